@@ -86,7 +86,7 @@ def remedy_at_start(values: ArrayLike) -> str:
     >>> remedy_at_start([1.0, float("nan")])
     'before any step: a quotient there is 0/0, such as a mean over no positions, or numbers have overflown'
     """
-    import numpy as np  # the command line imports this module before NumPy
+    import numpy as np  # imported here, because the command line imports this module before NumPy
 
     numbers = np.asarray(values)
     return UNDEFINED if np.isnan(numbers).any() and not np.isinf(numbers).any() else AT_START

@@ -39,7 +39,7 @@ def uniform_points(count: int, dimensions: int, rng: np.random.Generator) -> Arr
     scrambled = (products.astype(np.uint32) & 1) @ powers[::-1]
     points = np.empty((dimensions, 2**bits), dtype=np.uint32)
     points[:, 0] = shift
-    for k in range(bits):  # in the order of the reflected Gray code
+    for k in range(bits):  # the points are generated in the order of the reflected Gray code
         n = 2**k
         points[:, n : 2 * n] = points[:, :n][:, ::-1] ^ scrambled[:, k, None]
     return np.asarray(points[:, :count] * 2.0**-BITS)
@@ -59,7 +59,8 @@ def directions(dimensions: int) -> NDArray[np.uint32]:
     numbers[:, : first.shape[1]] = first[:dimensions]
     numbers[0] = 1
     degrees = np.array([int(p).bit_length() - 1 for p in table[:dimensions]])
-    # v_j = v_(j-m) xor sum_k a_k 2^(k+1) v_(j-k-1); a_k: coefficients of a primitive polynomial of degree m
+    # Recurrence of the direction numbers v_j, for a primitive polynomial of degree m with coefficients a_k:
+    # v_j = v_(j-m) xor sum_k a_k 2^(k+1) v_(j-k-1), where the sum is by xor.
     for m in np.unique(degrees[1:]):
         rows = np.flatnonzero(degrees == m)
         rows = rows[rows > 0]

@@ -146,9 +146,8 @@ def controlled_mean(values: Array, controls: Array) -> SampleMean:
     """
     each, dof = controlled_values(values, controls)
     spread = each.std(axis=0, ddof=1)
-    spread[spread < CONSTANT * values.std(axis=0)] = (
-        0.0  # rounding, because the controls determine the number
-    )
+    # A spread as small as rounding is set to zero: the controls determine the number.
+    spread[spread < CONSTANT * values.std(axis=0)] = 0.0
     return SampleMean(each.mean(axis=0), spread / np.sqrt(len(each)), dof)
 
 
@@ -316,7 +315,7 @@ def extrapolate(datasets: Sequence[xr.Dataset]) -> xr.Dataset:
         check_same_axes(first, other)
     result: dict[str, xr.DataArray] = {}
     for name in (str(n) for n in first.data_vars if f"{n}_stderr" in first):
-        # one array at a time, because stacking the kernels of K widths would need K times their memory
+        # One array at a time, because the kernels of K widths together would need K times the memory of one.
         value = xr.zeros_like(first[name])
         variance = xr.zeros_like(first[name])
         for weight, d in zip(line.intercept, data, strict=True):
@@ -346,7 +345,8 @@ def _chi2(line: Line, data: Sequence[xr.Dataset], name: str) -> xr.DataArray:
     for k, d in enumerate(data):
         fitted = sum(float(line.hat[k, j]) * other[name] for j, other in enumerate(data))
         stderr = d[f"{name}_stderr"]
-        # an entry that is equal in all networks (f(0) of an antithetic pair) has no error and is left out
+        # An entry that is equal in all networks, such as f(0) of an antithetic pair, has no standard error
+        # and does not contribute.
         total += ((d[name] - fitted) / stderr.where(stderr > 0, np.inf)) ** 2
     return total
 

@@ -171,7 +171,9 @@ class _Term:
             elif isinstance(x, erf | sign):
                 line = _poly(x.args[0], variables, 1)
                 a, m = tuple(line.coeff_monomial(v) for v in variables), line.coeff_monomial(1)
-                if isinstance(x, sign):  # so that signs of proportional forms are equal (_without_squares)
+                # the sign does not depend on the scale of its argument: divide by the first coefficient, so
+                # that the signs of proportional forms are equal
+                if isinstance(x, sign):
                     k = next((k for k in a if k != 0), S.One)
                     k = k if k.is_number else S.One
                     polynomial *= sign(k)

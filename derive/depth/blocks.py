@@ -247,8 +247,9 @@ def without_blocks(limit: LayerTime) -> LayerTime:
         for e in (*limit.integrals, *limit.correlations)
         if e.lhs.args and e.lhs.args[0] == tau and not e.rhs.has(Integral) and e.lhs.args[1:2] != (tau_,)
     }
-    # A function whose equation contains itself, directly or through others, cannot be eliminated, such as
-    # updates of the weights of one block that act on each other: it is in a cycle of the graph of functions.
+    # A function whose equation contains itself, directly or through other functions, cannot be eliminated.
+    # Such functions form cycles in the graph of functions, which is built here. An example are updates of two
+    # weights of one block, each of which contains the other.
     needs = [(n, str(x.func)) for n, e in inside.items() for x in e.rhs.atoms(AppliedUndef)]
     edges = [(n, m) for n, m in needs if m in inside]
     parts = strongly_connected_components((list(inside), edges))
@@ -265,7 +266,8 @@ def without_blocks(limit: LayerTime) -> LayerTime:
 
     def put(e: Expr) -> Expr:
         """Replace functions within a block by their right-hand sides until none is left."""
-        # conditions on times that evaluated deltas leave in sums are set to one: causal functions fulfil them
+        # evaluated deltas leave conditions on times in sums; they are set to one, because causal functions
+        # fulfil them
         while (substituted := evaluate_deltas(e.replace(known, value), lambda *_: S.One)) != e:
             e = substituted
         return e

@@ -174,7 +174,7 @@ class Transposes(dict[Expr, Expr]):
         return tuple([self[x] for x in reversed(w)])
 
 
-# -- what a closure says of kernels, memories and the tangent kernel ---------------------------------------
+# -- kernels, memories and the tangent kernel of a closure -------------------------------------------------
 
 
 def parts_of(kernel: Kernel, closure: LinearClosure) -> tuple[list[AppliedUndef], list[AppliedUndef]]:

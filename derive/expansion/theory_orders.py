@@ -419,7 +419,8 @@ class SourceDependence:
 
     def term(self, x: Term) -> Term | None:
         """Return a term of an equation without parts that vanish; None if the whole term vanishes."""
-        if x.field.has(Average):  # the equation of a scalar has all its averages in one term
+        # The equation of a scalar has all its averages in one term, so that they are tested one by one.
+        if x.field.has(Average):
             left = self.nonzero_part(x.field)
             return None if left == 0 or not self.holds(x.coefficient * x.kernel) else replace(x, field=left)
         return x if self.holds(x.coefficient * x.kernel * x.field) else None

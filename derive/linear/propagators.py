@@ -638,7 +638,8 @@ def transfer(theory: Theory, into: str) -> Transfer:
     )
     kernels: dict[Expr, Kernel] = {}
     system = {}
-    for r in form.rows:  # the unit perturbation is the last letter of every word
+    # UNIT stands for the unit perturbation of the field `into`. It is the last letter of every word.
+    for r in form.rows:
         value = UNIT if r.name == into else S.Zero
         for a, entry in _entries(r).items():
             value += _word(theory, r, a, entry, kernels) * operator(a.name)

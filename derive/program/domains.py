@@ -169,9 +169,8 @@ def summed(
             value *= high - low + 1
         conditions = [c for c in conditions if not c.has(y)]
         lengths = [(b - a).expand() for a in lower for b in upper]
-        conditions += [
-            c if c.free_symbols & set(indices) else c + 1 for c in lengths
-        ]  # high - low = -1 is allowed
+        # A sum may be empty, with high - low = -1.
+        conditions += [c if c.free_symbols & set(indices) else c + 1 for c in lengths]
     return Sum(value, *limits) if limits else value, needed(conditions, known)
 
 

@@ -208,7 +208,7 @@ class _Numbers:
             elif x in self.sizes or x.is_integer:
                 self.table[x] = mpmath.mpf(SAMPLES if x in self.sample_counts else EXTENT)
             else:
-                self.table[x] = entry("symbol", x.name) / 2 + mpmath.mpf(3) / 5  # 0.35 .. 0.85
+                self.table[x] = entry("symbol", x.name) / 2 + mpmath.mpf(3) / 5  # between 0.35 and 0.85
         return self.table[x]
 
     def integer(self, e: Any, env: IndexValues) -> int:
@@ -574,7 +574,8 @@ def _compiled(shape: Expr, count: int) -> Callable[..., Any]:
     def value(*arguments: Any) -> Any:
         try:
             return function(*arguments)
-        except NameError:  # some functions of a loss have no value in mpmath, but a derivative
+        except NameError:
+            # mpmath lacks some functions of a loss, of which only the derivative is needed
             return mpmath.nan
 
     return value

@@ -171,7 +171,9 @@ class Gradients:
         self.owner: dict[str, str] = {}
         self.domains: dict[str, Conditions] = {}
         self.slots = {d.name: _slots(definitions, d.name) for d in definitions}
-        self._called: dict[str, str] = {}  # no expression contains a gradient while vertices are made
+        # No name stands for a gradient yet, because no expression contains a gradient while vertices are
+        # made.
+        self._called: dict[str, str] = {}
         graph = [self._with_nodes(d) for d in definitions]
         self._called = self._names_of_gradients()
         self.ranges = {name: self._ranges(name) for name in self.slots}
@@ -357,7 +359,7 @@ class Gradients:
         """
         name = name_of(e)
         if isinstance(e, AppliedUndef) and (name in self.slots):
-            return bool(e.args[-1] == t)  # a value of the first step is a constant at time t
+            return bool(e.args[-1] == t)  # the value at time 0 is a constant at time t
         return name in self.vectors and isinstance(e, AppliedUndef | Symbol)
 
     # -- indices ---------------------------------------------------------------------------------------------
@@ -468,7 +470,8 @@ class Gradients:
         Only conditions shared by all uses count.
         """
         if name not in self.domains:
-            self.domains[name] = []  # ends the recursion for a field that uses itself at another layer
+            # An empty entry ends the recursion for a field that uses itself at another layer.
+            self.domains[name] = []
             conditions_of_uses: list[Conditions] = []
             for use in self.uses.get(name, ()):
                 if name_of(use.by) in self.place:
@@ -502,7 +505,8 @@ class Gradients:
     def _on_axis(self, name: str) -> bool:
         """Return whether the first index of ``name`` counts layers, or the places of an ordered field."""
         x = self.fields.get(self.owner.get(name, name))
-        if x is None:  # a scalar, which may have a value for each layer
+        # A scalar counts layers if its first index is the layer index of a field.
+        if x is None:
             known = [n for n, y in self.fields.items() if (y.layered or y.ordered) and n in self.slots]
             layers = {self.slots[n][0] for n in known}
             return name in self.scalars and bool(self.slots[name]) and self.slots[name][0] in layers
@@ -543,7 +547,7 @@ class Gradients:
                         raise self._mixes(use)
                     here = tuple(slots.index(x) if x in slots else None for x in values)
                     if any(i is None and x in slots for x, i in zip(self.labels, here, strict=True)):
-                        raise self._mixes(use)  # the gradient would have two indices of one name
+                        raise self._mixes(use)  # two indices of the gradient would have one name
                     if name not in positions:
                         positions[name] = here
                         todo.append(name)
@@ -568,7 +572,7 @@ class Gradients:
         """Return the indices of the output that the gradient of ``name`` has, but ``name`` has not."""
         return tuple(x for x, i in zip(self.labels, self.place[name], strict=True) if i is None)
 
-    # -- what one use contributes ----------------------------------------------------------------------------
+    # -- contribution of one use -----------------------------------------------------------------------------
 
     def population(self, atom: Expr) -> Population:
         """Return the population of a field, or of a function of a field, at its layer if it has one."""
@@ -627,7 +631,8 @@ class Gradients:
         ratio, back = self.normal(use.target) / self.normal(use.by), self.backward(use.by)
         if use.kind == "mean":
             seen = use.factor * back
-            # every unit of a field depends on the mean
+            # The mean enters every unit of the field `use.by`, so that its gradient is a sum over these
+            # units: their number over N, times a mean.
             if name_of(use.by) in self.fields or name_of(use.by) in self.nodes:
                 seen = expression(self.population(use.by).ratio) * Mean(seen)
             if name_of(use.target) in self.scalars:
@@ -700,7 +705,8 @@ class Gradients:
         runs = dict(use.runs)
         for a, r in zip(use.by.args, self.ranges.get(name_of(use.by), ()), strict=False):
             at, label = a.xreplace(solved.indices), spelled(_plain(use.by, runs))
-            if r is None or isinstance(at, Add):  # a shifted index is periodic
+            # an index that is shifted, such as p + k, is periodic: all of its values are defined
+            if r is None or isinstance(at, Add):
                 continue
             if not all(implied(c, known) for c in between(at, r.lower, r.upper, label)):
                 raise ProgramError(
@@ -755,7 +761,8 @@ class Gradients:
         slots = self.slots[name]
         definitions: list[tuple[bool, Definition]] = []
         cells, x = self.cells(name), self.fields.get(self.owner.get(name, name))
-        if x is not None and not x.ordered:  # an ordered field is computed at one place after another
+        # Cells are merged, except for an ordered field, which is computed at one place after another.
+        if x is not None and not x.ordered:
             cells = _merged(cells, slots[:1])
         for cell in cells:
             args, value = list[Expr](slots), cell.value
@@ -822,7 +829,9 @@ class Gradients:
         first, *_ = _family(weight)
         members = between(first.index, solved.low, solved.high, weight.name)
         chosen = indicator(needed(members, self._in_range(first)))
-        if chosen != 1 and not solved.family:  # the update of one member, written as that of any member
+        # Only one member of the family has this update. It is written for any member, with the index of the
+        # family in place of the layer of this one, and multiplied by the indicator `chosen`.
+        if chosen != 1 and not solved.family:
 
             def anywhere(e: Any) -> Expr:
                 e = expression(e)

@@ -199,7 +199,8 @@ class Network:
                 return {mean for mean in d.rhs.atoms(Mean) if any(v.uses(mean) for v in self.vectors)}
             bare = d.rhs.replace(lambda e: isinstance(e, Mean), lambda _: S.One)
             if d is goal and numbers & {name_of(a) for a in bare.atoms(AppliedUndef)}:
-                return set(d.rhs.atoms(Mean))  # in a loss with outputs, averages are scalars too
+                # in a loss that contains outputs, every average becomes a scalar
+                return set(d.rhs.atoms(Mean))
             return _nonlinear_averages(d.rhs)
 
         rewritten_lines = [replace(d, rhs=outside(d.rhs, d, needed_in(d))) for d in (*lines, goal)]
@@ -269,7 +270,9 @@ class Network:
         number.
         """
         ranges = {r.index: r for r in (IndexRange(mu, S.One, P), *self.ranges)}
-        units = {x.name for x in self.attributes}  # attributes are read at the index of a unit
+        # an attribute has the index of a unit, which is no index of the loss: attributes are left out of the
+        # search
+        units = {x.name for x in self.attributes}
         loss = loss.xreplace({a: S.One for a in loss.atoms(AppliedUndef) if name_of(a) in units})
         read = [a.args for a in loss.atoms(AppliedUndef) if not any(x.has(AppliedUndef) for x in a.args)]
         places = {x for args in read for a in args for x in a.free_symbols if x.is_integer}
@@ -509,7 +512,9 @@ class Network:
         layered = [x.name for x in self.fields if x.layered or x.ordered]
         summed = ranges_of_loss(forward, loss)
         forward = without_unused_layers(forward, layered, over(loss, [r.limits for r in summed]))
-        kept = ranges_of_loss(forward, loss)  # sums are written out over indices that have lost their range
+        # Some indices have lost their range together with the unused layers. The sums of the loss over them
+        # are written into the loss.
+        kept = ranges_of_loss(forward, loss)
         loss = over(loss, [r.limits for r in summed if r not in kept])
         shorter = {m.name: without_unused_members(m, forward) for m in self.matrices}
         network = replace(
@@ -927,7 +932,8 @@ class _Assembly:
         h = Function("h")(*graph.slots["h"], t)
         node = next((n for n in graph.nodes if graph.owner[n] == "h"), None)
         vectors = {h: "H"} if node is None else {graph.written(Function(node)(*h.args)): "Phi"}
-        there = "h" in graph.place and graph.called("h") in names  # not if it is a multiple of a weight
+        # The gradient of h has no kernel G if it is only a multiple of a vector of weights.
+        there = "h" in graph.place and graph.called("h") in names
         vectors |= {graph.backward(h): "G"} if there else {}
         return {vector: free_name(name, graph.taken | names) for vector, name in vectors.items()}
 

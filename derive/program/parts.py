@@ -187,7 +187,7 @@ class Parts(Rewritable):
     loss: Expr | None = None
     descent: Parametrization | None = None
 
-    # -- looking things up --------------------------------
+    # -- look-up by name or site --------------------
 
     def field_of(self, name: str) -> Field | None:
         """Return the field of this name, or None."""
@@ -236,7 +236,8 @@ class Parts(Rewritable):
             else:
                 continue
             if population.shared and (population.name, None) in populations:
-                continue  # layers of shared units are one population; the first layer found represents it
+                # Layers that share their units are one population, which the first layer found represents.
+                continue
             populations[(population.name, None if population.shared else population.site)] = population
         if len(populations) != 1:
             places = sorted(f"{n}({i})" if i is not None else n for n, i in populations) or ["none"]
@@ -306,7 +307,8 @@ class Parts(Rewritable):
             }
             return e.xreplace(table) if table else e
 
-        pruned = Parts(**vars(self)).map(prune)  # Parts are not checked: ranges are still those of before
+        # Parts are not checked, unlike a Program: their ranges still contain the indices that were removed.
+        pruned = Parts(**vars(self)).map(prune)
         slim = tuple(
             replace(d, ranges=tuple(r for r in d.ranges if d.lhs.has(r.index) or d.rhs.has(r.index)))
             for d in pruned.definitions
@@ -343,7 +345,8 @@ def _needed_positions(program: Parts) -> dict[str, set[int]]:
     used_positions = _with_dependences(program, used_positions)
     loss = expression(program.loss or 0)
     for x in {r.index for d in program.definitions for r in d.ranges} & loss.free_symbols:
-        # the sum of the loss over x must keep its number of terms
+        # A loss that does not depend on x would be summed over fewer terms without x, so that its functions
+        # keep x.
         if not _depends(loss, x, used_positions):
             for a in loss.atoms(AppliedUndef):
                 used_positions.get(str(a.func), set()).update(i for i, y in enumerate(a.args) if y.has(x))
@@ -407,7 +410,7 @@ def _depends(e: Expr, index: Expr, used_positions: Mapping[str, set[int]]) -> bo
     arguments of other functions do.
     """
     if e.replace(lambda x: isinstance(x, AppliedUndef | Product), lambda _: Dummy()).has(index):
-        return True  # the index is a number, outside of functions and matrix products
+        return True  # the index occurs outside of functions and matrix products, as a number
     atoms = ((str(a.func), a.args) for a in preorder_traversal(e) if isinstance(a, AppliedUndef))
     used = ((n, {i for i, x in enumerate(xs) if x.has(index) and x != t}) for n, xs in atoms)
     return any(places & used_positions[n] if n in used_positions else places for n, places in used)

@@ -685,7 +685,8 @@ def _uses(program: Parts) -> list[dict[int, set[Expr]]]:
     for d in program.definitions:
         needs: dict[int, set[Expr]] = {}
         for a in () if d.evolves else d.rhs.atoms(AppliedUndef):
-            if not a.args or a.args[-1] not in (t, S.Zero):  # at the first step, time 0 is the present
+            # A use within one step is at time t, or at time 0, which is the present time of the first step.
+            if not a.args or a.args[-1] not in (t, S.Zero):
                 continue
             for j, e in enumerate(program.definitions):
                 if e.name == str(a.func) and (shift := _shift(program, d, e, a)) is not None:
@@ -703,7 +704,7 @@ def _shift(program: Parts, d: Definition, e: Definition, atom: AppliedUndef) -> 
         return None  # e defines other layers than d uses
     shift = expression(atom.args[0] - d.lhs.args[0])
     if not shift.is_Integer and (_is_end(e) or _is_end(d)):
-        return S.Zero  # a shift between two ends of a family depends on the depth
+        return S.Zero  # the shift between two ends of a family depends on the depth, and is counted as 0
     return shift
 
 

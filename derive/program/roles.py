@@ -100,7 +100,9 @@ def roles_of(program: Parts) -> Roles:
         targets = [a for a, e in zip(targets, slopes, strict=True) if (e.diff(x) + e.diff(y)).equals(0)]
     position = _position(program, {*indices, *samples}, of_layers.get("field"))
     if _indices_of_field(program, of_layers.get("field")) - {ell, t, sample, position}:
-        of_layers = {}  # kernels of layers have no indices but those of samples and positions
+        # The kernels of layers in results have the indices of samples and positions only, so that fields with
+        # other indices have no role.
+        of_layers = {}
     return Roles(
         **of_layers,
         output=output.lhs,
@@ -170,7 +172,8 @@ def _output_and_error(program: Parts) -> tuple[Definition, Definition] | None:
         if error.rhs.has(Mean) or len(read) != 1 or not read <= learnt & {*single}:
             continue
         output = single[next(iter(read))]
-        same = {*output.lhs.args} == {*error.lhs.args}  # results subtract them entry by entry
+        # The output and the error need the same indices, because results subtract them entry by entry.
+        same = {*output.lhs.args} == {*error.lhs.args}
         if same and error.name in coefficients | in_fields:
             pairs.append((output, error))
     constants = {*program.constants}
@@ -220,7 +223,7 @@ def _roles_of_layers(program: Parts) -> dict[str, Expr | str | None]:
     update, layered = families[0].update, {x.name for x in program.fields if x.layered}
     members = {r.index for r in families[0].initial.others}
     if any(members & {*a.args} for x in (update.left, update.right) for a in x.atoms(AppliedUndef)):
-        return {}  # each member, such as a head, has its own vector
+        return {}  # each member of the family, such as a head, has vectors of its own
     below = {str(a.func) for a in update.right.atoms(AppliedUndef)} & layered
     above = {str(a.func) for a in update.left.atoms(AppliedUndef)} & layered
     if len(below) != 1 or len(above) != 1 or below == above:

@@ -236,7 +236,8 @@ class LinearSystem:
         """Symbol n for a number of steps, and the sum ``sum_(u<n) A^(2 u)`` as an expression of n."""
         u, first = (Dummy(n, integer=True, nonnegative=True) for n in ("u", "first"))
         kept = Dummy("kept", positive=True)
-        in_general = summation(kept ** (2 * u), (u, 0, first - 1))  # two cases, as kept may be 1
+        # The sum has a case for kept = 1, and a last case for all other values.
+        in_general = summation(kept ** (2 * u), (u, 0, first - 1))
         if (1 - self.A**2).equals(0):
             return first, in_general.xreplace({kept: S.One})
         found = in_general.args[-1][0].xreplace({kept: self.A})

@@ -105,7 +105,7 @@ def _values(
     sums = [x for x in e.atoms(Sum) if any(limit[0] in indices for limit in x.limits)]
     free = [r for r in ranges if r.index in indices & e.free_symbols]
     for at in _members(free, numbers):
-        here = e.subs(at)  # subs keeps the indices of sums, unlike xreplace
+        here = e.subs(at)  # unlike xreplace, subs does not replace the bound indices of sums
         if sums:
             here = here.replace(lambda x: isinstance(x, Sum) and bool(indices & _over(x)), lambda x: x.doit())
         for a in here.atoms(AppliedUndef):

@@ -70,7 +70,8 @@ def separable(rate: Expr, x: Symbol, start: Expr, time: Symbol) -> Separable:
     a, b, c = Poly(radical.base, x).all_coeffs()
     w = Symbol("w", positive=True)
     root = sqrt(a)
-    at = (w**2 - c) / (b + 2 * root * w)  # from sqrt(a x^2 + b x + c) = w - sqrt(a) x
+    # Euler's substitution: sqrt(a x^2 + b x + c) = w - sqrt(a) x, solved for x
+    at = (w**2 - c) / (b + 2 * root * w)
     inverse = root * x + radical
     slot = Dummy("R")
     value = rate.subs(radical, slot)
@@ -83,7 +84,9 @@ def separable(rate: Expr, x: Symbol, start: Expr, time: Symbol) -> Separable:
     below, above = _two_poles(integrand, w)
     middle, half = simplify((below + above) / 2), simplify((above - below) / 2)
     numerator, denominator = fraction(together(integrand))
-    weight = simplify(-2 * (numerator / denominator.diff(w)).subs(w, above))  # minus twice the residue
+    # The integral is weight * atanh(v), where v is w scaled so that its poles are at -1 and 1. The residue of
+    # the integrand at v = 1 is -weight/2, so that the weight is minus twice the residue.
+    weight = simplify(-2 * (numerator / denominator.diff(w)).subs(w, above))
     begin = inverse.subs(x, start)
 
     def reduced(v: Expr) -> Expr:

@@ -167,7 +167,8 @@ def instant_responses(theory: Theory) -> Theory:
 def _instant(theory: Theory, q: OrderParameter) -> Expr | None:
     """Return the factor of the Kronecker delta of times in a response, or None if the response has memory."""
     node = next(iter(q.definition.atoms(Response)))
-    # the body of the response in terms of sources at time t, if its fields contain nothing else
+    # Insert the equations without memory into the body of the response. Only sources at time t are left,
+    # unless the response has memory.
     local = (e for e in reversed(theory.equations) if not any(x.remembers or x.over for x in e.terms))
     body = defined(node.body, [(e.lhs, e.rhs) for e in local])
     if any(theory.program.field_of(str(a.func)) for a in body.atoms(AppliedUndef)) or q.definition.has(Sum):

@@ -171,8 +171,9 @@ class Equilibrium(ConditionalResult):
             raise NotApplicable(
                 f"conjugate fields are not integrated out: d exponent/d hhat = {slope} is not linear in them"
             )
-        A, pull = slope.coeff(weighted) * K, slope.coeff(self.field.func(ell, mu))  # E = A hhat + pull h
-        mixed = -pull * A.inv() * C  # <hhat h^T>, from <h E> = 0
+        # E = A hhat + pull h is the derivative of the exponent by the conjugate field hhat.
+        A, pull = slope.coeff(weighted) * K, slope.coeff(self.field.func(ell, mu))
+        mixed = -pull * A.inv() * C  # <hhat h^T>, from <h E^T> = 0 with C = <h h^T>
         symmetric = {K.T: K, C.T: C}
         return (-A.inv() * (SymbolicIdentity(P) + pull * mixed.T)).doit().xreplace(symmetric).doit()
 
@@ -199,7 +200,8 @@ class Equilibrium(ConditionalResult):
                 numbers[Phihat(ell, i, j)] = Symbol(f"Phihat{low}{high}", real=True)
         e = self.exponent.subs(P, samples).doit().subs(numbers)
         (top,) = solve([e.diff(x) for x in hats], hats, dict=True)
-        return simplify(e.subs(top))  # a Gaussian integral is exp(extremum of its exponent)
+        # The Gaussian integral over the conjugate fields is the exponential of the exponent at its extremum.
+        return simplify(e.subs(top))
 
     def linear_saddle(self) -> tuple[Eq, ...]:
         """Return closed equations for a linear network of integer depth and one sample.

@@ -41,7 +41,8 @@ def exponent(e: Expr, powers: Mapping[Expr, Expr]) -> Expr:
     """
     c, exponents = Dummy("c", positive=True), []
     shown = str(e).replace("_", "")
-    # power of c that powers of the keys gain; factors of e that are no powers of keys
+    # `monomial` is the power of c that e gains by its factors that are powers of keys; `other_factors` is the
+    # product of its other factors.
     monomial, other_factors = S.Zero, S.One
     for x in Mul.make_args(e):
         base, n = x.as_base_exp()
@@ -129,7 +130,7 @@ class _Degrees:
         self.definitions = nonempty(program.definitions)
         self.trained = {w.name for w in program.trained()}
         self.known: dict[str, Expr] = {}  # degrees of layer families, as functions of the layer index
-        self.open: dict[str, Expr] = {}  # symbols of degrees that are being computed
+        self.open: dict[str, Expr] = {}  # symbols that stand for degrees whose computation has begun
 
     def of(self, atom: AppliedUndef) -> Expr:
         """Return the degree in the weights of one field or scalar; zero for given data."""

@@ -180,7 +180,7 @@ class _Moments:
 
     def __init__(self, theory: Theory, site: SingleSite) -> None:
         """Define the moments, and find the output, the error and the average in the output."""
-        # rewrites an expression in terms of the independent fields
+        # `unfolded` rewrites an expression in terms of the independent fields.
         self.theory, self.unfolded = theory, site.unfolded
         self.motions = {str(x.field.func): x for x in site.flows}
         self.moments = [self.moment(q) for q in theory.correlations()]

@@ -415,7 +415,7 @@ class _Split:
             if self.noise != 0:
                 yield replace(x, field=_other(x.field), rule="noise since time 0")
         elif x.kind == "response":
-            early = {Min(s, t): s}  # in a sum over the past s is the earlier time
+            early = {Min(s, t): s}  # the response is summed over the past, s <= t
             bare = simplify(x.kernel.xreplace(early) / self.entries.xreplace(early))
             (response,) = {a for a in bare.atoms(AppliedUndef) if str(a.func) in self.names}
             yield replace(x, coefficient=self.kept * x.coefficient, kernel=bare)

@@ -224,7 +224,8 @@ class _Whitened:
             return [i for y in factors(x.body) for i in self.samples(y)]
         if isinstance(x, AppliedUndef):
             return [x.args[i] for i in self.places.get(str(x.func), ())]
-        # three times, so that a sample outside of vectors is refused
+        # A sample index is allowed once or twice. One outside of vectors is counted three times, so that the
+        # equation is refused.
         return sorted(x.free_symbols & {mu, alpha}, key=str) * 3
 
 
@@ -337,7 +338,7 @@ def whitened(theory: TwoLayer | Theory | Program, degree: int = 2) -> Whitened:
     tensors = (_tensor(basis, e.lhs.args[0], start.rhs) for e, start in begun)
     return Whitened(
         theory,
-        tuple(e for e in tensors if e.lhs != e.rhs),  # without functions that have no sample index
+        tuple(e for e in tensors if e.lhs != e.rhs),  # functions without a sample index are left out
         scalar,
         tuple(Eq(k.subs(t, 0), v, evaluate=False) for k, v in initial.items()),
         invariants,

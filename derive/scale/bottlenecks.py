@@ -255,10 +255,9 @@ def _batch_variance(form: LinearForm, theory: Theory) -> tuple[Expr, Expr]:
             "batches are not fresh, or a batch changes the learnt function within its own step"
         )
     (learnt_term,) = learnt_terms
-    phi_step = with_rank_one(learnt_term.weight).subs(s, t) / c_g(
-        1, t
-    )  # change of phi in a step, divided by the field h0
-    kernel_step = with_rank_one(learnt_term.weight).subs(s, t)  # change of X in a step
+    # change of phi in a step, divided by the field h0
+    phi_step = with_rank_one(learnt_term.weight).subs(s, t) / c_g(1, t)
+    kernel_step = with_rank_one(learnt_term.weight).subs(s, t)  # change of the integrated kernel X in a step
     labels = factor_of(form.row("Delta"), "eps") ** 2 * source_of(theory, "eps").covariance
     variance = simplify(phi_step**2 * input_factor**2 * fresh / error / kernel_step)
     if variance.has(t, s):
@@ -465,7 +464,7 @@ class _Bottlenecks:
         It is ``weight C_g/(2 front) dS/dX``, where ``S`` is the decrease of the squared singular
         value, and ``kernel`` is ``C_g(1,t,t)``, both as powers of X.
         """
-        rates = self.resources.weight / 2  # noise^2 is forgotten at twice the rate
+        rates = self.resources.weight / 2  # the square of the noise decays at twice the rate of the noise
         front = rates * kernel.coefficient * decrease.coefficient * decrease.power / self.front
         return Power(front, simplify(kernel.power + decrease.power - 1))
 

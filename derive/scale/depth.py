@@ -583,7 +583,8 @@ class DepthParametrization:
             faithful_in_training=size["preactivation"] == 0,
             feature_learning=size["feature"] == 0,
             diversity=kappa,
-            # an error o(1/L) in each layer gives a sum over L layers that vanishes
+            # the linearisation is exact for large L if its error in each layer is o(1/L): the sum over L
+            # layers vanishes
             layerwise_linear=size["linearisation"] < 0,
             exponents=exponents,
             statements=tuple(map(stated, self.statements)),
@@ -805,7 +806,8 @@ def first_update(program: Program, rule: str = "sgd") -> FirstUpdate:
     square = factor_terms((_repeated(moment_step, L) * start)[2]).subs(
         layer_increase, powsimp(change / (factor_ * L**-c))
     )
-    # averages of powers of the factor, to the power L, tend to one as L grows for alpha > 1/2
+    # `moments` are averages of powers of the factor of one layer, to the power L; they tend to one as L
+    # grows, for alpha > 1/2.
     leading = powsimp(square.subs(dict.fromkeys(moments, 1)).expand())
     growth = moments[power_of_factor[2]]
     at_half = exp(limit((L * (growth - 1)).subs(alpha, Rational(1, 2)).expand(), L, oo))

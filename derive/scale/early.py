@@ -187,7 +187,7 @@ def memory_free(theory: Theory, step: int = 1, order: int | None = None) -> Memo
             "highest power"
         )
     recursion = _EarlyRecursion(theory, order)
-    after = first_step(theory).after  # C_v(1) for C_v(0) = 1
+    after = first_step(theory).after  # C_v after one step, for C_v(0) = 1; it is gain + drive
     gain = factor(after.subs(sigma, 0))
     drive = factor(after - gain)
     return MemoryFree(theory, gain, drive, recursion.terms(step, gain, drive), step, order)

@@ -145,9 +145,8 @@ def first_in_width(theory: Theory) -> FirstInWidth:
     if Function("R_hr")(ell, t, s) not in kernels_on(form.row("h", ell + 1), "g"):
         raise NotApplicable("the response R_hr of a layer must be a kernel of the memory in the layer above")
     learnt = form.row("xi")
-    response = (
-        response_transforms(theory, "xi")["h0"] * factor_of(learnt, "r0") * gamma0
-    )  # response of one mode to the first weights
+    # response of one mode to the first weights
+    response = response_transforms(theory, "xi")["h0"] * factor_of(learnt, "r0") * gamma0
     (summed,) = (x for x in kernels_on(form.row("h", 1), "g") if x.has(Function("R_h0r0")))
     input_response = response * summed / Function("R_h0r0")(t, s)
     layers = Sum(added.subs({_a: constant_transform(responses), _b: input_response}), (ell, 1, L)).doit()

@@ -196,7 +196,9 @@ class LazyKernel(ConditionalResult):
         _, first, second = self.moments(2, values)
         with mpmath.workdps(30 + 2 * steps):
             growth = lambdify(eta, self.growth(steps, values), "mpmath")
-            # a single step has the initial loss at the rate 2 <k>/<k^2>; for more steps the rate is smaller
+            # Upper end of the search, where <k> and <k^2> are the first moments of the eigenvalues of the
+            # tangent kernel: after one step at the rate 2 <k>/<k^2> the loss has its initial value again. For
+            # more steps the largest rate is smaller.
             high = mpmath.mpf(2) * float(first / second) * (1 + mpmath.mpf(10) ** -12)
             return float(_crossing(lambda rate: growth(rate) < 1, high, 16))
 
@@ -445,7 +447,9 @@ class _Responses:
         for u in self.theory.sources:
             if u.symbol in sources:
                 return rewritten(sympify(u.covariance), self.names, self.start)
-        return Dummy("c", positive=True)  # also changed by responses; only its being finite matters
+        # Responses also change this covariance, so that a symbol stands for it. Only that it is finite
+        # matters.
+        return Dummy("c", positive=True)
 
 
 def _turning(gap: Callable[[Any, Any], Any], start: float) -> Any:
@@ -469,7 +473,7 @@ def _turning(gap: Callable[[Any, Any], Any], start: float) -> Any:
                 turned = slope(h + step, following) >= 0
                 if abs(following - z - move) > abs(move):
                     raise NotApplicable("the continuation has jumped to another solution H(y)")
-            except (ValueError, ZeroDivisionError):  # too long a step
+            except (ValueError, ZeroDivisionError):  # the step of the continuation was too long
                 step /= 4
                 continue
             if turned:
@@ -805,7 +809,7 @@ def lazy_steps(theory: Theory, steps: int = 2) -> LazySteps:
         raise NotApplicable("lazy_steps needs a centred network of one output on isotropic data")
     plain_steps(theory.program)
     number = theory.program.depth.is_Integer
-    # covariances of an initial error of the size SIZE, so that the first step gives the noise for any loss
+    # With the symbol SIZE for the square of the initial error, the first step gives the noise for any loss.
     covariances = {
         u: u.covariance * (SIZE if u.symbol.func == Function("w_star") else 1) for u in theory.sources
     }

@@ -202,7 +202,8 @@ class LazyModes(ConditionalResult):
         M**a/(2*(L + 1))
         """
         decay = (self.with_K / self.with_K.subs(t, 0)).xreplace({lamda(k): (x := Dummy("x", positive=True))})
-        slowest = -log(decay).diff(x).subs(x, 0) * x / t  # rate for a small eigenvalue, to first order
+        # decay rate of a small eigenvalue x, to first order in x
+        slowest = -log(decay).diff(x).subs(x, 0) * x / t
         return factor(1 / simplify(slowest).xreplace({x: M**-capacity, K: self.kernel}))
 
 

@@ -560,7 +560,8 @@ class Counting:
         summed_units, free_units = (start.rows, start.cols) if back else (start.cols, start.rows)
         v, size = self.vector_or_input(e.vector, env, step), self.size(summed_units, at)
         (variance,) = powers(sympify(start.variance).subs(at))
-        power = variance - (S.Zero if start.cols.given else S.One)  # power of the mean square of an entry
+        # power of N of the mean square of an entry
+        power = variance - (S.Zero if start.cols.given else S.One)
         use, opposite = (start.name, member, back), (start.name, member, not back)
         parts = [self.source(use, p, (power + size) / 2) for p in v]
         response_power = size + (power - self.size(free_units, at)) / 2
@@ -646,7 +647,7 @@ class Counting:
             return []
         parities = [p.odd for p in all_parts if (p.power - largest).expand() == 0]
         uneven = frozenset[Generator]()
-        if not is_linear(rule):  # Q of a sum of an even and an odd gradient has no parity
+        if not is_linear(rule):  # a nonlinear Q of a sum of an even and an odd part has no parity
             uneven = uneven.union(*(x ^ parities[0] for x in parities))
         largest += values
         slope = EntrySize((size - largest).expand(), mixed=uneven)
@@ -666,7 +667,8 @@ class Counting:
         u = w.update
         vectors = (u.left, u.right) if isinstance(u, Outer) else (u.vector,)
         summed: list[EntrySize] = []
-        for inner in self.members(u.over):  # Q is a function of the sum over these indices
+        # the rule is applied to the gradient after the sum over these indices
+        for inner in self.members(u.over):
             at = {**env, **inner}
             front = self.number(self.expression(u.coefficient / u.outside, at, step))
             summed += product(front, *(self.vector_or_input(x, at, step) for x in vectors))
@@ -790,7 +792,8 @@ def applied(shape: Shape, arguments: tuple[EntrySizes, ...], first: bool = False
         raise Grows(f"{shape.name} of a field that grows as N^({size}) is not a power of N")
     result = [_signature(shape, start, 0).at(_size_of(shape, base))]
     changes = [(i, p) for i, parts in enumerate(arguments) for p in parts if p.order]
-    if grows and not first:  # the change may exceed the initial value: an expansion and parities do not hold
+    # The change may exceed the initial value, so that neither the expansion in the change nor parities hold.
+    if grows and not first:
         changed = [
             EntrySize(shape.degree * p.power, updated_by=p.updated_by, order=p.order, unknown=True)
             for _, p in changes

@@ -289,13 +289,14 @@ def fixed_data(theory: Theory) -> FixedData:
 
     definition = theory.order_parameter("R_vu").definition
     (response,) = definition.atoms(Response)
-    contribution = response.body / v(k, t) * input_factor * into_h0  # summand of mode k in R_vu
+    contribution = response.body / v(k, t) * input_factor * into_h0  # contribution of mode k to R_vu
     errors = transfer(theory, "Delta")
     closed = errors.operators["Delta"].subs({x.operator: sample_response for x in errors.kernels})
     (solution,) = solve(closed - R, sample_response)
     at = {R: z / (K * cut)}
     freedom = simplify((-P * R * contribution).subs(at))
-    # both sides times -P R: R_vu as a sum over modes equals R_vu in terms of R_Delta
+    # R_vu is known as a sum over modes, and from the response R of the errors. `balance` states that both are
+    # equal; each side is multiplied by -P R.
     remainder = simplify((P + P * R * solution).subs(at))
     balance = Eq(P, remainder + Sum(freedom, *definition.limits), evaluate=False)
 

@@ -351,7 +351,8 @@ class _RankOne:
         """Return ``c_h(1, t)``: ``gamma0`` times a sum over modes of a field h0 and the learnt part phi."""
         kernel = self.theory.order_parameter("C_h0")
         product = self.h0.lhs * self.h0.lhs.xreplace({t: s})
-        if kernel.definition.function.args[0] != product:  # h0 of a mode is one number, not random
+        # h0 of a mode is the same in all units, so that its correlation is h0(t) h0(s)
+        if kernel.definition.function.args[0] != product:
             raise NotApplicable(f"C_h0 = {kernel.definition} is not a sum over modes of h0(t) h0(s)")
         summand, field = _memory(self.theory, "h", 1)
         product_ = summand.xreplace({kernel.symbol: product}) * field
@@ -833,7 +834,8 @@ class RichBalance:
     def law(self) -> RichScaling:
         """Return the power law of the loss, with its corrections and conditions."""
         depth, reduced = self.depth, self.reduced
-        front, start, rise = self.norm()  # sigma^2 = front sum (w F/c)^2, both sides times c^2
+        # sigma^2 = front sum (w F/c)^2; both sides are multiplied by c^2 below
+        front, start, rise = self.norm()
         learnt, remaining = self.sums()
         top, loss = learnt.terms[0], remaining.terms[0]
         q = simplify(top.power / rise).factor()  # c^rise = front sum (w F)^2
@@ -934,9 +936,10 @@ class RichBalance:
 
         phi_ = F_q - e * F_r
         norm = averaged(derivative(phi_**2), lambda p, s: product_transform(p, s, -power), F_q, F_r)
-        if power == 0:  # the norm is that of learnt modes, whose profiles F_q and F_r are one
+        # Only modes that are learnt contribute to the norm, and their profiles F_q and F_r are one.
+        if power == 0:
             norm = derivative(phi_**2).subs({F_q: 1, F_r: 1})
-        # share is the change of sigma^2 minus that of the norm of the learnt modes
+        # `part.share` is the change of sigma^2 minus the change of the norm of the learnt modes.
         size = part.share / (derivative((1 + e) ** (rise - 2)) - norm)
         remaining = (1 - (1 + e) * phi_).subs({F_q: 1 - F_q, F_r: 1 - F_r})
         profile_change = averaged(derivative(remaining**2), lambda p, s: missing(p, s, self.source), F_q, F_r)
@@ -1051,7 +1054,7 @@ def dropped(law: RichScaling) -> tuple[Neglected, ...]:
     singular_value, top = kernel ** (1 / (2 * law.depth)), kernel ** (S.One / 2)
     squares = integrated_kernel ** law.balance.squares()
     bottom = singular_value**2 / (gamma0 * late * top)  # c_h(1): gamma0 c_h(1) c_g(1) is the rate of sigma^2
-    # second over first iteration of the response of the first layer, by C_h0 and C_g(2)
+    # ratio of the second to the first iteration of the response of the first layer, by C_h0 and C_g(2)
     iterated = squares * (gamma0 * late * top / singular_value) ** 2
     if any(power_in(iterated, y) != 0 for y in (late, gamma0)):
         raise NotApplicable(
@@ -1077,7 +1080,7 @@ def dropped(law: RichScaling) -> tuple[Neglected, ...]:
     for e, x in reduced.dropped:
         source = next((u for u in reduced.theory.sources if u.symbol == x.field), None)
         if source is not None and not source.covariance.has(Function("C_h0")):
-            # share: variance of the source over the square of the field of its equation
+            # `share` is the variance of the source over the square of the field of its equation.
             deviation = with_rank_one(source.covariance.subs(s, t))
             share = simplify(deviation / with_rank_one(e.lhs).xreplace(relations) ** 2)
             share = share.replace(sigma, lambda *_: now)
@@ -1085,12 +1088,15 @@ def dropped(law: RichScaling) -> tuple[Neglected, ...]:
         elif source is not None:
             row(x.expr, e.lhs, squares / bottom**2)
         elif e.ranges and e.name in ("h", "g"):
-            # integral of the response over that of the memory: constant/sigma, which acts as an initial
-            # value of sigma, and a smaller remainder
+            # The integral of the response, divided by that of the memory, is constant/sigma and a smaller
+            # remainder. The first part acts as an initial value of sigma.
             integral = expand(integrate(response, (then, first, now)) / now)
             row(x.expr, e.lhs, singular_value**-2, response, integral.coeff(1 / now) / now)
-            if e.name == "h":  # h of the first layer has the response gamma0 C_h0 to lowest order
+            # The first layer has a row of its own, because its h responds by gamma0 C_h0 to lowest order.
+            if e.name == "h":
                 row(x.expr.subs(ell, 1), e.lhs.subs(ell, 1), squares / bottom**2)
-        else:  # the response of g(1) to h(1) is gamma0 C_g(2) to lowest order, compared with gamma0 C_g(1)
+        else:
+            # This is the response of g(1) to h(1). To lowest order it is gamma0 C_g(2), which is compared
+            # with gamma0 C_g(1).
             row(x.expr, e.lhs, singular_value**-2)
     return tuple(rows)

@@ -91,7 +91,8 @@ def best_schedule(noise: BatchNoise) -> BestSchedule:
         )
     u, tau, rate, mu, x = (Dummy(n, positive=True) for n in ("u", "tau", "eta", "mu", "x"))
     gain = u ** (2 * _h - 2)
-    (best,) = solve((rate * gain + mu / rate).diff(rate), rate)  # for each u; the multiplier mu fixes T
+    # The best rate at each step u. The Lagrange multiplier mu is found below from the number of steps T.
+    (best,) = solve((rate * gain + mu / rate).diff(rate), rate)
     step_count, noise_sum = (integrate(powsimp(e), (u, 0, tau)) for e in (1 / best, best * gain))
     (multiplier,) = solve(step_count - T, mu)
     noise_sum, first = (simplify(e.subs(mu, multiplier)) for e in (noise_sum, best.subs(u, tau)))

@@ -511,7 +511,8 @@ def width_constraints(program: Program, spectral: Collection[str] = ()) -> Const
     for requirement, nodes in ((OUTPUTS, outputs(program)), (FEATURES, fields(updated))):
         for node in nodes:
             systematic = updated.change_by_weight(*node, systematic=True)
-            # changes of zero mean count for fields that a weight does not change systematically
+            # For fields, changes of zero mean count too if a weight changes the field in no other way; for
+            # outputs only changes that do not average to zero count.
             changes = systematic if requirement == OUTPUTS else updated.change_by_weight(*node) | systematic
             conditions += [
                 Condition(requirement, _called(node), x, weight)
@@ -902,22 +903,26 @@ class _Symmetry:
 
     def directions(self) -> tuple[dict[Expr, Expr], ...]:
         """Return a basis of the solutions, as changes of exponents."""
-        for x, env in self.counting.rules.values():  # every term must shift like the defined field
+        # A rescaling must multiply every term by the same power of N as the field that it defines.
+        for x, env in self.counting.rules.values():
             expected = self.shift(x.lhs, env)
             self.rows += [y - expected for y in self.shifts(x.rhs, env)]
-        for w in self.program.trained():  # an update must shift like the raw weight
+        # It must multiply an update by the same power of N as the raw weight.
+        for w in self.program.trained():
             u = w.update
             bodies = (u.vector,) if isinstance(w, TrainedVector) else (u.left, u.right)  # type: ignore[union-attr]
             for env in self.counting.members(families(w.initial)):
                 for inner in self.counting.members(u.over):
                     null_space = self.shifts(Mul(u.coefficient, *bodies), {**env, **inner})
                     self.rows += [y - self.raw(w.name, env) for y in null_space]
-        for name, start in weights(self.program).items():  # the initial standard deviation as well
+        # The same holds for the initial standard deviation of a weight.
+        for name, start in weights(self.program).items():
             for env in self.counting.members(families(start)):
                 (power,) = self.powers(sympify(start.variance), env)
                 self.rows.append(power / 2 - self.raw(name, env))
         involved = [x for x in self.exponents if any(row.has(x) for row in self.rows)]
-        # d first and c last, so that the reduced basis has simple directions
+        # the exponents d of the output first and c of the rate last, so that the reduced basis has simple
+        # directions
         ordered = [x for x in (d, *sorted(set(involved) - {c, d}, key=str), c) if x in involved]
         hidden = sorted({x for row in self.rows for x in row.free_symbols} - set(self.exponents), key=str)
         M = Matrix([[row.expand().coeff(x) for x in (*hidden, *ordered)] for row in self.rows])
@@ -958,7 +963,9 @@ class _Symmetry:
         if e in arguments:
             return shifts
         degree = shape_of(e, arguments).degree
-        if degree is not None and len(arguments) == 1:  # such as relu, which is homogeneous
+        # A homogeneous function of one argument, such as relu, is multiplied by the power of N of its
+        # argument, to the degree of the function.
+        if degree is not None and len(arguments) == 1:
             return [degree * shifts[0]]
         self.rows += shifts
         return [S.Zero]

@@ -17,7 +17,7 @@ from derive.show.notation import LAYER
 from derive.show.text import PaperText, width, wrap
 
 COLUMNS = 100
-LONG = 400  # characters of LaTeX above which a right-hand side has one line for each term
+LONG = 400  # length in characters of LaTeX above which a right-hand side has one line for each term
 
 
 @dataclass(frozen=True)

@@ -149,7 +149,8 @@ class Notation:
         head, _, tail = name.partition("_")
         if not head or not tail:
             return Name(latex_name(name))
-        # a mark, the part of a name after its underscore, is made of such names
+        # The mark is the part of a name after its underscore. It may consist of names of random fields,
+        # activations, roles and matrices.
         known = {*self.random, *self.activations, *self.roles, *self.matrices}
         mark = " ".join(self._pieces(tail, sorted(known, key=len, reverse=True)) or ())
         base = latex_name(head)

@@ -227,7 +227,7 @@ class PaperText(Arranged, StrPrinter):
         return self.power(self.parenthesize(expr.base, PRECEDENCE["Pow"]), expr.exp)
 
     def _print_exp(self, expr: Any) -> str:
-        if "e" in self.names.letters:  # an index called e, for which the number e would be taken
+        if "e" in self.names.letters:  # an index is called e, and would be taken for the number e
             return f"exp({self._print(expr.args[0])})"
         return self.power("e", expr.args[0])
 
@@ -399,7 +399,8 @@ def wrap(text: str, columns: int, indent: int) -> str:
     lines: list[str] = []
     head, still_open, inside = "", "", False
     while True:
-        # enough text for one line, since letters may have combining marks
+        # 4 * columns characters are enough for one line, also if letters have combining marks, which have no
+        # width.
         room, near = columns - len(head), text[: 4 * columns]
         end = _term_ends(near, still_open) if still_open or inside else None
         if end is not None and width(near[:end]) <= room:

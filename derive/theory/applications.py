@@ -58,7 +58,9 @@ def equal_time_pairs(
     nothing changes.
     """
     applications = list(uses)
-    coupled = [  # uses of one matrix, opposite ones or, if it is correlated with its transpose, any
+    # Pairs of uses of one random matrix that respond to each other: uses of opposite orientation or, if the
+    # matrix is correlated with its transpose, any two.
+    coupled = [
         (a, b)
         for a in applications
         for b in applications
@@ -96,8 +98,8 @@ def _graph(program: Program, responding: list[tuple[Application, Application]]) 
 
     for d in program.definitions:
         if d.name in graph and not d.evolves:
-            # Factors beside a product enter the field directly. The vector of the product enters it only by
-            # the source and by responses, so that the product is left out.
+            # The other factors of a matrix product enter the field directly. The vector in the product enters
+            # the field only by the source and by responses, so that a symbol stands for the product here.
             enter(d.name, d.rhs.replace(lambda e: isinstance(e, Product), lambda _: Dummy("product")))
     for a, b in responding:
         enter(a.gives_field, b.key[2])
@@ -774,7 +776,7 @@ def tangent_kernel(reading: Reading) -> tuple[Equation, ...]:
     """
     forward, scalars = _forward_weights(reading), reading.program.scalars
     weights = [w for w in reading.program.trained() if w.name in forward]
-    # with these rules changes of outputs are no inner products of gradients
+    # With these rules, changes of outputs are not inner products of gradients.
     nonlinear = (NonlinearRule, RewrittenSteps)
     if any(isinstance(w.rule, nonlinear) for w in weights):
         return ()
@@ -832,7 +834,9 @@ def _gradient_squared(
     inner = [r.renamed(first_indices[r.index]) for r in inner]
     first_ranges = (*outputs, *inner)
     second_ranges = tuple(r.renamed(primed(r.index)) for r in first_ranges)
-    if not trained:  # both outputs contain the same vector of weights, one for each position
+    # Both outputs contain the same vector of weights. Its members, such as one for each position, are then
+    # numbered by an index of the vectors below.
+    if not trained:
         family_ranges = tuple(r for r in family if r.index not in first_indices)
         first_ranges, second_ranges = first_ranges + family_ranges, second_ranges + family_ranges
     value: Expr = moved.xreplace({**second_indices, t: s}) * gradient.xreplace(first_indices) * units
@@ -843,7 +847,8 @@ def _gradient_squared(
         now = vector(program, body.xreplace(first_indices), first_ranges, family if trained else ())
         value *= reading.registry.correlation(now, past)
     for r in family:
-        # each output has its own member of the family of weights: zero between different ones
+        # Each output has its own member of the family of weights, so that the inner product of the gradients
+        # of two different outputs is zero.
         if r.index in first_indices:
             value *= KroneckerDelta(first_indices[r.index], second_indices[r.index])
     summed = [r for r in family if r.index not in first_indices]

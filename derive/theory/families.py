@@ -74,7 +74,7 @@ class _FamilySearch:
 
     def __init__(self, theory: TheoryData) -> None:
         self.theory = theory
-        # as functions of the arguments with which the order parameter is defined
+        # Values of order parameters beyond their range, as functions of the arguments of their definitions.
         self.known: dict[tuple[str, Expr], Expr] = {}
         self.parameters = {q.name: q for q in theory.order_parameters}
         items: tuple[EquationOrSource, ...] = (
@@ -99,7 +99,8 @@ class _FamilySearch:
             failed = [end for end in ends if not self.fits(end)]
             if not failed:
                 break
-            # A value that contradicts one equation is no base case: other ends that need it are dropped too.
+            # A value that contradicts one equation is not a base case. Other ends that use the same value are
+            # dropped with it.
             contradicted = {key for end in failed for key in self.beyond(end)}
             ends = [end for end in ends if end not in failed and not contradicted & self.beyond(end)]
         sources = tuple(self.joined(self.theory.sources, ends))

@@ -98,7 +98,8 @@ def vector(
     order = _in_order(body)
     kept = tuple(sorted(occurring, key=lambda r: order.index(r.index) if r.index in order else len(order)))
     taken = ([x for x in places if x.has(r.index) and r.index not in chosen] for r in kept)
-    # the argument that contains the index, such as a + k, if it is the same throughout the vector
+    # For each index, the argument that contains it, such as a + k, if this is the same throughout the vector;
+    # otherwise the index itself.
     arguments = (x[0] if len(x) == 1 else r.index for r, x in zip(kept, taken, strict=True))
     return Vector(body, site, kept, tuple(arguments))
 
@@ -239,7 +240,7 @@ class Registry:
         self._require_overlap(a, b)
         if isinstance(a, AppliedUndef) and (given := self.program.given_of(str(a.func))) is not None:
             return Function(given.kernel)(*_places_of(v, time), *_places_of(w, past))
-        # <a b> and <b a> are the same order parameter
+        # <a b> and <b a> are the same order parameter, which is defined in one order only
         if a != b and default_sort_key(b) < default_sort_key(a):
             return self.correlation(w, v, past, time)
         named = (n for x, n in self._named.items() if a == b == canonical(x))
@@ -319,7 +320,8 @@ class Registry:
         body *= b.xreplace(
             {t: s} | {x: primed(j) for x, j in zip(_slots(len(second_indices)), second_indices, strict=True)}
         )
-        p, q = self._layers(a), self._layers(b)  # the intersection: layers at which both vectors are defined
+        # both vectors are defined in the intersection of their layers only
+        p, q = self._layers(a), self._layers(b)
         lower = q.lower if (q.lower - p.lower).is_positive else p.lower
         upper = q.upper if (p.upper - q.upper).is_positive else p.upper
         layers = (IndexRange(ell, lower, upper),) if v.site is not None else ()
@@ -342,10 +344,12 @@ class Registry:
         two fields disagree, if two indices would have one name, or if a field is ordered.
         """
         fields = _fields_of(self.program, body)
-        if any(x.ordered for _, x in fields):  # positions of an ordered family lie in several definitions
+        # The positions of an ordered family have several definitions, which may use different letters.
+        if any(x.ordered for _, x in fields):
             return slots
         letter_of_slot: dict[Symbol, Symbol] = {}
-        for atom, _ in fields:  # a Program refuses fields without a definition
+        # Each field has a definition, because a Program refuses fields without one.
+        for atom, _ in fields:
             d = next(d for d in self.program.definitions if d.name == str(atom.func))
             for slot, x in zip(atom.args, d.lhs.args, strict=True):
                 if slot in slots and isinstance(x, Symbol) and letter_of_slot.setdefault(slot, x) != x:

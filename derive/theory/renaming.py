@@ -81,7 +81,8 @@ def _rearranged(ours: OrderParameter, theirs: OrderParameter) -> tuple[int, ...]
     a, b = ours.symbol.args, theirs.symbol.args
     if len(a) != len(b) or len(a) > 7:
         return None
-    for places in permutations(range(len(a))):  # the first permutation is the identity
+    # The first permutation is the identity, so that two definitions that agree are not rearranged.
+    for places in permutations(range(len(a))):
         new_argument = {x: b[k] for x, k in zip(a, places, strict=True)}
         allowed = all(x == y or (_is_free(x) and _is_free(y)) for x, y in new_argument.items())
         if allowed and ours.definition.xreplace(new_argument) == theirs.definition:

@@ -74,7 +74,7 @@ def partners(a: Expr, sources: Iterable[Source], taken: Iterable[Expr] = ()) -> 
         for matched, other in dict.fromkeys([(u.symbol, u.partner), (u.partner, u.symbol)]):
             values = match(matched, a, u.ranges)
             counted = matched is u.partner and match(u.symbol, a, u.ranges) is not None
-            # the covariance of two members of one family states both orders already
+            # `counted`: the covariance of two members of one family matches in both orders, and is used once.
             if values is None or counted:
                 continue
             used, summed = {*taken, *a.free_symbols}, []
@@ -294,7 +294,8 @@ class _Unfolder:
         if not isinstance(what, str):
             return sympify(what), False
         known: dict[str, tuple[Expr, bool]] = {}
-        for q in self.theory.order_parameters:  # of order parameters with one name the first layer counts
+        # Among order parameters of one name, that of the first layer is used.
+        for q in self.theory.order_parameters:
             known.setdefault(q.name, (q.definition, q.causal == "strict"))
         for e in self.theory.scalars:
             known.setdefault(e.name, (e.rhs, False))

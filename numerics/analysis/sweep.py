@@ -162,7 +162,8 @@ def digest(experiment: Experiment, *more: str) -> str:
     False
     """
     tables = experiment.spec.model_dump()
-    for key in (*TRAINING, *TESTING):  # file names do not count, because the fingerprint has their numbers
+    # Leave out names of data files, because the fingerprint depends on the numbers in them.
+    for key in (*TRAINING, *TESTING):
         (tables["data"] or {}).pop(key, None)
     record = [tables, fingerprint(experiment.arrays), provenance()["version"], *more]
     return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()[:16]

@@ -94,7 +94,8 @@ def singularities(theory: Theory) -> tuple[Singularity, ...]:
             for e in _written_out(_fields_as_symbols(average.body, positive), explicit):
                 for x in sorted((y for y in e.free_symbols if "[" in y.name), key=str):
                     label = x.name.partition("[")[0]
-                    for at, power in _powers(e, x) if label in random else ():  # scalars do not vary
+                    # A scalar does not fluctuate, so that no average has a singularity in it.
+                    for at, power in _powers(e, x) if label in random else ():
                         new = Singularity(name, label, at, power)
                         if power > CLOSE and (name not in strongest or power > strongest[name].power):
                             strongest[name] = new
@@ -104,7 +105,8 @@ def singularities(theory: Theory) -> tuple[Singularity, ...]:
 def _not_negative(theory: Theory) -> frozenset[str]:
     """Return the names of fields that are >= 0 by their definition, such as a variance over samples."""
     is_nonnegative: dict[str, bool] = {}
-    # the program shows that a field is a sum of squares; the theory has the squares expanded
+    # Signs are read from the program, where a field may be a sum of squares; in the theory the squares are
+    # expanded.
     for d in theory.program.definitions:
         body = d.rhs.replace(lambda x: isinstance(x, Sum), lambda x: x.function)
         local = not d.evolves and not body.has(Product, Mean)

@@ -183,7 +183,8 @@ def _with_kinks_at_zero(functions: Sequence[SignPolynomial], K: Array) -> Tensor
     value = np.ones((len(K),) * len(functions))
     error = np.zeros_like(value)
     rows = rows_of(K)
-    # patterns of different samples come first, because most refusals concern them
+    # Patterns in which all samples differ come first, because most refusals concern them and then cost no
+    # time.
     for index in reversed([*_patterns(len(functions))]):
         count = max(index, default=-1) + 1
         samples = np.array(list(permutations(range(len(K)), count)), dtype=int).reshape(-1, count)

@@ -94,7 +94,7 @@ def _ended(number: int, frame: object) -> NoReturn:
 
     The exit is an exception, so that half-written files are removed.
     """
-    if number == signal.SIGPIPE:  # the reader is gone: discard the rest of the output
+    if number == signal.SIGPIPE:  # the reader of the output has ended: discard the rest
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     sys.exit(128 + number)
 
@@ -108,7 +108,7 @@ def main() -> None:
     os.environ["PYDANTIC_DISABLE_PLUGINS"] = "1"  # the search for plugins reads every installed package
     os.environ.pop("MPLBACKEND", None)  # no window is shown; an unknown name would stop Matplotlib
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # the calling process has closed it
+        if getattr(sys, name) is None:  # the calling process has closed the stream
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - open until exit
         getattr(sys, name).reconfigure(errors="backslashreplace")  # the terminal may lack characters
     status = run(sys.argv[1:])

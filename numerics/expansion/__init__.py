@@ -449,7 +449,8 @@ def below_zero(series: xr.Dataset, gamma0: float) -> str:
     loss = series.train_loss.transpose("order", "time").values
     total, start = np.zeros(loss.shape[1]), loss[0]
     for order, coefficients in zip(series.order.values, loss, strict=True):
-        with np.errstate(over="ignore", invalid="ignore"):  # a sum that is not finite is not compared
+        # no warning is needed: a sum that is not finite is not compared
+        with np.errstate(over="ignore", invalid="ignore"):
             total = total + np.float64(gamma0) ** float(order) * coefficients
         wrong = (total < -ROUNDED * np.abs(start).max()) & (start > 0)
         if wrong.any():
@@ -474,7 +475,9 @@ def _check_error(theory: Theory, order: int, key: str, value: Any) -> None:
     try:
         law = ErrorLaw.of(theory)
     except NotApplicable:
-        return  # the error is not a function of one output: the expansion that is chosen later refuses it
+        # The error is not a function of one output. The expansion that is chosen later refuses it with a
+        # message.
+        return
     try:
         slope_of(law, min(order, 1))
     except NotApplicable as reason:

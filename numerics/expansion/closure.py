@@ -229,7 +229,9 @@ class ClosurePlan:
 
         def rule(n: int) -> Combination | None:
             """Return the coefficient of order n of the operator from its equation; None for zero."""
-            if not inner:  # built when first needed, because equations of other layers may refer to this one
+            # The series is built when it is first needed, because equations of other layers may refer to this
+            # one.
+            if not inner:
                 inner.append(self.algebra.series(laws[name][site]))
             coefficient: Combination | None = inner[0].at(n)
             return coefficient
@@ -273,7 +275,8 @@ class ClosurePlan:
             self.algebra.forget(now)
             for name in self.layers.correlations:
                 for site in self.layers.inwards(name):
-                    # computed before the error, because correlations need it at lower orders only
+                    # Evaluate order `now` of the operator before the error of this order. This is possible
+                    # because correlations need the error at lower orders only.
                     self.operator(name, site).at(now)
             rest = None
             if not self.given:
@@ -411,9 +414,11 @@ class Closed:
         some = np.linspace(0, self.T - 1, min(PROBED, self.T)).astype(int)
         lazy = Closed(self.plan, {k: v[np.ix_(some, some)] for k, v in self.memory.items()}, self.kernel)
         lazy.remember(np.random.default_rng(0).standard_normal((lazy.T, self.P)))
-        size = float(np.max(np.abs(self.kernel))) or 1.0  # without units, squares of small kernels underflow
+        # unit of kernels, without which squares of small kernels underflow
+        size = float(np.max(np.abs(self.kernel))) or 1.0
         f, known = lazy.output(0) / size, lazy.weight @ lazy.errors[0] @ (self.kernel / size)
-        scale = float(np.max(np.abs(known))) or 1.0  # and so do squares of outputs after short times
+        # unit of outputs, without which their squares underflow after short times
+        scale = float(np.max(np.abs(known))) or 1.0
         if scale < np.finfo(float).tiny:
             raise Diverged(f"the output after so short a time, {scale:.0e}, is below the smallest number")
         f, known = f / scale, known / scale

@@ -90,7 +90,8 @@ class AtStrengths:
         They are those of the polynomial through solutions at Chebyshev points in ``[-radius, radius]`` of
         gamma0.
         """
-        count = 2 * ((len(self.orders) + MORE) // 2)  # gamma0 = 0 is not among an even number of points
+        # An even number of Chebyshev points, so that gamma0 = 0 is not one of them.
+        count = 2 * ((len(self.orders) + MORE) // 2)
         points = np.cos(np.pi * (np.arange(count) + 0.5) / count)
         solutions = [self.solution(radius * x) for x in points]
         return {name: self.fitted(points, [x[name] for x in solutions], radius) for name in solutions[0]}

@@ -83,7 +83,8 @@ class SeparableKernel:
         (rows, k), (cols, m) = self.left.shape[1:], self.right.shape[1:]
         a, b = self.left[out].reshape(-1, k) @ self.core, self.right[out].reshape(-1, m)
         entries = np.empty((len(a) // rows, rows, len(b) // cols, cols)) if into is None else into
-        if self.left.strides[0] == 0:  # `left` is broadcast along time, so that one time is computed for all
+        # `left` does not depend on time, so that the entries of one output time hold for all.
+        if self.left.strides[0] == 0:
             entries.reshape(len(entries), rows, -1)[...] = a[:rows] @ b.T
         else:
             np.matmul(a, b.T, out=entries.reshape(len(a), len(b)))

@@ -119,9 +119,9 @@ def pade(coefficients: ArrayLike, m: int, n: int, z: float, shared: int = 0) -> 
         raise ValueError(f"the approximant [{m}/{n}] needs {m + n + 1} coefficients; there are {len(c)}")
     shape = c.shape[1:]
     alone = shape[: len(shape) - shared]
-    # axes of `flat`: powers of z, groups with a common denominator, members of a group
+    # axes of `flat`: power of z, group of series with a common denominator, series of the group
     flat = c[: m + n + 1].reshape(m + n + 1, int(np.prod(alone)), -1)
-    # z is measured in units in which the coefficients are about as large as the first one
+    # Rescale z so that all coefficients are about as large as the first one.
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         sizes = np.abs(flat).max(axis=2)
         powers = np.arange(1, len(flat))

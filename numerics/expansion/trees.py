@@ -161,7 +161,8 @@ def summed(
     if single or ends:
         return value
     full, n, m = np.zeros(value.shape * 2), np.arange(len(at[row]))[:, None], np.arange(P)
-    full[n, m, n, m] = value  # the perturbed node is the root: a response at equal times and samples only
+    # The perturbed node is the root, so that the response is not zero at equal times and samples only.
+    full[n, m, n, m] = value
     return full
 
 
@@ -209,7 +210,9 @@ class Evaluation:
         drive = self.setting.error.order([*lower, rest])
         if not np.any(drive):
             return drive, rest
-        if feedback is None:  # a loss that is not square may drive Delta_n by lower orders of f alone
+        # f_n does not depend on Delta_n: a loss that is not square may drive Delta_n by lower orders of f
+        # alone.
+        if feedback is None:
             return drive, rest
         return self.setting.error_and_output(self.weight, feedback, rest, lower)
 

@@ -69,7 +69,8 @@ def symmetric_positive(
     prefix of the error message, such as "makes a kernel that ". Raises SpecError for a matrix that is not
     symmetric positive semidefinite beyond rounding.
     """
-    eps = max(precision, float(np.finfo(np.float64).eps))  # eigenvalues below are rounded to float64
+    # Relative rounding error, at least that of float64, to which the eigenvalues below are rounded.
+    eps = max(precision, float(np.finfo(np.float64).eps))
     scale = float(np.abs(k).max())
     asymmetry = float(np.abs(k - k.T).max())
     if asymmetry > eps * len(k) * scale:
@@ -137,6 +138,6 @@ def _is_real(number: object) -> bool:
     """Return whether the value is a real number of Python, NumPy or SymPy, not a boolean."""
     if isinstance(number, bool | np.bool_ | str):
         return False
-    # SymPy numbers have these attributes
+    # Numbers of SymPy are not Real, but have these attributes.
     exact = getattr(number, "is_number", False) and getattr(number, "is_real", False)
     return isinstance(number, Real) or bool(exact)

@@ -126,7 +126,9 @@ class _Checked:
         whole = (self.kernel_from_test_inputs if source == "test_inputs" else self.kernel_from_test_kernel)(
             samples
         )
-        whole[:count, :count] = k  # not recomputed, because larger products of matrices may round differently
+        # The training kernel is copied, because products of larger matrices may round its entries
+        # differently.
+        whole[:count, :count] = k
         known = xt = None
         if "test_targets" in self.arrays:
             known = frozen(self.targets("test_targets", "P*", len(whole) - count, source, "test points"))
@@ -260,7 +262,8 @@ def read_array(key: str, name: str, folder: Path) -> NDArray[Any]:
         if path.suffix == ".csv":
             return _table(path)
         with path.open("rb") as opened:
-            if np.lib.format.read_magic(opened) == (1, 0):  # NumPy 1.26 does not check the shape
+            # In headers of version 1.0 the shape is checked here, because NumPy 1.26 accepts negative sizes.
+            if np.lib.format.read_magic(opened) == (1, 0):
                 shape, _, _ = np.lib.format.read_array_header_1_0(opened)
                 if min(shape, default=0) < 0:
                     raise ValueError(f"the shape {shape} is not valid")

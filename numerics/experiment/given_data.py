@@ -262,7 +262,9 @@ class _Shapes:
         key, shape_text = f"arrays.{name}", f"has shape {shape}, but"
         accepted = self.accepted(name)
         if index in (t, s):
-            needed = self.times - (index == s)  # the update at the last time s is not used
+            # Arrays indexed by the time s of an update need one entry less, because there is no update at the
+            # last time.
+            needed = self.times - (index == s)
             if size < needed:
                 raise SpecError(
                     key,
@@ -364,7 +366,8 @@ def _uses(program: Program) -> Iterator[AppliedUndef]:
     rules = {w.rule for w in program.trained()}
     expressions = [d.rhs for d in program.definitions]
     for x in rules:
-        if hasattr(x, "system"):  # coefficients are not read at the last time, like updates at s
+        # The coefficients of a rule are read at the times s of updates, and therefore not at the last time.
+        if hasattr(x, "system"):
             stated = x.coefficients if isinstance(x, NonlinearRule) else x.system.coefficients
             expressions += [e.xreplace({t: s}) for e in stated]
         else:

@@ -117,7 +117,8 @@ def named_by_role(program: Program) -> tuple[Program, dict[str, str], dict[str, 
     if roles.output is None or roles.error is None:
         data = {roles.residual: ERROR, roles.learnt: LEARNT}
         wanted = {own: name for own, name in data.items() if own is not None} | layers
-        if wanted and roles.residual is None:  # results use sigma for label noise, and this is another
+        # In results sigma is label noise. The sigma of this program is another quantity, and is renamed.
+        if wanted and roles.residual is None:
             symbols |= {
                 x: Symbol(f"{x.name}{ASIDE}", **x.assumptions0) for x in symbols_of(program) & {sigma}
             }
@@ -134,9 +135,9 @@ def named_by_role(program: Program) -> tuple[Program, dict[str, str], dict[str, 
     chain = bool(layers) and _is_named_as_usual(program)
     reserved = [*([P.name] if sizes else []), *((*RESPONSES, *CORRELATIONS) if chain else ())]
     names, symbols = _without_conflicts(program, wanted, symbols, reserved)
-    hidden = {v for v in names.values() if v in SOURCES}  # results do not hold sources
+    hidden = {v for v in names.values() if v in SOURCES}  # names of sources, which are not among the results
     author_names = {v: k for k, v in names.items() if k != v and v not in hidden}
-    partners = {primed(x) for x in symbols}  # primed indices are made by the engine
+    partners = {primed(x) for x in symbols}  # primed indices, to which authors give no names
     author_names |= {v.name: k.name for k, v in symbols.items() if k != v and k not in partners}
     if not sizes and all(k == v for k, v in (*names.items(), *symbols.items())):
         written = _with_chain_names(program) if chain else program
@@ -166,7 +167,7 @@ def _symbols_of_roles(roles: Roles) -> dict[Symbol, Symbol]:
         elif own is not None:
             symbols |= {own: own, primed(own): primed(own)}
     for count, size in ((roles.samples, P), (roles.channels, CHANNELS)):
-        if isinstance(count, Symbol):  # not an expression such as 2*P, the number of pairs
+        if isinstance(count, Symbol):  # an expression such as 2*P, the number of pairs, cannot be renamed
             symbols.setdefault(count, size)
     return symbols
 

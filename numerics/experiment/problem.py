@@ -335,7 +335,8 @@ class Problem:
         first: tuple[Reduction, ...] = (instant_responses,) if fresh else ()
         counted = {M: float(count)} if M in _symbols(self.program).values() else {}
         numbers = {**counted, **self.numbers}
-        try:  # averages are sums over modes if the program has a symbol for their number
+        # Averages become sums over modes if the program has a symbol for the number of modes.
+        try:
             derived(integrated(self.program), (*first, mode_sums))
         except NotApplicable:
             numbers[UNITS] = float(count)

@@ -316,7 +316,8 @@ def _refusal(detail: ErrorDetails, tables: Mapping[str, Any]) -> SpecError:
     problem = detail["msg"].replace("Input should be", "must be")
     if detail["type"] in ("model_type", "model_attributes_type"):
         problem = "must be a table"
-    elif len(detail["loc"]) > 2:  # a message about one branch of a union, or one entry, would mislead
+    elif len(detail["loc"]) > 2:
+        # The error is in one entry, or in one branch of a union. A message about that alone would mislead.
         return SpecError(key, tables[path[0]][path[1]], "is not what this key takes", accepted)
     return SpecError(key, detail["input"], problem, accepted)
 

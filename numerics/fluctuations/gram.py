@@ -109,7 +109,7 @@ class GramNetworks:
         size, units = len(values), round(self.units * width)
         if units < size:
             fields = rng.standard_normal((count, size, units))
-        else:  # a triangular factor of a Wishart matrix is drawn directly (Bartlett)
+        else:  # with enough units, a triangular factor of the Wishart matrix is drawn (Bartlett)
             fields = np.tril(rng.standard_normal((count, size, size)), -1)
             degrees = units - np.arange(size)
             fields[:, np.arange(size), np.arange(size)] = np.sqrt(rng.chisquare(degrees, (count, size)))

@@ -228,7 +228,7 @@ class LinearTheory:
             _, first, inverse = np.unique(same, axis=1, return_index=True, return_inverse=True)
             parameters = x.parameters[once]
             found[parameters] = parameters[first[inverse.ravel()]]
-        # an order parameter that is not only an average over units is like no other
+        # An order parameter with a term besides its average over units is equal to no other one.
         for z in self.lowered.rests:
             found[z.target] = z.target
         return found

@@ -505,7 +505,7 @@ class LoweredFluctuations:
             first, second = hats[0].field, hats[1].field
             into = self.covariances if first.func == second.func else self._crossed
             self._product(into, first, None, x.addend, (), second)
-        elif key_of(hats[0].field) in self.driven:  # `_lower` adds definitions of fields
+        elif key_of(hats[0].field) in self.driven:  # definitions of other fields are added by `_lower`
             self._product(self.kernels, hats[0].field, None, x.addend, ())
         found = self.parameters_in(x.addend.expr)
         for k, a in enumerate(found):

@@ -93,7 +93,7 @@ class SiteFields:
         earlier, last = slice(now.start), slice(now.stop)
         rows = direct + self.coupling[:, earlier] @ self.R[earlier, known]
         self.R[now, known], inside = rows, self.coupling[:, now]
-        # fields of one time depend on each other without cycles, so that the iteration ends
+        # Fields of one time depend on each other without cycles, so that this fixed-point iteration ends.
         for _ in range(len(rows)):
             found = rows + inside @ self.R[now, known]
             if np.array_equal(found, self.R[now, known]):
@@ -214,7 +214,8 @@ class LinearMarch:
                 np.add.at(found[number][1], (cols[old] - start, rows[old]), weights[at][old])
         for number, (site, both) in enumerate(zip(self.sites, found, strict=True)):
             now = site.hats_at(time)
-            # the mean of both orders, because given kernels may not be symmetric to rounding
+            # `both` holds the covariances of the pairs (a, b) and (b, a). Their mean is taken, because given
+            # kernels may not be symmetric to rounding.
             own = both.mean(axis=0)
             if len(own) and not np.array_equal(site.sigma[now, : now.stop], own):
                 site.sigma[now, : now.stop] = own
@@ -275,7 +276,8 @@ class LinearMarch:
         self.values[touched] = fresh[touched]
         for x in lowered.rests:
             touched[x.target[x.at(time)]] = True
-        # order parameters of one time depend on each other without cycles, so that the iteration ends
+        # Order parameters of one time depend on each other without cycles, so that this fixed-point iteration
+        # ends.
         for _ in range(MOST_LEVELS):
             found = fresh.copy()
             for x in lowered.rests:

@@ -62,7 +62,8 @@ class WidthPlan:
     def observables(self) -> int:
         """Number of observables at each time whose variances are computed."""
         problem, outputs, depth = self.problem, self.problem.outputs, self.problem.depth or 1
-        if not problem.seen:  # random data: correlations of the errors and of the fields of each layer
+        # random data: no observable of single samples, but correlations of errors and fields
+        if not problem.seen:
             return outputs**2 * (3 + 2 * depth)
         samples = max(problem.sample_count, 1)
         pairs = samples * (samples + 1) // 2 + outputs**2

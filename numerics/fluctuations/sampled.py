@@ -524,7 +524,8 @@ class SampledFluctuations:
             x, y = place[a], place[b]
             if x >= 0:
                 numbers[(x, y) if numbers[x, y] < 0 else (y, x)] = q
-        # only one of q(a, b) and q(b, a) is an order parameter if a and b are different vectors
+        # For two different vectors a and b, only one of q(a, b) and q(b, a) is an order parameter. It is used
+        # for both.
         numbers = np.where(numbers < 0, numbers.T, numbers)
         if (numbers < 0).any():
             return None
@@ -556,7 +557,8 @@ class SampledFluctuations:
         sigma, basis, entries = self._sources[number]
         if not direction[entries].any():
             return None
-        size = 1 / np.abs(direction).max()  # covariances are linear in order parameters: any size would do
+        # The covariance is linear in the order parameters, so that the size of the step does not matter.
+        size = 1 / np.abs(direction).max()
         change = (self.paths[number].site.sigma(self.values + size * direction) - sigma) / size
         return basis.split(change)
 

@@ -156,7 +156,7 @@ class SampledSite:
             weights = low.value(x, values, part)
             at = low.site[x.target[part]] == self.number
             rows, cols = self.source[x.target[part][at]], self.source[x.first[part][at]]
-            np.add.at(found, (rows, cols), weights[at])  # terms hold (a, b) and (b, a)
+            np.add.at(found, (rows, cols), weights[at])  # each pair occurs as (a, b) and as (b, a)
         return (found + found.T) / 2
 
     def weights(self, values: Array, time: int | None = None) -> dict[int, Array]:

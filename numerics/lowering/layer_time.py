@@ -267,7 +267,7 @@ def _factor(e: Expr, layers: dict[str, int]) -> LayerProduct:
 
 def _applied(e: AppliedUndef, layers: dict[str, int]) -> LayerProduct:
     """Return a tensor, or a function given as data of scalars, as a product with one factor."""
-    # a function of a scalar that is given as data, such as the slope of the loss
+    # A function that is given as data, such as the slope of the loss, is called with the value of a scalar.
     if any(x.has(AppliedUndef) for x in e.args):
         return LayerProduct(S.One, calls=(e,))
     name, args = str(e.func), tuple(e.args)

@@ -400,7 +400,7 @@ class _Lowering:
                 (stand_in, Factor(node(first), _axes(first)), Factor(node(second), _axes(second)))
             )
         for atom in sorted(expr.atoms(AppliedUndef), key=str):
-            # of a given function of a scalar, such as the slope of the loss, the argument is the input
+            # A given function of a scalar, such as the slope of the loss, is no input, but its argument is.
             if any(x.has(AppliedUndef) for x in atom.args):
                 continue
             stand_in = Symbol(f"in_{atom.func}")

@@ -218,7 +218,9 @@ class Present(KnownArrays):
     def array(self, node: MemberKey, x: Expr) -> Array:
         """Return the array of the field, scalar or data ``x``, whose key is ``node``."""
         system = self.system
-        if node[0] in system.data and node[1]:  # y(mu, 1) and y(1, mu) are different parts of one array
+        # The key contains the numbers among the arguments, because y(mu, 1) and y(1, mu) are different parts
+        # of one array.
+        if node[0] in system.data and node[1]:
             node = str(x.func(*(a if a.is_Integer else Symbol("_") for a in x.args))), ()
         if node not in self.found:
             e = system.fields.get(node) or system.scalars.get(node)

@@ -84,7 +84,7 @@ def replacing_folder(path: str | Path) -> Iterator[Path]:
             for file in beside.iterdir():
                 _sync(file)
             if not path.exists():
-                with suppress(OSError):  # another run may have made it meanwhile
+                with suppress(OSError):  # ignored, because another run may have created the folder meanwhile
                     os.rename(beside, path)
             if beside.exists():
                 for file in beside.iterdir():
@@ -516,7 +516,7 @@ def _bounded(
     """
     flat = array.ravel(order="K")
     if name not in LOSSES and np.isfinite(flat @ flat):
-        return  # all numbers are finite; one pass over the array
+        return  # if the sum of squares is finite, all numbers are; the test is one pass over the array
     wrong, reason = np.isfinite(array), "is not finite"
     every = bool(wrong.all())
     np.logical_not(wrong, out=wrong)
@@ -580,7 +580,8 @@ def interval(result: xr.Dataset | Result, name: str, level: float = 0.95) -> NDA
     if not bias.any():
         return np.asarray(stdtrit(degrees, (1 + level) / 2) * error)
     with np.errstate(divide="ignore", invalid="ignore"):
-        wide = bias + stdtrit(degrees, level) * error  # a large bias crosses one end of the interval only
+        # A bias that is large compared with the standard error matters at one end of the interval only.
+        wide = bias + stdtrit(degrees, level) * error
         near = np.interp(bias / error, *_widths(degrees, level), right=np.nan) * error
     return np.asarray(np.where(np.isnan(near), wide, near))
 
@@ -648,7 +649,7 @@ def save(result: xr.Dataset | Result, path: str | Path) -> None:
         }
         for name, x in every.items():
             a, attrs, kind = x.values, dict(x.attrs), x.values.dtype.kind
-            if kind == "b":  # NetCDF has no booleans
+            if kind == "b":  # NetCDF has no booleans, which are stored as integers
                 a, attrs["dtype"] = a.astype("i1"), "bool"
             numbers = kind in "biuf"  # strings have variable length and no checksum
             variable = file.create_variable(

@@ -88,7 +88,7 @@ def loss_of(program: Program) -> SampleLoss | None:
     if output is None:
         return None
     stated = program.loss
-    if stated is None:  # the error is minus the derivative of the loss
+    if stated is None:  # the loss follows from the error, which is minus its derivative
         error = next((d.rhs for d in program.definitions if d.name == ERROR), S.Zero)
         difference = _difference(error, output)
         if difference is None:
@@ -101,7 +101,7 @@ def loss_of(program: Program) -> SampleLoss | None:
     if difference is not None:
         weight = simplify(_error(loss, output) / difference)
         weighs = isinstance(weight, AppliedUndef) and str(weight.func) in program.constants
-        # a weight of each sample is rho(mu); rho(2) is one number
+        # A weight counts if it is a function of the sample, such as rho(mu); rho(2) is a single number.
         counts = weight == 1 or (weighs and weight.free_symbols)
         if counts and simplify(2 * loss - weight * difference**2) == 0:
             return SampleLoss(weight * difference**2, output, difference, is_square=True)
@@ -303,7 +303,7 @@ def _mean(e: Expr, output: AppliedUndef, problem: Problem, outputs: Array, sampl
     spans[mu] = range(first + 1, first + 1 + outputs.shape[1])
     read = []
     for leaf in leaves:
-        if isinstance(leaf, Symbol):  # an index that is used as a number in the loss
+        if isinstance(leaf, Symbol):  # an index that occurs as a number in the loss
             at = problem.times[:times] if leaf == t else np.array(spans[leaf], dtype=float)
             read.append(_placed(at, (leaf,), axes))
         elif str(leaf.func) == OUTPUT:

@@ -319,7 +319,8 @@ class _Ensemble:
                     if self.progress is not None:
                         self.progress(done, seeds)
         except KeyboardInterrupt:
-            # fewer than two networks are done, or only some variables of the last one were added
+            # There are no averages yet if fewer than two networks are done, or if only some variables of the
+            # last one were added.
             if done < 2 or set(spread.counts.values()) != {done}:
                 raise
             raise Interrupted(averages("partial")) from None
@@ -440,7 +441,7 @@ def entropy_of(rng: int | np.random.Generator | None) -> int:
     return int(rng)
 
 
-# -- what is trained -----------------------------------------------------------------------------------------
+# -- networks ------------------------------------------------------------------------------------------------
 
 
 def _networks(
@@ -567,7 +568,7 @@ def converged_steps(
         networks = halved
         if error <= tolerance:
             return networks, error
-        # the error no longer falls, because of rounding
+        # Stop if the error no longer falls, because rounding dominates it.
         if not noisy and not smooth and last / 2 < error < UNSTABLE:
             break
     raise NotConverged(
@@ -601,7 +602,7 @@ def _by_layer(numbers: Mapping[int, float]) -> Lambda:
     return Lambda(k, Piecewise(*((value, Eq(k, layer)) for layer, value in numbers.items())))
 
 
-# -- what is read off a network ------------------------------------------------------------------------------
+# -- variables of a network ----------------------------------------------------------------------------------
 
 
 class Readout:
@@ -648,7 +649,7 @@ class Readout:
             name: one_sample(found[name], problem.program) for name in ("error", OUTPUT) if name in found
         }
         for name in (C_LEARNT, "C_h0"):
-            # results hold the sum over modes (contract), and the program's correlation is their mean
+            # Results hold the sum over modes, but the correlation of the program is the mean over modes.
             if M in problem.numbers and name in found:
                 found[name] = problem.numbers[M] * found[name]
         if TANGENT_KERNEL in found:
@@ -668,7 +669,8 @@ class Readout:
                 if name in found and self._known(name, found[name]):
                     yield f"{name}{TRACE}", _trace(found[name], name != TANGENT_KERNEL)
         elif C_LEARNT in found:
-            # inputs are Gaussian, so that the test loss of each network is known without test samples
+            # The inputs are Gaussian, so that the test loss of each network is a function of its correlations
+            # and needs no test samples.
             fresh = equal_times(found[C_LEARNT]) + problem.numbers.get(noise, 0.0) ** 2 * problem.outputs
             yield "train_loss", equal_times(found["C_Delta"]) if "C_Delta" in found else fresh
             yield "test_loss", fresh

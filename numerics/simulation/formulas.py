@@ -471,7 +471,7 @@ def _note(
     ``columns`` are the first and last value of each index.
     """
     if arg.atoms(AppliedUndef):
-        return  # a function of numbers of the program, not of indices
+        return  # the argument is a function of numbers of the program, not of indices
     if arg.has(t):
         binder.tables.note(name, j, (0, steps), exact=False)
         return

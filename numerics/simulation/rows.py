@@ -135,7 +135,8 @@ def common_place(places: Iterable[PopulationAtLayer | None], *words: object) -> 
 
 
 Array = NDArray[np.float64]
-UnitBlock = tuple[str, int]  # the entries of a field that have so many units; 0 for a number
+# name of a field, and the number of units that these entries of it have; 0 for a number
+UnitBlock = tuple[str, int]
 Pick = slice | NDArray[np.intp]
 GroupKey = TypeVar("GroupKey", bound=Hashable)
 

@@ -702,7 +702,8 @@ class Trainer:
                         raise
                 else:
                     last, error = error, np.inf if coarse is None else coarse.distance(fine) / 15
-                    if error <= tolerance / 2 or last / 2 < error < UNSTABLE:  # or rounding dominates
+                    # The error is small enough, or no longer falls because rounding dominates it.
+                    if error <= tolerance / 2 or last / 2 < error < UNSTABLE:
                         break
                     if count >= MOST_STEPS:
                         where = f"{count} steps between t = {time:g} and {end:g}"

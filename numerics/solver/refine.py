@@ -249,7 +249,7 @@ class Trapezoidal:
         if len(times) == 1:
             return np.moveaxis(self.once(front), 0, times[0])
         value = self.twice(front)
-        if name not in RESPONSES:  # responses vanish at s > t; other variables are symmetric
+        if name not in RESPONSES:  # at s > t responses vanish, and other variables follow by symmetry
             axes = [x for x in dims if x not in ("time", "time_")]
             partner = dict(OTHERS) | {second: first for first, second in OTHERS}
             swapped = [axes.index(partner[x]) if partner.get(x) in axes else k for k, x in enumerate(axes)]

@@ -421,7 +421,8 @@ def _solved(
         try:
             solution = method.run(problem, kernels, progress)
             break
-        except Unserved as reason:  # an average that the method cannot compute, found only in the run
+        except Unserved as reason:
+            # The method cannot compute an average, which was found only in the run.
             failed[method.name] = SpecError("solver.method", method.name, str(reason), "another method")
         except NotConverged as reason:
             failed[method.name] = reason
@@ -433,7 +434,8 @@ def _solved(
         notes["not_converged"] = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
     shown = _at_nodes(problem, notes.get("layers_at"))
     authored = authored_variables(shown)
-    # if the program has no recognised output, variables have the names of the program, and only those
+    # Variables of a program without a recognised output have the names of the program. Its values with
+    # standard names of arrays by sample are left out, unless the program uses these names itself.
     unplaced = set() if numbers_by_role(problem) else BY_SAMPLE - {*authored}
     result = Result.of(
         {name: x for name, x in solution.values.items() if base_name(name) not in unplaced},
@@ -451,7 +453,8 @@ def _solved(
         **notes,
     )
     pairs = [name for name, x in result.data_vars.items() if "time_" in x.dims or name.endswith("_trace")]
-    # a result of a program whose order parameters have no standard names contains no kernels
+    # No kernel is stored if the order parameters of the program have no standard names; the note then says
+    # so.
     if notes.get("kernels") and not pairs:
         return replace(result, notes={**result.notes, "kernels": "none"})
     return result

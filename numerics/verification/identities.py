@@ -169,7 +169,7 @@ def _terms(theory: Theory) -> int:
     return sum(len(e.terms) for e in equations) + len(theory.sources) + len(theory.order_parameters)
 
 
-# -- the solution, on an opening of the problem ------------------------------------------------------------
+# -- the solution of a smaller problem ----------------------------------------------------------------------
 
 
 def march_of(small: Problem, table: Table, wanted: Sequence[FieldAtLayer]) -> March:
@@ -452,7 +452,8 @@ def start(problem: Problem, theory: xr.Dataset) -> list[Check]:
     first = float(theory.train_loss[0])
     if problem.seen:
         y, stderr = problem.targets, None
-        resting = np.zeros((1, problem.sample_count, *y.shape[1:]))  # zero outputs, also on test points
+        # outputs that are zero, also on test points
+        resting = np.zeros((1, problem.sample_count, *y.shape[1:]))
         expected = float(split(problem, {OUTPUT: resting, "error": y[None]})["train_loss"][0])
         allowed, basis = EPS * y.size * expected, "rounding"
         if "train_loss_stderr" in theory:

@@ -189,7 +189,8 @@ def quantities(
         and "train_loss" in theory
         and np.array_equal(theory["train_loss"], theory.get("test_loss", np.nan))
     ):
-        del losses["train_loss"]  # on fresh batches, or on the population, both losses are equal
+        # The training loss is left out if it is the test loss, as on fresh batches or on the population.
+        del losses["train_loss"]
     compared = []
     for name, label in losses.items():
         compared += [
@@ -377,7 +378,8 @@ class Deviation:
         """Return the deviation of variable ``name`` at positions ``at`` from a straight line in 1/N^order."""
         inverse = 1.0 / np.array(widths_of(networks), dtype=float)
         design = np.stack([np.ones(len(inverse)), inverse**order])
-        left = np.linalg.svd(design)[2][2]  # null vector of the design, orthogonal to all straight lines
+        # null vector of the design: its product with every straight line is zero
+        left = np.linalg.svd(design)[2][2]
         parts = [
             (c * entry_of(d, name, at).to_numpy(), (c * entry_of(d, f"{name}_stderr", at).to_numpy()) ** 2)
             for c, d in zip(left, networks, strict=True)
@@ -548,7 +550,8 @@ def slopes_of(
     """Return the fitted c in value(N) = value + c/N^order of a variable, for entries at positions ``at``."""
     widths, line = np.asarray(widths_of(networks), dtype=float) ** order, line_of(networks, order)
     means = np.stack([entry_of(d, name, at or {}).to_numpy() for d in networks], axis=-1)
-    rise = (line.hat[0] - line.hat[-1]) / (1 / widths[0] - 1 / widths[-1] or 1.0)  # one width: no slope
+    # with one width, 0/1: no slope
+    rise = (line.hat[0] - line.hat[-1]) / (1 / widths[0] - 1 / widths[-1] or 1.0)
     return np.asarray(np.nansum(means * rise, axis=-1))
 
 

@@ -210,7 +210,7 @@ def checks_of(
     """
     linear, experiment, flow = _exact(problem), problem.experiment, problem.flow
     checks = identities.derivation(problem, symbolic) + identities.gradient_step(problem)
-    if linear:  # exact solutions, without sampling
+    if linear:  # linear theories have exact solutions, without sampling
         checks += identities.direct_evaluation(problem)
         if experiment is not None and problem.seen and _steepest(experiment):
             checks += identities.unreduced_theory(problem) + identities.output_changes(problem)
@@ -222,7 +222,8 @@ def checks_of(
     letters = {**identities.LETTERS, **({} if linear else {FEATURE_KERNEL: "Phi^l"})}
     authored = self_correlations(problem)
     checks += identities.correlations(solution, correlation_error(problem, solution), letters, authored)
-    if not linear:  # averages over paths, checked by other methods
+    # In nonlinear theories order parameters are averages over sampled paths, which other methods check.
+    if not linear:
         checks += sampled.direct_evaluation(problem, effort) + sampled.responses(problem, effort)
         if not flow and gamma0 in problem.numbers:
             checks += sampled.lazy(problem, effort)

@@ -73,7 +73,9 @@ def direct_evaluation(problem: Problem, effort: Effort = FULL) -> list[Check]:
     except Unserved:
         return []
     if any(k in one.values and np.isnan(x).any() for k, x in other.values.items()):
-        return []  # no value for the response of a function that jumps, to a source that occurs twice
+        # The direct evaluation has no value for the response of a function that jumps to a source that occurs
+        # twice.
+        return []
     return [same(f"paths vs direct evaluation, {len(small.times)} times", one, other, effort.replicas)]
 
 
@@ -161,7 +163,7 @@ def lazy(problem: Problem, effort: Effort = FULL) -> list[Check]:
     noise), without a tangent kernel, or with data that change from step to step.
     """
     small, replicas = smaller_problem(problem, SAMPLES, STEPS), effort.replicas
-    # the lazy limit has no paths, so that their number is left out
+    # The lazy limit has no paths, so that their number is not given to the solver.
     without_paths = with_solver(at_gamma0(small, NOTHING), "auto", samples=None)
     if isinstance(estimate_or_refusal(LazyMethod(), without_paths, "none"), Refusal):
         return []

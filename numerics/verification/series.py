@@ -142,7 +142,8 @@ def fitted(whole: Problem, effort: Effort = FULL) -> tuple[list[Check], str]:
     """Check the exponents of the truncation error of a series; return checks and a note on gamma0."""
     descent: Problem | None = None
     if whole.flow and is_noisy(whole.program.rule):
-        # the solution of a noisy flow is extrapolated in its steps, so its grids are not those of the series
+        # The march extrapolates a noisy flow in its steps, so that its time grid is not that of the series.
+        # Both are therefore compared for the same rule in discrete steps.
         descent = in_steps(whole, SMALL_SAMPLES, NOISY_STEPS)
         if descent is None:
             return [], f"expansion: not checked; {IN_STEPS}"
@@ -173,7 +174,8 @@ def fitted(whole: Problem, effort: Effort = FULL) -> tuple[list[Check], str]:
 def _exponents(series: xr.Dataset, strengths: Array, solutions: Sequence[xr.Dataset]) -> list[Check]:
     """Check, for each variable, the exponent of gamma0 in the truncation error; the worst layer is shown."""
     remainders = _remainders(series, strengths, solutions)
-    # B^L, for example, is zero in both: its remainder is rounding and has no exponent
+    # A quantity such as B^L is zero in the series and in the solution. Its remainder is rounding error and
+    # has no exponent.
     rounding = ROUNDING * max(float(np.abs(series[name]).max()) for name in SHOWN if name in series)
     checks = []
     for name, rows in remainders.items():
@@ -279,7 +281,7 @@ def differences(
     lazy, *solutions = [_runs(problem, g, paths, replicas, seed) for g in rising]
     variables: dict[str, Any] = {}
     for name, base in lazy.items():
-        if not all(name in x for x in solutions):  # a response that is mostly noise is left out
+        if not all(name in x for x in solutions):  # solutions leave out a response that is mostly noise
             continue
         moved = [x[name] - base for x in solutions]
         value = _slope(strengths, moved)

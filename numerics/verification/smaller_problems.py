@@ -185,7 +185,9 @@ def _sample_axes(problem: Problem) -> tuple[Symbol, list[tuple[str, int]]] | Non
         name = str(x.func)
         of_samples = [a in indices[count] for a in x.args]
         places = [(given.get(name, name), k) for k in range(len(x.args))]
-        if name in given:  # a kernel has the axes of two vectors, and the vector may be given by its entries
+        # The vector may be given by its kernel or by its entries. The kernel has the axes of two vectors, k
+        # and len(x.args) + k.
+        if name in given:
             places += [(given[name], len(x.args) + k) for k in range(len(x.args))]
             places += [(name, k) for k in range(len(x.args))]
             of_samples *= 3
@@ -330,7 +332,8 @@ def fastest_rate(problem: Problem) -> float:
     The tangent kernel is bounded by the input kernel times the number of its layers.
     """
     kernel = problem.arrays.get(INPUT_KERNEL, np.eye(1))[: problem.seen]
-    half = prod(kernel.shape[: kernel.ndim // 2])  # kernels of inputs with positions have four axes
+    # kernels of inputs with positions have four axes, two for each side
+    half = prod(kernel.shape[: kernel.ndim // 2])
     largest = float(np.linalg.eigvalsh(kernel.reshape(half, -1)[:, :half])[-1])
     return largest_update_factor(problem) * largest * ((problem.depth or 1) + 1)
 

@@ -383,7 +383,7 @@ class Modes:
         self.rows = {k.name: bool(k.rows) for k in closure.kernels}
         self.data = {e.rhs for e in closure.base if e.rhs not in (0, J)}
 
-    # -- what the recursion asks for -------------------------------------------------------------------
+    # -- operations of the recursion ------------------------------------------------------------------
 
     def identity(self, c: Expr | int) -> ModeOperator:
         """Return the identity operator times a polynomial in the parameters."""
@@ -514,7 +514,9 @@ class Modes:
                         inner = x.term(m) * right
                         whole = x.integral(inner)
                         yield (i, j, last), left * whole
-                        if b.causal:  # subtract the integral from 0 to s; in steps, the sum from 0 to s
+                        # A causal b vanishes before the time s, so that the product is an integral from s to
+                        # t: the part from 0 to s is subtracted (in steps, the sum up to and including s).
+                        if b.causal:
                             early = x.parts(whole + inner if x.discrete else whole).items()
                             yield from (((i, j, _times(p, last)), -(left * c)) for p, c in early)
 
@@ -700,7 +702,9 @@ class FromWords(OperatorValues):
         value = self.letter(ls[0])
         if value.causal and not value.flipped:
             value = self.algebra.product(value, self.product(ls[1:])) if ls[1:] else value
-        else:  # letters right of a constant kernel K are transposes: K a^T b^T is multiplied as (K a^T) b^T
+        else:
+            # The letters to the right of a constant kernel K are transposes, as in the word K a^T b^T. It is
+            # multiplied from the left, as (K a^T) b^T.
             for x in ls[1:]:
                 value = self.algebra.product(value, self.letter(x))
         if self.errors_known(ls):

@@ -719,7 +719,7 @@ def in_time(
     )
 
 
-# -- printing: letters for what formulas are made of --------------------------------------------------------
+# -- printing: letters for the symbols of formulas -----------------------------------------------------------
 
 
 class _Letters:

@@ -88,7 +88,7 @@ class Writer:
     ) -> None:
         self.site, self.layer, self.numbers = site, layer, dict(numbers or {})
 
-    # -- what does not depend on time ------------------------------------------------------------------
+    # -- quantities that do not depend on time ---------------------------------------------------------
 
     def sample(self, i: int) -> Symbol:
         """Return the symbol of sample number i: mu (row), alpha (column), beta, beta_, ... (summed)."""

@@ -258,7 +258,7 @@ class KinkExpansion(Expansion):
             Eq(Vbar(mu, t), self.moved(mu, False), evaluate=False),
         )
 
-    # -- what it changes ---------------------------------------------------------------------------------
+    # -- changes of averages -----------------------------------------------------------------------------
 
     @cached_property
     def jumps(self) -> dict[str, AverageJump]:
@@ -482,7 +482,9 @@ class KinkExpansion(Expansion):
         if name == "Delta":
             return ErrorLaw.of(self.bulk.theory).order([self.coefficient(OUTPUT, k) for k in range(2)])
         moved = self.layer(name) if n == self.jumps[name].order else S.Zero
-        if name == OUTPUT:  # f_0 is linear in Delta0: the error Delta1 adds f_0 with v1 = int Delta1 for v
+        # The lazy output f_0 is linear in the error Delta0 by its integral v. The error Delta1 therefore adds
+        # f_0 with v1, the integral of Delta1, in place of v.
+        if name == OUTPUT:
             lazy = self.generic.coefficient(OUTPUT, 0)
             old = [v for v in lazy.atoms(AppliedUndef) if str(v.func) == "v"]
             moved += lazy.xreplace({v: Function("v1")(*v.args) for v in old})
@@ -787,7 +789,8 @@ def straight(site: Site) -> TermsByLaw:
         contributions["A", 1] = mean([source_derivative(e, "r") for e in phi], 2)
         for n in (LOWEST, 0):
             contributions["B", n] = mean([source_derivative(e, "u") for e in g], n + 1)
-        # At the last layer B does not exist, so that D has no order -1, and r does not change in time.
+        # At the last layer the backward response B does not exist. Therefore the series of the kernel D has
+        # no order -1 there, and the source r of the backward field does not change in time.
         end = {key: x for key, x in known.items() if key not in (("D", LOWEST), (site.r.name, 1))}
         last = _StraightFields(site, end | {("D", 0): [REMEMBERED]})
         features = [last.phi(0, k) for k in range(3)]

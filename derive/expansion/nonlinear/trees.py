@@ -163,7 +163,8 @@ def _sorted(p: Piece) -> Piece:
         for j in sorted(children[i], key=nested):
             walk(j, here)
 
-    for i in sorted(children[-1], key=lambda i: p.nodes[i].sample):  # the root of the row's sample first
+    # first the root with the sample of the row
+    for i in sorted(children[-1], key=lambda i: p.nodes[i].sample):
         walk(i, -1)
     return Piece(tuple(nodes), tuple(sorted(map(_symmetric, p.statics))), tuple(sorted(p.averages)))
 
@@ -286,7 +287,8 @@ def composed(kernel: Terms, field: Terms) -> Terms:
     def one(p: Piece, q: Piece) -> Piece:
         place = next(i for i, x in enumerate(p.nodes) if x.marked)
         label = p.nodes[place].sample
-        if label == COL:  # the kernel's column is now summed over, and needs a number that is free in p
+        # the sample of the column of the kernel is now summed over, and gets a number that p does not contain
+        if label == COL:
             label = fresh(p) + BOUND
             p = p.renamed({COL: label})
         inside = q.shifted(fresh(p)).renamed({ROW: label})
@@ -368,7 +370,7 @@ class Fields:
 
     def __init__(self, site: Site, order: int, shapes: Shapes, errors: set[int]) -> None:
         self.site, self.order, self.shapes, self.errors = site, order, shapes, errors
-        self.moved: TermsByOrder = []  # the series of h - u
+        self.moved: TermsByOrder = []  # series of h - u, the change of the field h by its memory
         self.h: TermsByOrder = []
         self.z: TermsByOrder = []
         self.kernels: dict[tuple[str, int], dict[Forest, Terms]] = {}

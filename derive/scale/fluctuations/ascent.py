@@ -299,7 +299,9 @@ class DrivenSteps:
             second = self._key(x.hats[1].field, at)
             symmetric = x.hats[0].field.func == x.hats[1].field.func
             if symmetric and first < second:
-                return  # the term has a factor 1/2 and occurs in both orders of the pair: one of them is kept
+                # The term has a factor 1/2 and occurs in both orders of the pair (first, second), of which
+                # one is kept.
+                return
             pair = WeightedPair(weight, (True, first), (True, second), parameter)
             for u, v in dict.fromkeys([(first, second), (second, first)]):
                 self.sources.setdefault(self.site[u], []).append((u, v, pair))
@@ -471,7 +473,7 @@ class DrivenSteps:
             for x in self.units(key):
                 for y in self.influences.get(self.site[x.first[1]], ()):
                     slope = self.V(x.first, y.first) * self.V(x.second, y.second)
-                    if y.first != y.second:  # for equal variables both pairings are one
+                    if y.first != y.second:  # with two equal variables in y both pairings are the same term
                         slope += self.V(x.first, y.second) * self.V(x.second, y.first)
                     slope = slope * x.weight * y.weight & self.mask
                     if slope and y.parameter is not None:

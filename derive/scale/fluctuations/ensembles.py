@@ -272,11 +272,11 @@ def best_ensemble(power: Expr | int = 2, order: int = 1) -> BestEnsemble:
         raise NotApplicable(
             f"power = {p}: the cost of a network must grow as N^power with a number from 1 on"
         )
-    loss = bias / N**order + spread * N ** (p - 1) / cost  # with E = C/N^p
+    loss = bias / N**order + spread * N ** (p - 1) / cost  # for E = C/N^p networks, C: the total cost
     slope = (loss.diff(N) * N ** (order + 1)).expand()
     if not slope.has(N):
         return BestEnsemble(p, order, S.Zero, S.Infinity)
-    x = Symbol("x", positive=True)  # x = N^(p - 1 + order), in which the slope is linear
+    x = Symbol("x", positive=True)  # x = N^(p - 1 + order); the slope is linear in x
     (solution,) = solve(slope.subs(N, x ** (1 / (p - 1 + order))).expand(), x)
     width = solution ** (Rational(1) / (p - 1 + order))
     return BestEnsemble(p, order, factor(cost / width**p), width)

@@ -397,7 +397,8 @@ class Assembly:
         definition = self.saddle.as_response(a, self.saddle.response(a))
         moved = dict(zip(v.arguments, v.indices, strict=True))
         symbol, definition = (x.xreplace(moved) for x in (self.action.merged_responses(a.symbol), definition))
-        # the order parameter is defined for sources of all members of the family, not only the same one
+        # The order parameter is defined for the sources of all members of the family, not only of the member
+        # that the response belongs to.
         past = a.other.past(a.leg.use.indices)
         definition = definition.xreplace({past.beside(a.leg).source: past.source})
         kept = len(symbol.args) - len(past.ranges) - 2

@@ -168,7 +168,8 @@ def given_in_sources(theory: Theory, name: str) -> Theory:
     def is_given(x: Expr) -> bool:
         return isinstance(x, AppliedUndef) and str(x.func) == name
 
-    factors = {}  # for each source: the given function by which the equation of its field multiplies it
+    # For each source, the given function that multiplies it in the equation of its field.
+    factors = {}
     for e in theory.equations:
         for x in e.terms:
             given = next((y for y in x.expr.atoms(AppliedUndef) if is_given(y)), None)

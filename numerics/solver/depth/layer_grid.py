@@ -261,7 +261,8 @@ class _Grid(_Sizes):
         at_jump = b if jump else None
         pairs = list(self.factors(p, now, at_jump))
         lead = [y for y in (x, None if jump else b) if y is not None]
-        for y in lead:  # a layer time on which no factor depends gets a factor of ones, to have its axis
+        # a layer time in `lead` must have an axis: if no factor depends on it, a factor of ones is added
+        for y in lead:
             if not any(y in names for _, names in pairs):
                 pairs.append((np.ones(self.n + 1), [y]))
         if (p, jump) not in self.contractions:
@@ -285,7 +286,8 @@ class _Grid(_Sizes):
         set equal to the integrated one, where a tensor jumps; None if the product is taken at all pairs of
         layer times.
         """
-        # number of times of each index; a sum over s replaces the free time s
+        # `ends` is the number of times of each time index. The free time s has now + 1, unless the product
+        # sums over an index s.
         ends = {s: now + 1} | {x.index: self.reach(x, now) for x in p.spans}
         onto = p.layer or LAYER_TIMES[0]
         for r in p.reads:
@@ -326,8 +328,8 @@ class _Grid(_Sizes):
             under, (a, b) = self.under[r.name], r.args[:2]
             if at_jump is not None and at_jump in (a, b):
                 return under[(slice(None), *times)], [onto, *names[2:]]
-            # the edges tau = 0 and tau_ = 1 of the square of layer times have tau < tau_, also at their
-            # corners
+            # on the edges tau = 0 and tau_ = 1 of the square of layer times, also at their corners, the
+            # values are those for tau < tau_
             if a == 0 or b == 1:
                 end = 0 if a == 0 else self.n
                 side = (whole[0] if a == 0 else whole[:, -1])[(slice(None), *times)]

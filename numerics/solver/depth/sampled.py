@@ -188,7 +188,8 @@ class SampledDepth:
             )
             combination[name] = np.tensordot(fine, values, 1)
             combination[name + STDERR] = np.sqrt(np.tensordot(fine**2, errors**2, 1))
-            change = np.abs(np.tensordot(fine - middle, values, 1))  # if the coarsest grid is left out
+            # change of the result if the coarsest grid is left out
+            change = np.abs(np.tensordot(fine - middle, values, 1))
             noise = np.sqrt(np.tensordot((fine - middle) ** 2, errors**2, 1))
             grid_error = np.maximum(change - 2 * noise, 0.0).max(initial=0.0)
             combination[name + SYSTEMATIC] = np.full(change.shape, grid_error)

@@ -549,7 +549,7 @@ def layer_distances(
     runs = []
     for run in on_grids(table, layers, steps, constants=constants, extents=extents, known=known):
         two = _TwoPoint(run, derived, table, constants).matrix()
-        node = np.arange(0, run.layers + 1, 4 * run.layers // layers)  # nodes that all grids have
+        node = np.arange(0, run.layers + 1, 4 * run.layers // layers)  # layers that are nodes of all grids
         variances = two[:, node, node]
         squares = variances[:, :, None] + variances[:, None, :] - 2 * two[:, node[:, None], node]
         runs.append({"squares": squares})

@@ -134,7 +134,7 @@ class Linear(RandomVariables):
         ``a`` and ``b`` are coefficients of shape (sources, units). Entries of Sigma are computed when they
         are first needed, for nonzero coefficients only.
         """
-        # only sources in use: a value that has overflown has NaN coefficients for all sources
+        # Only sources in use count, because a value that has overflowed has NaN coefficients for all sources.
         entries = list(self.columns)
         rows, cols = (np.flatnonzero(x[: len(entries)].any(axis=1)) for x in (a, b))
         for i in rows:

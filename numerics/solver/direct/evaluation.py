@@ -115,7 +115,8 @@ def evaluate(  # noqa: PLR0913 - public signature
                 if method == "linear":
                     raise
         units = lcm(*[len(constants.attribute(a)) for a in layout.attributes], 1)
-        rounded = -(-samples // units) * units  # a multiple of the units, so that all occur equally often
+        # Round up to a multiple of the number of units, so that all units occur equally often.
+        rounded = -(-samples // units) * units
         replica = partial(Particles, samples=rounded, dimensions=capacity)
         runs = [
             tables(entries(layout, constants, steps, partial(replica, seed=child))[0], float)
@@ -158,8 +159,9 @@ def entries(
                         value = interpreter.demand(kind, name, tuple(filled))  # type: ignore[arg-type]
                     except np.linalg.LinAlgError:  # Stein's lemma fails for sources that are not finite
                         raise diverged_at(now, name) from None
-                    # only floats are tested, because values may be series; after an infinite value the
-                    # product zero times infinity would make entries at later times be evaluated
+                    # Values may be series, so that only floats are tested. An infinite value ends the
+                    # evaluation: zero times infinity would be NaN, and entries at later times with the factor
+                    # zero would be evaluated.
                     if isinstance(value, float) and not np.isfinite(value):
                         raise diverged_at(now, name, value)
                     _check_causal(member.item, times, value)

@@ -307,7 +307,8 @@ class Constants:
         shifted index beyond the end is periodic. Raises ValueError for a position outside of the array.
         """
         e, (name, _) = sympify(e), axis
-        # lowest values of indices; in ``p + k`` the index p of a field precedes the index k of a sum
+        # `lowest` has the lowest value of each index. In an argument ``p + k`` the index of the axis is p,
+        # that of a field, which precedes the index k of a sum.
         lowest = self.layout.lowest
         index = index_of_axis(e, lowest)
         literals = self.layout.literals.get(axis, Literals())

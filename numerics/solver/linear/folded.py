@@ -287,7 +287,7 @@ class Folded:
     def _fold(self, stop: int) -> bool:
         """Fold the times before ``stop - NEAR``; return False if the basis is too large for the arrays."""
         old, first = len(self.basis), stop - NEAR
-        D = self._position(first)  # number of positions to fold: old coordinates, and times not folded yet
+        D = self._position(first)  # positions to fold: coordinates of the old basis, and times since then
         kernels = {x: np.concatenate([a[:, :D] for a in rows]) for x, rows in self.samples.items()}
         U = self._span(kernels, first, stop)
         if len(U) > self.stack.size - NEAR - SHORTEST:
@@ -328,11 +328,14 @@ class Folded:
             sketch += (self._random(count, len(rows)) / (size * np.sqrt(first))) @ rows
             drawn += len(rows)
         if not np.isfinite(sketch).all():
-            return np.eye(ROOM)  # too large a basis, so that diverged dynamics are marched without folding
+            # A basis that is too large for the arrays, so that dynamics that have diverged are marched
+            # without folding.
+            return np.eye(ROOM)
         U = np.zeros((self.kept, D))
         np.fill_diagonal(U, 1.0)
         U = _joined(U, _directions(_outside(U, sketch), ROUNDING))
-        # the rows of the sketch are random sums of the last rows, so that this is their mean neglected part
+        # The rows of the sketch are random sums of the last rows of the kernels. The mean part of them
+        # outside of the basis is what is neglected.
         outside = np.sqrt((_outside(U, sketch) ** 2).sum(axis=1) / drawn)
         self.neglected = max(self.neglected, float(outside.max()))
         for _ in range(REPEATS):
@@ -447,7 +450,7 @@ class Folded:
             a[:r, :r] = self.images[key, False] @ Q.T
         elif (key, True) in self.images:
             a[:r, :r] = Q @ self.images[key, True].T
-        else:  # an array of which only rows at the start and the present are read
+        else:  # only the rows at the start and at present of this array are read
             a[: self.kept, :r] = X[: self.kept, :first] @ Q.T
             a[:r, : self.kept] = Q @ X[:first, : self.kept]
         a[near, :r] = X[first:stop, :first] @ Q.T

@@ -447,6 +447,8 @@ def _check(runner: StepArrays, watched: tuple[FieldAtLayer, ...]) -> Callable[[i
 def _beyond(values: Array, bound: float) -> bool:
     """Return whether the absolute value of some entry is above a bound, or not finite."""
     flat = values.ravel()
-    if flat.dot(flat) < bound**2:  # the sum of squares is a fast test, which suffices for most steps
+    # If the sum of squares is below the squared bound, so is every entry. This fast test suffices for most
+    # steps.
+    if flat.dot(flat) < bound**2:
         return False
     return not np.abs(flat).max() < bound

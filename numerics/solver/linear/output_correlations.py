@@ -102,7 +102,8 @@ class OutputCorrelations:
         self.result, self.data, self.at, self.count = result, result.data, at, count
         self.plan, self.T = result.plan, result.steps
         everywhere = len(at) == self.T
-        self.pick = slice(None) if everywhere else at  # a slice, because it makes no copy of an array
+        # a slice for all times, because it makes no copy of an array
+        self.pick = slice(None) if everywhere else at
         self.blocks: dict[tuple[FieldAtLayer, FieldAtLayer], Array] = {}
         self.finished: dict[tuple[FieldAtLayer, FieldAtLayer], Array] = {}
         self.traces: dict[FieldAtLayer, Array] = {}
@@ -521,7 +522,8 @@ def interval_weights(nodes: Array) -> Iterator[Array]:
     >>> [w.tolist() for w in interval_weights(np.array([0.0, 1.0, 2.0]))][1]
     [[0.5, 0.5], [0.0, 0.0]]
     """
-    # integrals over the cells for which all four nodes of the polynomial are known; these do not change later
+    # `final` is the sum of integrals over those cells whose interpolating cubic polynomial has all of its
+    # four nodes. Later times do not change it.
     final = np.zeros((len(nodes), len(nodes)))
     for n in range(len(nodes)):
         if n >= 3:

@@ -394,7 +394,8 @@ def extrapolate(now: Array, before: list[Array]) -> None:
     if not size:  # a block without an axis of times s, such as a scalar
         now[...] = sum(c * x for c, x in zip(parts, before, strict=True))
         return
-    # columns of the first times s are extrapolated along t: time 0 has other weights of integration
+    # Extrapolate along t at fixed s for the first times s, and at fixed t - s for later ones: in the
+    # integrals, time s = 0 has another weight than later times.
     first = min((len(parts) + 1) * size, before[-1].shape[-1])
     now[..., :first] = sum(c * x[..., :first] for c, x in zip(parts, before, strict=True))
     now[..., first:] = sum(
@@ -436,12 +437,13 @@ def iterate_step(
         now = [max(_size(x), y) or 1.0 for x, y in zip(blocks, floors, strict=True)]
         change = float(np.max([_size(x) / y for x, y in zip(gaps, now, strict=True)]))
         if not np.isfinite(change):
-            return change  # not finite: the march reports that the dynamics has diverged
+            return change  # not finite; the march will report that the dynamics has diverged
         best, since = (change, 0) if change < best / 2 else (best, since + 1)
         if change <= tolerance or (best < ROUNDING and since > STALLED):
             return change
         sizes = sizes or now
-        if change < FAST * last:  # plain iteration converges fast, so that mixing is not needed
+        # Plain iteration converges fast, so that no mixing with earlier iterates (Anderson) is needed.
+        if change < FAST * last:
             if not mixing and change**2 <= tolerance * last:
                 return change**2 / last
             points, changes, last, mixing = [], [], change, False

@@ -83,7 +83,7 @@ class Variables:
         if self.kernels != "none":
             yield from needed(self.table, [(FIELD, k) for k in self.layers])
         if self.kernels == "full" and self.has_responses:
-            if self.problem.flow:  # for a rule in steps A is computed after the march
+            if self.problem.flow:  # for a rule in steps, A is computed after the march
                 yield from (self.response_A(k) for k in self.layers)
             yield from (self.response_B(k) for k in self.layers[:-1])
 
@@ -172,7 +172,8 @@ class Variables:
             }
             single = {INPUT_KERNEL: np.trace(data[INPUT_KERNEL][:seen, :seen]).reshape(1, 1)}
             for e in self.theory.observables:
-                # the trace sums over samples: a term without a sample index counts once for each of them
+                # The trace is a sum over samples, in which a term without a sample index counts once for each
+                # sample.
                 terms = Add.make_args(layers_written_out(e.rhs).expand())
                 terms = [x if x.has(mu, alpha) else seen * x for x in terms]
                 whole = replace(e, terms=(Term.local(Add(*terms), "definition"),))

@@ -373,7 +373,8 @@ def cheapest(
     >>> cheapest(1.9, 0.0, 0.5, 8, 64, costs=[1.0, 1.2, 1.6, 2.4])
     2
     """
-    # doublings of the samples that lower the bias to the accuracy, rounded down because of its noise
+    # `unbiased` is the number of doublings of the samples that lower the bias to the accuracy. It is rounded
+    # down, because the bias that was measured is noisy.
     unbiased = int(np.floor(np.log2(max(bias, 1.0))))
     unbiased = max(unbiased, int(bias > 1))
     largest = max(min(LEAP, most.bit_length() - 1), 1)
@@ -562,7 +563,8 @@ def settle_paths(  # noqa: C901, PLR0912, PLR0915 - one search, whose state all 
     :class:`~numerics.errors.NotConverged` beyond MAX_NODES nodes.
     """
     tried: list[_Tried[CollectedSolutions]] = []
-    # bounds of the error of the last grid, without its noise and with it: infinite at first
+    # Bounds of the error of the last grid, without its noise and with it. They are infinite until two grids
+    # are compared.
     unknown = np.array([np.inf, np.inf])
     missed, pilots, lost, calm = unknown, PILOTS, 0, False
     for grid in grids(times, integrator.order, integrator.age):
@@ -611,7 +613,8 @@ def settle_paths(  # noqa: C901, PLR0912, PLR0915 - one search, whose state all 
         for k, (estimate, bound) in zip((-2, -1), misses, strict=True):
             if estimate > allowed or (grid.age is None and len(tried[k].grid.outputs) < len(times)):
                 continue
-            with suppress(NotConverged):  # further replicas may lose their accuracy to rounding: refine again
+            # If further replicas lose their accuracy to rounding, the grid is refined again.
+            with suppress(NotConverged):
                 settled = _confirmed(tried, k, bound, integrator)
                 if settled.seen <= allowed:
                     return settled

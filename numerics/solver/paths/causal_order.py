@@ -196,9 +196,8 @@ def _kind(model: Model, c: PathResponse) -> str:
     for n in way:
         q = tables.quantities[n]
         if any(feels.intersection(tables.own_nodes(x)) for x in q.entries.values()):
-            return (
-                "jumps"  # derivatives cannot be carried through weights with entrywise rules: as for a jump
-            )
+            # Derivatives cannot be carried through weights with entrywise rules, as through a jump.
+            return "jumps"
         for i, x in enumerate(q.function.leaves):
             if x not in q.memories and not (
                 isinstance(x, AppliedUndef) and tables.is_random(x) and tables.node(x) in feels
@@ -261,7 +260,8 @@ def _needs(  # noqa: PLR0912 - one branch for each kind of operation
         for (a, b), c in tables.covariances.items():
             if a in block:
                 yield from _reads(model, c.expr, present=b in known)
-            if b in block and a != b:  # <a(s) b(t)> with b at this step t and a at an earlier step s
+            # The covariance <a(s) b(t)> is also needed with b at this step t and a at an earlier step s.
+            if b in block and a != b:
                 yield from _reads(model, c.expr.xreplace({t: s, s: t}), present=a in known)
         yield from (_random(model, n) for n in known - {*block})
     elif kind == "quantity":

@@ -82,7 +82,8 @@ class Scrambled:
         shift = self.shift[:, dimensions]
         y = np.empty((*shift.shape[:2], 2**self.bits), dtype=np.uint32)
         y[..., :1] = shift
-        for k in range(self.bits):  # the points are generated in the order of the reflected Gray code
+        # The Sobol points are generated in the order of the reflected Gray code.
+        for k in range(self.bits):
             n = 2**k
             np.bitwise_xor(y[..., :n][..., ::-1], self.directions[k, :, dimensions], out=y[..., n : 2 * n])
         found: Array = (y[..., : self.points] + 0.5) / 2.0**BITS
@@ -223,7 +224,7 @@ class Growing:
         self.chosen: list[NDArray[np.intp]] = []
         self.least = PIVOT
         self.given: Iterator[NDArray[np.intp]] = iter(())
-        # numpy.zeros takes no memory until it is written, so that entries that are never reached need none
+        # numpy.zeros takes memory only where it is written, so that entries that are never reached need none
         self.rows, self.inverse, self.damped = self.device.zeros(3, count, most, most)
         if self.ridge:
             diagonal = self.damped.reshape(count, -1)[:, :: most + 1]
@@ -345,7 +346,8 @@ class Growing:
             rows = transposed(self.rows[:, taken, :k])
             responses[..., taken] = self.device.take(answer @ rows) / self.variance[:, None, taken]
             return responses
-        # the triangle ``inverse`` cannot be used if an entry is left out, because that may be a pivot
+        # The triangular ``inverse`` belongs to the pivots among all entries. If an entry is left out, which
+        # may be a pivot, the responses follow from a pseudo-inverse instead.
         if len(taken) > first and len(left_out):
             scale = np.sqrt(self.variance[:, taken])
             rows = self.device.take(self.rows[:, taken, :k]) / scale[..., None]
@@ -377,11 +379,13 @@ def _pivoted(
     if one is below -CUT.
     """
     count, m = variance.shape
-    # two matrices side by side: the remaining covariance, and its rows as combinations of entries
+    # `both` holds two matrices side by side: the covariance that remains after each pivot, and its rows as
+    # combinations of entries.
     both = np.zeros((count, m, 2 * m))
     rest, diagonal = both[..., :m], both.reshape(count, -1)[:, :: 2 * m + 1]
     np.divide(covariances, scale * transposed(scale), out=rest)
-    # computed by one division, so that equal variances stay equal to rounding, and the first of them is taken
+    # The diagonal is computed by one division, so that equal variances stay equal to rounding, and the first
+    # one becomes the pivot.
     diagonal[...] = covariances.diagonal(axis1=1, axis2=2) / variance
     both.reshape(count, -1)[:, m :: 2 * m + 1] = 1.0
     replicas, rows = np.arange(count), np.empty((count, m, 2 * m))

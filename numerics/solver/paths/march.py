@@ -316,7 +316,8 @@ class PathMarch:
         blocks = [self.covariances(a, self.model.groups[group], now) for a in nodes]
         found = blocks[0] if len(nodes) == 1 else np.concatenate(blocks, axis=1)
         past, present = found[:, :, :now].reshape(*found.shape[:2], -1), found[:, :, now]
-        # if only a part of the group is drawn here, sources drawn before in this step count as the past
+        # If only a part of the group is drawn here, the sources that were drawn before in this step count as
+        # the past.
         if present.shape[1] < present.shape[2]:
             start = sum(prod(self.tables.sources[n][1]) for n in self.model.before(nodes))
             past = np.concatenate([past, present[:, :, :start]], axis=2)
@@ -487,7 +488,8 @@ class PathMarch:
         full = _broadcast(value, (self.replicas, *sizes, count, *term.sizes))
         if term.gone:
             full = full.sum(axis=tuple(range(ndim - term.gone, ndim)))
-        # an index of the multiplied quantity that is not summed equals an index of q: a diagonal kernel
+        # An index of the multiplied quantity that is not summed is equal to an index of q, so that the kernel
+        # is diagonal in it.
         if len(term.inner) < len(symbols):
             left = list(term.inner)
             for x in symbols:
@@ -672,8 +674,8 @@ class PathMarch:
             mean = self.device.take(self.device.namespace.mean(x, axis=3))
             return self.arranged(e, mean, c.first_symbols)
         y = self.random[c.second][:, early]
-        # one of two independent quantities may have paths for each unit with attributes, the other not: the
-        # average over units is then taken of that quantity alone
+        # If only one of two independent quantities has paths for each unit with attributes, it has more paths
+        # than the other. The average over units is then taken of this quantity alone.
         paths = min(x.shape[-1], y.shape[-1])
         x, y = self._over_units(x, paths), self._over_units(y, paths)
         flat = self._products(*(z.reshape(self.replicas, -1, paths) for z in (x, y)))
@@ -782,8 +784,9 @@ class PathMarch:
         if carried is not None:
             found = carried.mean(c.quantity, index, now, count)
         else:
-            # the lemma includes only sources at this step that the quantity reads, because the response to a
-            # source that is constant in time would otherwise be divided between past and present
+            # Stein's lemma is applied to past sources, and to those sources of this step that the quantity
+            # reads. With all sources of this step, the response to a source that is constant in time would be
+            # divided between past and present.
             present = [now * group.size + k for k in self.read_now(c.quantity, index)]
             seen = group.responses(self.moments(c, group, now), now * group.size, present, damped=damped)
             found = np.zeros((*seen.shape[:2], count * group.size))

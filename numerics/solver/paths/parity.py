@@ -216,7 +216,9 @@ def _parity_of_values(q: Quantity, values: Sequence[Any], signs: Sequence[int]) 
         np.allclose(after, factor * np.asarray(before), rtol=0.0, atol=allowed, equal_nan=True)
         for factor in (EVEN, ODD)
     )
-    if even and odd:  # the function is zero, possibly because terms of unknown parity are left out
+    # All values are zero. A leaf of unknown parity has the sign 0 and was left out, so that the parity is
+    # known only if all signs are.
+    if even and odd:
         return EVEN if all(signs) else NEITHER
     return EVEN if even else ODD if odd else NEITHER
 

@@ -111,7 +111,8 @@ def solve_paths(
     for more in (1, 2, 4):
         try:
             return _solved(problem, kernels, progress, more)
-        except NotPositive:  # a failure that depends on the random numbers, and is rarer with more samples
+        except NotPositive:
+            # Whether this failure occurs depends on the random numbers. It is rarer with more samples.
             if problem.solver.samples is not None or more == 4:
                 raise
     raise AssertionError
@@ -162,7 +163,8 @@ def _solved(  # noqa: PLR0915 - the notes of a result need all of its parts
         raise NotConverged(
             f"solver.accuracy = {accuracy:.1e}: {LOST.format(f'{cut:.1e} of a variance is negative')}"
         )
-    # errors that are larger than their noise; ``bias`` also counts those that noise may explain
+    # `seen` is the part of the error that exceeds its noise; ``bias`` also contains the part that noise may
+    # explain.
     seen = reached.bias + cut + (settled.seen if settled else 0.0)
     bias = reached.bias + cut + float(notes.get("grid_error", 0.0))
     for name in [x for x in reached.missed if x in values]:
@@ -170,7 +172,7 @@ def _solved(  # noqa: PLR0915 - the notes of a result need all of its parts
         missed = missed + (settled.missed[name] if settled else 0.0)
         value = values[name]
         values[name + SYSTEMATIC] = np.broadcast_to(missed.reshape(-1, *(1,) * (value.ndim - 1)), value.shape)
-    # outputs get the systematic error of the errors, times the ratio of their standard errors
+    # The systematic error of outputs is that of the errors, times the ratio of their standard errors.
     if {OUTPUT, "error"} <= {*values}:
         ratio = values[OUTPUT + STDERR].max() / (values["error" + STDERR].max() or 1.0)
         values[OUTPUT + SYSTEMATIC] = ratio * values["error" + SYSTEMATIC]
@@ -307,7 +309,8 @@ def forecast(problem: Problem, kernels: str = "full") -> tuple[float, float, flo
     accuracy = problem.solver.accuracy or ACCURACY
     error = accuracy if samples is None else max(SPREAD / samples, 1e-5)
     seconds = search.seconds * (GRIDS if problem.flow else 1.0)
-    if complete is not prepared:  # the time of derivatives, which only the last number of samples carries
+    # Add the time of derivatives, which are computed with the last number of samples only.
+    if complete is not prepared:
         seconds += REPLICAS * (complete.seconds(search.last) - prepared.seconds(search.last))
     return seconds, max(search.bytes, _held(complete, search.last)), error
 
@@ -501,7 +504,8 @@ class _Attempt:
     progress: Progress | None
     beside: tuple[int, int] = (0, 0)
     derivatives: _Derivatives | None = None
-    # for each march: the largest negative variance that was set to zero, relative to a variance
+    # For each march, the largest negative variance that was set to zero, relative to the variance of its
+    # source.
     cut: list[float] = field(default_factory=list)
     waiting: dict[tuple[int, int], list[tuple[ArraysByMember, float]]] = field(default_factory=dict)
 
@@ -515,7 +519,8 @@ class _Attempt:
         standard error and bias.
         """
         numbers, watched = list(numbers), []
-        # these replicas only show the bias of losses and errors, so that their kernels are not computed
+        # `joined`: these replicas only show the bias of losses and errors, so that their kernels are not
+        # computed.
         joined = 2 * samples == self.beside[0]
         later = self.waiting.pop((samples, len(numbers)), None)
         prepared, bare = self.prepared, self.derivatives is not None
@@ -715,7 +720,8 @@ def integrator_for(problem: Problem) -> Integrator:
         return explicit
     A, _ = system_of(rule, problem.numbers)
     decay = -A[0, 0]
-    # the rate is zero if all inputs are zero, because nothing is learnt from them
+    # The fastest rate is zero if all inputs are zero, because nothing is learnt from them. The inverse of the
+    # last time is used then.
     fastest = _fastest(problem) or 1 / float(problem.times[-1])
     age = Age(EARLY / fastest, 1 / decay if decay else np.inf)
     order = min(order, ROUGH if decay else GRADIENTS)

@@ -260,7 +260,7 @@ def forecast(
     if sobol and patience < np.inf:
         points = normal_points(FEWEST, d, np.random.SeedSequence(problem.solver.seed))
         trial.run(Nodes(points, np.full(FEWEST, 1 / FEWEST)))
-        overhead = clock.process_time() - began  # seconds of a replica even with few nodes
+        overhead = clock.process_time() - began  # seconds that a replica takes even with the fewest nodes
         if TRIALS * REPLICAS * overhead > TRIED:
             enough = int(min(plain.most, max(1.0, (SCATTERED / accuracy) ** 2 / REPLICAS)))
             numbers = plain.entries * len(plain.times) * enough
@@ -283,7 +283,8 @@ def forecast(
         count = min(most, last * max(1.0, (error / accuracy) ** 2))
         error = error * (last / count) ** 0.5
     else:
-        # errors are differences of two sets of nodes, and hold for the coarser one: count points from that
+        # An error is the difference of two sets of nodes, and is that of the coarser set, from whose size the
+        # points are counted.
         finite = [e for e in errors if np.isfinite(e)]
         fall = np.log(finite[-2] / finite[-1]) / (counts[-2] - counts[-3]) if len(finite) > 1 else 0.0
         needed = counts[-2] + np.log(max(error / accuracy, 1.0)) / fall if fall > 0 else np.inf
@@ -295,7 +296,8 @@ def forecast(
     each = EACH * plain.entries * len(plain.times) * (REPLICAS if sobol else 1)
     if len(sizes) > 1:
         each = max(each, (spent[-1] - spent[-2]) / (sizes[-1] - sizes[-2]))
-    sets = 1 / (1 - (0.5 if sobol else FACTOR**-size))  # geometric series: cost of all sets over the largest
+    # Cost of all sets of nodes over the cost of the largest one, as a geometric series.
+    sets = 1 / (1 - (0.5 if sobol else FACTOR**-size))
     cost = sets * (spent[-1] + each * (nodes - sizes[-1])) * (2.0 if kernels else 1.0) + sum(spent)
     return Forecast(cost, 16.0 * plain.entries * len(plain.times) * nodes, error, plain.rule, nodes)
 
@@ -349,7 +351,7 @@ def _counts(rule: Rule, dimensions: int, most: int, start: int | None) -> Iterat
     ``most`` is the largest number of nodes, ``start`` the first number of points.
     """
     count = start or {"sobol": 1024, "hermite": 4, "trapezoid": 12}[rule]
-    # the first set must be so small that a second one is possible, because two sets give the error
+    # The first set must be small enough for a second one, because the difference of two sets is the error.
     if start is None and rule != "sobol":
         count = max(2, min(count, int(most ** (1 / max(dimensions, 1)) / FACTOR)))
     yield count
