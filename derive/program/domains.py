@@ -169,7 +169,7 @@ def summed(
             value *= high - low + 1
         conditions = [c for c in conditions if not c.has(y)]
         lengths = [(b - a).expand() for a in lower for b in upper]
-        # A sum may be empty, with high - low = -1.
+        # A sum may be empty, with high - low = -1, so that its condition is high - low + 1 >= 0.
         conditions += [c if c.free_symbols & set(indices) else c + 1 for c in lengths]
     return Sum(value, *limits) if limits else value, needed(conditions, known)
 

@@ -963,8 +963,8 @@ class _Symmetry:
         if e in arguments:
             return shifts
         degree = shape_of(e, arguments).degree
-        # A homogeneous function of one argument, such as relu, is multiplied by the power of N of its
-        # argument, to the degree of the function.
+        # | If the argument of a homogeneous function such as relu is multiplied by N^x, its value is
+        # multiplied by N^(degree x).
         if degree is not None and len(arguments) == 1:
             return [degree * shifts[0]]
         self.rows += shifts

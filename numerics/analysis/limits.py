@@ -135,7 +135,8 @@ def _succeeds(experiment: Experiment, rate: float, *, rise: bool, settle: bool) 
         result = solve(experiment.replace({"training.learning_rate": rate}), kernels="none")
     except (Diverged, NotConverged):
         return False
-    fixed = experiment.spec.kind == "fixed"  # then the test loss may rise while training succeeds
+    # with fixed data the test loss may rise although training succeeds
+    fixed = experiment.spec.kind == "fixed"
     loss = result["train_loss" if fixed or "test_loss" not in result else "test_loss"].values
     learnt = bool(loss[-1] < loss[0]) and (rise or bool(loss.max() <= loss[0]))
     return learnt and (not settle or _converges(loss))

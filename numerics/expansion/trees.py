@@ -161,7 +161,7 @@ def summed(
     if single or ends:
         return value
     full, n, m = np.zeros(value.shape * 2), np.arange(len(at[row]))[:, None], np.arange(P)
-    # The perturbed node is the root, so that the response is not zero at equal times and samples only.
+    # The perturbed node is the root, so that the response is zero unless times and samples are equal.
     full[n, m, n, m] = value
     return full
 

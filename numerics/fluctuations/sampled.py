@@ -572,7 +572,8 @@ class SampledFluctuations:
         change = self._source_change(number, direction)
         if change is None:
             return Move(self.values, direction, start, step)
-        inner = np.linalg.norm(change.inner, 2) if change.inner.size else 0.0  # 1 + inner must stay positive
+        # The matrix 1 + step * inner must stay positive.
+        inner = np.linalg.norm(change.inner, 2) if change.inner.size else 0.0
         largest = max(inner, np.abs(change.mixed).max(initial=0.0))
         return Move(self.values, direction, start, min(step, LARGEST_CHANGE / max(largest, 1e-300)), change)
 

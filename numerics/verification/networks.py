@@ -550,7 +550,7 @@ def slopes_of(
     """Return the fitted c in value(N) = value + c/N^order of a variable, for entries at positions ``at``."""
     widths, line = np.asarray(widths_of(networks), dtype=float) ** order, line_of(networks, order)
     means = np.stack([entry_of(d, name, at or {}).to_numpy() for d in networks], axis=-1)
-    # with one width, 0/1: no slope
+    # With a single width both differences are zero, and the slope is 0/1 = 0.
     rise = (line.hat[0] - line.hat[-1]) / (1 / widths[0] - 1 / widths[-1] or 1.0)
     return np.asarray(np.nansum(means * rise, axis=-1))
 

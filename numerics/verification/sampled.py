@@ -73,8 +73,8 @@ def direct_evaluation(problem: Problem, effort: Effort = FULL) -> list[Check]:
     except Unserved:
         return []
     if any(k in one.values and np.isnan(x).any() for k, x in other.values.items()):
-        # The direct evaluation has no value for the response of a function that jumps to a source that occurs
-        # twice.
+        # | If a source occurs twice, the direct evaluation has no value for the response to it of a function
+        # that jumps.
         return []
     return [same(f"paths vs direct evaluation, {len(small.times)} times", one, other, effort.replicas)]
 

@@ -299,8 +299,8 @@ class KinkExpansion(Expansion):
         else:
             slope = sigma(sample)
             feature = (phi(u(sample)), slope * (V(sample, time) if followed else Vbar(sample, time)))
-        # Z is the change [z - r]_1. It contains features of order 0 only, and is therefore the same on the
-        # path of the unit and on its regular continuation.
+        # Z is the change of z - r at first order. It contains features of order 0 only, and is therefore the
+        # same on the path of the unit and on its regular continuation.
         z = r(at), Z(at, time)
         responses = {q.name: (q(sample), S.Zero) for q in (rho, upsilon)}
         return {"phi": feature, "z": z, "g": (slope * z[0], slope * z[1])} | responses
