@@ -56,7 +56,11 @@ class Layered:
     """
 
     def __init__(self, symbols: Iterable[Symbol] = (), field: Any = QQ, bases: Sequence[Any] = ()) -> None:
-        """Set further symbols, the field of the coefficients and the bases of exponential growth."""
+        """Set the ring of the elements.
+
+        ``symbols`` are symbols besides ell and L, ``field`` is the field of the coefficients, and ``bases``
+        are the numbers r of the exponentials ``r^ell`` and ``r^L``.
+        """
         grown = [[Dummy() for _ in bases] for _ in range(2)]
         names = [ell, *grown[0], L, *grown[1], *sorted(set(symbols) - {ell, L}, key=str)]
         self.ring, self.field, self.bases, self.width = PolyRing(names, field), field, bases, 1 + len(bases)
@@ -131,7 +135,7 @@ class Layered:
 
 
 class GridTooSmall(ArithmeticError):
-    """Error: the degree of a polynomial exceeds that of its grid."""
+    """Raised if the degree of a polynomial exceeds that of the grid on which its values are stored."""
 
 
 class Sampled:
@@ -179,7 +183,10 @@ class ValueGrid:
     """
 
     def __init__(self, degree: int, symbols: Iterable[Symbol] = ()) -> None:
-        """Set the largest degree and further symbols."""
+        """Set the largest total degree of the polynomials in ell and L.
+
+        ``symbols`` are further symbols that may occur in their coefficients.
+        """
         self.degree, self.count, self.layered = degree, degree + 1, Layered(symbols)
         self.known: dict[Any, Any] = {}
         self.zero: Any = None
@@ -277,7 +284,7 @@ class ValueGrid:
         return self.known["polynomial", p]
 
     def others(self, value: Any, below: int) -> Iterable[tuple[tuple[int, ...], Any]]:
-        """Return ``value / below`` as pairs of exponents of the further symbols and coefficient."""
+        """Return ``value / below`` as pairs (exponents of the symbols besides ell and L, coefficient)."""
         if isinstance(value, PolyElement):
             return ((powers[2:], c / below) for powers, c in value.terms())
         ratio = QQ(value, below) if isinstance(value, int) else value / below
@@ -544,7 +551,7 @@ class Recurrences:
     """
 
     def __init__(self) -> None:
-        """Start without a parameter."""
+        """Start without a definition of the eigenvalue q."""
         self.parameter: tuple[Symbol, Expr] | None = None
         self.root: Expr | None = None
 

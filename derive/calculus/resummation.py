@@ -305,7 +305,7 @@ def conformal(series: PowerSeries, distance: Expr | float, angle: Expr | float =
     size = _scale(d, a)
 
     def binomials(power: Expr, sign: int) -> PowerSeries:
-        """Return the series of ``(1 + sign w)^power``."""
+        """Return the series of ``(1 + sign w)^power`` in the mapped variable w; ``sign`` is 1 or -1."""
         return PowerSeries(tuple(binomial(power, k) * sign**k for k in range(order + 1)), w)
 
     shape = binomials(-2 * a, -1) * binomials(-2 * (1 - a), 1)

@@ -24,7 +24,7 @@ from derive.theory import Equation, Theory
 
 
 def ends_apart(cross: CrossLayer) -> CrossLayer:
-    """Return the equations with individual names for responses to single members of a family of sources.
+    """Return the system in which responses to single members of a family of sources have their own names.
 
     Parameters
     ----------
@@ -120,14 +120,15 @@ def rescale(cross: CrossLayer, factor: Expr) -> CrossLayer:
 def in_units(cross: CrossLayer, units: Mapping[str, Expr]) -> CrossLayer:
     """Return the system with each function X in ``units`` written as ``units[X] * X``.
 
-    Its equation is divided by the unit. Unit 0 removes a function.
+    The equation of X is divided by its unit, so that the new X is the old one over the unit. A function whose
+    unit is 0 is removed.
     """
 
     def put(e: Expr) -> Expr:
         return rewritten(e, units, lambda x: units[str(x.func)] * x)
 
     def row(e: Equation) -> Equation:
-        """Return the equation of a response with functions in units, divided by that of the response."""
+        """Return the equation of a response in the new units, divided by the unit of this response."""
         return _mapped(e, lambda x: without_empty(times(1 / units.get(str(e.lhs.func), S.One), put(x))))
 
     rows = [row(e) for e in cross.responses if units.get(str(e.lhs.func)) != 0]
@@ -135,9 +136,10 @@ def in_units(cross: CrossLayer, units: Mapping[str, Expr]) -> CrossLayer:
 
 
 def relabelled(cross: CrossLayer, shifts: Mapping[str, Expr]) -> CrossLayer:
-    """Return the system with the layer of each source in ``shifts`` counted from another layer.
+    """Return the system in which the layers of some sources are counted from another layer.
 
-    ``shifts`` maps the name of a source to the shift that is added to its layer label k.
+    ``shifts`` maps the name of a source to a number n: a response to this source with the layer label k
+    becomes one with the label k + n.
     """
     of = {f"R_{e.name}{n}": x for n, x in shifts.items() for e in cross.theory.equations}
 
@@ -154,7 +156,7 @@ def relabelled(cross: CrossLayer, shifts: Mapping[str, Expr]) -> CrossLayer:
         return _mapped(replace(e, ranges=tuple(ranges)), lambda x: _tidy(moved(x.xreplace({k: k - shift}))))
 
     def put(x: Sum) -> Expr:
-        """Return a sum over the layers k of relabelled sources as a sum over their new labels."""
+        """Return a sum over the layer label k of sources as a sum over the shifted labels."""
         label_shifts = {of[n] for a in x.function.atoms(AppliedUndef) if (n := str(a.func)) in of}
         shift = next(iter(label_shifts), S.Zero)
         if shift == 0 or not any(lim[0] == k for lim in x.limits):
@@ -189,7 +191,10 @@ def _decided(e: Expr, ranges: tuple[IndexRange, ...]) -> Expr:
 
 
 def _tidy(e: Expr) -> Expr:
-    """Return an expression with deltas solved for k; ``delta(k - 1, ell - 1)`` is ``delta(k, ell)``."""
+    """Return ``e`` with Kronecker deltas solved for the layer label k of a source.
+
+    For example, ``delta(k - 1, ell - 1)`` becomes ``delta(k, ell)``.
+    """
 
     def put(x: KroneckerDelta) -> Expr:
         with_k, other = sorted(x.args, key=lambda y: not y.has(k))

@@ -648,7 +648,10 @@ class _WordAlgebra:
         return {self.flipped.word(w): c for w, c in a.items()}
 
     def entrywise(self, a: WordCoefficients, b: WordCoefficients) -> WordCoefficients:
-        """Return the entrywise product of two sums of words as a sum over pairs of words."""
+        """Return the entrywise (Hadamard) product of two sums of words.
+
+        The result maps each pair (word of ``a``, word of ``b``) to the product of their coefficients.
+        """
         return {(v, w): c * d for v, c in a.items() for w, d in b.items()}
 
     def moved(self, a: WordCoefficients, layer: Expr) -> WordCoefficients | None:

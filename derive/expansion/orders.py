@@ -519,9 +519,9 @@ class Expander(Expressions):
         )
 
     def kind(self, a: AppliedUndef) -> str:
-        """Return the kind of a function: field, source, scalar, correlation, response or table.
+        """Return the kind of a function: "field", "source", "scalar", "correlation", "response" or "table".
 
-        Empty for data.
+        The result is an empty string for data.
         """
         return self.kinds.get(str(a.func), "")
 
@@ -542,9 +542,11 @@ class Expander(Expressions):
         return coefficients
 
     def known(self, x: Expr) -> PowerCoefficients | None:
-        """Return the series of an expression by its own rule.
+        """Return the series of an expression that the rules of sums, products and powers do not expand.
 
-        None for a sum, product or power, which is expanded.
+        Such expressions are the variable, sums over indices and integrals, fields and averages of the theory,
+        and given data. The result is None for a sum of terms, a product or a power, which the caller expands.
+        Raises NotApplicable for a function of fields or of the variable that is not a power series.
         """
         if x == self.variable:
             return [Integer(n == 1) for n in range(self.order + 1)]
@@ -565,7 +567,10 @@ class Expander(Expressions):
         return None
 
     def quantity(self, x: Average | AppliedUndef) -> PowerCoefficients | None:
-        """Return the series of an average or a function of the theory; None for another function."""
+        """Return the series of an average, or of a function of the theory such as a field or order parameter.
+
+        The result is None for any other function.
+        """
         orders = range(self.order + 1)
         if isinstance(x, Average):
             a, b = self.pair(x.body)
@@ -577,7 +582,7 @@ class Expander(Expressions):
 
 
 def _place(a: AppliedUndef) -> SourceAtIndices:
-    """Return the name of a source and its indices without the time."""
+    """Return the name of a source, and its indices without the time."""
     return str(a.func), tuple(a.args[:-1])
 
 

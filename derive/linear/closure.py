@@ -212,7 +212,10 @@ class _Closure:
                     )
 
     def kernels_of(self, row: Row) -> dict[str, Expr]:
-        """Return the kernel of each past field in the equation ``row``, over the scale of the program."""
+        """Return by name of the past field the kernel with which it enters the equation ``row``.
+
+        The kernels are divided by the scale of the program.
+        """
         kernels: dict[str, Expr] = {}
         if row.source is not None and row.given != 0:
             raise NotApplicable(
@@ -257,7 +260,7 @@ class _Closure:
                 yield _eq(operator(str(symbol.func), symbol.args[0]), word)
 
     def known_kernels(self) -> list[Kernel]:
-        """Return the kernels (operators by their entries) of base cases and of operators that are data."""
+        """Return the kernels of base cases and of data, operators with a formula for their entries."""
         kernels: dict[Expr, Kernel] = {}
         for symbol, value in self.known:
             q = self.matrices[str(symbol.func)]
@@ -315,7 +318,7 @@ class _Block:
         return NAMES.get(field, f"M_{field}{past}")
 
     def kernels(self) -> list[Kernel]:
-        """Return the kernels (operators by their entries) in the equations of the layer."""
+        """Return the kernels in the equations of the layer, operators with a formula for their entries."""
         self.covariances()
         kernels = list(self.extra.values())
         for r in self.rows:
@@ -368,7 +371,7 @@ class _Block:
         return a * middle * transpose(b)
 
     def covariances(self) -> list[Eq]:
-        """Return the equations of the correlation functions of the layer."""
+        """Return for each correlation function of the layer the equation that gives it as a sum of words."""
         equations = []
         for q in self.c.theory.correlations():
             place = q.symbol.args[0]
@@ -379,7 +382,7 @@ class _Block:
         return equations
 
     def responses(self) -> list[Eq]:
-        """Return the equations of the response functions of the layer."""
+        """Return for each response function of the layer the equation that gives it as a sum of words."""
         equations = []
         for q in self.c.theory.responses():
             response = next(iter(q.definition.atoms(Response)))
@@ -404,7 +407,7 @@ class _Block:
         return place.has(ell) or any(k.has(q.symbol.func) for k in gains)
 
     def outputs(self) -> list[Eq]:
-        """Return the equations of the averages of two fields in the scalars, such as the output."""
+        """Return the equations of those averages of two fields that occur in scalars, such as the output."""
         equations = []
         order = [r.name for r in self.rows]
         for e in self.c.theory.scalars:

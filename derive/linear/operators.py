@@ -50,9 +50,10 @@ T = Symbol("T", integer=True, positive=True)
 
 
 class WithoutCode:
-    """Base class of letters: SymPy's code printers raise TypeError for them, because a letter has no shape.
+    """Base class of letters, the noncommutative symbols of operators, which cannot be printed as code.
 
-    Code for it would multiply entry by entry and drop transposes.
+    SymPy's code printers raise TypeError for them, because a letter has no shape: code for it would multiply
+    entry by entry and drop transposes.
     """
 
     def _refused(self, *_: Any, **__: Any) -> str:
@@ -74,11 +75,17 @@ class WithoutCode:
 
 
 class Letter(WithoutCode, Symbol):  # type: ignore[misc, unused-ignore]
-    """Noncommutative symbol of an operator or vector without a layer, a letter of words."""
+    """Noncommutative symbol that stands for an operator or vector without a layer.
+
+    Words, the products of such letters, are the terms of a linear closure.
+    """
 
 
 class LayerLetter(WithoutCode, Indexed):  # type: ignore[misc, unused-ignore]
-    """Noncommutative symbol ``C[ell]`` of an operator or vector of one layer, a letter of words."""
+    """Noncommutative symbol ``C[ell]`` that stands for an operator or vector of layer ``ell``.
+
+    Words, the products of such letters, are the terms of a linear closure.
+    """
 
 
 def operator(name: str, layer: Expr | int | None = None) -> Expr:

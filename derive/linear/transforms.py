@@ -210,20 +210,30 @@ class _Transforms:
         return answers
 
     def rows(self) -> tuple[Row, ...]:
-        """Return the rows; raise NotApplicable for layers and indices other than that of the unit."""
+        """Return the equations of the fields of the theory.
+
+        Raises NotApplicable for layers, and for indices other than that of the unit.
+        """
         for r in self.form.rows:
             if any(x.index not in self.units for x in r.ranges) or r.name not in self.place:
                 raise NotApplicable(f"{r.lhs} has indices or layers, over which transforms are not summed")
         return self.form.rows
 
     def kernel(self, r: Row, x: LinearTerm) -> Expr:
-        """Return the transform of the kernel with which a field, the term ``x``, enters the row ``r``."""
+        """Return the Laplace transform of the memory kernel of the term ``x`` in the equation ``r``.
+
+        The term is a convolution over past times of this kernel with a field, or a number times the field at
+        time t, which is then returned. Raises NotApplicable for any other term.
+        """
         if x.over or (x.field.args[-1] != (s if x.reach else t)):
             raise NotApplicable(f"{r.lhs} contains {x.expr}, which is not a convolution in time")
         return self.number(r, x.weight) if not x.reach else self.convolved(r, x.weight)
 
     def convolved(self, r: Row, weight: Expr) -> Expr:
-        """Return the transform of a kernel of two times: a number times a response, or of ``t - s``."""
+        """Return the Laplace transform of a kernel ``weight`` in the equation ``r``.
+
+        The kernel is a number times a response ``R(t, s)``, or a function of ``t - s``.
+        """
         responses = [a for a in weight.atoms(AppliedUndef) if str(a.func) in self.responses]
         if not responses:
             aged = simplify(weight.xreplace({s: t - _age}))
@@ -233,14 +243,17 @@ class _Transforms:
         return self.number(r, weight / responses[0]) * self.responses[str(responses[0].func)]
 
     def number(self, r: Row, e: Expr) -> Expr:
-        """Return the factor ``e`` in the row ``r`` unchanged; raise NotApplicable if it depends on time."""
+        """Return the factor ``e`` in the equation ``r``; raise NotApplicable if it depends on time."""
         order = {*self.responses, *self.pairs}
         if e.has(t, s) or any(str(a.func) in order for a in e.atoms(AppliedUndef)):
             raise NotApplicable(f"the kernel {e} of {r.lhs} depends on more than a difference of times")
         return e
 
     def entry(self, r: Row, x: LinearTerm) -> Expr:
-        """Return the transform of the factor with which a source, the term ``x``, enters the row ``r``."""
+        """Return the Laplace transform of the factor of a source, the term ``x``, in the equation ``r``.
+
+        For a source that is constant in time it includes the transform 1/z of its time course.
+        """
         u = self.source[str(x.field.func)]
         if x.over:
             raise NotApplicable(f"{r.lhs} contains {x.expr}, a sum over indices of a source")
@@ -272,7 +285,7 @@ class _Transforms:
         return value_of_average if value_of_average.has(Sum) else factor(value_of_average)
 
     def of_pair(self, q: OrderParameter) -> PairEquation:
-        """Return the transformed equation of a correlation."""
+        """Return the transformed equation of a correlation of two fields."""
         averages = list(q.definition.atoms(Average))
         sums = list(q.definition.atoms(Sum))
         if len(averages) != 1 or len(sums) > 1:
@@ -290,7 +303,7 @@ class _Transforms:
         return PairEquation(self.pairs[q.name], terms, IndexRange(*sums[0].limits[0]) if sums else None)
 
     def terms(self, field: str, number: Expr, weight: Expr) -> Iterator[PairTerm]:
-        """Yield the terms of a correlation of ``field``: of its deterministic part, and of each source.
+        """Yield the terms of the correlation of a field with itself: the deterministic part and each source.
 
         ``number`` multiplies each term, and ``weight`` each unit in it.
         """

@@ -1,9 +1,9 @@
-"""The index of layers, identified by its position in expressions and not by its name.
+"""Index of layers of a program, found by its position in expressions, and renamed to ``ell``.
 
-An index is that of layers if it is in the first position of a layered field, selects a member of a family of
-matrices with an ``index``, or a member of a family of vectors whose population has a layer. The theory calls
-it ``ell``: :func:`with_layer_index` renames it in a program, and renames an ``ell`` that counts something
-else, such as the positions of an ordered family.
+An index counts layers in three cases: it is the first argument of a layered field; it is the ``index`` of a
+family of matrices; or it is the index of a family of vectors and selects the layer of their population.
+:func:`with_layer_index` gives it the name ``ell``, which the theory uses. An ``ell`` that counts something
+else, such as the positions of an ordered family, gets another name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Place = tuple[str, int]
 
 
 def with_layer_index(program: AnyParts) -> AnyParts:
-    """Return the program with ``ell`` for every index of layers, and for nothing else.
+    """Return the program in which every index of layers, and no other index, is called ``ell``.
 
     Each definition, weight and part of the notation has its own index of layers. The same object is returned
     if nothing changes.
@@ -86,7 +86,7 @@ def _layers_of(v: GaussianVector) -> Iterator[IndexRange]:
 
 
 def _places_of_layers(program: Parts) -> set[Place]:
-    """Return the positions of layers, as pairs (name of a function, number of its argument).
+    """Return the arguments of functions that count layers, as pairs (name of function, number of argument).
 
     They are those in layered fields, in families of weights, and in scalars that have one value for each
     layer.
@@ -112,7 +112,7 @@ def _places_of_layers(program: Parts) -> set[Place]:
 def _layers_in(part: Any, places: set[Place]) -> set[Symbol]:
     """Return the indices of layers in a part of a program: its own ones, or else those of its sums.
 
-    ``places`` are the positions of layers, see ``_places_of_layers``.
+    ``places`` are pairs (name of function, number of argument) of the arguments that count layers.
     """
     atoms = {a for e in _expressions([part]) for a in e.atoms(AppliedUndef)}
     read = ((str(a.func), k, x) for a in atoms for k, arg in enumerate(a.args) for x in arg.free_symbols)
@@ -133,7 +133,8 @@ def _layers_in(part: Any, places: set[Place]) -> set[Symbol]:
 def _change(part: Any, places: set[Place], indices: set[Symbol], other: Symbol) -> dict[Symbol, Symbol]:
     """Return the renaming of the indices of a part: that of layers to ``ell``, another ``ell`` to ``other``.
 
-    ``indices`` are all indices of the program; a number called ``ell`` keeps its name.
+    ``places`` are pairs (name of function, number of argument) of the arguments that count layers, and
+    ``indices`` all indices of the program. A number called ``ell`` keeps its name.
     """
     layers = _layers_in(part, places)
     every = _indices(part) | {x for e in _expressions([part]) for x in e.free_symbols} & indices

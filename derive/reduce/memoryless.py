@@ -316,9 +316,9 @@ def _at(e: Expr, now: Expr) -> Expr:
 
 @dataclass(frozen=True)
 class _Running:
-    """Sums over past times whose terms depend on the present time t by one common ``factor``.
+    """Sums over past times whose terms depend on the present time t by one common factor ``factor(t)``.
 
-    ``parts`` are the terms; their kernels contain the factor.
+    ``parts`` are the terms; their kernels contain the factor. ``discrete`` is true for training in steps.
     """
 
     factor: Expr
@@ -332,14 +332,17 @@ class _Running:
 
     @property
     def rate(self) -> Expr:
-        """Growth rate of the common factor: ``factor'/factor``, in steps ``factor(t + 1)/factor - 1``."""
+        """Growth rate of the factor: ``factor'/factor`` in a flow, ``factor(t + 1)/factor - 1`` in steps."""
         if self.discrete:
             return _tidy(self.factor.xreplace({t: t + 1}) / self.factor) - 1
         return _tidy(self.factor.diff(t) / self.factor)
 
     @property
     def gains(self) -> tuple[Term, ...]:
-        """The terms at s = t, by which the sum grows; in steps times the growth of the factor in one step."""
+        """The terms at s = t, by which the sum grows.
+
+        In steps they are multiplied by ``factor(t + 1)/factor``.
+        """
         change = self.factor.xreplace({t: t + 1}) / self.factor if self.discrete else S.One
         gains = []
         for x in self.parts:

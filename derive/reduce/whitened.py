@@ -244,9 +244,10 @@ def from_projections(samples: Sequence[Expr], along: Expr, across: Expr) -> Expr
 
 
 def whitened_steps(steps: MomentSteps) -> MomentSteps:
-    """Return the map of moments by one step for ``K_x = 1``: that of the theory of one sample.
+    """Return the map of moments in one training step for whitened data, whose input kernel is ``K_x = 1``.
 
-    Raises :class:`NotApplicable` as :func:`whitened_deep` does.
+    It is the map of a theory of one sample, the projection on the targets. Raises :class:`NotApplicable` as
+    :func:`whitened_deep` does.
 
     >>> from derive import mean_field, mlp
     >>> plain = whitened_steps(moment_steps(mean_field(mlp(1, loss="sum"))))

@@ -269,21 +269,21 @@ class PaperText(Arranged, StrPrinter):
         return f"δ({self._print(expr.args[0])})"
 
     def over(self, p: ArrangedTerm, top: str, under: str, factors: int) -> str:
-        """Return a fraction.
+        """Return the constant in front of a term, a fraction, as text ``top/under``.
 
         Parameters
         ----------
         p : ArrangedTerm
-            The term whose constant is the fraction.
+            The term in which the fraction stands.
         top, under : str
             The printed numerator and denominator.
         factors : int
-            Number of factors of the denominator.
+            Number of factors of the denominator. More than one are put in brackets.
 
         Returns
         -------
         str
-            The text, in brackets if other factors follow.
+            The text of the fraction, in brackets if other factors of the term follow.
         """
         text = f"{top}/{under if factors == 1 else f'({under})'}"
         return f"({text})" if p.loops or p.inside or p.tail else text

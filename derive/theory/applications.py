@@ -51,11 +51,11 @@ MatrixProductKey = tuple[str, bool, Expr]
 def equal_time_pairs(
     program: Program, uses: Iterable[Application]
 ) -> set[tuple[MatrixProductKey, MatrixProductKey]]:
-    """Return pairs of products (a, b) such that the vector of a responds at s = t to the source of b.
+    """Return pairs (a, b) of products such that the vector of a responds at s = t to the source of b.
 
-    Whether ``a`` is computed from the field that contains ``r`` depends on the equal-time responses
-    themselves. The smallest solution is found by iteration: start from the empty set and add pairs until
-    nothing changes.
+    A product multiplies a Gaussian matrix and a vector, and is given by its key. Whether the vector of a
+    depends on the source of b at equal time depends on the equal-time responses themselves. The smallest
+    solution is found by iteration: start from the empty set and add pairs until nothing changes.
     """
     applications = list(uses)
     # Pairs of uses of one random matrix that respond to each other: uses of opposite orientation or, if the
@@ -470,7 +470,10 @@ class Reading:
 
     @cached_property
     def instant(self) -> set[tuple[MatrixProductKey, MatrixProductKey]]:
-        """Pairs (a, b) of keys of products where the vector of a responds at s = t to the source of b."""
+        """Pairs (a, b) of products of a matrix and a vector with an instantaneous response.
+
+        The vector of a responds to the source of b at s = t. Products are given by their keys.
+        """
         return equal_time_pairs(self.program, [a for d in self.definitions for a in self.products[d]])
 
     def response_name(self, a: Application, b: Application) -> tuple[str, Expr | None]:
@@ -698,7 +701,10 @@ def overlap(reading: Reading, a: Application, u: Outer) -> tuple[Expr, Expr, Exp
 def rename_taken(
     over: tuple[IndexRange, ...], taken: tuple[Symbol, ...]
 ) -> tuple[dict[Symbol, Symbol], tuple[IndexRange, ...]]:
-    """Return new names for those indices of ``over`` that are among ``taken``, and the new ranges."""
+    """Rename those summed indices ``over`` that are among ``taken``, the indices in use elsewhere.
+
+    Returns the new symbol of each renamed index, and all ranges with the new indices.
+    """
     names = {r.index: unused_primed(r.index, taken) for r in over if r.index in taken}
     return names, tuple(IndexRange(names.get(r.index, r.index), r.lower, r.upper) for r in over)
 

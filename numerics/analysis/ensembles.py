@@ -59,9 +59,9 @@ def histogram(paths: xr.DataArray, edges: ArrayLike) -> xr.Dataset:
 
 
 def atoms(paths: xr.DataArray) -> xr.DataArray:
-    """Return the value that most units share exactly, if at least the share ATOM of units has it, else nan.
+    """Return the value that most units share exactly; nan unless more than a fraction ATOM of units has it.
 
-    Mirrored paths of a theory come in equal pairs, which do not count as an atom.
+    It is also nan if only two units share it, because mirrored paths of a theory come in equal pairs.
     """
 
     def atom(x: Array) -> Array:

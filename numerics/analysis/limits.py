@@ -268,7 +268,7 @@ def _at(formulas: EarlyTime, numbers: Mapping[str, float], theory: Theory) -> Ea
 def _formulas(step: FirstStep) -> EarlyTime:
     """Return the growth factor and the critical rate of a first step in symbols, without numbers.
 
-    The critical rate is None if it is not a rational function.
+    The critical rate is None if it is not a rational function of the symbols.
     """
     critical = step.critical_learning_rate if step.degree == 2 else None
     return EarlyTime(step.growth_factor, critical, None, None, step.conditions(), step.root)
@@ -291,7 +291,10 @@ def _of_program(program: Program, find: Callable[[Theory], LimitValue], what: st
 
 
 def _alike(experiment: Experiment) -> bool:
-    """Return whether all layers of an experiment are equal, so that one formula holds for all depths."""
+    """Return whether one formula of the first step holds for all depths of an experiment.
+
+    This is so if the layers have one width and no branch, and training is plain gradient descent.
+    """
     network, training = experiment.network, experiment.training
     if network.branch or isinstance(network.width_ratio, list):
         return False
@@ -729,12 +732,18 @@ class DepthLimits(Finite):
 
     @property
     def to_first_order(self) -> Array | None:
-        """Loss of the network to first order: the limit plus its first correction, shape (T,)."""
+        """Loss of the network to first order: the limit plus its first correction, shape (T,).
+
+        None if the depth is a symbol, so that the correction has no value.
+        """
         return None if self.depth is None else self.limit + self.depth**self.order * self.first
 
     @property
     def warning(self) -> str | None:
-        """Warning if the first correction increases the difference from the network; or None."""
+        """Warning if the first correction makes the difference from the loss of the network larger.
+
+        None if it does not, or if the depth is a symbol.
+        """
         first_order = self.to_first_order
         if self.depth is None or self.finite is None or first_order is None:
             return None

@@ -202,14 +202,20 @@ class Kind(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Combination:
-    """Linear combination of recorded operations' results: ``terms`` maps positions to coefficients."""
+    """Linear combination of operators that are results of operations on a tape.
+
+    ``terms`` maps the position of an operation on the tape to its coefficient.
+    """
 
     tape: Tape
     terms: Mapping[int, float]
 
     @property
     def kind(self) -> Kind:
-        """Kind of all terms, which is the same."""
+        """Kind of the operators that are combined: causal or not, with sample indices on either side or not.
+
+        All terms have the same kind.
+        """
         return self.tape.kinds[next(iter(self.terms))]
 
     def transpose(self) -> Combination:
@@ -232,7 +238,10 @@ class Tape:
         self.places: dict[tuple[Any, ...], int] = {}
 
     def place(self, kind: Kind, *step: Any) -> int:
-        """Return the position of a recorded operation, which is appended to the tape if it is new."""
+        """Return the position on the tape of an operation ``step``, which is appended if it is new.
+
+        ``kind`` says whether its result is causal and on which sides it has sample indices.
+        """
         if step not in self.places:
             self.places[step] = len(self.steps)
             self.steps.append(step)

@@ -187,9 +187,12 @@ def _from_solutions(problem: Problem, order: int, started: float) -> xr.Dataset:
 def _evaluated(
     problem: Problem, series: TheorySeries, table: Table, started: float, steps: AdamsBashforth | None = None
 ) -> xr.Dataset:
-    """Return the coefficients of an expanded theory as a dataset, by a march of its rows in ``table``.
+    """Return the coefficients of an expanded theory as a dataset, computed by a march.
 
-    A series in gamma0 has only the orders that do not vanish.
+    ``series`` is the expanded theory, ``table`` its equations in the form that the march uses. ``started`` is
+    the time of the clock at which the computation began, for the wall time in the result. With ``steps``, a
+    flow is integrated on the grid of these Adams-Bashforth steps. Orders that vanish are left out of a series
+    in gamma0.
     """
     return evaluated(
         problem,

@@ -200,10 +200,11 @@ class KnownArrays:
         return {k: np.asarray(v, dtype=float) for k, v in self.data.items() if not callable(v)}
 
     def __call__(self, e: Expr, at: Places, given: Mapping[Expr, Any] | None = None) -> Any:
-        """Return the value of an expression at the places ``at`` of its indices, replicas last.
+        """Return the value of an expression as an array whose last axis is that of the replicas.
 
-        ``given`` are leaves with known values, which have the axis of the replicas too. A leaf is a symbol,
-        field, order parameter, sum or average in an expression.
+        ``at`` gives for each index or time either one position (from 0) in the stored arrays, or the axis of
+        the result along which its positions lie. ``given`` are leaves with known values, which have the axis
+        of the replicas too. A leaf is a symbol, field, order parameter, sum or average in an expression.
         """
         f = self.functions.get(e)
         if f is None:
@@ -211,9 +212,10 @@ class KnownArrays:
         return f(*[self.leaf(x, at, given or {}) for x in f.leaves])
 
     def leaf(self, x: Expr, at: Places, given: Mapping[Expr, Any]) -> Any:
-        """Return the value of one leaf at the places ``at`` of its indices.
+        """Return the value of one leaf of an expression, with the replicas along the last axis.
 
-        A leaf is a symbol, field, order parameter, sum or average in an expression.
+        ``at`` gives the position, or the axis of positions, of each index and time. ``given`` are leaves with
+        known values. A leaf is a symbol, field, order parameter, sum or average in an expression.
         """
         if x in given:
             return given[x]
@@ -228,7 +230,12 @@ class KnownArrays:
         raise Unserved(f"{x} cannot be evaluated on arrays of known quantities")
 
     def _symbol(self, x: Symbol, at: Places) -> Any:
-        """Return the values of an index at its places ``at``, or the number of another symbol."""
+        """Return the values of a symbol: those of an index, or the number of a parameter.
+
+        If ``x`` is an index or time in ``at``, the result holds its values (positions plus its first value)
+        at the positions that ``at`` gives, with a last axis of length one for the replicas. Any other symbol
+        has one number, its entry in ``values``.
+        """
         if x in at:  # positions count from 0, the values of most indices from 1
             return np.asarray(_array(at[x]), dtype=float)[..., None] + self.start(x)
         if x.name not in self.values:
@@ -236,7 +243,11 @@ class KnownArrays:
         return float(self.values[x.name])
 
     def _applied(self, x: AppliedUndef, at: Places) -> Any:
-        """Return the values of a quantity or of data, such as ``K_x(mu, alpha)``, at the places ``at``."""
+        """Return the values of an order parameter, scalar or given data such as ``K_x(mu, alpha)``.
+
+        ``at`` gives the position, or the axis of positions, of each index and time among the arguments of
+        ``x``. The replicas are the last axis.
+        """
         node = node_of(x)
         array = self.found[node] if node in self.found else self.at_zero(x)
         if array is not None:
@@ -257,7 +268,10 @@ class KnownArrays:
         return self.read(self.arrays[name], x.args, at, name)[..., None]
 
     def at_zero(self, x: AppliedUndef) -> Array | None:
-        """Return the array of a quantity at time zero; None if ``x`` is not a known quantity at time zero."""
+        """Return the array of a quantity whose time argument is zero, such as ``f(mu, 0)``.
+
+        The result is None if the argument is not zero, or if the quantity is not yet known.
+        """
         array = self.found.get(node_at_zero(x) or ("", ()))
         integers = sum(bool(a.is_Integer) for a in x.args)
         if array is None or array.ndim != len(x.args) - integers + 2:
@@ -269,9 +283,11 @@ class KnownArrays:
         return 0 if x in TIMES else self.first.get(x, 1)
 
     def read(self, array: Array, args: Sequence[Expr], at: Places, name: str = "") -> Any:
-        """Return the entries of an array at some arguments; a shifted index such as ``p + k`` is periodic.
+        """Return the entries of an array at the arguments ``args`` of a function.
 
-        Integers among the arguments are values of an index of the data called ``name``.
+        ``at`` gives the position, or the axis of positions, of each index and time in the arguments. A
+        shifted index such as ``p + k`` is periodic. Integers among the arguments are values of an index of
+        the data called ``name``.
         """
         places = [
             self.position(name, k, int(a), n) if a.is_Integer else self.place(a, at, n)
@@ -291,9 +307,10 @@ class KnownArrays:
         return value.reshape(*[next(shape) if k in axes else 1 for k in range(ndim)], *shape)
 
     def place(self, a: Expr, at: Places, size: int | None = None) -> Any:
-        """Return the position, or positions, of an argument along an axis of this size.
+        """Return where an argument of a function is read along an axis of an array with this ``size``.
 
-        A shifted argument is periodic. Raise Unserved for an index without a place in ``at``.
+        The result is a position (from 0), an array of positions, or an :class:`Axis`. A shifted argument such
+        as ``p + k`` is periodic. Raise Unserved for an index that is not in ``at``.
         """
         if a in at:
             return at[a]
@@ -307,21 +324,25 @@ class KnownArrays:
         return total % size
 
     def _start_of_axis(self, a: Expr) -> int:
-        """Return the index value at which an axis begins whose argument is ``p + k``.
+        """Return the index value of the first entry along the axis of a shifted argument such as ``p + k``.
 
-        The first value of ``p``.
+        It is the first value of the index ``p``, or 1 if no such index is found.
         """
         index = index_of_axis(a, self.first)
         return 1 if index is None else self.first[index]
 
     def position(self, name: str, axis: int, value: int, size: int) -> int:
-        """Return the position along an axis of the data ``name`` of the integer ``value`` of its index."""
+        """Return the position (from 0) along an axis of given data that belongs to the integer ``value``.
+
+        ``name`` is that of the data, ``axis`` the number of the axis, ``size`` its length.
+        """
         return self.literals.get((name, axis), Literals()).position(value, size)
 
     def _sum(self, x: Sum, at: Places, given: Mapping[Expr, Any]) -> Any:
-        """Return a sum of known arrays at the places ``at`` of its free indices.
+        """Return the value of a sum, with the replicas along the last axis.
 
-        Sums over layers are added term by term, others along an axis.
+        ``at`` gives the position, or the axis of positions, of each index that is not summed over. Sums over
+        layers are added term by term, others along an axis of an array.
         """
         index, low, high = x.limits[-1]
         require_fixed_limits(index, low, high, self.values)
@@ -341,7 +362,11 @@ class KnownArrays:
         return value.sum(axis=-2)
 
     def _spectral(self, x: SpectralEntry, at: Places, given: Mapping[Expr, Any]) -> Any:
-        """Return a function of the singular values of a gradient, at the places of its two indices."""
+        """Return the entries of a function of the singular values of a gradient matrix.
+
+        ``at`` must give an axis of positions for both indices, those of the rows and columns of the matrix,
+        because the singular values need all entries. Raises Unserved otherwise.
+        """
         places = [at.get(index) for index in x.places]
         if not all(isinstance(place, Axis) for place in places):
             raise Unserved(f"{x} is read at single samples, and its matrix needs all of them")
@@ -360,7 +385,7 @@ class KnownArrays:
     def _number_in(self, e: Expr, at: Places, given: Mapping[Expr, Any]) -> Float:
         """Return the value of a parameter of a function of singular values.
 
-        Unserved if it is not one number.
+        Raises Unserved if the parameter has more than one value.
         """
         values = np.unique(np.ravel(self.leaf(e, at, given)))
         if len(values) != 1:

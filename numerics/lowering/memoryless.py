@@ -216,7 +216,7 @@ class Present(KnownArrays):
         return np.concatenate(rows) if rows else np.zeros((0, len(self.weights)))
 
     def array(self, node: MemberKey, x: Expr) -> Array:
-        """Return the array of the field, scalar or data ``x``, whose key is ``node``."""
+        """Return the array of ``x``, a field, scalar or data, whose key (name, indices) is ``node``."""
         system = self.system
         # The key contains the numbers among the arguments, because y(mu, 1) and y(1, mu) are different parts
         # of one array.
@@ -238,9 +238,10 @@ class Present(KnownArrays):
         return self.found[node]
 
     def data_now(self, name: str, x: Expr) -> Array:
-        """Return the data ``name`` at the integers among the arguments of ``x``, and at the present step.
+        """Return the values of the data ``name`` as read by ``x``, such as ``y(2, mu, t)``, at this step.
 
-        Data of a flow do not depend on time.
+        Integers among the arguments of ``x`` and the time t select entries; the array keeps an axis for each
+        other argument. Raises Unserved for data that depend on time if the theory is that of a flow.
         """
         array = self.system.data[name]
         if array.ndim != len(x.args):
@@ -271,6 +272,7 @@ class Present(KnownArrays):
         """Return the value of a field, average, sum or symbol as an array over its indices and the nodes.
 
         ``at`` maps its indices to axes of the result. A shifted index such as ``p + k`` is periodic.
+        A node is a point of the quadrature over Gaussian initial values.
         """
         if isinstance(x, Average):
             value = self.value(x.body, tuple(at))

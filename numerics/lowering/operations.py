@@ -114,7 +114,7 @@ class ScalarArray:
 
 @dataclass(frozen=True)
 class FactorArray:
-    """Stored product of factors that depend on one time, for all times."""
+    """Stored product of factors that each depend on one time, with one value for every time step."""
 
     tensor: FieldAtLayer
 
@@ -124,7 +124,10 @@ class FactorArray:
 
 @dataclass(frozen=True)
 class UnitSum:
-    """Stored order parameter that is a sum over units with attributes, for all pairs of times."""
+    """Stored order parameter that is a sum over units, for all pairs of times.
+
+    The units have attributes: given constants of each unit, such as the eigenvalue of a mode.
+    """
 
     tensor: FieldAtLayer
 
@@ -134,7 +137,10 @@ class UnitSum:
 
 @dataclass(frozen=True)
 class UnitFields:
-    """Fields on units with attributes that are coupled within a step, as affine functions of sources."""
+    """Fields that are coupled within a time step and solved at each unit, as affine functions of sources.
+
+    The units have attributes: given constants of each unit, such as the eigenvalue of a mode.
+    """
 
     fields: tuple[FieldAtLayer, ...]
 
@@ -213,7 +219,10 @@ class EvaluateRow:
 
 @dataclass(frozen=True)
 class ClearRow:
-    """Set row t of an array to zero."""
+    """Set row t of a two-time array ``target`` to zero.
+
+    ``times`` says which columns s are set: those before t, those up to t, t itself, or 0.
+    """
 
     target: TwoTimeArray
     times: Reach
@@ -224,10 +233,10 @@ class ClearRow:
 
 @dataclass(frozen=True)
 class MultiplyRow:
-    """Add ``gain * left(t, over) @ right(over, times)`` to row t of an array.
+    """Add ``gain * left(t, over) @ right(over, times)`` to row t of the two-time array ``target``.
 
-    If ``begins``, the row is set to it instead. If ``transposed``, the right factor is ``right(times,
-    over)^T``.
+    ``times`` and ``over`` are ranges of times: before t, up to t, t itself, or 0. If ``begins``, row t is set
+    to the product instead. If ``transposed``, the right factor is ``right(times, over)^T``.
     """
 
     target: TwoTimeArray
@@ -248,13 +257,19 @@ class MultiplyRow:
 
     @property
     def of_past(self) -> bool:
-        """Whether a row over the past multiplies arrays of the past, which takes most of the time."""
+        """Whether both ranges of times are those before t.
+
+        Such products take most of the time of a step.
+        """
         return self.over == self.times == "past"
 
 
 @dataclass(frozen=True)
 class AddRow:
-    """Add ``gain * left(t, times)`` to row t of an array; if ``begins``, the row is set to it instead."""
+    """Add ``gain * left(t, times)`` to row t of the two-time array ``target``, at the columns ``times``.
+
+    If ``begins``, row t is set to this value instead.
+    """
 
     target: TwoTimeArray
     times: Reach
@@ -269,7 +284,10 @@ class AddRow:
 
 @dataclass(frozen=True)
 class MirrorRow:
-    """Copy row t of a correlation into column t of the correlation with the fields exchanged."""
+    """Copy row t of a correlation into column t of the correlation with the fields exchanged.
+
+    ``times`` says which entries s of the row are copied: those before t, those up to t, t itself, or 0.
+    """
 
     source: CorrelationArray
     times: Reach
@@ -281,9 +299,9 @@ class MirrorRow:
 
 @dataclass(frozen=True)
 class EvaluateScalar:
-    """Evaluate a scalar of this step, from averages at equal time and from other scalars.
+    """Evaluate a scalar of the theory at this step, from averages at equal time and from other scalars.
 
-    ``reads`` are the inputs that are scalars of this step; other inputs are constants.
+    ``reads`` are the scalars of this step that it needs; all other inputs are constants.
     """
 
     row: ScalarRow
@@ -304,7 +322,7 @@ class EvaluateScalar:
 
 @dataclass(frozen=True)
 class MultiplyFactors:
-    """Multiply factors of this step that depend on one time; kernels of later steps read the product."""
+    """Store the product of factors that depend on the time t of this step; kernels of later steps read it."""
 
     product: Hoisted
 
@@ -321,7 +339,10 @@ class MultiplyFactors:
 
 @dataclass(frozen=True)
 class UnitTerm:
-    """Term ``factor * left(t, times) @ field(times)`` at each unit; ``factor`` depends on attributes."""
+    """Term ``factor * left(t, times) @ field(times)`` of the equation of a field at each unit.
+
+    ``factor`` depends on attributes: given constants of each unit, such as the eigenvalue of a mode.
+    """
 
     factor: Expr
     left: CouplingRow
@@ -336,7 +357,8 @@ class UnitTerm:
 class UnitEquation:
     """Equation ``field(t) = constant + sum gain * source(t) + sum of terms`` at each unit.
 
-    ``drives`` are the sources with their gains. ``responds`` names all sources on which the field depends.
+    ``drives`` are pairs (source, gain) of the sources in the equation. ``responds`` are all sources on which
+    the field depends, those that act through other fields included.
     """
 
     field: FieldAtLayer
@@ -353,9 +375,10 @@ class UnitEquation:
 
 @dataclass(frozen=True)
 class StepUnits:
-    """Solve the equations of fields on units at time t, for each unit.
+    """Solve the equations of coupled fields at time t, separately for each unit.
 
-    A field is ``b(t) + sum_u a_u(t, :t+1) @ u(:t+1)``; the unknowns are ``b`` and all ``a_u``.
+    A field is ``b(t) + sum_u a_u(t, :t+1) @ u(:t+1)`` with the sources u; the unknowns are row t of ``b`` and
+    of all responses ``a_u``.
     """
 
     equations: tuple[UnitEquation, ...]
@@ -371,14 +394,14 @@ class StepUnits:
 
 @dataclass(frozen=True)
 class UnitSource:
-    """Source on units.
+    """Gaussian source in the equations of fields on units with attributes.
 
     Attributes
     ----------
     source
-        Its name and layer.
+        Name and layer of the source.
     covariance
-        Its covariance.
+        Covariance of the source with itself.
     present
         Whether the fields depend on the source at the present step.
     """
@@ -390,7 +413,11 @@ class UnitSource:
 
 @dataclass(frozen=True)
 class SumUnits:
-    """Sum ``weight * <x_i(t) x_j(s)>``, or a response ``weight * a(t, s)``, over units at s <= t."""
+    """Fill ``target`` with the sum over units of ``weight * <x_i(t) x_j(s)>``, at s <= t.
+
+    For a response the summand is ``weight * a(t, s)``. ``array`` names the fields x_i and x_j, and
+    ``sources`` are the Gaussian sources over which the average is taken.
+    """
 
     target: UnitSum
     array: TwoTimeArray

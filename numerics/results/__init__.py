@@ -269,7 +269,11 @@ def dimensions(name: str, count: int, nonlinear: bool = False, positions: bool =
 
 
 def _placed(dims: tuple[str, ...]) -> tuple[str, ...]:
-    """Return dimensions with a position after each sample, or two positions at the end without samples."""
+    """Return the dimensions of a variable of layers whose units have positions, such as those on a ring.
+
+    ``position`` follows ``sample``, and ``position_`` follows ``sample_``. Dimensions without samples get
+    both at the end, because a kernel has two positions.
+    """
     with_position = {"sample": ("sample", "position"), "sample_": ("sample_", "position_")}
     if "sample" not in dims:
         return (*dims, "position", "position_")

@@ -39,16 +39,16 @@ LIMIT = 1e100
 
 @dataclass(frozen=True, eq=False)
 class StepNode:
-    """One entry of a field, or a number, to compute in a step.
+    """Formula of one step for one member of a field, such as ``h`` at layer 2 and sample 3, or for a scalar.
 
     Attributes
     ----------
     key
-        Name and values of the indices.
+        Name of the field or scalar, and the values of its indices.
     rhs
-        Formula of its value.
+        Formula of its value: the right-hand side of its definition.
     size
-        Number of units; 0 for a number.
+        Number of units of the field; 0 for a scalar.
     """
 
     key: MemberKey
@@ -58,16 +58,16 @@ class StepNode:
 
 @dataclass(frozen=True)
 class Task:
-    """Entries of one field that are computed together.
+    """Members of one field with the same formula, computed together in one step.
 
     Attributes
     ----------
     nodes
-        The entries.
+        The members (values of the indices, such as samples), each with its formula.
     read
-        Reader of their formulas.
+        Function that evaluates the formulas of all members from the state of the networks.
     block, rows
-        Block of the state that holds them, and their rows in it.
+        Array of the state in which the values are stored, and the positions of the members in it.
     """
 
     nodes: tuple[StepNode, ...]
@@ -76,7 +76,7 @@ class Task:
     rows: Pick
 
     def value(self, state: NetworkState) -> Array:
-        """Return the values of the entries, computed from the state, shape (networks, rows, units)."""
+        """Return the values of all members, computed from the state, shape (networks, members, units)."""
         found = self.read(state)
         size = max(1, self.block[1])
         if found.shape[-1] not in (1, size):
@@ -87,18 +87,18 @@ class Task:
 
 @dataclass(frozen=True)
 class StepOrder:
-    """Computations of one step, sorted by dependence.
+    """Computations of one step of finite networks, sorted by dependence.
 
     Attributes
     ----------
     reading
-        Readers of formulas.
+        Functions that evaluate formulas on the state.
     first, later
         Tasks at step 0, and at all later steps.
     slopes
         Tasks that compute the time derivatives of fields with an equation of motion.
     starts
-        Initial values of such fields, where no definition gives them.
+        For each of these fields that has no definition at time 0, a function that gives its initial value.
     """
 
     reading: FormulaReaders
@@ -121,7 +121,7 @@ class StepOrder:
     def compute(self, state: NetworkState) -> None:
         """Compute the fields of this step in the state.
 
-        Raise ``numerics.errors.Diverged`` for an entry larger than LIMIT, or not finite.
+        Raise ``numerics.errors.Diverged`` if the value at some unit is larger than LIMIT, or not finite.
         """
         for task in self.first if state.step == 0 else self.later:
             value = task.value(state)
@@ -142,7 +142,7 @@ class StepOrder:
 
 
 def _diverged(state: NetworkState, task: Task, value: Array) -> None:
-    """Raise Diverged with the name and size of the largest entry, the step or time, and a remedy."""
+    """Raise Diverged with the name and size of the largest value, the step or time, and a remedy."""
     start = state.time == 0 if state.flows else state.step == 0
     when, remedy = f"step {state.step}", SMALLER
     if state.flows:
@@ -157,11 +157,11 @@ def _diverged(state: NetworkState, task: Task, value: Array) -> None:
 
 
 def unroll(binder: Binder, data: Mapping[str, Any]) -> StepOrder:
-    """Return all entries of all definitions of a program, sorted by dependence.
+    """Return the computations of all definitions of a program, for all index values, sorted by dependence.
 
     Fields with an equation of motion start from a definition at time 0, else from ``data[name]`` (an array, a
-    number or a function of the number of units), else from zero. Raises ``ValueError`` for an entry that has
-    two definitions or that depends on itself within a step.
+    number or a function of the number of units), else from zero. Raises ``ValueError`` for a member (field at
+    given index values) that has two definitions or that depends on itself within a step.
     """
     usual: dict[MemberKey, StepNode] = {}
     evolving: dict[MemberKey, StepNode] = {}
@@ -205,7 +205,7 @@ def _index(binder: Binder, lhs: AppliedUndef, env: Any) -> tuple[int, ...]:
 
 
 def _nodes(binder: Binder, d: Definition) -> list[StepNode]:
-    """Return all entries that one definition defines."""
+    """Return the formulas that one definition gives, one for each choice of index values."""
     x = binder.program.field_of(d.name)
     found: dict[MemberKey, StepNode] = {}
     for env in binder.values.members(d.ranges):
@@ -219,10 +219,10 @@ def _nodes(binder: Binder, d: Definition) -> list[StepNode]:
 
 
 def _levels(nodes: Mapping[MemberKey, StepNode], *, first: bool) -> list[tuple[StepNode, ...]]:
-    """Return the entries in levels, each of which depends on earlier levels only.
+    """Return the formulas of a step in levels, each of which depends on earlier levels only.
 
     If ``first``, the levels are those of step 0, where values at time 0 are of the same step. Raises
-    ValueError for entries that depend on each other in a cycle.
+    ValueError for formulas that depend on each other in a cycle.
     """
     needs = {k: _needs(x.rhs, first) & set(nodes) for k, x in nodes.items()}
     sorter, levels = TopologicalSorter(needs), []
@@ -239,7 +239,7 @@ def _levels(nodes: Mapping[MemberKey, StepNode], *, first: bool) -> list[tuple[S
 
 
 def _tasks(reading: FormulaReaders, levels: list[tuple[StepNode, ...]]) -> Iterator[Task]:
-    """Yield the tasks of the levels in order; entries of a level with the same formula are one task."""
+    """Yield the tasks of the levels in order; members of one field with the same formula are one task."""
     for level in levels:
         groups: dict[Any, list[StepNode]] = {}
         for x in level:
@@ -250,7 +250,7 @@ def _tasks(reading: FormulaReaders, levels: list[tuple[StepNode, ...]]) -> Itera
 
 
 def _needs(b: Bound, first: bool) -> set[MemberKey]:
-    """Return the entries that a formula reads in the same step.
+    """Return the keys of the fields and scalars of the same step that a formula reads.
 
     At step 0 (``first``) these include the values at time 0 that it reads.
     """
@@ -258,9 +258,9 @@ def _needs(b: Bound, first: bool) -> set[MemberKey]:
 
 
 def _start(node: StepNode, data: Mapping[str, Any]) -> Callable[[], Any]:
-    """Return the function that gives the initial value of an entry with an equation of motion.
+    """Return the function that gives the initial value of a field with an equation of motion.
 
-    Zero by default.
+    The value is zero if ``data`` has no entry for the field.
     """
     value = data.get(node.key[0], 0.0)
     return lambda: np.asarray(value(node.size) if callable(value) else value, dtype=float)

@@ -321,7 +321,7 @@ class ModeVector:
 
     @property
     def kind(self) -> tuple[Any, ...]:
-        """Properties in which the terms of a sum must agree."""
+        """Power of the unit of the entries; only vectors in which it agrees can be added."""
         return (self.unit,)
 
 
@@ -340,7 +340,7 @@ class ModeKernel(ModeVector):
 
     @property
     def kind(self) -> tuple[Any, ...]:
-        """Properties in which the terms of a sum must agree."""
+        """Power of the unit, ``causal`` and ``flipped``; only kernels in which these agree can be added."""
         return self.unit, self.causal, self.flipped
 
     def at(self, row: int, column: int) -> dict[TimeErrorPowers, PolyElement]:
@@ -447,7 +447,7 @@ class Modes:
         return ModeKernel(gathered(both), a.unit + b.unit, a.damping + b.damping, False)
 
     def orders(self, n: int) -> Iterable[int]:
-        """Return the orders up to n of the error that have been found."""
+        """Return those orders of the error that have been found, up to n."""
         return range(min(n + 1, len(self.errors)))
 
     def remembered(self, kernel: str, order: int, body: ModeOperator) -> ModeKernel:
@@ -626,7 +626,10 @@ class OperatorValues(ABC):
 
 
 class AtDepth(OperatorValues):
-    """Operators in eigenmodes at an integer depth, computed from the equations of the closure."""
+    """Operators of a closure in eigenmodes of the data, in exact arithmetic, at an integer depth.
+
+    They are computed by recursion over the layers, from the equations of the closure.
+    """
 
     def __init__(self, closure: LinearClosure, depth: int, algebra: Modes) -> None:
         super().__init__(algebra)
@@ -655,7 +658,10 @@ class AtDepth(OperatorValues):
 
 
 class FromWords(OperatorValues):
-    """Operators in eigenmodes, computed from their operator words; layer and depth may be symbols."""
+    """Operators in eigenmodes of the data, computed from operator words.
+
+    Layer and depth may be symbols.
+    """
 
     def __init__(self, series: LinearSeries, algebra: Modes) -> None:
         super().__init__(algebra)

@@ -668,17 +668,17 @@ class _TreeSearch:
 
 
 def order_parameters(fields: Fields, n: int) -> dict[str, Terms]:
-    """Return order n of the order parameters of a layer and of the output f, by name.
+    """Return the coefficient of gamma0^n of each order parameter of a layer and of the output f, by name.
 
-    A, B and f are divided by gamma0. Raises :class:`NotApplicable` if such an average does not begin with a
-    power of gamma0.
+    The averages that define A, B and f are divided by gamma0. Raises :class:`NotApplicable` if one of these
+    averages does not vanish at gamma0 = 0, so that 1/gamma0 would remain.
     """
     site = fields.site
     phi = [fields.phi(0, k) for k in range(n + 2)]
     g = [fields.g(k) for k in range(n + 2)]
 
     def mean(series: TermsByOrder, order: int) -> Terms:
-        """Return one order of the average of a series over the sources."""
+        """Return one order of the average of a series over the Gaussian sources."""
         return average(series, order, site.u, site.r, fields.shapes)
 
     averages = {

@@ -83,7 +83,10 @@ class FeatureLearning(ConditionalResult):
         return self.ascent.means[1] * K_x
 
     def _small(self, order: int) -> Expr:
-        """Return the coefficient of ``gamma0^(2 order)`` in ``a`` (order 1) or ``b`` (order 2)."""
+        """Return the coefficient of gamma0^2 in ``a`` (``order`` 1) or of gamma0^4 in ``b`` (``order`` 2).
+
+        The mean ascent is ``F/y = sigma + a sigma^3/6 + b sigma^5/120``.
+        """
         n = 2 * order + 1
         return self.ascent.means[n] * K_x ** (order + 1) * y ** (2 * order) / self.rate**n
 
@@ -133,10 +136,11 @@ class FeatureLearning(ConditionalResult):
     # -- covariances -----------------------------------------------------------------------------------------
 
     def _covariance(self, responses: dict[int, RichnessSeries], less: int, highest: int) -> dict[int, Expr]:
-        """Return N Cov of a quantity at the times t and s, by powers of gamma0 up to ``highest``.
+        """Return N times the covariance of a quantity at the times t and s, by powers of gamma0.
 
-        ``responses`` are those of the quantity to the coefficients ``c_m``, whose perturbations have the size
-        ``gamma0^(m - 1) K_x^((m + 1)/2) (y/k)^(m - less)``.
+        Powers above ``highest`` are left out. ``responses`` are the responses of the quantity to the Taylor
+        coefficients ``c_m`` of the ascent, by m; perturbations of these have the size ``gamma0^(m - 1)
+        K_x^((m + 1)/2) (y/k)^(m - less)``.
         """
         by_power: dict[int, Expr] = {}
         for m, first in responses.items():
@@ -160,12 +164,13 @@ class FeatureLearning(ConditionalResult):
         return Add(*terms)
 
     def error_covariance(self) -> dict[int, Expr]:
-        """Return N Cov of the error at the times t and s, by powers of gamma0 up to 2.
+        """Return N times the covariance over networks of the errors at the times t and s.
 
         Returns
         -------
         dict[int, Expr]
-            Coefficients from order -2 on, or from 0 on for centred outputs.
+            The coefficient of gamma0^n by n, up to n = 2. The lowest n is 0 if initial outputs are subtracted
+            (``centred``), else -2.
         """
         return self._covariance(self.error_responses, 0, 2)
 

@@ -58,7 +58,10 @@ def saddle_differences(fluctuations: FluctuationData, theory: TheoryData) -> lis
 
 
 def _comparable(theory: TheoryData, random: frozenset[str]) -> TheoryData:
-    """Return a theory with averages of sums divided into averages, and observables without origins."""
+    """Return a theory in a form in which two theories can be compared term by term.
+
+    Averages of sums are divided into averages, and terms of observables are stored without their origin.
+    """
 
     def split_averages(e: Expr) -> Expr:
         return e.replace(lambda x: isinstance(x, Average), lambda x: x.linear(random))
@@ -135,7 +138,10 @@ class _Saddle:
     # -- equations -------------------------------------------------------------------------------------------
 
     def equations(self) -> Iterator[Equation]:
-        """Yield the equations of the program's fields, with the terms of products in place of products."""
+        """Yield the equations of the program's fields, with products of matrices and vectors written out.
+
+        A product is replaced by its Gaussian source, its responses and its memory.
+        """
         known = {x.name for x in self.fluctuations.program.fields}
         names = {q.name for q in self.fluctuations.parameters if q.kind != "observable"}
         for e in (e for e in self.fluctuations.definitions if e.name in known):
@@ -144,7 +150,10 @@ class _Saddle:
             yield replace(e, terms=tuple(y for x in terms for y in self.written_out(x)))
 
     def of_exponent(self, e: Equation) -> Iterator[Term]:
-        """Yield the terms that the exponent adds to the equation ``e``: those with the hat of its field."""
+        """Yield the terms that the exponent contributes to the equation ``e``.
+
+        They are those linear in the hat (the conjugate variable) of the field on its left-hand side.
+        """
         for x in self.fluctuations.terms:
             elsewhere = any(_disjoint(r, own) for r in x.addend.over for own in e.ranges)
             if x.hats == (Hatted(e.symbol),) and not elsewhere and (kept := self.on_average(x)) is not None:
@@ -167,7 +176,11 @@ class _Saddle:
         return x if x.addend.reach == "flow" else None
 
     def written_out(self, term: Term) -> Iterator[Term]:
-        """Yield the terms of a definition with a product replaced by its source, responses and memory."""
+        """Yield the terms that replace ``term``, with its product of a matrix and a vector written out.
+
+        The product is replaced by its Gaussian source, its responses and its memory. A term without a product
+        is yielded in the fields of the program.
+        """
         body = self.as_written(term.coefficient * term.kernel * term.field)
         for a in (a for a in factors(body) if isinstance(a, AppliedUndef)):
             for product in self.fluctuations.products:
@@ -191,7 +204,10 @@ class _Saddle:
         return placed_source
 
     def sources(self) -> Iterator[Source]:
-        """Yield the Gaussian sources; their covariance is the second derivative of the exponent by hats."""
+        """Yield the Gaussian sources; their covariance is the second derivative of the exponent by hats.
+
+        A hat is the variable of the path integral that is conjugate to a field.
+        """
         terms_by_hats: dict[tuple[Hatted, ...], list[ExponentTerm]] = {}
         for x in (x for x in self.fluctuations.terms if len(x.hats) == 2):
             terms_by_hats.setdefault(x.hats, []).append(x)
@@ -216,7 +232,10 @@ class _Saddle:
                 yield OrderParameter(q.symbol, self.definition(q), q.kind, q.ranges, causal)
 
     def definition(self, q: FluctuatingParameter) -> Expr:
-        """Return the average that defines an order parameter, with hats as derivatives by sources."""
+        """Return the average that defines an order parameter, with hats written as derivatives by sources.
+
+        A hat is the variable of the path integral that is conjugate to a field.
+        """
         unit = _substituted(q.unit, self.auxiliary_fields)
         if q.kind == "correlation":
             return Average(unit)
@@ -296,7 +315,7 @@ def unpaired(fluctuations: FluctuationData) -> Iterator[Difference]:
 
 
 def _hat_of_response(q: FluctuatingParameter) -> Hatted:
-    """Return the hat of a response, which marks the equation that is perturbed."""
+    """Return the hat of a response, the conjugate variable of the field whose equation is perturbed."""
     (hat,) = q.unit.atoms(Hatted)
     assert isinstance(hat, Hatted)
     return hat

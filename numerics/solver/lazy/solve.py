@@ -125,8 +125,9 @@ def coupling_of(reduced: Static) -> tuple[Expr, tuple[Symbol, ...]]:
 class _LazySolver(Present):
     """Values of a theory at gamma0 = 0; each kernel is computed when it is first read.
 
-    ``known`` holds averages that were computed before, ``tails`` the ratio of fourth to squared second
-    moments by field, relative to Gaussian variables.
+    ``known`` caches averages over two Gaussian variables, by their function and covariances. ``tails`` holds
+    the fourth moment of a field divided by that of a Gaussian variable of equal variance, ``<f^4> / (3
+    <f^2>^2)``: the largest ratio by the name and layer of the field.
     """
 
     def __init__(
@@ -142,7 +143,7 @@ class _LazySolver(Present):
         self.tails: dict[MemberKey, float] = {}
 
     def array(self, node: MemberKey, x: Expr) -> Array:
-        """Return the array of the kernel, field, scalar or data ``x`` with key ``node``."""
+        """Return the array of a kernel, field, scalar or data ``x`` with the key (name, indices) ``node``."""
         if node in self.kernels and node not in self.found:
             self.found[node] = self.computed(self.kernels[node])
         return super().array(node, x)
@@ -162,7 +163,10 @@ class _LazySolver(Present):
     # -- averages --------------------------------------------------------------------------------------
 
     def computed(self, q: OrderParameter) -> Array:
-        """Return an order parameter, evaluated as a sum of products of averages of independent factors."""
+        """Return the array of an order parameter, with the axes of its indices and a last axis of length one.
+
+        It is evaluated as a sum of products of averages of independent factors.
+        """
         axes = axes_of(q.symbol)
         number, average = q.definition.as_independent(Average)
         if not isinstance(average, Average):
@@ -210,7 +214,10 @@ class _LazySolver(Present):
         return fourth / (3 * second**2) if second else 1.0
 
     def numbered(self, e: Expr, axes: tuple[Symbol, ...]) -> Expr:
-        """Return an expression with numbers for all symbols that are no Gaussian variables and no axes."""
+        """Return ``e`` with numbers for its symbols and data.
+
+        Gaussian variables and the indices in ``axes`` stay symbols.
+        """
         free = {x for x in e.atoms(Symbol) if x not in axes}
         calls = {x for x in e.atoms(AppliedUndef) if not self.system.is_random(x)}
         return e.xreplace({x: Float(np.asarray(self.value(x, ())).item()) for x in free | calls})
@@ -269,7 +276,7 @@ class _LazySolver(Present):
         return Add(*[a * b * self.between(u, v) for u, a in first.items() for v, b in second.items()])
 
     def between(self, u: AppliedUndef, v: AppliedUndef) -> Expr:
-        """Return the covariance of two sources at their indices; zero if they are independent."""
+        """Return the covariance of two Gaussian sources at their indices; zero if they are independent."""
         for source in self.static.sources:
             pair = node_of(source.symbol), node_of(source.partner)
             for x, y in ((u, v), (v, u)):

@@ -97,7 +97,7 @@ class _Writer:
 
     The row of a covariance of sources is evaluated before the first operation that reads it. In the names of
     its methods and arguments, ``target`` is the array that an operation fills, and ``key`` the row of the
-    kernel of a coupling ``c``.
+    kernel of a coupling ``c``. Attributes are given constants of each unit, such as the eigenvalue of a mode.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -142,7 +142,10 @@ class _Writer:
     # -- rows of kernels and covariances ---------------------------------------------------------------
 
     def _coupling(self, target: CouplingRow) -> Iterator[Operation]:
-        """Yield the operations that evaluate the row of a kernel: before the present, and at the present."""
+        """Yield the operations that evaluate row t of a kernel, one for each range of times that it has.
+
+        The ranges are s < t, s = t, and s = 0.
+        """
         kernel = self.plan.couplings[target].kernel
         for times in _times(kernel.reach):
             yield EvaluateRow(target, kernel, times, self._readings(kernel))
@@ -155,12 +158,15 @@ class _Writer:
             yield EvaluateRow(target, kernel, times, self._readings(kernel))
 
     def _readings(self, kernel: KernelRow) -> tuple[OrderParameterReading, ...]:
-        """Return how the order parameters in a kernel are read from arrays."""
+        """Return the order parameters in a kernel, each with the stored array that holds it."""
         names = dict.fromkeys(f.tensor for m in kernel.monomials for f in m.factors)
         return tuple(self._reading(n) for n in names if n in self.table.tensors)
 
     def _reading(self, tensor: FieldAtLayer) -> OrderParameterReading:
-        """Return how an order parameter is read from arrays; without an array if it vanishes."""
+        """Return the stored array, and the factors, that give the order parameter ``tensor``.
+
+        The array of the result is None for a response that is not stored because it vanishes.
+        """
         reading = order_parameter(self.table, tensor)
         is_zero = isinstance(reading.array, ResponseArray) and reading.array not in self.kept
         return replace(reading, array=None) if is_zero else reading
@@ -308,7 +314,10 @@ class _Writer:
     # -- units -----------------------------------------------------------------------------------------
 
     def _unit_equation(self, i: FieldAtLayer) -> UnitEquation:
-        """Return the equation of field ``i`` on units with attributes, in the form that operations use."""
+        """Return the equation of field ``i`` at each unit: constant, sources with gains, and memory terms.
+
+        The units have attributes: given constants of each unit, such as the eigenvalue of a mode.
+        """
         row = self.plan.rows_of[i]
         terms = [
             UnitTerm(c.unit, key, times) for key, c in coupling_rows(row) for times in _times(c.kernel.reach)
@@ -317,7 +326,10 @@ class _Writer:
         return UnitEquation(i, row.constant, row.drives, tuple(terms), responds)
 
     def _unit_sum(self, target: UnitSum) -> SumUnits:
-        """Return the operation that computes an order parameter as a sum over units with attributes."""
+        """Return the operation that computes an order parameter as a sum over units.
+
+        The units have attributes: given constants of each unit, such as the eigenvalue of a mode.
+        """
         q = self.table.tensors[target.tensor]
         array = (CorrelationArray if q.kind == "correlation" else ResponseArray)(q.first, q.second)
         weight = q.factor * (S.One if q.unit is None else q.unit)

@@ -123,7 +123,7 @@ def _solved(  # noqa: PLR0915 - the notes of a result need all of its parts
 ) -> tuple[dict[str, Array], dict[str, Any]]:
     """Solve a problem by sampled paths, and return the variables of the result and the notes.
 
-    The first number of samples is ``more`` times the one that :func:`solve_paths` begins with.
+    The first number of paths of a replica is ``more`` times that with which :func:`solve_paths` begins.
     """
     solver = problem.solver
     notes: dict[str, Any] = {}
@@ -319,8 +319,9 @@ def forecast(problem: Problem, kernels: str = "full") -> tuple[float, float, flo
 class _AccuracySearch:
     """Estimated cost of a search for an accuracy, and the bounds that follow from it.
 
-    The search begins with ``first`` samples, after a solution with half as many, and is estimated to end with
-    ``last`` samples, in ``seconds`` and ``bytes``. If ``doubled`` is false the number of samples is fixed.
+    The search begins with ``first`` paths of a replica, after a solution with half as many, and is estimated
+    to end with ``last`` paths, in ``seconds`` and ``bytes``. If ``doubled`` is false the number of paths is
+    fixed.
     """
 
     prepared: Prepared
@@ -332,20 +333,20 @@ class _AccuracySearch:
 
     @property
     def most(self) -> int:
-        """Largest number of samples (paths of a replica) that the search tries, within time and memory."""
+        """Largest number of paths of a replica that the search tries, within time and memory."""
         most = self.first
         while self.doubled and 2 * most <= MOST_SAMPLES and self._may(2 * most):
             most *= 2
         return most
 
     def affordable(self, samples: int) -> int:
-        """Return the largest number of replicas of so many samples for which the search has time."""
+        """Return the largest number of replicas, each of ``samples`` paths, for which the search has time."""
         left = max(SLACK * self.seconds, BRIEF) - _spent(self.prepared, self.first, samples)
         more = int(max(left, 0.0) / self.prepared.seconds(samples))
         return min(REPLICAS + more, MOST_REPLICAS)
 
     def _may(self, samples: int) -> bool:
-        """Return whether a search up to so many samples is within the bounds of time and memory."""
+        """Return whether time and memory allow a search up to ``samples`` paths of a replica."""
         return (
             self.prepared.bytes(samples) <= PATHS
             and _held(self.prepared, samples) <= max(SLACK * self.bytes, SMALL)
@@ -354,9 +355,9 @@ class _AccuracySearch:
 
 
 def _spent(prepared: Prepared, first: int, last: int) -> float:
-    """Return the estimated seconds of a search from ``first``/2 to ``last`` samples, by doubling.
+    """Return the estimated seconds of a search from ``first``/2 to ``last`` paths of a replica, by doubling.
 
-    Each number of samples is solved with REPLICAS replicas.
+    Each number of paths is solved with REPLICAS replicas.
     """
     sizes = [first // 2]
     while sizes[-1] < last:
@@ -365,15 +366,16 @@ def _spent(prepared: Prepared, first: int, last: int) -> float:
 
 
 def _held(prepared: Prepared, samples: int) -> float:
-    """Return the estimated bytes of memory of the replicas of so many samples that are marched together."""
+    """Return the estimated memory in bytes of replicas of ``samples`` paths that are marched together."""
     each = prepared.bytes(samples) + prepared.derivatives(samples)
     return float(each * min(REPLICAS, prepared.together(samples)))
 
 
 def _search(problem: Problem, prepared: Prepared, first: int) -> _AccuracySearch:
-    """Return the estimated cost of the search for the accuracy of a problem, from ``first`` samples on.
+    """Return the estimated cost of a search for an accuracy that begins with ``first`` paths of a replica.
 
-    The relative error is taken to be SPREAD/samples and to fall with the root of the number of replicas.
+    The relative error is taken to be SPREAD over the number of paths, and to fall with the root of the number
+    of replicas.
     """
     given, accuracy = problem.solver.samples, problem.solver.accuracy or ACCURACY
     if given is not None:
@@ -393,9 +395,10 @@ def _search(problem: Problem, prepared: Prepared, first: int) -> _AccuracySearch
 
 
 def _first(problem: Problem, prepared: Prepared) -> int:
-    """Return the number of samples with which a search begins: ``solver.samples``, or else a chosen number.
+    """Return the number of paths of a replica with which a search begins.
 
-    Raises SpecError if ``solver.samples`` is odd, or less than Stein's lemma or standard errors need.
+    It is ``solver.samples``, or else a number chosen from the required accuracy. Raises SpecError if
+    ``solver.samples`` is odd, or less than Stein's lemma or standard errors need.
     """
     given, least = problem.solver.samples, prepared.least
     if given is None:
@@ -420,7 +423,7 @@ def _first(problem: Problem, prepared: Prepared) -> int:
 
 
 def _refuse_too_large(problem: Problem, prepared: Prepared, samples: int) -> None:
-    """Raise SpecError before a run if the arrays of one replica are larger than the memory."""
+    """Raise SpecError before a run if the arrays of a replica of ``samples`` paths exceed the memory."""
     said = problem.key_and_value("training.points" if problem.flow else "training.steps")
     require_memory(prepared.bytes(samples), said, f"with {samples} paths", "fewer times, or fewer samples")
 
@@ -472,13 +475,14 @@ class _Derivatives:
 class AuthoredReplicas:
     """Order parameters and scalars of replicas of a program without a recognised output and error.
 
-    ``runs`` holds the values by key (name, integer indices), a list of arrays with replicas first.
+    ``runs`` holds for each key (name, integer indices) a list with one array for each batch of replicas that
+    was added; the first axis of an array is that of the replicas of the batch.
     """
 
     runs: dict[MemberKey, list[Array]] = field(default_factory=dict)
 
     def add(self, found: ArraysByMember) -> None:
-        """Add the values of further replicas, by key; replicas are the first axis of each array."""
+        """Add the values of a batch of replicas: arrays by key, with the replicas along the first axis."""
         for n, x in found.items():
             self.runs.setdefault(n, []).append(x)
 
@@ -564,7 +568,7 @@ class _Attempt:
         return numbers_of_author(self.problem, self.early(found), 1)
 
     def early(self, found: ArraysByMember) -> ArraysByMember:
-        """Return the scalars of the theory by key, with replicas first and output times second."""
+        """Return the scalars of the theory by key, with axes (replicas, output times, ...)."""
         numbers = {n: np.moveaxis(found[n], -1, 1) for n in self.prepared.numbers}
         if self.grid is None:
             return numbers
@@ -615,9 +619,12 @@ class _Attempt:
     def marched(
         self, prepared: Prepared, samples: int, numbers: list[int], more: int, count: int
     ) -> Iterator[tuple[ArraysByMember, float]]:
-        """Yield the solutions of the replicas ``numbers``, with their absolute rounding error.
+        """Yield the solutions of replicas, by batches, with the absolute rounding error of each batch.
 
-        Replicas 0..count - 1 of ``more`` samples are marched with them, and stored in ``waiting``.
+        ``numbers`` are the numbers of the replicas.
+
+        ``samples`` is the number of paths of each. Replicas 0..count - 1 of ``more`` paths are marched
+        together with them, and stored in ``waiting``.
         """
         first, every = len(numbers), [*numbers, *range(count)]
         seeds = [np.random.SeedSequence(self.problem.solver.seed, spawn_key=(n,)) for n in every]

@@ -53,7 +53,7 @@ def require_errors_of_one_sign(tables: QuantityTables, known: KnownArrays) -> No
 
 
 def _streams(e: Expr, tables: QuantityTables, known: KnownArrays) -> bool:
-    """Return whether the scalars in an expression depend on given data that change from step to step."""
+    """Return whether scalars in an expression depend on given data that change from step to step."""
     read = [tables.scalars[node_of(x)].expr for x in e.atoms(AppliedUndef) if node_of(x) in tables.scalars]
     atoms = [x for body in (*read, e) for x in body.atoms(AppliedUndef)]
     return any(str(x.func) in known.arrays and x.has(t, s) for x in atoms)
@@ -68,7 +68,12 @@ def _along_time(e: Expr, indices: tuple[Expr, ...], tables: QuantityTables, know
 
 
 def _read_by_sign(tables: QuantityTables) -> Iterator[tuple[Expr, str]]:
-    """Yield pairs of an expression whose sign enters a step, at time s, and the weight or field it moves."""
+    """Yield each expression whose sign enters a training step, and the name of what it updates.
+
+    The name is that of a weight or field.
+
+    The expression is at the time s of the step.
+    """
     for q in tables.quantities.values():
         for memory in (m for ms in q.memories.values() for m in ms):
             for x in sorted(memory.kernel.atoms(sign), key=str):

@@ -416,7 +416,7 @@ class Prepared:
 
     @property
     def least(self) -> int:
-        """Smallest number of samples of a replica, which grows with the entries of sources in Stein's lemma.
+        """Smallest number of paths of a replica, which grows with the entries of sources in Stein's lemma.
 
         The lemma needs one path for four entries (steps times indices) of a source if all functions have
         continuous derivatives. The error of the lemma is then a fraction of the scatter of replicas
@@ -427,12 +427,15 @@ class Prepared:
 
     @property
     def enough(self) -> int:
-        """First number of samples of a search for an accuracy."""
+        """Number of paths of a replica with which a search for an accuracy begins; later ones are doubled.
+
+        It is a power of two, at least FEWEST and at least the number that Stein's lemma needs.
+        """
         return int(max(FEWEST, 2 ** np.ceil(np.log2(self.least))))
 
     @property
     def cheap(self) -> int:
-        """Largest number of samples with which a march costs little more than its overhead.
+        """Largest number of paths of a replica with which a march costs little more than its overhead.
 
         It is FEWEST times a power of two.
         """
@@ -465,16 +468,19 @@ class Prepared:
         return [self.steps * size_of(model, i) for i, g in enumerate(model.groups) if moves(model, g)]
 
     def bytes(self, samples: int) -> int:
-        """Return the estimated memory of a replica in bytes."""
+        """Return the estimated memory in bytes of one replica of ``samples`` paths."""
         paths, tables = self._numbers
         return 8 * (samples * paths + tables + self._weights(samples))
 
     def _weights(self, samples: int) -> int:
-        """Return how many numbers a replica stores for weights with entrywise rules, and for their states."""
+        """Return how many numbers a replica of ``samples`` paths stores for weights with entrywise rules.
+
+        The states of these rules, such as the moments of Adam, are counted too.
+        """
         return sum(self._entries(x, samples) * (1 + len(x.rule.states)) for x in self.tables.weights)
 
     def _entries(self, x: EntryArray, samples: int) -> int:
-        """Return the number of entries of a weight with an entrywise rule, for so many samples.
+        """Return the number of entries of a weight with an entrywise rule, in a replica of ``samples`` paths.
 
         An entry belongs to a pair of paths, or to a path and a coordinate of the inputs.
         """
@@ -504,7 +510,7 @@ class Prepared:
         return self.steps * sum(counts), sum(n**2 for n in self._moving()) + sum(tables)
 
     def seconds(self, samples: int) -> float:
-        """Return the estimated seconds of a replica of so many samples, with derivatives along its paths."""
+        """Return the estimated seconds of a replica of ``samples`` paths, derivatives along them included."""
         count = self._carried(samples) or self.carriers(samples)
         values = self.steps * sum(prod(q.sizes) for q in self.tables.quantities.values())
         numbers = samples * (values * VALUE + sum(self._moving()) * NORMAL)
@@ -517,7 +523,7 @@ class Prepared:
         return self._derivatives(paths) / 8 * (DERIVATIVE + self.most / SPEED)
 
     def _march_seconds(self, samples: int) -> float:
-        """Return the estimated seconds of a replica of so many samples, without derivatives."""
+        """Return the estimated seconds of a replica of ``samples`` paths, without derivatives."""
         paths, factors, calls = self._march_work
         return (samples * paths + factors) / SPEED + calls * CALL
 
@@ -547,11 +553,14 @@ class Prepared:
         return max((self.units.get(n, 1) for n in firsts), default=1)
 
     def derivatives(self, samples: int) -> int:
-        """Return the estimated memory in bytes of all derivatives along the paths of a replica."""
+        """Return the estimated bytes of all derivatives along the ``samples`` paths of a replica."""
         return self._derivatives(self._carried(samples)) + self._derivatives(self.carriers(samples))
 
     def _carried(self, samples: int) -> int:
-        """Return the number of paths that carry derivatives for the steps; 0 with Stein's lemma only."""
+        """Return how many of the ``samples`` paths of a replica carry derivatives that time steps read.
+
+        It is 0 if all responses in the steps come from Stein's lemma.
+        """
         wanted = [n for n, how in self.chosen.items() if how == "jacobian"]
         return derivative_paths(self.model, wanted, samples) if wanted else 0
 
@@ -577,7 +586,7 @@ class Prepared:
         return min(max(even, least), samples, 2 * int(self.device.memory // (4 * self._derivatives(1))))
 
     def together(self, samples: int) -> int:
-        """Return the number of replicas that are marched side by side, as many as memory allows."""
+        """Return how many replicas of ``samples`` paths are marched side by side, as memory allows."""
         return max(1, self.device.memory // (self.bytes(samples) + self.derivatives(samples)))
 
     def runs(
