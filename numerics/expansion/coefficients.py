@@ -133,7 +133,7 @@ def _attempt(evaluate: Evaluator, grid: TimeGrid) -> Attempt[Coefficients]:
 
 
 def _occurs(values: Mapping[str, Array], i: int) -> bool:
-    """Return whether any variable differs from zero at the order with position i.
+    """Return whether any variable differs from zero in the order at position ``i`` of the computed orders.
 
     Tangent kernels, which may be rounding errors, do not count.
     """

@@ -80,17 +80,14 @@ def connected_groups(
 
 @lru_cache(maxsize=4096)
 def node_of(symbol: AppliedUndef) -> MemberKey:
-    """Return the key ("node") of a symbol: its name and the integers among its arguments."""
+    """Return the key ("node") of a function such as ``h(2, mu, t)``: its name and its integer arguments."""
     return str(symbol.func), tuple(int(x) for x in symbol.args if x.is_Integer)
 
 
 def node_at_zero(symbol: AppliedUndef) -> MemberKey | None:
-    """Return the node of a symbol whose last argument, the time, is zero; None for other symbols.
+    """Return the key of a function at time zero: its name and the integers in its other arguments.
 
-    >>> from sympy import Function
-    >>> from derive.program import mu
-    >>> node_at_zero(Function("h")(2, mu, 0)), node_at_zero(Function("h")(2, mu, t))
-    (('h', (2,)), None)
+    The result is None for a function whose last argument is not zero.
     """
     if not symbol.args or symbol.args[-1] != 0:
         return None
@@ -169,9 +166,9 @@ def lowest_values(theory: Theory) -> dict[Symbol, Expr]:
 
 
 def literals_in(theory: Theory, integer: Callable[[Expr], int]) -> dict[Slot, Literals]:
-    """Return the axes of data that a theory uses at integers, with these integers.
+    """Return the axes of data that a theory reads at integers, such as ``y(1, t)``, with these integers.
 
-    ``integer`` returns the integer value of a bound.
+    ``integer`` returns the integer value of a bound of an index.
     """
     expressions = list(expressions_of(theory))
     if not any(a.is_Integer for e in expressions for x in e.atoms(AppliedUndef) for a in x.args):
@@ -194,7 +191,7 @@ def require_fixed_limits(index: Symbol, low: Any, high: Any, values: Mapping[str
 
 
 def open_args(symbol: AppliedUndef) -> tuple[Symbol, ...]:
-    """Return the arguments of a symbol that are not integers: indices and times.
+    """Return the arguments of a function that are not integers: indices and times.
 
     Raise Unserved for a shifted index such as ``a + k``.
     """
@@ -213,7 +210,7 @@ def open_args(symbol: AppliedUndef) -> tuple[Symbol, ...]:
 
 @lru_cache(maxsize=4096)
 def indices_of(symbol: AppliedUndef) -> tuple[Symbol, ...]:
-    """Return the arguments of a symbol that are indices, without integers and times."""
+    """Return the arguments of a function that are indices, without integers and times."""
     return tuple(x for x in open_args(symbol) if x not in TIMES)
 
 
@@ -221,7 +218,7 @@ IndexSymbols = tuple[Symbol, ...]
 
 
 def axes_of(symbol: AppliedUndef) -> IndexSymbols:
-    """Return the indices of a symbol without times and integers; raise Unserved for a shifted index."""
+    """Return the indices of a function without times and integers; raise Unserved for a shifted index."""
     indices = tuple(x for x in symbol.args if not isinstance(x, Integer) and x not in TIMES)
     if not all(isinstance(x, Symbol) for x in indices):
         raise Unserved(f"the equation of {symbol} has an index on its left-hand side that is not a symbol")

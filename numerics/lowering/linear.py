@@ -193,13 +193,14 @@ class _Lowering:
         )
 
     def known(self, e: Expr) -> bool:
-        """Return whether an expression contains attributes of units."""
+        """Return whether an expression contains attributes, the given constants of each unit."""
         return any(str(a.func) in self.attributes for a in e.atoms(AppliedUndef))
 
     def split(self, e: Expr) -> tuple[Expr, Expr]:
-        """Return the factors of an expression that are attributes of units, and the other factors.
+        """Return two factors of an expression: the product of the attributes of units in it, and the rest.
 
-        Responses belong to the others.
+        Attributes are given constants of each unit, such as the eigenvalue of a mode. Responses belong to the
+        rest.
         """
         if isinstance(e, Sum):
             attributes, others = self.split(e.function)
@@ -210,9 +211,9 @@ class _Lowering:
     # -- fields ----------------------------------------------------------------------------------------
 
     def field(self, row: Row) -> FieldRow:
-        """Return the row of one field: gains of sources and couplings to fields.
+        """Return the equation of one field as a row: gains of sources and couplings to fields.
 
-        Raise NotLinear for a term that is none of these.
+        Raise NotLinear for a term of another form.
         """
         drives: dict[FieldAtLayer, Expr] = {}
         couplings: list[Coupling] = []
@@ -244,7 +245,7 @@ class _Lowering:
         )
 
     def require_same_for_all(self, coefficient: Expr) -> None:
-        """Raise NotLinear for a coefficient that contains an index, so that it differs between its values."""
+        """Raise NotLinear for a coefficient that contains an index, and so differs between its values."""
         indices = coefficient.free_symbols & (self.extents.keys() - self.units)
         if indices:
             names = ", ".join(sorted(map(str, indices)))
@@ -271,7 +272,10 @@ class _Lowering:
         )
 
     def coupling(self, row: Row, x: LinearTerm, weight: Expr) -> Coupling:
-        """Return the kernel with which the field of a linear term ``x`` enters the equation ``row``."""
+        """Return the term ``x`` in the equation ``row`` as a coupling: a field and the kernel in front of it.
+
+        ``weight`` is the kernel with its coefficient.
+        """
         self.extents |= {r.index: r.upper for r in x.over}
         known: dict[tuple[str, Expr], Reach] = {
             ("", t): "now",

@@ -26,7 +26,7 @@ DELTA: FieldAtLayer = ("delta", None)
 
 @dataclass(frozen=True)
 class Factor:
-    """Tensor with its index symbols, in the order of its axes."""
+    """Order parameter or other array as a factor, with its index symbols in the order of its axes."""
 
     tensor: FieldAtLayer
     indices: tuple[Symbol, ...]
@@ -72,7 +72,11 @@ class KernelRow:
 
 @dataclass(frozen=True)
 class Coupling:
-    """Term ``unit * sum_s kernel(t, s) field(s)``; ``unit`` is a function of attributes, constant in time."""
+    """Term ``unit * sum_s kernel(t, s) field(s)`` in the equation of another field.
+
+    ``unit`` is a function, constant in time, of the attributes of a unit: given constants of each unit, such
+    as the eigenvalue of a mode.
+    """
 
     field: FieldAtLayer
     kernel: KernelRow
@@ -83,8 +87,9 @@ class Coupling:
 class FieldRow:
     """Single-site equation of one field, ``sum gain * source(t) + couplings``.
 
-    ``unit`` is true for a field on units with attributes. The gains, the factors ``unit`` of the couplings
-    and the ``constant`` term are then functions of the attributes.
+    ``unit`` is true for a field on units with attributes: given constants of each unit, such as the
+    eigenvalue of a mode. The gains, the factors ``unit`` of the couplings and the ``constant`` term are then
+    functions of the attributes.
     """
 
     field: FieldAtLayer
@@ -108,7 +113,8 @@ class Request:
     factor
         Constant factor of the average.
     unit
-        Weight of a sum over units with attributes, a function of attributes; None without attributes.
+        Weight of each unit in a sum over units, a function of its attributes (given constants of the unit).
+        None without attributes.
     """
 
     kind: Literal["correlation", "response"]
@@ -178,23 +184,7 @@ class Table:
     extents: dict[Symbol, Expr] = field(default_factory=dict)
 
     def row(self, node: FieldAtLayer) -> FieldRow:
-        """Return the row of one field.
-
-        Parameters
-        ----------
-        node : tuple
-            Name and layer of the field.
-
-        Returns
-        -------
-        FieldRow
-            The equation of the field.
-
-        Raises
-        ------
-        KeyError
-            If the table has no such field.
-        """
+        """Return the equation of one field."""
         for row in self.fields:
             if row.field == node:
                 return row

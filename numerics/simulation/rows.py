@@ -21,14 +21,14 @@ PopulationAtLayer = tuple[str, int | None]  # a population and, if each layer ha
 
 @dataclass(eq=False, kw_only=True)
 class Leaf:
-    """A value that a formula reads from the state of the networks.
+    """Value that a formula reads from the state of the networks: a field, a weight, a product or a mean.
 
     Attributes
     ----------
     parts
         Formulas inside of it, such as the vector to which a matrix is applied.
     place
-        The population and layer of its entries; None for a number.
+        The population and layer of its units; None for a number.
     """
 
     parts: tuple[Bound, ...] = ()
@@ -58,7 +58,7 @@ class Called(Leaf):
 
 @dataclass(eq=False)
 class FieldOrNumber(Leaf):
-    """The value of a field or number at this step, or if ``first`` at step 0."""
+    """The value of a field or number at the present step, or at step 0 if ``first`` is true."""
 
     key: MemberKey
     first: bool
@@ -73,7 +73,10 @@ class CurrentParameter(Leaf):
 
 @dataclass(eq=False)
 class Applied(Leaf):
-    """The product of a matrix (or its transpose) with a vector of ``size`` entries, which is its part."""
+    """The product of a matrix (or its transpose) with a vector that has ``size`` components.
+
+    The formula of the vector is the only one in ``parts``.
+    """
 
     key: MemberKey
     transposed: bool
@@ -82,7 +85,7 @@ class Applied(Leaf):
 
 @dataclass(eq=False)
 class Averaged(Leaf):
-    """The mean over the entries of a vector, which is its part."""
+    """The mean over the units of a vector, whose formula is the only one in ``parts``."""
 
 
 @dataclass(eq=False)
@@ -110,9 +113,9 @@ class Bound:
                 yield from part.all_leaves()
 
     def place(self) -> PopulationAtLayer | None:
-        """Return the population and layer of the entries; None for a number.
+        """Return the population and layer of the units of the formula; None for a number.
 
-        Raise ``ValueError`` if entries of several populations or layers are combined.
+        Raise ``ValueError`` if units of several populations or layers are combined.
         """
         return common_place([x.place for x in self.leaves], self.expr)
 
@@ -145,10 +148,11 @@ GroupKey = TypeVar("GroupKey", bound=Hashable)
 class NetworkState:
     """State of networks at one time.
 
-    ``fields`` holds an array (networks, entries, units) for each field and number, ``start`` those of step 0;
-    ``weights`` (networks, ...) the current matrices and vectors; ``hidden`` the hidden states of their rules,
-    such as a velocity; ``past`` the past of weights whose rule is defined by its memory.  If ``flows``,
-    ``step`` counts the recorded times.
+    ``fields`` holds for each field and number an array (networks, members, units), where members are the
+    values of its indices such as samples; ``start`` holds those of step 0. ``weights`` (networks, ...) are
+    the current matrices and vectors; ``hidden`` the hidden states of their rules, such as a velocity;
+    ``past`` the past of weights whose rule is defined by its memory. If ``flows``, ``step`` counts the
+    recorded times.
     """
 
     weights: dict[MemberKey, Array]
@@ -196,16 +200,20 @@ def itself(x: Any) -> Any:
 
 @dataclass(frozen=True)
 class RowLayout:
-    """Positions of the entries of fields and numbers in the state: block and row of each.
+    """Positions of fields and numbers in the state: block and row of each member.
 
-    A block is one array for all entries of one field that have equally many units.
+    A member is a field at given values of its indices, such as layer 2 and sample 3. A block is one array for
+    all members of one field that have equally many units; a row of it holds one member.
     """
 
     rows: dict[MemberKey, tuple[UnitBlock, int]]
 
     @staticmethod
     def of(sizes: dict[MemberKey, int]) -> RowLayout:
-        """Return the layout for entries with so many units each (0 for a number)."""
+        """Return the layout of members (fields at given index values) by their numbers of units.
+
+        The number of units is 0 for a number.
+        """
         found: dict[MemberKey, tuple[UnitBlock, int]] = {}
         count: dict[UnitBlock, int] = {}
         for key in sorted(sizes):
@@ -222,9 +230,9 @@ class RowLayout:
         return {b: np.full((networks, n, max(1, b[1])), np.nan) for b, n in counts.items()}
 
     def places(self, keys: Sequence[MemberKey]) -> list[tuple[UnitBlock, Pick, list[int]]]:
-        """Return each block that holds some of the entries ``keys``, with their rows and positions.
+        """Return each block that holds some of the members ``keys``, as (block, rows, positions).
 
-        Rows count the block, positions count ``keys``.
+        The rows are those of these members in the block, the positions those in ``keys``.
         """
         groups = _grouped(range(len(keys)), lambda i: self.rows[keys[i]][0])
         return [(b, _pick([self.rows[keys[i]][1] for i in where]), where) for b, where in groups.items()]

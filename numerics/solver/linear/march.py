@@ -108,7 +108,10 @@ class Units:
         return step if i in self.long else min(step, 1)
 
     def value(self, e: Expr) -> Array:
-        """Return a function of the attributes at all units, shape ``(n,)``."""
+        """Return the values at all units of ``e``, a function of their attributes, shape ``(n,)``.
+
+        Attributes are given constants of each unit, such as the eigenvalue of a mode.
+        """
         e = e.subs(dict(self.rows.constants))
         atoms = sorted(e.atoms(AppliedUndef), key=str)
         missing = e.xreplace(dict.fromkeys(atoms, S.One)).free_symbols

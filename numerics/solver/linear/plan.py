@@ -147,7 +147,10 @@ class Plan:
         return source in self.reach[i]
 
     def at_once(self, i: FieldAtLayer, source: FieldAtLayer) -> bool:
-        """Return whether field ``i`` on units with attributes depends on ``source`` at the same time."""
+        """Return whether field ``i`` on units depends on ``source`` at the same time.
+
+        The units have attributes: given constants of each unit, such as the eigenvalue of a mode.
+        """
         todo, seen = [i], set()
         while todo:
             n = todo.pop()

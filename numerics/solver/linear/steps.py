@@ -108,8 +108,9 @@ def _blocks(at: int) -> Iterator[tuple[int, int]]:
 
 
 class OnUnits(Protocol):
-    """Interface of fields on units with attributes.
+    """Interface of the solution of fields on units with attributes.
 
+    Attributes are given constants of each unit, such as the eigenvalue of a mode.
     :class:`~numerics.solver.linear.march.Units` implements it.
     """
 
@@ -551,7 +552,10 @@ class StepArrays:
         return step
 
     def _on_units(self, operation: StepUnits) -> Step:
-        """Return the function that computes coupled fields on units with attributes at a position."""
+        """Return the function of the position t that computes coupled fields at each unit.
+
+        The units have attributes: given constants of each unit, such as the eigenvalue of a mode.
+        """
         units = self.units
         assert units is not None
         return lambda at: units.step(at, operation)

@@ -1,12 +1,12 @@
-"""Search for the numbers of samples, replicas and time nodes that reach a required accuracy.
+"""Search for the numbers of paths, replicas and times of a grid that reach a required accuracy.
 
-An average of S paths has noise, which replicas show, and a bias of order 1/S, which the difference between S
-and S/2 paths from the same seeds shows. Both are measured relative to the scale of a watched quantity
-(:func:`scales_of`). Only more samples reduce the bias. Between more samples and more replicas the search
-takes the one that needs less time, from the power with which the noise has fallen so far: replicas add to
-the existing ones, and new samples begin anew. The grid of a flow is refined until its error is small compared
-with the noise: every grid is solved from the same seeds, so that most of the noise cancels in differences
-between grids.
+In this module samples are paths of a replica. An average of S paths has noise, which the scatter of replicas
+shows, and a bias of order 1/S, which the difference between S and S/2 paths from the same seeds shows. Both
+are measured relative to the scale of a watched quantity (:func:`scales_of`). Only more paths reduce the bias.
+Between more paths and more replicas the search takes the one that needs less time, from the power with which
+the noise has fallen so far: new replicas add to the existing ones, and a new number of paths begins anew. The
+grid of a flow is refined until its error is small compared with the noise: every grid is solved from the same
+seeds, so that most of the noise cancels in differences between grids.
 """
 
 from __future__ import annotations
@@ -82,13 +82,13 @@ collection ``into``, and yields the watched values of each. A number determines 
 
 
 def _all_affordable(_: int) -> int:
-    """Return MOST_REPLICAS, the largest number of replicas, for any number of samples."""
+    """Return MOST_REPLICAS, the largest number of replicas, for any number of paths."""
     return MOST_REPLICAS
 
 
 @dataclass(frozen=True)
 class Budget:
-    """Limits of a search, as functions of the number of samples.
+    """Limits of a search, as functions of the number of paths of a replica.
 
     ``affordable`` gives the largest number of replicas, ``seconds`` the time of one replica, in any unit.
     """
@@ -120,9 +120,10 @@ class Reached(Generic[CollectedSolutions]):
 
 @dataclass
 class Level(Generic[CollectedSolutions]):
-    """Replicas with one number of samples: their collected solutions, and the watched values of each.
+    """Replicas with one number of paths: their collected solutions, and the watched values of each.
 
-    Watched values are arrays by name with time first, such as losses and errors.
+    ``samples`` is the number of paths of a replica. Watched values are arrays by name with time first, such
+    as losses and errors.
     """
 
     samples: int
@@ -136,9 +137,9 @@ class Level(Generic[CollectedSolutions]):
 
     @property
     def typical(self) -> float:
-        """Relative standard error: root mean square over times and samples, the largest of all quantities.
+        """Relative standard error: the largest root mean square over the entries of a quantity.
 
-        It is converted to that of REPLICAS replicas.
+        It is converted to the standard error of REPLICAS replicas.
         """
         size = max(rms(e) / scale for e, scale in zip(*self.errors(), strict=True))
         return size * float(np.sqrt(len(self.watched) / REPLICAS))
@@ -150,10 +151,10 @@ class Level(Generic[CollectedSolutions]):
         return list(spread.stderr().values()), [scales[k] for k in spread.mean()]
 
     def bias(self, coarse: Level[CollectedSolutions], sure: float = 0.0) -> tuple[float, float]:
-        """Return the bias of order 1/samples at this level, from the difference to fewer samples.
+        """Return the bias of order 1/paths at this level, from the difference to fewer paths.
 
-        ``coarse`` is the level with fewer samples. The two numbers are the bias beyond noise, and the same
-        with noise. With ``sure``, a probability, the first is zero if noise explains the difference; see
+        ``coarse`` is the level with fewer paths. The two numbers are the relative bias beyond noise, and the
+        same with noise. With ``sure``, a probability, the first is zero if noise explains the difference; see
         :func:`apart`.
         """
         beyond, whole = apart(self.watched, coarse.watched, sure)
@@ -161,9 +162,9 @@ class Level(Generic[CollectedSolutions]):
         return beyond / gain, whole / gain
 
     def missed(self, coarse: Level[CollectedSolutions]) -> dict[str, Array]:
-        """Return the absolute bias of each quantity at each time, from the difference to fewer samples.
+        """Return the absolute bias of each quantity at each time, from the difference to fewer paths.
 
-        ``coarse`` is the level with fewer samples. The bias is zero if noise explains the difference.
+        ``coarse`` is the level with fewer paths. The bias is zero if noise explains the difference.
         """
         gain = self.samples / coarse.samples - 1
         seen = _each_apart(self.watched, coarse.watched, SURE)
@@ -264,14 +265,14 @@ def reach(
     begun: Level[CollectedSolutions] | None = None,
     budget: Budget = Budget(),
 ) -> Reached[CollectedSolutions]:
-    """Increase samples and replicas from ``first`` samples until ``accuracy`` is reached.
+    """Increase paths and replicas, from ``first`` paths of a replica on, until ``accuracy`` is reached.
 
     ``attempt`` solves replicas and ``collect`` returns an empty collection for their solutions. Numbers of
-    samples are skipped that would not suffice if noise fell with the power seen so far and the bias like
-    1/samples. Replicas are added instead if they need less time, and at ``most`` samples, up to as many as
-    the ``budget`` allows with these samples. Replicas with half of the first samples are solved before,
-    because the difference to them shows the bias. ``begun`` are the first replicas with ``first`` samples, if
-    they exist already. Without an accuracy only ``first`` samples are solved. Raises NotConverged with the
+    paths are skipped that would not suffice if noise fell with the power seen so far and the bias like
+    1/paths. Replicas are added instead if they need less time, and at ``most`` paths, up to as many as the
+    ``budget`` allows with these paths. Replicas with half of the first number of paths are solved before,
+    because the difference to them shows the bias. ``begun`` are the first replicas with ``first`` paths, if
+    they exist already. Without an accuracy only ``first`` paths are solved. Raises NotConverged with the
     accuracy that was reached if it is not enough.
     """
     before = Level(2 * (first // 4), collect())
@@ -332,11 +333,11 @@ def _plan(
     most: int,
     budget: Budget,
 ) -> int:
-    """Return how often samples are doubled to reach the accuracy in the least time; 0 to add replicas.
+    """Return how often the paths are doubled to reach the accuracy in the least time; 0 to add replicas.
 
-    The noise is assumed to fall as it fell from the size ``before`` to this ``level``; POWER has the more
-    weight, the closer the two sizes are. The ``bias`` falls like 1/samples. Samples grow by at most the
-    factor ``most``, and by LEAP doublings.
+    The noise is assumed to fall as it fell from the number of paths ``before`` to that of this ``level``;
+    POWER has the more weight, the closer the two numbers are. The relative ``bias`` falls like 1/paths. The
+    number of paths grows by at most the factor ``most``, and by LEAP doublings.
     """
     doublings = np.log2(level.samples / before.samples)
     known = min(before.typical, level.typical) > 0
@@ -358,20 +359,13 @@ def cheapest(
     affordable: int = MOST_REPLICAS,
     costs: Sequence[float] = DOUBLED,
 ) -> int:
-    """Return the number of doublings of the samples with which an accuracy is reached in the least time.
+    """Return the number of doublings of the paths with which an accuracy is reached in the least time.
 
     ``noise`` is the standard error of the ``have`` replicas that exist, and ``bias`` their bias, both in
-    units of the accuracy. The noise falls with the ``power`` of the samples and the root of the number of
-    replicas. Samples grow at most by the factor ``most``, replicas to ``affordable``; ``costs`` are the times
-    of a replica after 0, 1, 2, ... doublings. If no plan suffices the largest number of doublings is
-    returned.
-
-    >>> cheapest(1.3, 0.0, 0.75, 8, 64), cheapest(2.5, 0.0, 0.75, 8, 64), cheapest(2.5, 0.0, 0.75, 8, 2)
-    (0, 2, 1)
-    >>> cheapest(0.5, 3.5, 0.75, 8, 64), cheapest(1.9, 0.0, 0.5, 8, 64), cheapest(30.0, 0.0, 0.75, 8, 64)
-    (1, 0, 3)
-    >>> cheapest(1.9, 0.0, 0.5, 8, 64, costs=[1.0, 1.2, 1.6, 2.4])
-    2
+    units of the accuracy. The noise falls with the ``power`` of the number of paths and the root of the
+    number of replicas. Paths grow at most by the factor ``most``, replicas to ``affordable``; ``costs`` are
+    the times of a replica after 0, 1, 2, ... doublings. If no plan suffices the largest number of doublings
+    is returned.
     """
     # `unbiased` is the number of doublings of the samples that lower the bias to the accuracy. It is rounded
     # down, because the bias that was measured is noisy.
@@ -415,9 +409,9 @@ def _out_of_reach(
 
 
 def _power(errors: Mapping[int, float]) -> float | None:
-    """Return the fitted p of ``error ~ samples**-p``, from standard errors by number of samples.
+    """Return the fitted p of ``error ~ paths**-p``, from standard errors by number of paths.
 
-    The result is None for fewer than three numbers of samples.
+    The result is None for fewer than three numbers of paths.
     """
     found = [(np.log(n), np.log(e)) for n, e in errors.items() if e > 0]
     if len(found) < 3:
@@ -512,7 +506,7 @@ def kept(count: int, stride: int) -> NDArray[np.intp]:
 
 
 class _Tried(NamedTuple, Generic[CollectedSolutions]):
-    """Grid, the solver of replicas on it, and the replicas solved so far."""
+    """Time grid of a flow that was tried, the solver of replicas on it, and the replicas solved so far."""
 
     grid: TimeGrid
     solve: ReplicaSolver[CollectedSolutions]
