@@ -74,7 +74,7 @@ class _Frozen:
     """Construction of the lazy limit: updates are removed from fields and added to the outputs."""
 
     def __init__(self, source: Theory) -> None:
-        """Find the output and the error of the program; raise NotApplicable if it has none."""
+        """Find the output and the error signal of the program; raise NotApplicable if one is missing."""
         self.source = source
         self.reading = read(source.program)
         self.program = source.program

@@ -76,7 +76,10 @@ class Arranged:
         return text or "0"
 
     def addends(self, e: Add, order: Any = None) -> list[Expr]:
-        """Return the terms of a sum in printed order, of which positive ones are first."""
+        """Return the terms of a sum in printed order, of which positive ones are first.
+
+        ``order`` is SymPy's name of an order of terms, such as "lex"; None is the order of the printer.
+        """
         return ordered(list(self._as_ordered_terms(e, order=order)))  # type: ignore[attr-defined]
 
     def unsigned(self, p: ArrangedTerm) -> str:

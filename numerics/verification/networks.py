@@ -143,7 +143,7 @@ def _variances(
 
 @dataclass(frozen=True)
 class ComparedQuantity:
-    """One row of the table: entries of variable ``name`` at positions ``at`` of its dimensions."""
+    """Row of the table of checks: the entries of variable ``name`` at positions ``at`` of its dimensions."""
 
     label: str
     name: str
@@ -519,9 +519,9 @@ def scores(
 ) -> tuple[Array, Array, Array]:
     """Return z-scores, standard errors and Welch's degrees of freedom of a variable at positions ``at``.
 
-    The tested difference is that of the networks, extrapolated to 1/N = 0, and the theory.  The variance of a
-    theory with a standard error is added; its degrees of freedom are those of the variable, or follow from
-    its `replicas` (or `seeds`).
+    The tested difference is that of the networks, extrapolated to 1/N = 0 along a straight line in
+    1/N^``order``, and the theory.  The variance of a theory with a standard error is added; its degrees of
+    freedom are those of the variable, or follow from its `replicas` (or `seeds`).
     """
     value, variance, spread = (np.zeros(()) for _ in range(3))
     for weight, d in zip(line_of(networks, order).intercept, networks, strict=True):
