@@ -74,9 +74,7 @@ class Diverged(NumericsError):
 
 SMALLER = "a smaller learning rate is needed"
 AT_START = "before any step: smaller data, or a gamma0 nearer to one, would do"
-UNDEFINED = (
-    "before any step: a quotient there is 0/0, such as a mean over no positions, or numbers have overflown"
-)
+UNDEFINED = "before any step: a quotient there is 0/0, such as a mean over no positions, or numbers overflow"
 """Advice after a divergence: at a later step, at the start, and at the start for numbers that are nan."""
 
 
@@ -84,7 +82,7 @@ def remedy_at_start(values: ArrayLike) -> str:
     """Return the advice for values that are not finite before any step.
 
     >>> remedy_at_start([1.0, float("nan")])
-    'before any step: a quotient there is 0/0, such as a mean over no positions, or numbers have overflown'
+    'before any step: a quotient there is 0/0, such as a mean over no positions, or numbers overflow'
     """
     import numpy as np  # imported here, because the command line imports this module before NumPy
 
@@ -123,7 +121,7 @@ def require_finite(numbers: Mapping[str, object]) -> None:
 
     >>> require_finite({"rate": None, "loss": [1.0, float("inf")]})
     Traceback (most recent call last):
-    numerics.errors.Diverged: loss is not finite: numbers on the way have overflown; numbers nearer to one ...
+    numerics.errors.Diverged: loss is not finite, because numbers in its computation overflow; ...
     """
     for name, value in numbers.items():
         if isinstance(value, Mapping):
@@ -132,7 +130,8 @@ def require_finite(numbers: Mapping[str, object]) -> None:
             entries = list(value) if isinstance(value, list | tuple) else [value]
         if not all(math.isfinite(entry) for entry in entries if isinstance(entry, float)):
             raise Diverged(
-                f"{name} is not finite: numbers on the way have overflown; numbers nearer to one would do"
+                f"{name} is not finite, because numbers in its computation overflow; numbers nearer to one "
+                "would do"
             )
 
 

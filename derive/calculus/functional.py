@@ -130,7 +130,10 @@ def _derive_composed(expr: Expr, target: AppliedUndef) -> list[_Piece]:
         outer = expr.exp * expr.base ** (expr.exp - 1)
         return [p.times(outer) for p in _derive(expr.base, target)]
     if any(_occurrences(x, target) for x in expr.atoms(Sum, Integral)):
-        raise NotImplementedError(f"{target} is in a sum inside of {expr.func.__name__}: not differentiated")
+        raise NotImplementedError(
+            f"the derivative by {target} is not supported: {target} is in a sum inside of the function "
+            f"{expr.func.__name__}"
+        )
     return _leaf(expr, target)
 
 
@@ -188,7 +191,10 @@ def _collapsed(piece: _Piece, outer: Sum | Integral) -> _Piece:
         return piece
     bound = {v for v, _, _ in limits}
     if any(bound & (a - b).free_symbols for a, b in piece.deltas):
-        raise NotImplementedError(f"cannot match the indices of {piece.deltas} within {outer}")
+        raise NotImplementedError(
+            f"a functional derivative is not supported: the sum or integral {outer} cannot be evaluated at "
+            f"the equal pairs of indices {piece.deltas}"
+        )
     local = tuple(c for c in piece.conditions if bound & c.free_symbols)
     body = _where(piece.coefficient, [c >= 0 for c in local])
     outside = tuple(c for c in piece.conditions if c not in local)

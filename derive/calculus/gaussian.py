@@ -180,7 +180,10 @@ class _Term:
                     a, m = tuple(p / k for p in a), m / k
                 units.append(LinearFactor(a, m, isinstance(x, erf)))
             else:
-                raise NoClosedForm(f"{x} is not a polynomial, nor exp, erf or sign of one")
+                raise NoClosedForm(
+                    f"the Gaussian average has no closed form here: its factor {x} is not a polynomial, nor "
+                    "exp, erf or sign of a polynomial"
+                )
         form = _poly(exponent, variables, 2)
         A = ImmutableDenseMatrix(
             n, n, lambda i, j: -form.coeff_monomial(variables[i] * variables[j]) * (2 if i == j else 1)
@@ -202,7 +205,7 @@ class _Term:
             widening = eye(C.rows) + C * self.A
             size = cancel(widening.det())
             if size.is_zero or size.is_negative:
-                raise NoClosedForm("the integral diverges")
+                raise NoClosedForm("the Gaussian average diverges")
             C = (widening.inv() * C).applyfunc(cancel) if any(x != 0 for x in self.A) else C
             weight *= exp(((self.b.T * C * self.b)[0] / 2).expand()) / sqrt(size)
             shift = C * self.b
@@ -220,16 +223,20 @@ def _check_convergence(A: MatrixBase, C: MatrixBase) -> None:
         return
     t = Symbol("t")
     if Poly((eye(C.rows) + t * C * A).det(), t).count_roots(0, 1):
-        raise NoClosedForm("the integral diverges")
+        raise NoClosedForm("the Gaussian average diverges")
 
 
 def _poly(e: Expr, variables: tuple[Expr, ...], degree: int | None = None) -> Poly:
     """Return an expression as a polynomial of at most a degree; raise NoClosedForm if it is not."""
     if not e.is_polynomial(*variables):
-        raise NoClosedForm(f"{e} is not a polynomial")
+        raise NoClosedForm(
+            f"the Gaussian average has no closed form here: {e} is not a polynomial of the variables"
+        )
     polynomial = Poly(e, *variables)
     if degree is not None and polynomial.total_degree() > degree:
-        raise NoClosedForm(f"{e} has a degree above {degree}")
+        raise NoClosedForm(
+            f"the Gaussian average has no closed form here: {e} is a polynomial of a degree above {degree}"
+        )
     return polynomial
 
 

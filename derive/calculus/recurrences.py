@@ -605,7 +605,8 @@ class Recurrences:
             linear = [x for x in free if trace.is_polynomial(x) and Poly(trace, x).degree() == 1]
             if not linear:
                 raise NotApplicable(
-                    f"no parameter can be expressed by the eigenvalue: the trace {trace} is linear in none"
+                    "no parameter of the recurrence can be expressed by its eigenvalue q: its trace "
+                    f"{trace} is not linear in any parameter"
                 )
             self.parameter = (linear[0], cancel(solve(relation, linear[0])[0]))
             half = trace / 2

@@ -599,7 +599,9 @@ def solved_series(equations: Mapping[Symbol, Expr], x: Symbol, n: int) -> dict[S
             try:
                 values[y] = ring.evaluate(e, values.get)
             except ValueError:
-                raise NotApplicable("a denominator vanishes where the series starts") from None
+                raise NotApplicable(
+                    "the power series are not derived: a denominator of the equations vanishes at order 0"
+                ) from None
         if before == values:
             return {y: [field.to_sympy(c) for c in values[y]] for y in equations}
     raise NotApplicable("the equations do not determine their power series order by order")
@@ -623,12 +625,17 @@ def pade(coefficients: Sequence[Expr], m: int, n: int) -> tuple[list[Expr], list
     ([1, 1/2], [1, -1/2])
     >>> pade([1, 1, 1, 1, 1], 2, 2)
     Traceback (most recent call last):
-    derive.calculus.series.DegeneratePade: [2/2]: ...
+    derive.calculus.series.DegeneratePade: Padé approximant [2/2]: does not exist, ...
     """
     if m < 0 or n < 0:
-        raise ValueError(f"[{m}/{n}]: degrees must not be negative")
+        raise ValueError(
+            f"Padé approximant [{m}/{n}]: the degrees of numerator and denominator must not be negative"
+        )
     if m + n >= len(coefficients):
-        raise ValueError(f"[{m}/{n}] needs {m + n + 1} coefficients; there are {len(coefficients)}")
+        raise ValueError(
+            f"Padé approximant [{m}/{n}]: needs {m + n + 1} coefficients of the series; there are "
+            f"{len(coefficients)}"
+        )
     known = [sympify(c) for c in coefficients]
 
     def at(k: int) -> Expr:
@@ -659,5 +666,8 @@ def _solved(known: list[Expr], m: int, n: int) -> list[Expr]:
     try:
         solution = matrix.lu_solve(DomainMatrix(right, (n, 1), domain))
     except DMNonInvertibleMatrixError:
-        raise DegeneratePade(f"[{m}/{n}]: the equations for the denominator are singular") from None
+        raise DegeneratePade(
+            f"Padé approximant [{m}/{n}]: does not exist, because the equations for its denominator are "
+            "singular"
+        ) from None
     return [domain.to_sympy(x) for x in solution.to_list_flat()]

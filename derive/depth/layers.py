@@ -225,7 +225,10 @@ class LayerExpansion(SeriesRing[Expr]):
         n = self.slots[name]
         places = [place(x) for x in e.args[:n]]
         if self.order and any(offset for _, offset in places[1:]):
-            raise NotApplicable(f"the second layer of {e}, that of the source, must not be shifted")
+            raise NotApplicable(
+                "the expansion in the inverse depth takes responses whose second layer, that of the "
+                f"source, is not shifted; in {e} it is shifted"
+            )
         at, offset, side = tuple(x for x, _ in places), places[0][1] if n else 0, ""
         if n == 2 and at[0] == at[1] and self.order:
             side = ABOVE if offset >= places[1][1] + self.cuts[name] else BELOW

@@ -359,7 +359,9 @@ class _Process:
             elif gap.is_negative:
                 self.dropped.append(Dropped(lhs, self.at(rest), gap))
             else:
-                raise NotApplicable(f"the equation of {lhs} has no limit: {rest} grows like L**({gap})")
+                raise NotApplicable(
+                    f"the equation of {lhs} has no limit of infinite depth: {rest} grows like L**({gap})"
+                )
         return total
 
     # -- at layer times ----------------------------------------------------------------------------------
@@ -447,6 +449,7 @@ class _Process:
                     self.dropped.append(Dropped(e.lhs, self.at(rest), total))
                 else:
                     raise NotApplicable(
-                        f"the equation of {e.lhs} has no limit: {rest} grows like L**({total})"
+                        f"the equation of {e.lhs} has no limit of infinite depth: {rest} grows like "
+                        f"L**({total})"
                     )
             yield Eq(e.lhs, value, evaluate=False)

@@ -356,7 +356,9 @@ class _Entries:
         of the kernel that follows, or None.
         """
         if not isinstance(x, Memory):
-            raise NotApplicable(f"the operator {x} in a product of causal kernels is not a memory")
+            raise NotApplicable(
+                f"the product of causal kernels contains the operator {x}, which is not a memory kernel"
+            )
         self.count += 1
         a = self.count - 1
         rows = bool(self.kernels[x.kernel].rows)
@@ -370,10 +372,16 @@ class _Entries:
         ls = letters(word)
         at = [k for k, x in enumerate(ls) if is_constant(x)]
         if len(at) != 1:
-            raise NotApplicable(f"the word {word} must have one constant kernel; it has {len(at)}")
+            raise NotApplicable(
+                f"the product of operators {word} must contain exactly one kernel that is constant in time; "
+                f"it contains {len(at)}"
+            )
         before, constant, after = ls[: at[0]], ls[at[0]], ls[at[0] + 1 :]
         if any(not isinstance(x, transpose) for x in after):
-            raise NotApplicable(f"the word {word} has a causal kernel to the right of a constant one")
+            raise NotApplicable(
+                f"the product of operators {word} has a causal kernel to the right of its constant kernel; "
+                "only transposes may stand there"
+            )
         for left, i in self.chain(before, row):
             for right, j in self.chain([x.args[0] for x in reversed(after)], col):
                 middle: IntegralProduct = ()
@@ -424,7 +432,10 @@ class _Entries:
     def product(self, vs: tuple[Nested, ...]) -> list[Nested]:
         """Return a product of iterated integrals over the same range as a sum of iterated integrals."""
         if len(vs) > 1 and self.rule.discrete:
-            raise NotApplicable("a product of sums over steps within another sum cannot be reduced")
+            raise NotApplicable(
+                "a product of sums over steps inside of another sum is not supported: take a flow, or a "
+                "lower order"
+            )
         integrals: list[Nested] = [vs[0] if vs else ()]
         for v in vs[1:]:
             integrals = [w for u in integrals for w in shuffled(u, v)]
@@ -442,7 +453,10 @@ class _Entries:
             yield from (((), v) for v in self.product(since))
             return
         if self.rule.discrete:
-            raise NotApplicable("a sum over all steps within a sum from s on cannot be reduced")
+            raise NotApplicable(
+                "a sum over all steps inside of a sum that starts at s is not supported: take a flow, or a "
+                "lower order"
+            )
         v, *others = whole
         for k in range(len(v) + 1):
             late, early = v[:k], v[k:]

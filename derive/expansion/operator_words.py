@@ -391,7 +391,10 @@ class Recursion(Generic[AlgebraElement]):
         """
         if e.is_commutative:
             if not e.is_polynomial(gamma0):
-                raise NotApplicable(f"the factor {e} is not a polynomial in gamma0")
+                raise NotApplicable(
+                    f"the coefficient {e} of an equation is not a polynomial in gamma0, so that it has no "
+                    "finite expansion"
+                )
             c = e.expand().coeff(gamma0, n)
             return self.algebra.identity(c) if c != 0 else None
         if isinstance(e, Indexed):
@@ -427,7 +430,10 @@ class Recursion(Generic[AlgebraElement]):
         one = self.algebra.identity(1)
         if n == 0:
             if self.at_order(e.base, 0) != one:
-                raise NotApplicable(f"the inverse {e} is not 1 at gamma0 = 0")
+                raise NotApplicable(
+                    f"the inverse {e} cannot be expanded in gamma0, because it is not the identity at "
+                    "gamma0 = 0"
+                )
             return one
         left = ((k, self.at_order(e.base, k)) for k in range(1, n + 1))
         later = ((a, self.at_order(e, n - k)) for k, a in left if a is not None)
@@ -481,8 +487,9 @@ class LinearSeries:
         """Raise :class:`~derive.errors.NotApplicable` if order n is too high to be given in words."""
         if n > self.written:
             raise NotApplicable(
-                f"order {n} has too many words to be written; words end at order {self.written}; "
-                "coefficient() gives it in terms of lower orders, lambdify(..., depth=L) as a number"
+                f"order {n} has too many operator words to be written out, which is done up to order "
+                f"{self.written}; coefficient() gives it in terms of lower orders, lambdify(..., depth=L) "
+                "as a number"
             )
 
     @cached_property

@@ -66,7 +66,10 @@ def _without_inverses(x: Expr, e: Expr) -> Expr:
     kept = [f for f in factors if not (isinstance(f, Pow) and f.exp == -1)]
     at = factors.index(kept[0])
     if factors[at : at + len(kept)] != kept:
-        raise NotApplicable(f"the product {e} has an inverse between two operators")
+        raise NotApplicable(
+            f"the recursion over orders is not derived: the product {e} has an inverse between two "
+            "operators; inverses must stand at its ends"
+        )
     a, b = (Mul(*[f.base for f in reversed(part)]) for part in (factors[:at], factors[at + len(kept) :]))
     return (Mul(*numbers, *kept) + x - a * x * b).expand()
 

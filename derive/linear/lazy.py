@@ -103,7 +103,8 @@ class _Lazy:
                 )
             elif value not in self.known:
                 raise NotApplicable(
-                    f"{e.lhs} = {value} at gamma0 = 0 is not a recursion from an end of the network"
+                    f"the lazy limit is not derived: the correlation {e.lhs} is {value} at gamma0 = 0, "
+                    "which is neither that of the neighbouring layer nor that of the input or readout"
                 )
             else:
                 self.correlations[name] = self.known[value]
@@ -131,13 +132,17 @@ class _Lazy:
             if x.is_Function and str(x.func) in self.responses:
                 name, value = self.responses[str(x.func)]
                 if not isinstance(value, Indexed) or value.args[0] != k.operator.args[0]:
-                    raise NotApplicable(f"{name} = {value} at gamma0 = 0 does not lead back to {k.operator}")
+                    raise NotApplicable(
+                        f"the lazy limit is not derived: {name} = {value} at gamma0 = 0, a recursion over "
+                        f"layers, does not start from {k.operator}"
+                    )
                 step += value.args[1] - name.args[1] + x.args[0] - ell
             else:
                 increment += self.started(x)
         if increment.has(ell):
             raise NotApplicable(
-                f"the term {increment} of a recursion depends on the layer; only uniform layers are solved"
+                f"the lazy limit is not derived: {increment}, the term that each layer adds, depends on the "
+                "layer; it must be the same in all layers"
             )
         count = factor(self.count(step)) if step != 0 else S.One
         return replace(k, definition=count * tidy_sums(increment))
@@ -160,7 +165,10 @@ class _Lazy:
         """Return the number of layers from the network's end, which solves ``c(ell) = c(ell + step) + 1``."""
         layers = self.closure.layers
         if step not in (1, -1) or layers is None:
-            raise NotApplicable(f"a recursion over {step} layers; only neighbouring layers are solved")
+            raise NotApplicable(
+                f"the lazy limit is not derived: a recursion goes over {step} layers; it must go to the "
+                "neighbouring layer"
+            )
         return ell - layers.lower + 1 if step == -1 else layers.upper - ell + 1
 
     def output(self, kernels: dict[str, Kernel]) -> Eq:

@@ -44,7 +44,9 @@ def read_first(theory: Theory) -> Theory:
     averages = [(e, a) for e in theory.scalars for a in e.rhs.atoms(Average)]
     pairs = [Mul.make_args(a.body) for _, a in averages]
     if len(pairs) != 1 or len(pairs[0]) != 2 or any(getattr(x, "args", ())[:1] != (last,) for x in pairs[0]):
-        raise NotApplicable(f"the output of {name} is not an overlap of two fields of its last layer")
+        raise NotApplicable(
+            f"the output of {name} is not the average of a product of two fields of its last layer"
+        )
     ((output, overlap),) = averages
 
     def at(layer: Expr, e: Expr) -> Any:

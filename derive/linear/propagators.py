@@ -479,7 +479,10 @@ class _CrossLayer:
         parts = factors(x.body)
         moving = [a for a in parts if isinstance(a, AppliedUndef) and str(a.func) in self.names]
         if len(moving) != 2:
-            raise NotApplicable(f"{x} is not the average of a product of two fields")
+            raise NotApplicable(
+                f"the propagator is not derived: the order parameter {x} is not the average of a product of "
+                "two fields"
+            )
         a, b = sorted(moving, key=lambda y: y.args[-1] == s)
         total = S.Zero
         for u in self.theory.sources:

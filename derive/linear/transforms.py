@@ -277,7 +277,10 @@ class _Transforms:
             (field,) = (a for a in node.body.atoms(AppliedUndef) if str(a.func) in self.answers)
             source = str(node.source.func)
             if not sympify(self.source[source].covariance).has(t, s):
-                raise NotApplicable(f"{q.name} is the response to {source}, which is constant in time")
+                raise NotApplicable(
+                    f"{q.name} is the response to the source {source}, which is constant in time: Laplace "
+                    "transforms take responses to sources that vary in time"
+                )
             outside = x.body / node * node.body / field
             return outside * self.answers[str(field.func)].get(source, S.Zero)
 

@@ -396,7 +396,7 @@ class _TinyNetwork:
         name = str(e.func)
         key = tuple(self._place(name, i, a, env) for i, a in enumerate(e.args[:-1]))
         if key not in self.numbers.lines[name]:
-            raise Undefined(f"{e} at {key} is used, but no definition gives it")
+            raise Undefined(f"{e} is used at the indices {key}, for which the program has no definition")
         if not e.args or e.args[-1] != t:
             many = self.program.field_of(name) is not None
             return [(entry(name, key, str(e.args[-1:]), i), None) for i in range(UNITS if many else 1)]

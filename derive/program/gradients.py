@@ -256,7 +256,10 @@ class Gradients:
             return known
         covers = [a for a in atoms if vector.free_symbols & indices <= a.free_symbols]
         if not covers:
-            raise ProgramError(f"{d.lhs}: no field in {vector} has all of its indices; define a field for it")
+            raise ProgramError(
+                f"the definition of {d.lhs} contains {vector}, in which no single field has all indices of "
+                f"the expression: define a field that is {vector}"
+            )
         cover, owner = covers[0], name_of(covers[0])
         time = t if any(a.args[-1] == t for a in atoms) else cover.args[-1]
         cover = cover.func(*cover.args[:-1], time)
@@ -333,7 +336,9 @@ class Gradients:
                     if use.kind != "entry":
                         at, body = (_plain(x, dict(runs)) for x in (by, node.args[0]))
                         raise ProgramError(
-                            f"{at}: the mean of {body} contains a product or mean; define a field for that"
+                            f"the definition of {at} contains the mean of {body}, and a mean must not "
+                            "contain a matrix product or another mean: define a field or number that is "
+                            "the inner one"
                         )
                     yield replace(use, factor=slope, inner=use.factor, kind="mean")
             elif isinstance(node, Product):
@@ -649,7 +654,10 @@ class Gradients:
         if name_of(use.target) in self.scalars and name_of(use.by) not in self.scalars | {LOSS}:
             if use.factor.has(Product):
                 by, target = (_plain(x, dict(use.runs)) for x in (use.by, use.target))
-                raise ProgramError(f"{by}: define a field for the product that {target} multiplies")
+                raise ProgramError(
+                    f"the definition of {by} contains the number {target} times a matrix product: define a "
+                    "field that is the product"
+                )
             return ratio * expression(self.population(use.by).ratio) * Mean(use.factor * back)
         return ratio * use.factor * back
 

@@ -394,8 +394,8 @@ class Network:
         partners = {primed(y): y for y in used if y.is_integer}
         for x in sorted(used & {*partners}, key=str):
             raise ProgramError(
-                f"the symbol {x} has the name of a second value of the index {partners[x]} in correlations: "
-                "give it another name"
+                f"the symbol {x} has the name that correlations use for a second value of the index "
+                f"{partners[x]}: give it another name"
             )
         self._check_tied_layers(lines)
         homes = {x.name: x.population.name for x in self.fields}

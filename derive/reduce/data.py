@@ -298,11 +298,14 @@ def at_limit(e: Expr, x: Symbol, value: Expr) -> Expr:
             continue
         if moving.has(AppliedUndef, Sum, Integral):
             raise NotApplicable(
-                f"the limit {x} -> {value} is not taken: {part} does not depend on {x} by a factor only"
+                f"the limit {x} -> {value} is not taken, because in {part} an order parameter, sum or "
+                f"function depends on {x}; {x} may stand in factors only"
             )
         end = limit(moving, x, value)
         if not end.is_finite:
-            raise NotApplicable(f"{part} has no finite limit as {x} goes to {value}")
+            raise NotApplicable(
+                f"the limit {x} -> {value} is not taken, because the term {part} has no finite limit"
+            )
         total += end * fixed
     return total
 

@@ -71,9 +71,15 @@ def exponent(e: Expr, powers: Mapping[Expr, Expr]) -> Expr:
             )
         exponents.append(power.xreplace({d: p for p, d in names.items()}))
     if not exponents:
-        raise NotHomogeneous(f"{shown} is zero, so that no power of c is defined for it")
+        raise NotHomogeneous(
+            f"{shown} is zero, so that it has no degree: its power of c, the factor of the weights, is not "
+            "defined"
+        )
     if any(simplify(p - exponents[0]) != 0 for p in exponents):
-        raise NotHomogeneous(f"{shown} scales with different powers on both sides of zero: {exponents}")
+        raise NotHomogeneous(
+            f"{shown} has no degree: it scales with different powers of c, the factor of the weights, on "
+            f"both sides of zero: {exponents}"
+        )
     return simplify(monomial + exponents[0]) if monomial != 0 else exponents[0]
 
 

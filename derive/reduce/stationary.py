@@ -215,7 +215,10 @@ class _Stationary:
         for e in self.theory.equations:
             for x in e.terms:
                 if x.kind == "memory" and (x.coefficient * x.kernel).subs(gamma0, 0) != 0:
-                    raise NotApplicable(f"the memory {x.expr} does not vanish at gamma0 = 0")
+                    raise NotApplicable(
+                        f"stationary kernels are not derived: the memory {x.expr} does not vanish at gamma0 "
+                        "= 0"
+                    )
             if sum(x.kind == "source" for x in e.terms) > 1:
                 raise NotApplicable(
                     f"{e.lhs} has a bias: a source in addition to that of its product with a matrix"
@@ -368,7 +371,10 @@ def two_sources(theory: Theory) -> TwoSources:
     rule = theory.program.rule
     kept, noise = rule.memory(t, s)[0], rule.noise(t, s)
     if kept == 1 and noise == 0:
-        raise NotApplicable("weights neither decay nor diffuse: there are no two sources to separate")
+        raise NotApplicable(
+            "the sources of initial weights and of noise are not separated, because weights neither decay "
+            "nor diffuse"
+        )
     if any(w.rule != rule for w in theory.program.trained()):
         raise NotApplicable(
             "two sources are derived if all weights follow one training rule, and these follow different "
@@ -400,7 +406,10 @@ class _Split:
         """Yield the source of the initial weights, without its time factor, and the source of the noise."""
         bare = simplify(u.covariance / self.entries)
         if {t, s} & bare.free_symbols and not bare.atoms(AppliedUndef):
-            raise NotApplicable(f"the covariance {u.covariance} does not have the factor {self.entries}")
+            raise NotApplicable(
+                f"the covariance {u.covariance} of the source {u.symbol} does not have the factor "
+                f"{self.entries}, the covariance of a weight at two times"
+            )
         yield replace(u, covariance=bare)
         if self.noise != 0:
             yield replace(u, symbol=_other(u.symbol), partner=_other(u.partner), covariance=self.noise * bare)

@@ -425,7 +425,8 @@ class _Bottlenecks:
         after, kernel, values = self.balanced(decrease)
         if after.coefficient.has(loss):
             raise NotApplicable(
-                f"the loss after the crossover is not determined by its own equation: {after}"
+                "the loss at late times, where the noise of batches limits it, is not determined: its "
+                f"expression still contains the loss: {after}"
             )
         kernel = kernel.subs({loss: after.coefficient})
         stays = valued(kernel.coefficient * eta, values)
@@ -527,8 +528,8 @@ class _Bottlenecks:
             )
             if not norm_effect.known or simplify(power + gap) != 0 or relative_effect.has(*SIZES):
                 raise NotApplicable(
-                    f"{decrease.name}: noise and the decrease of sigma**2 must change the loss by the same "
-                    "power of time"
+                    f"bottleneck {decrease.name}: the noise and the decrease of sigma**2, the squared "
+                    "singular value of the weights, must change the loss by the same power of time"
                 )
             number += relative_effect * norm_effect.size.subs(X, 1)
         front = tidied(noise_share * self.integrated_kernel.coefficient**power)

@@ -636,8 +636,8 @@ class _Point:
             return int(bool(e.is_positive)) - int(bool(e.is_negative))
         where = ", ".join(f"{n} = {v}" for n, v in vars(self).items() if v.free_symbols & e.free_symbols)
         raise NotApplicable(
-            f"{where}: is {e} negative, zero or positive? Give exact numbers, or symbols with assumptions "
-            "that decide it"
+            f"the powers of the depth depend on the sign of {e} ({where}), which is not known: give exact "
+            "numbers, or symbols with assumptions that decide it"
         )
 
 

@@ -206,7 +206,8 @@ class _EarlyRecursion:
             raise NotApplicable("the memory-free recursion needs a theory of one output on isotropic data")
         if "xi" not in names:
             raise NotApplicable(
-                "not centred: the initial error depends on the initial weights; give center=True"
+                "the network is not centred, so that its initial error depends on the initial weights: "
+                "give center=True"
             )
         self.exact = exact_steps(theory, None if order is None else (eta, order))
         rule = theory.program.rule

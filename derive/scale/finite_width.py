@@ -158,7 +158,10 @@ def first_in_width(theory: Theory) -> FirstInWidth:
     if any(
         e.has(t, s, N, gamma0, Function("R_h0r0"), Function("R_gu")) for e in (result.kernel, result.error)
     ):
-        raise NotApplicable(f"order 1/N must not depend on time differences, N or gamma0; it is {result}")
+        raise NotApplicable(
+            "the lazy correction of order 1/N must not depend on time differences, N or gamma0; it is "
+            f"{result}"
+        )
     return result
 
 
@@ -288,7 +291,8 @@ def width_noise(theory: Theory, samples: Theory, modes: LazyModes) -> WidthNoise
     share = simplify((source_factor * gamma0) ** 2 * r0.covariance / Function("C_g")(1, t, s))
     if share != 1 / N:
         raise NotApplicable(
-            f"the source r0 must enter with the variance 1/N times C_g(1, t, s), but its factor is {share}"
+            "the source r0 of the output must have the variance C_g(1, t, s)/N, as from initial weights at "
+            f"width N; divided by C_g(1, t, s), it is {share}"
         )
     # variance = drive times squared response: the drive is d/dt d/ds of order gamma0^2 of C_g(1, t, s), a sum
     # over modes, and the response that of v to a step of its source
@@ -409,4 +413,7 @@ def _check_pair(
     mean = ratio * integral(x**rise * pair(end + x, end - x, shifted, shifting), (x, 0, end))
     whole = integral(x * pair(x, 2 * end - x), (x, 0, 2 * end))
     if any(simplify(e.expand()) != 0 for e in (variance - halves, variance + mean - whole)):
-        raise NotApplicable("the variance and the mean of a pair of modes are not one convolution")
+        raise NotApplicable(
+            "the correction of order 1/N is not derived: the variance and the shift of the mean from two "
+            "modes are not integrals of one function of the two times"
+        )

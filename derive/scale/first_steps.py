@@ -87,7 +87,9 @@ class Unrolled:
 
     def __init__(self, theory: Theory) -> None:
         if not theory.program.rule.discrete:
-            raise NotApplicable("a flow has no first step: give the rule as exact steps")
+            raise NotApplicable(
+                "a flow has no first step: give a training rule in steps, such as gradient descent"
+            )
         joined = families(theory)
         self.theory = theory
         self.rows = linear_form(theory, [*ends(theory.equations), *joined.equations]).rows
@@ -135,7 +137,8 @@ class Unrolled:
         """Return a term ``sum_s kernel(now, s) field(s)`` of an equation as a sum of sources of the unit."""
         if x.over:
             raise NotApplicable(
-                f"{x.expr} is a sum over {x.over[0].index}: the first steps need a theory of one output"
+                f"the equation of a field has {x.expr}, a sum over {x.over[0].index}: the first steps are "
+                "derived for a network of one output on one vector of errors"
             )
 
         def parts() -> Iterator[tuple[AppliedUndef, Any]]:
@@ -193,7 +196,8 @@ class Unrolled:
             averages = definition.atoms(Average)
             if len(averages) != 1:
                 raise NotApplicable(
-                    f"{a} is an average over units that differ: averages over equivalent units are needed"
+                    f"{a} is not a single average over equivalent units: the first steps are derived for "
+                    "networks whose units are statistically equal"
                 )
             (average,) = averages
             front = self.number((definition / average).expand())
@@ -207,7 +211,8 @@ class Unrolled:
         fields = factors(body)
         if not all(isinstance(x, AppliedUndef) and str(x.func) in self.fields for x in fields):
             raise NotApplicable(
-                f"<{body}> is an average over units that differ: averages over equivalent units are needed"
+                f"<{body}> is not an average over equivalent units of a product of fields: the first steps "
+                "are derived for networks whose units are statistically equal"
             )
         return self.overlap(*map(self.form, fields))
 
@@ -348,7 +353,8 @@ class ExactSteps(Unrolled):
             return self.field.from_sympy(e)
         except ValueError:
             raise NotApplicable(
-                f"{e} differs between units: the steps need averages over equivalent units"
+                f"{e} is not a number that is the same for all units: the first steps are derived for "
+                "networks whose units are statistically equal"
             ) from None
 
     def quotient(self, x: Any, y: Any) -> Any:
@@ -678,7 +684,10 @@ class EveryDepth(ExactSteps, LayerFamilies):
         (dividend, up), (divisor, down) = map(self.without_common_powers, (x, y))
         ratio, remainder = dividend.div(divisor) if y else (x, self.one)
         if remainder:
-            raise NotApplicable(f"{self.expr(x)} is not a multiple of {self.expr(y)} by a polynomial")
+            raise NotApplicable(
+                "the first steps are not derived: a division leaves the polynomials, because "
+                f"{self.expr(x)} is not a polynomial times {self.expr(y)}"
+            )
         return ratio.mul_term((tuple(j - i for i, j in zip(up, down, strict=True)), QQ.one))
 
     def without_common_powers(self, x: Any) -> tuple[Any, tuple[int, ...]]:
@@ -724,7 +733,10 @@ class EveryDepth(ExactSteps, LayerFamilies):
             if values == solution:
                 return values
             solution = values
-        raise NotApplicable("the recurrences in the layer cannot be solved order by order in the rate")
+        raise NotApplicable(
+            "the first steps are not derived at symbolic depth: the recurrences over layers cannot be "
+            "solved order by order in the learning rate; give the depth as a number"
+        )
 
     def passed_on(self, m: Any) -> bool:
         """Return whether the factor m from layer to layer is 1 to order zero in the rate; False if it is 0.
@@ -879,12 +891,13 @@ class FirstStep(ConditionalResult):
         """
         if self.degree is None:
             raise NotApplicable(
-                "the critical rate has no closed form: the loss is not a polynomial in the learning rate"
+                "the learning rate above which the first step increases the loss has no closed form, "
+                "because the loss is not a polynomial in the learning rate"
             )
         if self.degree != 2:
             raise NotApplicable(
-                "the critical rate has no closed form: it is a root of a polynomial of degree "
-                f"{self.degree - 1}"
+                "the learning rate above which the first step increases the loss has no closed form, "
+                f"because it is a root of a polynomial of degree {self.degree - 1}"
             )
         slope, constant = _unchanged_rates(self.growth_factor, eta).all_coeffs()
         return factor(-constant / slope)

@@ -572,7 +572,8 @@ class _Balance:
         solutions = solve(rows, unknown, dict=True)
         if len(solutions) != 1 or set(solutions[0]) != set(unknown):
             raise NotApplicable(
-                "the balance of updates has no unique solution with powers that are affine in the layer"
+                "the largest learning rate is not derived: the powers of gamma0 of the fields have no "
+                "unique solution that is affine in the layer"
             )
         self.solved = solutions[0]
         neglected = {x.expr: self.largest(x, e) for e in equations for x in e.terms if x not in self.kept(e)}
@@ -624,7 +625,10 @@ class _Balance:
             return log(e)
         if isinstance(e, AppliedUndef):
             return self.of_name(e)
-        raise NotApplicable(f"{e} must be a product of fields, order parameters and numbers")
+        raise NotApplicable(
+            f"the largest learning rate is not derived: the term {e} must be a product of fields, order "
+            "parameters and numbers"
+        )
 
     def of_name(self, a: AppliedUndef) -> Expr:
         """Return the logarithm of the size of a field, source or order parameter.
@@ -728,6 +732,9 @@ def _sign(e: Expr) -> int:
     for x in fraction(together(e.xreplace({L: 1 + i + j, ell: 1 + i}))):
         signs = {int(sign(c)) for c in Poly(x, i, j).coeffs()}
         if len(signs) > 1:
-            raise NotApplicable(f"the sign of the exponent {e} depends on the depth or the layer")
+            raise NotApplicable(
+                f"the largest learning rate is not derived: the sign of the exponent {e} depends on the "
+                "depth or the layer"
+            )
         product *= signs.pop()
     return product

@@ -253,7 +253,10 @@ class LazyKernel(ConditionalResult):
             e = fraction(cancel(e.xreplace({x: value})))[0]
         factors = [f for f, _ in factor_list(e, H, y)[1] if f.has(H) and f.subs({H: 1, y: 0}).expand() == 0]
         if len(factors) != 1:
-            raise NotApplicable("the equation of H(y) has several solutions with H(0) = 1")
+            raise NotApplicable(
+                "the equation of H(y), the function that generates the moments of the lazy kernel, does "
+                "not have exactly one solution with H(0) = 1"
+            )
         return factors[0]
 
     def edge(self, values: Mapping[Symbol, Any]) -> float:
@@ -295,7 +298,8 @@ class LazyKernel(ConditionalResult):
             return float(-1 / _turning(gap, float(self.depth + 1)))
         except (ValueError, ZeroDivisionError):
             raise NotApplicable(
-                "the edge of the spectrum is not found by continuation: layers are too narrow"
+                "the edge of the kernel's spectrum is not found, because layers are much narrower than the "
+                "input: give wider layers"
             ) from None
 
 
@@ -429,8 +433,8 @@ class _Responses:
             return x.weight.xreplace({parameters[0]: name * unit})
         if x.reach != "strict" or len(parameters) > 1:
             raise NotApplicable(
-                f"the kernel of {x.expr} must be a sum over earlier steps with one order parameter, as in "
-                "gradient descent"
+                f"the lazy kernel is derived for gradient descent: the memory {x.expr} must be a sum over "
+                "earlier steps only, and must contain one order parameter"
             )
         return x.weight.xreplace({a: self.start(a) for a in parameters}) / eta * y
 
@@ -472,7 +476,10 @@ def _turning(gap: Callable[[Any, Any], Any], start: float) -> Any:
                 following = along(h + step, z + move)
                 turned = slope(h + step, following) >= 0
                 if abs(following - z - move) > abs(move):
-                    raise NotApplicable("the continuation has jumped to another solution H(y)")
+                    raise NotApplicable(
+                        "a step along the solution H(y) of the kernel's equation reaches another solution "
+                        "of it"
+                    )
             except (ValueError, ZeroDivisionError):  # the step of the continuation was too long
                 step /= 4
                 continue
@@ -481,7 +488,10 @@ def _turning(gap: Callable[[Any, Any], Any], start: float) -> Any:
             h, z = h + step, following
             step *= mpmath.mpf("1.05")
         else:
-            raise NotApplicable("the solution H(y) cannot be continued to the edge of the spectrum")
+            raise NotApplicable(
+                "the edge of the kernel's spectrum is not found: its equation cannot be followed from H(0) "
+                "= 1 to the y where H(y) turns back"
+            )
         return along(h + _crossing(lambda more: slope(h + more, along(h + more, z)) < 0, step, 12), z)
 
 
@@ -683,7 +693,7 @@ class LazySteps(ConditionalResult):
         """
         count = len(self.moments) // 2 if nodes is None else nodes
         if any(not x.is_number for x in self.moments):
-            raise NotApplicable("the moments of the kernel contain symbols: give numbers for all of them")
+            raise NotApplicable("the moments of the kernel contain symbols: give numbers for all symbols")
         if not 1 <= count <= len(self.moments) // 2:
             raise NotApplicable(
                 f"nodes = {count}: needs {2 * count} moments, and {len(self.moments)} are known"
@@ -693,7 +703,9 @@ class LazySteps(ConditionalResult):
         # the nodes are the zeros of the polynomial of degree count that is orthogonal to all lower ones
         null_vectors = Matrix(count, count + 1, lambda i, j: m[i + j]).nullspace()
         if len(null_vectors) != 1:
-            raise NotApplicable(f"nodes = {count}: the spectrum has fewer points")
+            raise NotApplicable(
+                f"nodes = {count}: the spectrum of the kernel has fewer points than that; give fewer nodes"
+            )
         points = Poly(list(reversed(null_vectors[0])), k).nroots(n=precision, maxsteps=200)
         weights = [self.average(Mul(*[(k - z) / (x - z) for z in points if z != x])) for x in points]
         return [(Float(x, digits), Float(w, digits)) for x, w in zip(points, weights, strict=True)]

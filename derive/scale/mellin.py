@@ -80,7 +80,7 @@ class Power:
         power = power_in(e, x)
         front = simplify(e * x**-power)
         if power.has(x) or front.has(x):
-            raise NotApplicable(f"{e} is not a power of {x}")
+            raise NotApplicable(f"{e} is not a constant times a power of {x}")
         return cls(front, power)
 
     def at(self, x: Expr) -> Expr:

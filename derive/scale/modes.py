@@ -465,7 +465,10 @@ def _driven(driving: Expr, m: Expr, p: Expr, kernel: Expr) -> Powers:
     n = {powers_of(x, rate_)[0] for x in Add.make_args(driving)}
     F = expand((driving / rate_ ** max(n)).subs(rate_, u / tau))
     if len(n) != 1 or F.has(tau):
-        raise NotApplicable(f"the force {driving} is not a power of {rate_} times a function of {rate_}*tau")
+        raise NotApplicable(
+            f"{driving}, the source of the second-order change of a mode, is not a power of {rate_} times a "
+            f"function of {rate_}*tau"
+        )
     outer = (exp(-u), capacity * (beta + m) + 1)
     inner = (F, capacity * (beta + max(n)) + 1)
     integral = convolution(outer, inner, u, capacity, time, less=1 - p)

@@ -273,7 +273,8 @@ def optimizer_powers(
     linear = [w.name for w in program.trained() if not isinstance(w.rule, Entrywise)]
     if linear:
         raise NotApplicable(
-            f"{linear[0]} has a linear training rule: write gradient descent as Entrywise(rate, A)"
+            f"the weight {linear[0]} has a linear training rule, and entrywise rules are needed here: write "
+            "gradient descent as Entrywise(rate, A)"
         )
     constraints, names = width_constraints(program, spectral), unknowns(program)
     conditions = [x.power for r in (FIELDS, OUTPUTS, *ENTRYWISE) for x in constraints.of(r)]
@@ -323,7 +324,10 @@ def _row(
 
     rate, decay_power = power("c"), power("s")
     if rate is None:
-        raise NotApplicable(f"the conditions do not determine the power of N of the learning rate of {name}")
+        raise NotApplicable(
+            "the conditions on sizes of fields and updates do not determine the power of N of the learning "
+            f"rate of {name}"
+        )
     size = sizes[name].xreplace({scale: multiplier}).expand()
     decay = None if decay_power is None else (decay_power - rate).expand()
     return WeightPowers(name, kind, power("b"), size, rate, power("e"), decay)

@@ -361,7 +361,9 @@ def powers(number: Expr) -> tuple[Expr, ...]:
     base, exponent = number.as_base_exp()
     base_powers = (S.One,) if base == N else powers(base) if exponent != 1 and exponent.is_number else ()
     if len(base_powers) != 1:
-        raise NotApplicable(f"{number}: the width N may occur in powers only")
+        raise NotApplicable(
+            f"the factor {number} is not counted: the width N may occur in it as a power only"
+        )
     return ((base_powers[0] * exponent).expand(),)
 
 
@@ -735,7 +737,7 @@ class Counting:
         """Return the parts (powers of N with parities) of a function of fields that is not a polynomial."""
         atoms = sorted((a for a in e.atoms(AppliedUndef) if self.is_field(a, env)), key=str)
         if not atoms:
-            raise NotApplicable(f"{e}: the power of N of this expression is not known")
+            raise NotApplicable(f"the power of the width N of the expression {e} is not known")
         values = tuple(self.expression(a, env, step) for a in atoms)
         return applied(shape_of(e, atoms), values, self.first)
 
@@ -744,7 +746,10 @@ def one_power(number: Expr) -> Expr:
     """Return the power of N in a number that is a single power of N."""
     exponents = powers(number)
     if len(exponents) != 1:
-        raise NotApplicable(f"{number}: must be a single power of the width N, not a sum")
+        raise NotApplicable(
+            f"the factor {number} is not counted: it must be a single power of the width N, not a sum of "
+            "powers"
+        )
     return exponents[0]
 
 
@@ -847,7 +852,9 @@ def shape_of(e: Expr, atoms: list[Any]) -> Shape:
     (-1, None, 1, 0)
     """
     if len(atoms) > len(_SLOTS):
-        raise NotApplicable(f"{e}: powers are counted for functions of at most {len(_SLOTS)} fields")
+        raise NotApplicable(
+            f"the power of the width N of {e} is not counted: functions may have at most {len(_SLOTS)} fields"
+        )
     plain = None if isinstance(e, Derivative) else e.xreplace(dict(zip(atoms, _SLOTS, strict=False)))
     if plain is None or plain.atoms(AppliedUndef) or plain.has(Derivative):
         return Shape(str(e.func))

@@ -164,7 +164,10 @@ class RandomFeatures(ConditionalResult):
         numerator, denominator = fraction(together(e.subs(cut_, cut)))
         denominator = _as_powers(denominator.subs(values))
         if len(denominator) != 1:
-            raise NotApplicable(f"{e} is not a sum of powers of the cut-off at late times")
+            raise NotApplicable(
+                "the loss of a mode at late times must be a sum of powers of the cut-off of the spectrum; "
+                f"it contains {e}"
+            )
         terms = []
         for p in _as_powers(numerator.subs(values)):
             power = simplify(p.power - denominator[0].power)
@@ -443,7 +446,8 @@ def eliminated(theory: Theory) -> RandomFeatures:
     error = factor(solved[letters[learnt.symbol]] * rates[z] * rates[z_])
     if error.has(share, share_) or learnt.units is None:
         raise NotApplicable(
-            "the correlation of errors must depend on sums over modes alone, and also depends on S"
+            "the correlation of errors also contains S, the sum of lamda/(lamda + lamda_c) over modes with "
+            "the cut-off lamda_c; it must contain other sums over modes only"
         )
     limits = learnt.units.limits
     balance = Eq(z, solution[z], evaluate=False)
@@ -455,14 +459,20 @@ def _responses(transformed: Transforms) -> dict[Expr, Expr]:
     unknowns = {e.lhs: Symbol(str(e.lhs.func)) for e in transformed.responses}
     cuts = {factor(_pole(x)) for e in transformed.responses for x in e.rhs.atoms(Sum)}
     if len(cuts) != 1:
-        raise NotApplicable(f"responses must have one common cut-off; they have {', '.join(map(str, cuts))}")
+        raise NotApplicable(
+            "the sums over modes in the equations of the responses must have one common cut-off lamda_c, "
+            f"as in sums of lamda/(lamda + lamda_c); their cut-offs are {', '.join(map(str, cuts))}"
+        )
     (cutoff,) = cuts
 
     def counted(total: Expr) -> Expr:
         """Return a sum over modes as a multiple of S."""
         front = factor(_body(total) * (_mode + cutoff) / _mode)
         if front.has(_mode):
-            raise NotApplicable(f"the sum {total} is not a multiple of S, the sum of lamda/(lamda + lamda_c)")
+            raise NotApplicable(
+                f"the sum {total} in the equation of a response is not a multiple of S, the sum of "
+                f"lamda/(lamda + lamda_c) over modes with the cut-off lamda_c = {cutoff}"
+            )
         return front * share
 
     right_sides = {e.lhs: e.rhs.replace(lambda x: isinstance(x, Sum), counted) for e in transformed.responses}

@@ -298,8 +298,8 @@ class _RankOne:
         downward = self.memory("g", ell, c_g(ell + 1, t))
         if upward != downward:
             raise NotApplicable(
-                f"the growth of a weight matrix differs between its two fields: {upward} in h, {downward} in "
-                "g"
+                f"the rank-one ansatz does not apply: a weight matrix grows by {upward} in the equation of "
+                f"h and by {downward} in that of g"
             )
         top = self.memory("g", L, S.One)
         phi_rate, learnt = self.modes()
@@ -447,7 +447,10 @@ def profile(q: Any) -> Expr:
     term = (-1) ** n / factorial(n) * unit(-q, n)  # coefficient of x^(n + 1)
     lower = simplify(-1 / hypersimp(term, n) - n)
     if lower.has(n):
-        raise NotApplicable(f"{term} is not the coefficient of a hypergeometric series 1F1")
+        raise NotApplicable(
+            f"the solution of a mode has no closed form: {term} is not the coefficient of a hypergeometric "
+            "series 1F1"
+        )
     return x * simplify(term.subs(n, 0)) * hyper((1,), (lower,), -x)
 
 
@@ -799,7 +802,10 @@ class RichBalance:
         c, reduced = Dummy("c", positive=True), self.reduced
         (total,) = reduced.norm.rhs.atoms(Sum)
         if total.function != phi(reduced.mode, t) ** 2:
-            raise NotApplicable(f"{total} is not the squared norm of what modes have learnt")
+            raise NotApplicable(
+                "the squared singular value must be a multiple of the sum over modes of their squared "
+                f"learnt parts; it is {total}"
+            )
         front, start = reduced.norm.rhs.coeff(total), reduced.norm.rhs.subs(total, 0)
         squared = reduced.norm.lhs.subs(sigma(t), reduced.singular(c)).subs(L, self.depth) * c**2
         return front, start, power_in(squared, c)
@@ -847,7 +853,9 @@ class RichBalance:
         argument = next(-p.power for p in learnt.terms if p.coefficient.has(I_F))
         if simplify(memory(reduced, q).function - x * u**-q * exp(-x * (1 - u))) != 0:
             raise NotApplicable(
-                f"the learnt fraction of a mode is {memory(reduced, q)}, which is not the profile F_q"
+                "the learnt fraction of a mode must follow the profile F_q, whose rate of change is "
+                "x*u**-q*exp(-x*(1 - u)) with x = lamda*X, and X the integral of the kernel over time; it "
+                f"is {memory(reduced, q)}"
             )
         check_transforms(profile_slope(reduced, Symbol("q")))
         speed = power_in(named_integrated_kernel, late)
@@ -1043,7 +1051,8 @@ def dropped(law: RichScaling) -> tuple[Neglected, ...]:
     """
     if law.growth == 0:
         raise NotApplicable(
-            "easy tasks: the kernel stops growing, so that neglected terms do not decrease in time"
+            "neglected terms are not derived for easy tasks (beta > 1): the kernel stops growing, so that "
+            "these terms do not decrease in time"
         )
     reduced, rows = law.reduced, list[Neglected]()
     kernel, integrated_kernel = (
@@ -1071,7 +1080,9 @@ def dropped(law: RichScaling) -> tuple[Neglected, ...]:
         powers, of_sigma = ([power_in(y, z) for z in (late, gamma0)] for y in (size, singular_value))
         n = simplify(powers[0] / of_sigma[0])
         if simplify(powers[1] - n * of_sigma[1]) != 0:
-            raise NotApplicable(f"{size} is not a power of the singular value")
+            raise NotApplicable(
+                f"the size {size} of a term is not a power of sigma, the singular value of the weights"
+            )
         ratio = now**n if share is None else share
         rows.append(Neglected(term, field, ratio, start, powers[0], powers[1], share is not None))
 

@@ -292,5 +292,8 @@ def _largest(powers: Iterable[Expr | None]) -> Expr | None:
         if gap.is_positive:
             best = p
         elif not gap.is_nonpositive:
-            raise NotApplicable(f"N^({p}) and N^({best}) cannot be compared: exponents must be numbers")
+            raise NotApplicable(
+                f"it cannot be decided which of N^({p}) and N^({best}) is larger: give numbers for the "
+                "exponents"
+            )
     return best

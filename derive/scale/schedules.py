@@ -86,8 +86,8 @@ def best_schedule(noise: BatchNoise) -> BestSchedule:
     values = {_p: -noise.signal.terms[0].power, _h: 1 + noise.gain.terms[0].power / 2}
     if not simplify(values[_h]).is_positive:
         raise NotApplicable(
-            f"the gain falls as t**({noise.gain.terms[0].power}): must fall more slowly than t**(-2), or the "
-            "noise of the last steps has no finite sum"
+            "no schedule is derived: the effect of the batch noise of a step on the loss t steps later "
+            f"falls as t**({noise.gain.terms[0].power}), and must fall more slowly than t**(-2)"
         )
     u, tau, rate, mu, x = (Dummy(n, positive=True) for n in ("u", "tau", "eta", "mu", "x"))
     gain = u ** (2 * _h - 2)

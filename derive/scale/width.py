@@ -432,8 +432,8 @@ class Constraints(ConditionalResult):
         family = self.family()
         if not self.of(RAW_RATE):
             raise NotApplicable(
-                "every weight has a learning rate of its own, so that no condition on a common rate "
-                "determines the scale a"
+                "every weight has a learning rate of its own, so that no common learning rate determines "
+                "a, the power of N of the scale of outputs"
             )
         (rate,) = (x.power.xreplace(family) for x in self.of(RAW_RATE))
         solution = solve_linear([rate], (FREE,))

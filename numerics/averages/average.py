@@ -85,7 +85,12 @@ def average(body: Any, variables: Sequence[Any] = (), covariance: Any = None, rt
             "a function of the variables and numbers",
         )
     if np.shape(covariance) != (len(names), len(names)):
-        raise SpecError("covariance", str(covariance), "has another shape", f"{len(names)} rows and columns")
+        raise SpecError(
+            "covariance",
+            str(covariance),
+            f"has the shape {np.shape(covariance)}",
+            f"{len(names)} rows and columns",
+        )
     exact = Matrix(len(names), len(names), [_exact(x) for row in covariance for x in row])
     K = np.array(exact.tolist(), dtype=float).reshape(exact.shape)
     check_covariance(K)

@@ -106,8 +106,8 @@ class Moment:
                 return value, error
             last = value
         raise NotConverged(
-            f"<{self.expr}> at variances {first:g}, {second:g} and correlation {correlation:g}: the last two "
-            f"results differ by {error:.2g}"
+            f"<{self.expr}> at variances {first:g}, {second:g} and correlation {correlation:g}: the "
+            f"quadrature does not converge, its last two results differ by {error:.2g}"
         )
 
     def smooth(self, deviations: tuple[float, float], correlation: float, count: int) -> tuple[float, float]:
@@ -305,7 +305,8 @@ def nested(functions: Sequence[KinkedFunction], covariance: Array, rtol: float) 
             return value, error + tol * scale
         before = value
     raise NotConverged(
-        f"an average over {len(functions)} variables with kinks: the last two results differ by {error:.2g}"
+        f"an average over {len(functions)} variables with kinks: the quadrature does not converge, its last "
+        f"two results differ by {error:.2g}"
     )
 
 

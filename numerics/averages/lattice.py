@@ -142,12 +142,14 @@ def reach_of(body: FunctionProduct, scale: float, deviation: float, tol: float) 
         value = np.abs(multiplied(body, deviation * TEST_MEANS + scale * x) * np.exp(-(x**2) / 2))
     if not np.all(np.isfinite(value)):
         raise NotConverged(
-            f"a function is not finite within {FARTHEST:g} standard deviations, each {scale:g}, of the mean"
+            f"a Gaussian average is not computed: its function is not finite within {FARTHEST:g} standard "
+            f"deviations of the mean, each {scale:g}"
         )
     farthest = float(np.abs(x[(value > tol * value.max(axis=1, keepdims=True)).any(axis=0)]).max(initial=0.0))
     if farthest >= FARTHEST:
         raise NotConverged(
-            f"a function is not negligible at {FARTHEST:g} standard deviations, each {scale:g}, from the mean"
+            "a Gaussian average is not computed: its function grows so fast that it is not negligible at "
+            f"{FARTHEST:g} standard deviations from the mean, each {scale:g}"
         )
     return max(base_reach(tol), farthest + 0.1)
 
@@ -202,8 +204,8 @@ def tabulated(
         merged[::2], merged[1::2] = values, direct
         m, values = np.linspace(-ends, ends, len(merged)), merged
     raise NotConverged(
-        f"a conditional mean over a deviation of {deviation:g} varies too fast for a table: "
-        "take a larger rtol"
+        "a Gaussian average is not computed: the mean over one variable, of standard deviation "
+        f"{deviation:g}, varies too fast with the other variables for a table; take a larger rtol"
     )
 
 

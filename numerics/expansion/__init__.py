@@ -333,7 +333,10 @@ def resum(source: Expandable, order: int, gamma0: float | None = None) -> xr.Dat
             Raises Diverged on a grid that is too coarse even at gamma0 = 0.
             """
             if len(grid.nodes) < enough:
-                raise Diverged("the grid is too coarse for the lazy network")
+                raise Diverged(
+                    f"the time grid is too coarse: even at gamma0 = 0 the flow needs at least {enough} time "
+                    "nodes"
+                )
             error, perturbed = (x[grid.outputs] for x in attempt(Setting(problem, grid)))
             return Attempt(error, (error, perturbed))
 

@@ -249,9 +249,8 @@ class ClosurePlan:
             """Return order n of the kernel: responses, plus products of errors and correlations."""
             if not self.given and n >= len(self.errors):
                 raise NotApplicable(
-                    f"the kernel {name} at order {n} needs the error at order {n}, but errors are known "
-                    "up to order "
-                    f"{len(self.errors) - 1} only"
+                    f"the kernel {name} at order {n} of gamma0 depends on the error at order {n}, but "
+                    f"errors are known up to order {len(self.errors) - 1} only"
                 )
             parts = [x.at(n) for x in responses]
             for j, x in product((j for j in range(n + 1) if self.errors.get(j)), memories):
@@ -394,7 +393,9 @@ class Closed:
         elif x == DATA:
             core = self.kernel
         else:
-            raise NotApplicable(f"the constant kernel {x} in the closure is not the kernel of the data")
+            raise NotApplicable(
+                f"the closure contains the constant kernel {x}; only the kernel of the data is supported"
+            )
         eye = np.broadcast_to(np.eye(len(core)), (self.T, *core.shape))
         return SeparableKernel(eye, core, eye)
 
@@ -420,7 +421,10 @@ class Closed:
         # unit of outputs, without which their squares underflow after short times
         scale = float(np.max(np.abs(known))) or 1.0
         if scale < np.finfo(float).tiny:
-            raise Diverged(f"the output after so short a time, {scale:.0e}, is below the smallest number")
+            raise Diverged(
+                f"the output, {scale:.0e} relative to the kernel, is below the smallest floating-point "
+                "number, because the time is so short: a longer time would do"
+            )
         f, known = f / scale, known / scale
         gain = float(np.vdot(known, f)) / max(float(np.vdot(known, known)), 1e-300)
         if np.max(np.abs(f - gain * known)) > LEFT * np.max(np.abs(f)):

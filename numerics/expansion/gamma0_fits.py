@@ -58,7 +58,8 @@ class AtStrengths:
         self.problem, self.orders, self.notes = problem, range(order + 1), dict[str, Any]()
         if problem.flow or problem.program.noisy or not problem.seen or gamma0 not in problem.numbers:
             raise NotApplicable(
-                "exact solutions at several gamma0 exist for rules in steps on given samples, without noise"
+                "a series in gamma0 by fits to exact solutions at several gamma0 needs a training rule in "
+                "steps without noise, given samples, and a number for gamma0"
             )
         before = self.coefficients(RADII[0])
         for radius in RADII[1:]:
@@ -68,7 +69,10 @@ class AtStrengths:
                 break
             before = now
         else:
-            raise NotApplicable("solutions at small gamma0 are not polynomials in gamma0")
+            raise NotApplicable(
+                "the series in gamma0 is not found: polynomials fitted to solutions at small gamma0 differ "
+                "between the ranges of gamma0"
+            )
         self.series = {name: x for name, x in agreeing.items() if x is not None}
 
     def agreeing(self, first: Array, second: Array, radius: float) -> Array | None:
@@ -126,13 +130,17 @@ class AtStrengths:
         dimensions = steps * sum(size_of(model, i) for i in range(len(model.groups)))
         samples = max(64, 2 ** int(np.ceil(np.log2(4 * dimensions + 4))))
         if samples > LARGEST:
-            raise NotApplicable(f"the exact solution needs {samples} paths, more than {LARGEST}")
+            raise NotApplicable(
+                f"the series in gamma0 needs an exact solution, which takes {samples} paths, more than "
+                f"{LARGEST}: fewer steps or samples would do"
+            )
         seeds = np.random.SeedSequence(problem.solver.seed).spawn(2)
         one, other = (self.variables(run) for run in prepared.runs(samples, seeds))
         for name, x in one.items():
             if np.abs(x - other[name]).max() > EXACT * np.abs(x).max():
                 raise NotApplicable(
-                    "two replicas of the solution differ, so that it is not exact and has no series"
+                    "the series in gamma0 needs an exact solution, and two replicas of the solution "
+                    "differ, so that it is not exact"
                 )
         return {name: (x + other[name]) / 2 for name, x in one.items()}
 

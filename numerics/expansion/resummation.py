@@ -116,7 +116,9 @@ def pade(coefficients: ArrayLike, m: int, n: int, z: float, shared: int = 0) -> 
     """
     c = np.asarray(coefficients, dtype=np.float64)
     if m + n >= len(c):
-        raise ValueError(f"the approximant [{m}/{n}] needs {m + n + 1} coefficients; there are {len(c)}")
+        raise ValueError(
+            f"Padé approximant [{m}/{n}]: needs {m + n + 1} coefficients of the series; there are {len(c)}"
+        )
     shape = c.shape[1:]
     alone = shape[: len(shape) - shared]
     # axes of `flat`: power of z, group of series with a common denominator, series of the group

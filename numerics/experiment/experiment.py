@@ -178,7 +178,7 @@ class _Checked:
         """Return the kernel of training samples and test points from their inputs, shape (P + P*, P + P*)."""
         key = "test_inputs"
         if "test_kernel" in self.arrays:
-            raise self.error(key, "is given beside data.test_kernel", "one of the two")
+            raise self.error(key, "is given in addition to data.test_kernel", "one of the two")
         if samples.inputs is None:
             problem = "is given beside data.kernel, which has no entries for test points"
             raise self.error(key, problem, "data.test_kernel, or data.inputs in place of data.kernel")
@@ -196,7 +196,9 @@ class _Checked:
             raise self.error("test_targets", "is given without test points", accepted)
         if samples.inputs is not None:
             raise self.error(
-                key, "is given beside data.inputs", "data.test_inputs, or data.kernel in place of inputs"
+                key,
+                "is given in addition to data.inputs",
+                "data.test_inputs, or data.kernel in place of inputs",
             )
         k = self.numbers(key)
         if k.ndim != 2 or k.size == 0 or k.shape[1] != count + k.shape[0]:
@@ -266,7 +268,7 @@ def read_array(key: str, name: str, folder: Path) -> NDArray[Any]:
             if np.lib.format.read_magic(opened) == (1, 0):
                 shape, _, _ = np.lib.format.read_array_header_1_0(opened)
                 if min(shape, default=0) < 0:
-                    raise ValueError(f"the shape {shape} is not valid")
+                    raise ValueError(f"the shape {shape} in the header of the file is not valid")
             opened.seek(0)
             array: NDArray[Any] = np.lib.format.read_array(opened, allow_pickle=False)
     except SpecError:
@@ -315,7 +317,7 @@ def _table(path: Path) -> NDArray[Any]:
     if rows and any(_is_word(x) for x in rows[0].split(",")):
         rows = rows[1:]
     if not rows:
-        raise ValueError("no numbers are in it")
+        raise ValueError("the file has no line of numbers")
     array: NDArray[Any] = np.loadtxt(rows, delimiter=",", ndmin=2)
     return array[:, 0] if array.shape[1] == 1 else array
 
@@ -462,7 +464,10 @@ class Experiment:
             text = Path(path).read_text(encoding="utf-8")
             for line in text.splitlines():  # the time of tomllib is quadratic in the parts of a name
                 if (name := line.partition("=")[0]).count(".") > MOST_PARTS and "," not in name:
-                    raise ValueError(f"a name of {name.count('.') + 1} parts")
+                    raise ValueError(
+                        f"a key has {name.count('.') + 1} parts joined by dots, more than the {MOST_PARTS} "
+                        "allowed"
+                    )
             return tomllib.loads(text)
         except OSError as error:
             raise SpecError("file", str(path), f"cannot be read: {error.strerror}", accepted) from None

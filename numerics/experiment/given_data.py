@@ -269,7 +269,7 @@ class _Shapes:
                 raise SpecError(
                     key,
                     None,
-                    f"{shape_text} the last of {needed} times is read",
+                    f"{shape_text} the theory uses its entries at {needed} times",
                     f"at least {needed} entries along time",
                 )
             return
@@ -277,7 +277,7 @@ class _Shapes:
             return
         extent = self.extents.get((name, index))
         if isinstance(extent, Integer) and size != extent:
-            raise SpecError(key, None, f"{shape_text} {index} runs over {extent}", accepted)
+            raise SpecError(key, None, f"{shape_text} the index {index} takes {extent} values", accepted)
         if isinstance(extent, Symbol):
             known, by = self.sizes.setdefault(extent.name, (size, key))
             if known != size:

@@ -33,7 +33,8 @@ class Literals:
         if not 0 <= value - self.first < size:
             last = self.first + size - 1
             raise ValueError(
-                f"an array is read at index {value}, but this index runs over {self.first}..{last}"
+                f"an array is used at the index {value}, but its entries there are those of "
+                f"{self.first}..{last}"
             )
         return value - self.first
 
@@ -106,14 +107,14 @@ def require_entries(
 
     >>> require_entries({("y", 1): (2, 4)}, {("y", 1): Literals()}, {"y": (2, 3)})
     Traceback (most recent call last):
-    numerics.errors.SpecError: arrays.y: has shape (2, 3), but its index 2 takes the values 2..4, and ...
+    numerics.errors.SpecError: arrays.y: has shape (2, 3), but index 2 of y takes the values 2..4, ...
     """
     for (name, axis), (low, high) in reads.items():
         shape, first = shapes.get(name, ()), literals.get((name, axis), Literals()).first
         if axis >= len(shape) or (first <= low and high < first + shape[axis]):
             continue
         values = f"{low}..{high}" if low < high else str(low)
-        reason = f"has shape {shape}, but its index {axis + 1} takes the values {values}"
+        reason = f"has shape {shape}, but index {axis + 1} of {name} takes the values {values}"
         accepted = f"at least {high - first + 1} entries along axis {axis + 1}"
         if low < first:
             accepted = f"an index of at least {first}, because arrays do not go round a ring"

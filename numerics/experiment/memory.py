@@ -443,7 +443,8 @@ class MotionCoefficients:
         bare = e.xreplace(placeholders)
         if unknown := sorted(str(x) for x in bare.free_symbols - {t, *placeholders.values()}):
             raise ValueError(
-                f"a coefficient of the training rule, {e}, holds {', '.join(unknown)}: give a number for it"
+                f"a coefficient of the training rule, {e}, contains {', '.join(unknown)}: give a number for "
+                "each symbol"
             )
         if bare.is_number:
             number = float(bare)
@@ -463,7 +464,8 @@ class MotionCoefficients:
             raise NotApplicable(f"{x} in a flow is a table of numbers: write it as an expression in t")
         if name not in self.arrays:
             raise ValueError(
-                f"a coefficient of the training rule is {x}: give arrays[{name!r}], a number for each step"
+                f"a coefficient of the training rule is {x}, a function of the step: give arrays[{name!r}], "
+                "a number for each step"
             )
         table = np.asarray(self.arrays[name], dtype=float)
         places = np.broadcast_to(_function(argument, ())(times), np.shape(times))

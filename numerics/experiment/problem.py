@@ -633,7 +633,9 @@ def _require_source(source: object, given: Mapping[str, object]) -> None:
     for name, value in given.items():
         if value is not None:
             kind = "a problem" if isinstance(source, Problem) else "an experiment file"
-            raise SpecError(name, None, f"is given beside {kind}, which has its own", "leaving it out")
+            raise SpecError(
+                name, None, f"is given in addition to {kind}, which has its own", "leaving it out"
+            )
 
 
 def _channels_of_random_data(program: Program) -> Expr | None:

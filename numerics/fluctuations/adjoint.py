@@ -343,7 +343,8 @@ class AdjointFluctuations(LinearTheory):
         late, early, when = _ordered(x, site.times)
         if (when != self.lowered.parameter_time[x.parameters]).any():
             raise Unserved(
-                "an order parameter averages fields of earlier times only; a sweep needs a field of its time"
+                "an order parameter is an average of fields of earlier times only; fluctuations are "
+                "computed if it contains a field at its own time"
             )
         # Psi is symmetric: if both factors a, b have the same time, its rows hold entries (a, b) and (b, a)
         both = np.flatnonzero(site.times[early] == when)

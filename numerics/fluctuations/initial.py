@@ -81,5 +81,5 @@ def _number(e: Expr, known: Mapping[Expr, Any]) -> float:
     value = with_numbers.xreplace(averages)
     if not value.is_number:
         left = ", ".join(sorted(map(str, value.free_symbols | value.atoms(AppliedUndef))))
-        raise Unserved(f"no number is given for {left}, which an average at the start of training contains")
+        raise Unserved(f"an average at the start of training contains {left}, for which no number is given")
     return float(value)

@@ -54,7 +54,8 @@ class TheorySizes:
         sizes = [x for x in e.free_symbols if x not in grid]
         if any(x.name not in self.values for x in sizes):
             raise NotApplicable(
-                f"fluctuations are not computed for a sum inside of a function, of which {e} has no number"
+                f"fluctuations are not computed for a sum inside of a function: {e} has no value as a "
+                "single number"
             )
         e = e.subs({x: int(self.values[x.name]) for x in sizes})
         if not e.free_symbols:
@@ -594,7 +595,8 @@ class LoweredFluctuations:
             for x in [*fixed, *(v for v, d in zip(found, declared, strict=True) if d is not None)]:
                 if (x[rows] < 0).any():
                     raise Unserved(
-                        f"the term with coefficient {weight} has a field where that field is not defined"
+                        f"a term with the coefficient {weight} uses a field at indices for which the field "
+                        "has no equation"
                     )
             return TermArrays(
                 weight,

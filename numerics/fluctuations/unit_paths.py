@@ -260,7 +260,10 @@ class SampledSite:
                         group.arguments.append(("number", low.sizes.values[leaf.name]))
                         continue
                     if not isinstance(leaf, AppliedUndef):
-                        raise Unserved(f"{leaf} in {feature.expr} cannot be evaluated on sampled paths")
+                        raise Unserved(
+                            f"{feature.expr} contains {leaf}, which sampled paths cannot evaluate: it must "
+                            "be a field, an order parameter or an array"
+                        )
                     arguments = [at[x] for x in leaf.args]
                     if key_of(leaf) in low.random:
                         found = low.nodes.find(key_of(leaf), arguments)

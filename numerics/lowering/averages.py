@@ -57,5 +57,8 @@ def read_average(body: Expr) -> MeanProduct | MeanResponse:
             other_indices = x.free_symbols - late.free_symbols
             early, late = (early * x, late) if other_indices & early.free_symbols else (early, late * x)
     if t in early.free_symbols or s in late.free_symbols:
-        raise Unserved(f"{Average(body)} is not a product of a factor at t and a factor at s")
+        raise Unserved(
+            f"{Average(body)} is not supported: its body must be a product of a factor at time t and a "
+            "factor at time s"
+        )
     return MeanProduct(late, early)

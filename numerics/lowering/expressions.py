@@ -227,7 +227,9 @@ class KnownArrays:
             return self._spectral(x, at, given)
         if isinstance(x, AppliedUndef):
             return self._applied(x, at)
-        raise Unserved(f"{x} cannot be evaluated on arrays of known quantities")
+        raise Unserved(
+            f"{x} cannot be evaluated: numbers, indices, fields, sums and functions of them are supported"
+        )
 
     def _symbol(self, x: Symbol, at: Places) -> Any:
         """Return the values of a symbol: those of an index, or the number of a parameter.
@@ -255,8 +257,9 @@ class KnownArrays:
         name = node[0]
         if name not in self.data:
             raise ValueError(
-                f"{x} is no field, order parameter or scalar of the theory, and data does not hold {name}; "
-                "a generic activation cannot be evaluated"
+                f"{x} has no value: it is not a field, order parameter or scalar of the theory, and data "
+                f"does not contain {name}. Give data[{name!r}], or a named activation such as tanh if "
+                f"{name} is an activation"
             )
         if callable(self.data[name]):
             args = [_array(at[a]) + self.start(a) if a in at else int(a) for a in x.args]
@@ -369,7 +372,10 @@ class KnownArrays:
         """
         places = [at.get(index) for index in x.places]
         if not all(isinstance(place, Axis) for place in places):
-            raise Unserved(f"{x} is read at single samples, and its matrix needs all of them")
+            raise Unserved(
+                f"{x}, an entry of a function of a matrix over samples, is used at single samples, and the "
+                "function needs all samples"
+            )
         axes = [place.axis for place in places if isinstance(place, Axis)]
         sizes = [place.stop - place.start for place in places if isinstance(place, Axis)]
         matrices = []
@@ -389,7 +395,10 @@ class KnownArrays:
         """
         values = np.unique(np.ravel(self.leaf(e, at, given)))
         if len(values) != 1:
-            raise Unserved(f"{e} in a function of singular values has several values at once")
+            raise Unserved(
+                f"{e}, a parameter of a function of singular values, must be one number; it has several "
+                "values"
+            )
         return Float(values[0])
 
     def bound(self, e: Expr) -> int:

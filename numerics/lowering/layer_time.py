@@ -256,12 +256,17 @@ def _factor(e: Expr, layers: dict[str, int]) -> LayerProduct:
     if isinstance(e, Heaviside):
         sides = {tau - tau_: 1, tau_ - tau: -1}
         if e.args[0] not in sides:
-            raise NotLowered(f"{e} is not a step function at tau = tau_")
+            raise NotLowered(
+                f"the step function {e} is not one of tau - tau_, the difference of the two layer times"
+            )
         return LayerProduct(S.One, step=sides[e.args[0]])
     if isinstance(e, AppliedUndef):
         return _applied(e, layers)
     if e.has(AppliedUndef):
-        raise NotLowered(f"{e} is not a product of tensors")
+        raise NotLowered(
+            f"the factor {e} is not supported: it must be a number, a step function, or a correlation, "
+            "response or scalar at plain arguments"
+        )
     return LayerProduct(e)
 
 
@@ -282,7 +287,10 @@ def _span(index: Symbol, lower: Expr, upper: Expr) -> Span:
     if lower == 1 and not upper.has(t, s):
         return Span(index, False, False, False, False, upper)
     if lower not in (0, s, s + 1) or upper not in (t, t - 1, s, s - 1):
-        raise NotLowered(f"a sum over {index} from {lower} to {upper} is not a sum over the past")
+        raise NotLowered(
+            f"the sum over {index} from {lower} to {upper} is not supported: it must run over the past of t "
+            "or s"
+        )
     late = lower == s + 1 or upper == s - 1
     begins = lower in (s, s + 1)
     return Span(index, upper not in (t - 1, s - 1), late, begins, begins and upper == t - 1, upper)
@@ -311,7 +319,8 @@ def _times(a: LayerProduct, b: LayerProduct) -> LayerProduct:
     """
     if (a.layer and b.layer) or (a.step and b.step):
         raise NotLowered(
-            "a term is a product of two integrals over layer time, or of two step functions at tau = tau_"
+            "a term is a product of two integrals over layer time, or of two step functions of tau - tau_; "
+            "at most one of each is supported"
         )
     return LayerProduct(
         a.number * b.number,
@@ -342,7 +351,8 @@ def _check(row: LayerRow, p: LayerProduct, jumping: set[str]) -> None:
         ends = any(y.is_number for y in at)
         if at[0] == at[1] or (p.layer is None and not ends and set(at) != set(LAYER_TIMES)):
             raise NotLowered(
-                f"{x.name} jumps at tau = tau_, where the equation of {row.name} needs its value"
+                f"the equation of {row.name} contains {x.name} at equal layer times tau = tau_, where it "
+                "jumps and has no value"
             )
     pairs = [x.args[-2:] for x in p.reads]
     for span in p.spans:
@@ -350,8 +360,8 @@ def _check(row: LayerRow, p: LayerProduct, jumping: set[str]) -> None:
         ended = not span.upper.has(s) or (s, span.index) in pairs
         if not (begun and ended):
             raise NotLowered(
-                f"the sum over {span.index} in the equation of {row.name} has no response that restricts it "
-                "to one side of s"
+                f"the equation of {row.name} has a sum over the times {span.index} that is not causal: it "
+                "must contain a response that vanishes on one side of the time s"
             )
 
 

@@ -262,7 +262,8 @@ class _Lowering:
         for u, v in pairs:
             if u != v and {u, v} <= driving:
                 raise NotLinear(
-                    f"{u[0]} and {v[0]} drive units with attributes, and correlate with each other"
+                    f"{u[0]} and {v[0]} are correlated sources of units with attributes; such sources must "
+                    "be independent"
                 )
 
     def constant(self, part: Expr) -> bool:
@@ -333,7 +334,8 @@ class _Lowering:
                 continue
             if {t, s} <= set(a.args) and a.args[-2:] != (t, s):
                 raise NotLinear(
-                    f"{a} is read with its times exchanged, and at time t only the row of t is known"
+                    f"{a} has its times exchanged: at step t, the march knows order parameters with the "
+                    "times (t, s) only"
                 )
             parts.append(Factor(node(a), _indices(a)))
         self.require_same_for_all(coefficient)
@@ -513,7 +515,10 @@ def products(expr: Expr) -> Iterable[tuple[Expr, tuple[Expr, ...]]]:
         elif isinstance(x, Sum):
             sums.append(x)
         elif x.atoms(AppliedUndef):
-            raise NotLinear(f"the kernel {expr} has the factor {x}; only products of tensors are known")
+            raise NotLinear(
+                f"the kernel {expr} has the factor {x}; only products of numbers, correlations, responses "
+                "and scalars are supported"
+            )
         else:
             coefficient *= x
     if not sums:

@@ -232,8 +232,9 @@ class Present(KnownArrays):
                 self.found[node] = self.data_now(str(x.func), x)[..., None]
             else:
                 raise ValueError(
-                    f"{x} is no field or scalar of the theory, and data does not hold {node[0]}; "
-                    "a generic activation cannot be evaluated"
+                    f"{x} has no value: it is not a field or scalar of the theory, and data does not "
+                    f"contain {node[0]}. Give data[{node[0]!r}], or a named activation such as tanh if "
+                    f"{node[0]} is an activation"
                 )
         return self.found[node]
 

@@ -324,7 +324,8 @@ class QuantityTables:
         there = {*self.sources, *self.quantities, *self.attributes}
         for name, literals in sorted({n for link in links for n in link} - there):
             raise Unserved(
-                f"{name} is read at the integers {literals}, but its equation holds for all values"
+                f"{name} is used at the integer indices {literals}, but its equation is written for all "
+                "values of the index: write an equation of its own for these values"
             )
         return connected_groups([*self.sources, *self.quantities, *self.attributes], links)
 
@@ -457,7 +458,7 @@ class _QuantityReader:
                 memories[x] = _joined(self._memory(y, term, indices) for y in sums for term in _terms(y))
             elif isinstance(x, AppliedUndef) and is_random(x):
                 if x.args[-1] != t and not self.tables.is_at_zero(x):
-                    raise Unserved(f"{x} is read at another time than t, in an equation at time t")
+                    raise Unserved(f"{x} is used in an equation at time t, but its time is not t")
                 if set(indices_of(x)) - set(indices):
                     raise Unserved(f"{x} has an index that {node[0]} does not have")
         return Quantity(node, indices, self.extents.shape(indices), expr, memories, entries)
@@ -496,7 +497,10 @@ class _QuantityReader:
         inside, factor = beside_memory(Mul(*[x for x in factors if not self.tables.is_random(x)]), rule)
         terms = tuple(self._gradient_term(*x) for x in gradient_parts(steps.step.gradient))
         if not terms:
-            raise Unserved(f"in {leaf} the gradient of an entry of the weight is zero")
+            raise Unserved(
+                f"the sum {leaf} over updates of a weight has a gradient that is zero: list the weight "
+                "among the frozen weights"
+            )
         summed = {x for g in terms for x in g.over}
         free = {*steps.step.gradient.free_symbols, *inside.free_symbols} & {*self.extents.sizes}
         indices = tuple(sorted(free - summed, key=str))
@@ -542,7 +546,8 @@ class _QuantityReader:
         if isinstance(e, AppliedUndef) and self.theory.program.given_of(str(e.func)) is not None:
             if not all(isinstance(x, Symbol) or x.is_Integer for x in e.args):
                 raise Unserved(
-                    f"{e} is read at shifted indices, and given data are read at plain indices only"
+                    f"the given data {e} are used at shifted indices; only plain indices such as mu are "
+                    "supported"
                 )
             axis = next((k for k, x in enumerate(e.args) if x == time), None)
             fixed = tuple((k, int(x)) for k, x in enumerate(e.args) if x.is_Integer)

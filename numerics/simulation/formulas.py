@@ -228,7 +228,7 @@ class Binder:
             self.families[x.name] = {tuple(m.values()): m for m in members(x, self.values)}
         known = self.families[x.name]
         if key not in known:
-            raise Missing(f"{x.name}{key} is not a member of the family {x.symbol}")
+            raise Missing(f"{x.name}{key} is used, but the family {x.symbol} has no such member")
         return known[key]
 
     def product(self, e: Product, env: IndexValues) -> Leaf:
@@ -274,7 +274,7 @@ class Binder:
             span = self.span(name)
             key.append(periodic(i, *span[j]) if is_periodic and j < len(span) else i)
         if tuple(key) not in self.domains[name]:
-            raise Missing(f"{e} at {tuple(key)} is used, but no definition gives it")
+            raise Missing(f"{e} is used at the indices {tuple(key)}, for which the program has no definition")
         place = None if x is None else self.home(x, tuple(key))[0]
         return FieldOrNumber((name, tuple(key)), first, place=place)
 

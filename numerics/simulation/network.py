@@ -81,7 +81,9 @@ class Task:
         size = max(1, self.block[1])
         if found.shape[-1] not in (1, size):
             rhs = self.nodes[0].rhs.expr
-            raise ValueError(f"{self.block[0]} is a number, but {rhs} has entries: take their Mean")
+            raise ValueError(
+                f"{self.block[0]} is defined as a number, but {rhs} is a vector: take the Mean of its entries"
+            )
         return found
 
 

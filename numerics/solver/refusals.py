@@ -121,7 +121,12 @@ def samples_not_asked(problem: Problem) -> Refusal | None:
     """Refuse a problem with a number of paths, ``solver.samples``, for methods that do not sample."""
     if problem.solver.samples is None or problem.solver.method != "auto" or problem.features_rest:
         return None
-    return Refusal("solver.samples", problem.solver.samples, "asks for sampled paths", "leaving it out")
+    return Refusal(
+        "solver.samples",
+        problem.solver.samples,
+        "is the number of sampled paths, and this method does not sample",
+        "leaving it out",
+    )
 
 
 def steady_data(problem: Problem) -> Refusal | None:

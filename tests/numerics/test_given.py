@@ -93,7 +93,7 @@ def test_no_entry_point_computes_with_such_arrays(entry: Callable[..., object]) 
 def test_several_outputs_and_positions_have_their_axes() -> None:
     given: dict[str, Any] = {"numbers": NUMBERS, "times": range(3)}
     Problem.of(mlp(1, outputs=3), arrays={"K_x": K, "y": np.ones((2, 3))}, **given)
-    with pytest.raises(SpecError, match=r"but c runs over 3 \(accepted: shape \(2, 3\)\)"):
+    with pytest.raises(SpecError, match=r"but the index c takes 3 values \(accepted: shape \(2, 3\)\)"):
         Problem.of(mlp(1, outputs=3), arrays={"K_x": K, "y": np.ones((2, 2))}, **given)
     net = convolution(1, "tanh", positions=3, receptive=1)
     kernel = np.eye(6).reshape(2, 3, 2, 3)

@@ -59,7 +59,7 @@ REFUSED: list[tuple[dict[str, str], str, str]] = [
     (INPUTS | {"test_inputs": "holes.npy"}, "data.test_inputs", r"nan at index \(1, 2\)"),
     (INPUTS | {"test_inputs": "words.npy"}, "data.test_inputs", "real numbers"),
     (INPUTS | {"test_inputs": "absent.npy"}, "data.test_inputs", "no such file"),
-    (INPUTS | {"test_kernel": "kt.npy"}, "data.test_kernel", "beside data.inputs"),
+    (INPUTS | {"test_kernel": "kt.npy"}, "data.test_kernel", "in addition to data.inputs"),
     (INPUTS | {"test_inputs": "xt.npy", "test_kernel": "kt.npy"}, "data.test_inputs", "one of the two"),
     (INPUTS | {"test_inputs": "xt.npy", "test_targets": "yt3.npy"}, "data.test_targets", r"shape \(2,\)"),
     (INPUTS | {"test_inputs": "xt.npy", "test_targets": "yt2.npy"}, "data.test_targets", "outputs = 1"),

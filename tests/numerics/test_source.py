@@ -80,7 +80,7 @@ def test_arrays_of_three_kinds(name: str, expected: np.ndarray) -> None:
         ("none.csv", "no such file"),
         ("net.py", "cannot be read as an array"),
         ("bad.csv", "cannot be read as an array"),
-        ("empty.csv", "no numbers"),
+        ("empty.csv", "no line of numbers"),
         ("bad.npz:x", "cannot be read as an array"),
     ],
 )

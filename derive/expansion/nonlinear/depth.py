@@ -182,7 +182,10 @@ class AtFixedPoint:
         for exponents in ((0, 0), (1, 0), (0, 1), (1, 1), (2, 0)):
             if self.growth.power(exponents) == m:
                 return exponents
-        raise NotApplicable(f"the multiplier {m.as_expr()} of a recursion is not a product of x and p")
+        raise NotApplicable(
+            f"a recursion over layers multiplies by {m.as_expr()} in each layer; must be 1, x, p, x*p or "
+            "x**2 with x = <phi'^2> and p = <phi'^2> + <phi phi''>"
+        )
 
     def written(self, e: PolyElement) -> Expr:
         """Return a function of the layer as a SymPy expression in ell, L, x and p."""
@@ -242,7 +245,10 @@ class AtFixedPoint:
             step = shifts[0]
             rest = self.product(y, c, tensor)
             if len(shifts) > 1 or not rest.is_ground:
-                raise NotApplicable(f"the recursion of {tensor.name} is not affine")
+                raise NotApplicable(
+                    f"the recursion of {tensor.name} over layers is not affine: it must be a factor times "
+                    "the value in the neighbouring layer plus a source"
+                )
             m += rest.coeff(1)
         if step == 0:
             return known

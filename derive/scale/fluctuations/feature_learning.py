@@ -303,7 +303,7 @@ def _at_end(e: PolyElement) -> PolyElement:
     remaining = RING.from_dict({powers: c for powers, c in e.terms() if powers[1] <= 0})
     if any(powers[0] or powers[1] for powers in remaining.monoms()):
         raise NotApplicable(
-            "the response to a perturbation of the ascent grows with time, so that its final value does not "
-            "exist"
+            "the response of the tangent kernel to a change of a Taylor coefficient of the output under "
+            "gradient ascent grows with time, so that its final value does not exist"
         )
     return remaining

@@ -297,7 +297,10 @@ class _SampleRecursion:
             len(self.fields), len(self.fields), lambda i, j: body.diff(self.fields[i], self.fields[j]) / 2
         )
         if matrix.atoms(AppliedUndef) & set(self.fields) or body.subs(dict.fromkeys(self.fields, 0)) != 0:
-            raise NotApplicable(f"{unit} must be a quadratic form in the fields of a unit")
+            raise NotApplicable(
+                "the contribution of one unit to an output or order parameter must be a quadratic form in "
+                f"the fields of the unit; it is {unit}"
+            )
         return matrix
 
     def matrices(self) -> GramMatrices:

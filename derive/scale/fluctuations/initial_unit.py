@@ -198,8 +198,8 @@ class InitialUnits:
             for _, atom in self.kernels(field):
                 if self._response(atom) != 0:
                     raise NotApplicable(
-                        f"the response {atom} is not zero at the start of training, so that {field} is not "
-                        "Gaussian"
+                        f"fluctuations at the start of training are not derived: the response {atom} is not "
+                        f"zero there, so that {field} is not Gaussian"
                     )
 
     def _response(self, atom: AppliedUndef) -> Expr:
@@ -234,8 +234,8 @@ class InitialUnits:
                 slope = self.average(unit * factor * Hatted(field))
                 if slope != 0:
                     raise NotApplicable(
-                        f"{first} depends on the response {atom} at the start of training, which is not "
-                        "derived"
+                        f"fluctuations at the start of training are not derived: {first} depends on the "
+                        f"response {atom}"
                     )
         return {atom: x for atom, x in derivatives.items() if x != 0}
 

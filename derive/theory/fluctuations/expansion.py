@@ -233,7 +233,10 @@ class Fluctuations(FluctuationData):
         """
         q = self._parameter(name)
         if q.unit != 0:
-            raise ValueError(f"{q.symbol} is an average over units: give a number or an observable")
+            raise ValueError(
+                f"{q.symbol} is an order parameter, an average over units: give a scalar of the program or "
+                "an observable"
+            )
         return in_averages(self, q)
 
     # -- printing --------------------------------------------------------------------------------------------

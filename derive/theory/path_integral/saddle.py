@@ -114,7 +114,10 @@ class SaddlePoint:
         def zero(e: Average) -> Expr:
             pair = factors(e.body)
             if len(pair) != 2 or any(str(x.func) not in self.hats for x in pair):
-                raise ValueError(f"the conjugate of {q.symbol} is not an average of two hatted fields: {e}")
+                raise ValueError(
+                    f"the saddle point is not derived: the conjugate order parameter of {q.symbol} is not "
+                    f"an average of two conjugate (hatted) fields: {e}"
+                )
             return S.Zero
 
         rhs = self.conjugate(q).rhs
@@ -190,7 +193,8 @@ class SaddlePoint:
             rest = Mul(*[x for x in Mul.make_args(e.body) if x != past.hat])
             if rest == e.body:
                 raise ValueError(
-                    f"the average {e} is no response: it does not contain the hatted field {past.hat}"
+                    f"the average {e} is not a response, because it does not contain {past.hat}, the "
+                    "conjugate field of the source"
                 )
             return Average(Response(rest, past.source)) / slope
 

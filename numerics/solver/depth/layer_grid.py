@@ -372,7 +372,9 @@ class _Grid(_Sizes):
             if p.layer in a and all(isinstance(y, Symbol) for y in a):
                 jumps.add((a[1], True) if a[0] == p.layer else (a[0], False))
         if len(jumps) > 1:
-            raise NotLowered(f"the integrand {p} jumps at two layer times, and the solver supports one")
+            raise NotLowered(
+                f"the integrand {p} over layer time jumps at two layer times; at most one jump is supported"
+            )
         return jumps.pop() if jumps else None
 
     # -- sizes and numbers -----------------------------------------------------------------------------------
@@ -386,7 +388,9 @@ class _Grid(_Sizes):
         value = p.number.subs(self.constants)
         if not value.is_number:
             missing = ", ".join(sorted(str(x) for x in value.free_symbols))
-            raise ValueError(f"no number is given for {missing}, in the factor {p.number}")
+            raise ValueError(
+                f"the factor {p.number} of a term contains {missing}: give a number for each symbol"
+            )
         return float(value)
 
     def check_equal_times(self) -> None:
@@ -402,7 +406,8 @@ class _Grid(_Sizes):
                         and np.einsum("...tt->...t", self.values[r.name]).any()
                     ):
                         raise ArithmeticError(
-                            f"{r.name} does not vanish at equal time, but a sum over later times assumes that"
+                            f"the response {r.name} is not zero at equal times, but a sum over times in its "
+                            "equation assumes that it is"
                         )
 
 
@@ -490,7 +495,10 @@ class StepTerm:
         elif p.layer is not None:
             names = [LAYER_TIMES[0], *names[1:]]
         if self.jump and self.jump[0].out[1:] != self.plain[0].out[2:]:
-            raise NotLowered(f"the product {p} has other indices at the jump of its response than elsewhere")
+            raise NotLowered(
+                f"the product {p} is not supported: at the layer time where its response jumps it has other "
+                "indices than elsewhere"
+            )
         self.across = None
         if any(reads_across(x, p, grid.under) for x in p.reads):
             rest = [x for x in axes if x != LAYER_TIMES[1]]

@@ -283,8 +283,9 @@ class Constants:
         """
         if name not in self.data:
             raise ValueError(
-                f"{name}({', '.join(map(str, given))}) is no field, order parameter or scalar of the theory, "
-                f"and data does not hold {name}; a generic activation cannot be evaluated"
+                f"{name}({', '.join(map(str, given))}) has no value: it is not a field, order parameter or "
+                f"scalar of the theory, and data does not contain {name}. Give data[{name!r}], or a named "
+                f"activation such as tanh if {name} is an activation"
             )
         value = self.data[name]
         if callable(value):

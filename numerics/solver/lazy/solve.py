@@ -189,7 +189,9 @@ class _LazySolver(Present):
             return self.value(e, axes)
         e = self.numbered(e, axes)
         if len(atoms) > 2:
-            raise Unserved(f"<{e}> is an average over {len(atoms)} variables; at most two are possible")
+            raise Unserved(
+                f"<{e}> is an average over {len(atoms)} Gaussian variables; at most two are supported"
+            )
         if e not in self.moments:
             self.moments[e] = Moment(e, tuple(atoms))
         x, y = atoms[0], atoms[-1]
@@ -370,7 +372,9 @@ class _LazySolver(Present):
             from scipy.linalg import expm  # imported here because it is slow and seldom used
 
             if coupling.has(t, s):
-                raise Unserved("a flow with momentum at gamma0 = 0 is not supported: use a rule in steps")
+                raise Unserved(
+                    "a flow with momentum at gamma0 = 0 is not supported: use a training rule in steps"
+                )
             slopes = np.stack([errors(x) - start for x in np.eye(size)], axis=1)
             # the flow is affine in the outputs, f' = A f + b: a constant 1 beside f makes it linear
             rate = np.zeros((size + 1, size + 1))

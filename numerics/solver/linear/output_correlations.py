@@ -385,7 +385,10 @@ class OutputCorrelations:
         if f.tensor in self.plan.table.tensors:
             q = self.plan.table.tensors[f.tensor]
             if f.indices[-2:] == (t, t):
-                raise NotImplementedError(f"{f} at equal times in a kernel cannot be read after a march")
+                raise NotImplementedError(
+                    f"correlations of the output are not computed: a kernel contains {f} at equal times, "
+                    "which the linear march does not keep"
+                )
             count = len(self.plan.rows_of[q.first].indices)
             shape = [self.result.extents[x] for x in indices]
             array = self.tensor(f.tensor, columns)
@@ -435,8 +438,8 @@ def densities(
     for step, weights in enumerate(interval_weights(nodes)):
         if not solver.row(step, weights):
             raise NotConverged(
-                f"the iteration of responses at t = {nodes[step]:.3g} did not converge: the time step is "
-                "too long"
+                f"the iteration for the responses at t = {nodes[step]:.3g} did not converge, because the "
+                "time step is too long: a smaller solver.rtol would do"
             )
     T, sizes = len(nodes), result.sizes
     return {(i, k): a.reshape(T, sizes[i], T, -1) for (i, k), a in solver.densities.items()}

@@ -257,8 +257,8 @@ class Plan:
                     continue
                 if (source, k) not in self.table.covariances:
                     raise NotCausal(
-                        f"the covariance <{source} {k}> of sources is needed, but the theory has only <{k} "
-                        f"{source}>"
+                        "the march cannot compute the theory in causal order: it needs the covariance "
+                        f"<{source} {k}> of two sources, and the theory states <{k} {source}> only"
                     )
                 self._need_kernel(self.table.covariances[source, k])
                 self.todo.append((self._need_response, j, k))
@@ -500,4 +500,7 @@ def in_order(
         return list(TopologicalSorter(graph).static_order())
     except CycleError as circle:
         names = " -> ".join(map(name, reversed(circle.args[1])))
-        raise NotCausal(f"within a step these quantities need each other: {names}") from None
+        raise NotCausal(
+            "the march cannot compute the theory in causal order: within a step these quantities depend on "
+            f"each other: {names}"
+        ) from None

@@ -143,7 +143,7 @@ def at_rest(
         program, values, data = problem.program, problem.values, problem.arrays
         steps = len(problem.times) if steps is None else steps
     if steps is None or values is None or data is None:
-        raise ValueError("a program needs steps, values and data")
+        raise ValueError("for a program, give steps, values and data; an experiment contains them")
     if not isinstance(steps, int) or steps < FEWEST:
         raise SpecError(
             "steps", steps, "are too few to tell whether the outputs have converged", f"at least {FEWEST}"
@@ -267,7 +267,12 @@ def _require_descent(experiment: Experiment) -> None:
     """Raise SpecError for an experiment that is not gradient descent on fixed samples."""
     spec = experiment.spec
     if spec.kind != "fixed":
-        raise SpecError("data.kind", spec.kind, "the theorem holds for given samples", "fixed")
+        raise SpecError(
+            "data.kind",
+            spec.kind,
+            "has random samples, and the limit of long times is derived for given samples",
+            "fixed",
+        )
     if spec.training.rule != "gd":
         raise SpecError(
             "training.rule",

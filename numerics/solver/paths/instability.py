@@ -64,8 +64,8 @@ def perturbations(problem: Problem, samples: int) -> Array:
     gaps = np.max(list(_changes(prepared, first, symmetric, perturbed)), axis=0)
     if (gaps.max(axis=1) <= np.finfo(float).eps).any():
         raise Unserved(
-            "the growth of perturbations cannot be measured: averages over paths at the start have no noise "
-            "that breaks the symmetry"
+            "the growth of perturbations cannot be measured: averages over sampled paths have no noise at "
+            "the start that would break the symmetry of initial weights"
         )
     shown: Array = gaps if grid is None else np.stack([grid.once(x) for x in gaps])
     beyond = (shown > LINEAR).any(axis=0)

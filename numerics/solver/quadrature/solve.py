@@ -457,10 +457,13 @@ class _NodeSolver:
         """
         number, average = e.as_independent(Average)
         if not isinstance(average, Average) or number.has(t, s):
-            raise Unserved(f"the order parameter {e} is not an average times a number")
+            raise Unserved(f"the order parameter {e} is not supported: it must be one average times a number")
         body = read_average(average.body)
         if isinstance(body, MeanResponse):
-            raise Unserved(f"{e} is a response, which a theory without memory does not have")
+            raise Unserved(
+                f"the order parameter {e} is a response, which a theory without memory does not have: use "
+                "another method"
+            )
         late, early = body.late, body.early.xreplace({s: t})
         sizes = self.system.extents.sizes
         for piece in (late, early):
@@ -501,13 +504,15 @@ class _NodeSolver:
             count += 1
             if count > RATES:
                 raise NotConverged(
-                    f"the flow is at t = {time:g} after {RATES} evaluations: some nodes move much faster "
-                    "than others; a shorter time or a lower accuracy would do"
+                    f"the flow is at t = {time:g} after {RATES} evaluations: fields at some nodes of the "
+                    "average over initial weights move much faster than at others; a shorter time or a "
+                    "lower accuracy would do"
                 )
             motion = self.present(y.reshape(shape), time).motion().ravel()
             if not np.isfinite(motion).all():
                 raise Diverged(
-                    f"the integration of the flow ends at t = {time:g}: a rate of change is not finite"
+                    f"the flow diverges: at t = {time:g} a rate of change is not finite; a shorter time, or "
+                    "values nearer to one, would do"
                 )
             return motion
 
@@ -527,7 +532,7 @@ class _NodeSolver:
         )
         if not solution.success or not np.isfinite(solution.y).all():
             last = solution.t[-1] if len(solution.t) else 0
-            raise Diverged(f"the integration of the flow ends at t = {last:g}: {solution.message}")
+            raise Diverged(f"the integrator of the flow fails at t = {last:g}: {solution.message}")
         return [y.reshape(shape) for y in solution.y.T]
 
     def results(self) -> dict[MemberKey, Array]:

@@ -201,7 +201,8 @@ class _System:
                 return new
             here = new
         raise NotConverged(
-            f"the iteration for Laplace transforms of responses at the rate z = {rate} diverges"
+            f"Laplace transforms of responses are not found at the rate z = {rate}: the iteration for them "
+            "diverges; solver.method = 'march' would do"
         )
 
     def followed(self, place: complex, here: ComplexArray, rate: complex, cuts: int = CUTS) -> ComplexArray:
@@ -214,7 +215,10 @@ class _System:
             if new is not None and np.abs(new - here).max() <= CLOSE * np.abs(here).max():
                 return new
         if not cuts:
-            raise NotConverged(f"Laplace transforms of responses cannot be continued to the rate z = {rate}")
+            raise NotConverged(
+                f"Laplace transforms of responses are not found at the rate z = {rate}: Newton's method "
+                "fails along the contour; solver.method = 'march' would do"
+            )
         middle = complex(np.exp((np.log(place) + np.log(rate)) / 2))
         half = self.followed(place, here, middle, cuts - 1)
         return self.followed(middle, half, rate, cuts - 1)

@@ -258,9 +258,9 @@ def test_approximants_that_are_not_there() -> None:
     f = PowerSeries((1, 1, 1, 1, 1))
     with pytest.raises(DegeneratePade, match=r"\[2/2\]"):
         f.pade(2, 2)
-    with pytest.raises(ValueError, match=r"\[3/2\] needs 6 coefficients; there are 5"):
+    with pytest.raises(ValueError, match=r"\[3/2\]: needs 6 coefficients of the series; there are 5"):
         f.pade(3, 2)
-    with pytest.raises(ValueError, match="degrees must not be negative"):
+    with pytest.raises(ValueError, match="degrees of numerator and denominator must not be negative"):
         f.pade(-1, 2)
 
 

@@ -183,7 +183,7 @@ DECAY, MOMENTUM = GradientDescent(eta, decay=Rational(1, 10)), Momentum(eta, Rat
         (partial(isotropic, 1, data="online"), "not centred"),
         (partial(isotropic, 1, data="full-batch", center=True), "samples are reused"),
         (partial(isotropic, data="online", center=True), "give order"),
-        (partial(isotropic, 1, data="population", center=True, rule="flow"), "exact steps"),
+        (partial(isotropic, 1, data="population", center=True, rule="flow"), "a training rule in steps"),
         (partial(isotropic, 1, data="population", center=True, outputs=2), "one output"),
         (partial(isotropic, 1, data="population", center=True, rule=DECAY), "decay"),
     ],
@@ -199,7 +199,7 @@ def test_what_has_no_recursion_is_refused(program: Callable[[], Program], reason
         (partial(isotropic, 1, data="online"), "centred"),
         (partial(isotropic, 1, data="full-batch", center=True), "constant kernel"),
         (partial(isotropic, 1, data="population", center=True, outputs=2), "one output"),
-        (partial(structured, 1), "differs between units"),
+        (partial(structured, 1), "is not a number that is the same for all units"),
         (partial(isotropic, 1, data="population", center=True, rule=DECAY), "plain steps"),
         (partial(isotropic, 1, data="population", center=True, rule=MOMENTUM), "plain steps"),
     ],
@@ -213,9 +213,9 @@ def test_what_has_no_lazy_steps_is_refused(program: Callable[[], Program], reaso
     ("program", "reason"),
     [
         (partial(isotropic, data="online", center=True), "symbol"),
-        (partial(isotropic, 1, data="population", rule="flow"), "exact steps"),
+        (partial(isotropic, 1, data="population", rule="flow"), "a training rule in steps"),
         (partial(isotropic, 1, data="population", outputs=2), "one output"),
-        (partial(structured, 1), "units that differ|index"),
+        (partial(structured, 1), "equivalent units|index"),
     ],
 )
 def test_what_has_no_closed_form_is_refused(program: Callable[[], Program], reason: str) -> None:

@@ -149,10 +149,10 @@ def test_the_critical_rate_leaves_the_loss_where_it_is() -> None:
 @pytest.mark.parametrize(
     ("program", "reason"),
     [
-        (partial(isotropic, data="population", rule="flow"), "exact steps"),
+        (partial(isotropic, data="population", rule="flow"), "a training rule in steps"),
         (partial(isotropic, data="population", branch=0.5), "residual"),
         (partial(isotropic, data="population", outputs=2), "one output"),
-        (partial(structured), "units that differ"),
+        (partial(structured), "equivalent units"),
         (partial(isotropic, data="population", center=False, widths=Function("nu")), "depend on the layer"),
     ],
 )

@@ -560,7 +560,9 @@ def test_a_factor_whose_index_the_field_lacks(line: Callable[[GaussianMatrix, Ex
     assert [q.lhs for q in equations if e in q.rhs.free_symbols - q.lhs.free_symbols] == []
     forward[b(mu, e, t)] = V @ tanh(Function("c")(e) * a(mu, t))
     inside = replace(network, forward=forward)
-    with pytest.raises(ProgramError, match="has all of its indices; define a field for it"):
+    with pytest.raises(
+        ProgramError, match="no single field has all indices of the expression: define a field"
+    ):
         inside.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta))
 
 

@@ -117,7 +117,7 @@ def test_what_is_refused() -> None:
     one, two = (x,), (x, y)
     with pytest.raises(SpecError, match="unknown symbols a"):
         average(Symbol("a") * x, one, [[1.0]])
-    with pytest.raises(SpecError, match="another shape"):
+    with pytest.raises(SpecError, match="has the shape"):
         average(x * y, two, [[1.0]])
     with pytest.raises(SpecError, match="negative eigenvalue"):
         average(x * y, two, [[1.0, 2.0], [2.0, 1.0]])

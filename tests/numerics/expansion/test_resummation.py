@@ -68,7 +68,7 @@ def test_degenerate_equations_are_refused() -> None:
 
 
 def test_too_few_coefficients() -> None:
-    with pytest.raises(ValueError, match=r"\[2/2\] needs 5 coefficients; there are 3"):
+    with pytest.raises(ValueError, match=r"\[2/2\]: needs 5 coefficients of the series; there are 3"):
         pade([1.0, 1.0, 1.0], 2, 2, 0.5)
 
 

@@ -56,17 +56,17 @@ def test_gradients_come_before_what_reads_them_at_the_same_step() -> None:
 @pytest.mark.parametrize(
     ("rhs", "reason"),
     [
-        (sin(C(tau, t, s)), "not a product of tensors"),
+        (sin(C(tau, t, s)), "must be a number, a step function"),
         (L * C(tau, t, s), "still contains the depth"),
         (Integral(C(tau, t, r), (r, s, t)), "use a rule in steps"),
-        (Sum(C(tau, t, r), (r, 0, t - 2)), "not a sum over the past"),
-        (Sum(C(tau, t, r), (r, s, t - 1)), "the sum over s_ .* no response that restricts it"),
-        (Heaviside(tau - 2 * tau_) * KroneckerDelta(s, t), "not a step"),
+        (Sum(C(tau, t, r), (r, 0, t - 2)), "must run over the past"),
+        (Sum(C(tau, t, r), (r, s, t - 1)), "sum over the times s_ that is not causal"),
+        (Heaviside(tau - 2 * tau_) * KroneckerDelta(s, t), "is not one of tau - tau_"),
         (
             Integral(C(between, t, s), (between, 0, tau)) * Integral(C(between, t, s), (between, 0, tau)),
             "two integrals",
         ),
-        (Heaviside(tau - tau_) * KroneckerDelta(s, t) + C(tau, t, s) * R(tau, tau, t, s), "needs its value"),
+        (Heaviside(tau - tau_) * KroneckerDelta(s, t) + C(tau, t, s) * R(tau, tau, t, s), "has no value"),
     ],
 )
 def test_what_is_no_sum_of_products_over_the_past_is_refused(rhs: object, reason: str) -> None:

@@ -195,7 +195,7 @@ def test_flow_of_a_family_on_the_population_is_that_of_one() -> None:
 def test_members_with_names_of_their_own_have_correlated_sources_and_are_refused() -> None:
     """Samples that two fields of modes share drive both, by sources that correlate."""
     theory = mode_sums(mean_field(two_projections()))
-    with pytest.raises(NotLinear, match="drive units with attributes, and correlate"):
+    with pytest.raises(NotLinear, match="correlated sources of units with attributes"):
         lower(theory)
 
 

@@ -267,7 +267,7 @@ def test_a_teacher_that_jumps_has_a_source_that_repeats() -> None:
 
 
 def test_flows_and_generic_activations_are_refused() -> None:
-    with pytest.raises(Unserved, match="use a discrete rule"):
+    with pytest.raises(Unserved, match="takes rules in steps"):
         evaluate(mean_field(mlp(2, rule="flow")), steps=2, **problem(1))
     with pytest.raises(Unserved, match="phi"):
         evaluate(mean_field(mlp(2, Function("phi"))), steps=2, **problem(1))
@@ -279,7 +279,7 @@ def test_missing_numbers_are_named() -> None:
     theory = mean_field(mlp(1))
     with pytest.raises(ValueError, match="must hold a number for eta"):
         evaluate(theory, steps=2, values={gamma0: 1, P: 1}, data={"K_x": [[1.0]], "y": [1.0]})
-    with pytest.raises(ValueError, match="data does not hold K_x"):
+    with pytest.raises(ValueError, match="data does not contain K_x"):
         evaluate(theory, steps=2, values={gamma0: 1, P: 1, eta: 1}, data={"y": [1.0]})
     with pytest.raises(ValueError, match=r"holds the values 1\.\.1"):
         evaluate(theory, steps=2, values={gamma0: 1, P: 2, eta: 1}, data={"K_x": np.eye(2), "y": [1.0]})

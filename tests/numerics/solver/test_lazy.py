@@ -301,6 +301,6 @@ def test_refusals() -> None:
         solved(mlp(2, "tanh", "flow"))
     with pytest.raises(Unserved, match="momentum"):
         solved(mlp(1, "tanh", "flow", momentum=Symbol("tau")), times=[1.0], values={Symbol("tau"): 1.0, P: 3})
-    with pytest.raises(ValueError, match="data does not hold K_x"):
+    with pytest.raises(ValueError, match="data does not contain K_x"):
         solved(mlp(1, "tanh"), data={"y": TARGETS[:3]})
     assert solved(feedback_alignment(2, "tanh")).scalars == {}

@@ -158,7 +158,7 @@ def test_refusals() -> None:
         solve_particles(mean_field(mlp(1, "tanh", "flow")), steps=2, values=VALUES, data=DATA)
     with pytest.raises(ValueError, match="depth"):
         solve_particles(mean_field(mlp(L, "tanh")), steps=2, values=VALUES, data=DATA)
-    with pytest.raises(ValueError, match="data does not hold y"):
+    with pytest.raises(ValueError, match="data does not contain y"):
         solved(1, "tanh", data={"K_x": K})
     with pytest.raises(ValueError, match="values has no eta"):
         solved(1, "tanh", values={gamma0: 1.0, P: 2})

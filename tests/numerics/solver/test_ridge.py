@@ -261,7 +261,7 @@ def test_what_has_not_come_to_rest_is_said() -> None:
 def test_refusals() -> None:
     with pytest.raises(ValueError, match="steps = 3"):
         run(1, "relu", steps=3)
-    with pytest.raises(ValueError, match="a program needs steps, values and data"):
+    with pytest.raises(ValueError, match="for a program, give steps, values and data"):
         at_rest(mlp(1, "relu", weight_decay=lam))
     flow = {"rule": "flow", "time": 5.0, "points": 20, "weight_decay": 0.1}
     tables = {"network": {"depth": 1}, "training": flow}

@@ -288,7 +288,7 @@ def test_refusals() -> None:
         solve_two_layer(mean_field(mlp(1, "tanh", "flow")), times=[1.0, 0.5], values=VALUES, data=DATA)
     with pytest.raises(ValueError, match="function without an expression"):
         solved(Function("phi"))
-    with pytest.raises(ValueError, match="data does not hold y"):
+    with pytest.raises(ValueError, match="data does not contain y"):
         solved("tanh", data={"K_x": kernel(2)})
     with pytest.raises(ValueError, match="values has no eta"):
         solved("tanh", values={gamma0: 1.0, P: 2})
