@@ -72,7 +72,7 @@ def plot_loss(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) -> li
     logarithmic grid.
     """
     if "train_loss" not in result:
-        raise ValueError("the result holds no loss: the program states none")
+        raise ValueError("the result contains no loss, because the program states no loss")
     ax = _axes(ax)
     artists, both = [], "test_loss" in result and bool((result.test_loss != result.train_loss).any())
     at_width: list[Artist] = []
@@ -134,7 +134,7 @@ def plot_responses(
     drawn = [row for row in RESPONSES if row[0] in result]
     if not drawn:
         left_out = result.attrs.get("left_out")
-        raise ValueError(f"the result holds no responses: {left_out or KEEPS}")
+        raise ValueError(f"the result contains no responses: {left_out or KEEPS}")
     if not 0 <= sample < result.sizes.get("sample", 1):
         raise ValueError(f"sample = {sample}: there are {result.sizes['sample']}")
     ax = _axes(ax)
@@ -237,7 +237,9 @@ def plot_outputs(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) ->
     Raises ``ValueError`` for a result that does not hold one output.
     """
     if OUTPUT not in result:
-        raise ValueError("the result holds no output f: the program has several, or none")
+        raise ValueError(
+            "the result contains no output f, because the program does not have exactly one output"
+        )
     ax = _axes(ax)
     names = [x for x in (OUTPUT, OUTPUT + STDERR, OUTPUT + VARIANCE, OUTPUT + SHIFT) if x in result]
     flat = result[names].stack(entry=[d for d in result[OUTPUT].dims if d != "time"])

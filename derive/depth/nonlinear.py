@@ -93,8 +93,9 @@ class _Effective:
         rest = [q for q in inner if q not in own]
         if not (set(stream) == {1, -1} and len(own) == len(rest) == 1 and own[0].rhs.has(rest[0].lhs.func)):
             raise NotApplicable(
-                "the theory has no nonlinear residual layers: a stream up, one down, between them a field "
-                "with a source of its own, and its gradient"
+                "the theory has no nonlinear residual layers, which consist of a forward stream, a "
+                "backward stream, and in the branch one field with a Gaussian source and the gradient of "
+                "this field"
             )
         self.x, self.dx, self.h, self.b = stream[1], stream[-1], own[0], rest[0]
         self.u: type[Function] = next(y.field.func for y in self.h.terms if y.kind == "source")

@@ -246,10 +246,16 @@ def gamma_c_recursion(theory: Theory) -> CrossLayer:
     cross = rescale(cross_layer(theory), 1 / sqrt(L))
     families = [u for u in theory.sources if u.ranges]
     if len(families) != 2:
-        raise NotApplicable("Gamma needs one forward and one backward family of sources")
+        raise NotApplicable(
+            "the theory must have two sources in each layer, that of the forward and that of the backward "
+            "field"
+        )
     fields = [e.name for e in theory.equations if e.layers]
     if len(fields) != 2:
-        raise NotApplicable(f"one field upwards and one downwards are needed; there are {fields}")
+        raise NotApplicable(
+            "the rescaled theory is derived for one forward and one backward field in each layer; the "
+            f"theory has the fields {fields}"
+        )
     shifts = {str(u.symbol.func): ell - u.symbol.args[0] for u in families}
     named: dict[str, tuple[str, Expr]] = {}
     for b, u in enumerate(families):

@@ -156,7 +156,9 @@ def moment_steps(theory: Theory) -> MomentSteps:
     H(mu, alpha, t) G(t) Delta(mu, t)
     """
     if not theory.program.rule.discrete:
-        raise NotApplicable("the theory is a flow, and the map needs discrete steps")
+        raise NotApplicable(
+            "the theory is a flow, and the map from one step to the next needs a training rule in steps"
+        )
     site = every_index(theory)
     functions = _Moments(theory, site)
     f, given = functions.output, functions.error

@@ -614,7 +614,7 @@ def rate_limit(source: Experiment | Program, regime: str | None = None) -> RateL
             raise SpecError(
                 "--regime",
                 None,
-                "is missing: the numbers of a program are symbols, which leave the regime open",
+                "is missing: the numbers of a program are symbols, which do not determine the regime",
                 '"rich" or "lazy"',
             )
         find = partial(largest_rate_form, regime=regime)
@@ -633,7 +633,9 @@ def rate_limit(source: Experiment | Program, regime: str | None = None) -> RateL
         )
     if experiment.symbolic:
         if regime is None:
-            raise SpecError("network.depth", "L", "leaves the regime open", "a number, or --regime rich|lazy")
+            raise SpecError(
+                "network.depth", "L", "does not determine the regime", "a number, or --regime rich|lazy"
+            )
         return RateLimit(forms[regime], None, None, None, None)
     numbers = {L: experiment.depth, gamma0: sympify(experiment.network.gamma0), nu: sympify(width)}
 

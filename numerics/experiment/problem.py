@@ -220,7 +220,8 @@ class Problem:
             raise SpecError(
                 "theory",
                 None,
-                "is not what its program derives, and a flow needs steps",
+                "is not what its program derives: it was changed. A changed theory is solved in steps "
+                "only, and this one is in continuous time",
                 "its program, or the same change of a theory in steps",
             )
         layers = None if source.program.depth.is_Integer else problem.depth

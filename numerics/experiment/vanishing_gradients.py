@@ -28,7 +28,7 @@ def require_gradients(experiment: Experiment) -> None:
     >>> mirrored = Experiment.from_dict(tables, inputs=[[1.0], [-1.0]], targets=[0.5, 0.5])
     >>> require_gradients(mirrored)
     Traceback (most recent call last):
-    numerics.errors.SpecError: data.targets: make the gradients of all samples cancel at the start, and...
+    numerics.errors.SpecError: data.targets: make the gradients of all samples cancel at the start up to...
     >>> require_gradients(Experiment.from_dict(tables, inputs=[[1.0], [-1.0]], targets=[0.5, -0.5]))
     """
     inputs = experiment.inputs if experiment.training.entrywise else None
@@ -39,8 +39,8 @@ def require_gradients(experiment: Experiment) -> None:
     raise SpecError(
         "data.targets",
         name,
-        f'make the gradients of all samples cancel at the start, and training.rule = "{rule}" takes full '
-        "steps along what fluctuations of order N^(-1/2) leave of them",
+        "make the gradients of all samples cancel at the start up to fluctuations of order N^(-1/2), and "
+        f'training.rule = "{rule}" makes steps of full size along these fluctuations',
         'targets without this symmetry, or training.rule = "gd"',
     )
 
