@@ -101,9 +101,10 @@ class LinearClosure:
         return matrix(word, self.shape)
 
     def shape(self, letter: Expr) -> tuple[Expr, Expr]:
-        """Return the numbers of rows and columns of an operator, given by its letter.
+        """Return the numbers of rows and columns of an operator or field, given by its symbol ``letter``.
 
-        Raise KeyError if it is not in the closure.
+        Both are products of the number of times with the numbers of samples or channels; a field has one
+        column. Raise KeyError if the closure does not contain it.
         """
         name = str(letter.args[0] if letter.args else letter)
         if letter == J:
@@ -143,7 +144,10 @@ class LinearClosure:
 
 
 def _named(equations: tuple[Eq, ...], name: str) -> Expr:
-    """Return the right-hand side of the equation for the operator ``name``; KeyError without one."""
+    """Return the right-hand side of the equation whose left-hand side is the operator ``name``, at any layer.
+
+    Raise KeyError if there is none.
+    """
     for e in equations:
         label = e.lhs.args[0] if e.lhs.args else e.lhs
         if str(label) == name:
@@ -212,9 +216,10 @@ class _Closure:
                     )
 
     def kernels_of(self, row: Row) -> dict[str, Expr]:
-        """Return by name of the past field the kernel with which it enters the equation ``row``.
+        """Return the kernels by which an equation depends on past fields, by name of the field.
 
-        The kernels are divided by the scale of the program.
+        ``row`` is the equation in linear form. Each kernel is divided by the scale (gamma0) of the program.
+        Raises NotApplicable for a term that is not a memory of strictly earlier times.
         """
         kernels: dict[str, Expr] = {}
         if row.source is not None and row.given != 0:
@@ -253,14 +258,21 @@ class _Closure:
         )
 
     def base_cases(self) -> Iterator[Eq]:
-        """Yield the equations of operators beyond the ends of the network whose values have a name."""
+        """Yield equations for operators just beyond the first and the last layer, such as ``H[0] = K_x``.
+
+        These are the values with which the recursions over layers begin. Values other than zero and named
+        operators are left out.
+        """
         for symbol, value in self.known:
             word = S.Zero if value == 0 else self.operator(value)
             if word is not None:
                 yield _eq(operator(str(symbol.func), symbol.args[0]), word)
 
     def known_kernels(self) -> list[Kernel]:
-        """Return the kernels of base cases and of data, operators with a formula for their entries."""
+        """Return the operators just beyond the first and the last layer, given by their entries.
+
+        An example is ``H[0]``, the kernel of the inputs.
+        """
         kernels: dict[Expr, Kernel] = {}
         for symbol, value in self.known:
             q = self.matrices[str(symbol.func)]
@@ -285,9 +297,10 @@ class _Closure:
                 )
 
     def operator(self, kernel: Expr) -> Expr | None:
-        """Return the letter of the operator with entries ``kernel``: order parameter, data, or J for 1.
+        """Return the noncommutative symbol of the operator with the entries ``kernel``, such as ``C[ell]``.
 
-        The result is None for any other expression, which has no name.
+        It is named after the order parameter or the data that give the entries. The number 1 gives ``J``, the
+        operator with all entries 1. The result is None for any other expression.
         """
         if kernel == 1:
             return J
@@ -333,7 +346,10 @@ class _Block:
         return kernels
 
     def source_covariance(self, a: Expr, b: Expr) -> Expr:
-        """Return the operator of the covariance of two sources (letters), zero if they are independent."""
+        """Return the operator of the covariance of two Gaussian sources; zero if they are independent.
+
+        ``a`` and ``b`` are the noncommutative symbols of the sources.
+        """
         for x, y, turned in ((a, b, False), (b, a, True)):
             for u in self.c.sources_of(self.sources[x]):
                 if u.partner.func == self.sources[y].func:
@@ -341,7 +357,11 @@ class _Block:
         return S.Zero
 
     def covariance_operator(self, u: Source) -> Expr:
-        """Return the operator of a source's covariance, a new one if it is no order parameter or data."""
+        """Return the operator of a source's covariance, as a noncommutative symbol.
+
+        It is named after the order parameter or data that the covariance equals; otherwise a new operator
+        with the entries of the covariance is stored.
+        """
         word, ranges = self.c.operator(u.covariance), [r for r in u.ranges if r.index != ell]
         rows = tuple(r for r in ranges if u.symbol.has(r.index))
         cols = tuple(r for r in ranges if u.partner.has(r.index) and r not in rows)
@@ -356,9 +376,10 @@ class _Block:
         return word
 
     def covariance(self, x: str, y: str) -> Expr:
-        """Return the operator ``<x y^T>`` of two fields of the layer, given by name, from their solutions.
+        """Return the operator ``<x y^T>`` of two fields of the layer, given by name.
 
-        Common factors of each solution stand on either side.
+        Each field is an inverse operator times a sum of sources. The covariance of the sums is computed from
+        those of the sources, and the inverses multiply it from the left and the right.
         """
         left, right = self.solution[operator(x, self.site)], self.solution[operator(y, self.site)]
         (a, inner_x), (b, inner_y) = _head(left), _head(right)
@@ -399,15 +420,20 @@ class _Block:
         return equations
 
     def inside(self, q: OrderParameter, place: Expr) -> bool:
-        """Return whether an order parameter ``q`` at the layer ``place`` enters an equation of the layer.
+        """Return whether an equation of this layer needs the order parameter ``q`` at the layer ``place``.
 
-        The response of the last layer, for example, does not.
+        Order parameters of the family of layers are always needed, those of a single layer only if a kernel
+        contains them. The response of the last layer, for example, is not needed.
         """
         gains = (k for r in self.rows for k in self.c.gains[id(r)].values())
         return place.has(ell) or any(k.has(q.symbol.func) for k in gains)
 
     def outputs(self) -> list[Eq]:
-        """Return the equations of those averages of two fields that occur in scalars, such as the output."""
+        """Return equations for the correlations of two fields that the scalars of the theory contain.
+
+        Such an average, like ``<g h>`` in the output of the network, is named ``C_gh`` and given as an
+        operator.
+        """
         equations = []
         order = [r.name for r in self.rows]
         for e in self.c.theory.scalars:
@@ -453,7 +479,10 @@ def _head(e: Expr) -> tuple[Expr, Expr]:
 
 
 def _pair(q: OrderParameter, names: set[str]) -> list[AppliedUndef]:
-    """Return the fields of a correlation, that at time t first; of a response, the field and source."""
+    """Return the two vectors of an order parameter: two fields, or for a response the field and the source.
+
+    The field at time t comes first. ``names`` are the names of fields.
+    """
     if responses := q.definition.atoms(Response):
         response = next(iter(responses))
         return [response.body, response.source]

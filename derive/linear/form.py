@@ -34,7 +34,8 @@ SourceCombination = dict[AppliedUndef, Any]
 class LinearTerm(Term):
     """Term ``coefficient(t) sum_over sum_s kernel(t, s) field(s)`` with one field or source.
 
-    The ``field`` is at the time s if the term has a ``reach`` (a sum over past times), otherwise at t (or 0).
+    ``over`` are the indices that are summed. If ``reach`` is set, the term is a sum over past times s,
+    without the present for "strict", and the field is at s; otherwise the field is at the time t (or 0).
     """
 
     @property
@@ -88,7 +89,10 @@ class Row(Equation):
 
     @property
     def source(self) -> AppliedUndef:
-        """The only source, with factor 1; raises NotApplicable if there are other sources."""
+        """The Gaussian source of the equation, if there is exactly one and its factor is 1.
+
+        Raises NotApplicable for an equation with other sources.
+        """
         if len(self.sources) != 1 or self.sources[0].weight != 1:
             sources = Add(*[x.expr for x in self.sources])
             raise NotApplicable(f"{self.lhs} must have one Gaussian source with factor 1; it has {sources}")
@@ -124,7 +128,10 @@ class LinearForm:
 
     @cached_property
     def now(self) -> dict[str, set[str]]:
-        """For each field, the fields and sources from which it is computed at the same time."""
+        """For each field by name, the names of fields and sources at time t in its equation.
+
+        Names that act only through another field are not listed.
+        """
         return computed_now(self.rows, {*self.fields, *self.sources})
 
     def reaches(self, field: str, source: str) -> bool:
@@ -157,9 +164,10 @@ def linear_form(theory: Theory, equations: Iterable[Equation] | None = None) -> 
 
 
 def _row(e: Equation, random: frozenset[str], fields: frozenset[str]) -> Row:
-    """Return an equation as a row; raise :class:`NotApplicable` if it is not linear in the fields.
+    """Return an equation as sources, kernels applied to fields, and a deterministic rest.
 
-    ``random`` are the names of fields and sources, ``fields`` those of fields.
+    Raises :class:`NotApplicable` if it is not linear in the fields. ``random`` are the names of fields and
+    sources, ``fields`` those of fields.
     """
     sources: list[LinearTerm] = []
     actions: list[LinearTerm] = []

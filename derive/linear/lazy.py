@@ -126,7 +126,12 @@ class _Lazy:
         )
 
     def solved(self, k: Kernel) -> Kernel:
-        """Return the kernel ``k`` with its recursion ``K(ell) = K(ell -+ 1) + increment`` solved."""
+        """Return the response kernel ``k`` of a layer in closed form, from its recursion over layers.
+
+        The recursion ``K(ell) = K(ell + step) + increment``, with step 1 or -1, starts from zero at an end of
+        the network; the solution is a number of layers times the increment. Raises NotApplicable if the
+        increment depends on the layer.
+        """
         increment, step = S.Zero, S.Zero
         for x in Add.make_args(k.definition):
             if x.is_Function and str(x.func) in self.responses:
@@ -162,7 +167,11 @@ class _Lazy:
         return rewritten(e, self.correlations, end)
 
     def count(self, step: Expr) -> Expr:
-        """Return the number of layers from the network's end, which solves ``c(ell) = c(ell + step) + 1``."""
+        """Return the number of layers from layer ell to the end of the network where a recursion starts.
+
+        The recursion is ``c(ell) = c(ell + step) + 1`` with ``step`` 1 (from the last layer down) or -1 (from
+        the first layer up).
+        """
         layers = self.closure.layers
         if step not in (1, -1) or layers is None:
             raise NotApplicable(
@@ -172,9 +181,9 @@ class _Lazy:
         return ell - layers.lower + 1 if step == -1 else layers.upper - ell + 1
 
     def output(self, kernels: dict[str, Kernel]) -> Eq:
-        """Return the equation of the output at leading order in gamma0, a memory of past errors.
+        """Return the equation of the output at leading order in gamma0, a sum over past errors.
 
-        ``kernels`` are the solved kernels by name.
+        ``kernels`` maps the names of kernels to their closed forms.
         """
         scalar = next(e for e in self.closure.theory.scalars if e.rhs.has(Average))
         cross = self.closure.outputs[0]
@@ -191,10 +200,11 @@ class _Lazy:
 
     @staticmethod
     def past(word: Expr, table: dict[Expr, Kernel], rows: tuple[Expr, ...]) -> Expr:
-        """Return the integrand over past times of the equal-time entry of ``K X`` or ``X K^T``, K causal.
+        """Return the integrand over past times s in the entry at equal times of a product of two operators.
 
-        ``word`` is this product, ``table`` maps its letters to kernels, and ``rows`` are the indices of the
-        output.
+        The product, ``word``, is ``K X`` or ``X K^T`` with a causal kernel K; the entry is the sum over
+        samples and s of the two kernels. ``table`` maps the operators to kernels, and ``rows`` are the sample
+        indices of the entry.
         """
         numbers, letters = word.args_cnc()
         turned = [x.func == transpose for x in letters]
@@ -210,9 +220,10 @@ class _Lazy:
         return Mul(*numbers) * over(left.at(rows, names, t, s) * other, ranges)
 
     def error(self, output: Eq) -> Eq:
-        """Return the equation for the change of the error in a step (or its rate) from that of the output.
+        """Return the equation of motion of the error: its change in a step, or its time derivative.
 
-        It is a memory equation if the memory is not uniform in time.
+        It follows from the equation of the ``output``. If the weight of past errors in the output depends on
+        the present time, as with weight decay, the error itself is given as a sum over past errors.
         """
         delta = next(e for e in self.closure.theory.scalars if e.lhs != output.lhs)
         slope, memory = delta.rhs.diff(output.lhs), output.rhs

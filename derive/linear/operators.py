@@ -178,7 +178,7 @@ class SymbolicIdentity(Identity):  # type: ignore[misc, unused-ignore]
 
 
 def size(ranges: Iterable[IndexRange]) -> Expr:
-    """Return the number of rows of an operator over these sample indices and all T times."""
+    """Return the number of rows of an operator over times and indices: T times the length of each range."""
     return Mul(T, *[r.upper - r.lower + 1 for r in ranges])
 
 
@@ -302,7 +302,10 @@ def solve_for(equations: Mapping[Expr, Expr], target: Expr) -> Expr:
 
 
 def _resolved(vector: Expr, e: Expr) -> Expr:
-    """Return the solution of ``vector = e``: ``(1 - M)^-1`` times the rest if ``e`` contains M vector."""
+    """Return the solution of ``vector = e``, where ``e`` is linear in operator symbols of vectors.
+
+    If e is ``M vector + other``, the solution is ``(1 - M)^-1 other``; without a term in vector it is e.
+    """
     loop = coefficient(e, vector)
     return e if loop == 0 else Pow(1 - loop, -1) * _without(e, vector)
 

@@ -28,9 +28,10 @@ from derive.theory import Equation, Term, Theory, stein
 def read_first(theory: Theory) -> Theory:
     """Return the theory with outputs evaluated in the first layer.
 
-    The contributions of further layers are new fields, such as ``h_own``. Raises :class:`NotApplicable` if an
-    output is not the overlap of two fields of the last layer, or if the contributions of a layer cannot be
-    separated (another matrix on the way back).
+    An output is the average ``<g h>`` of gradient and field of the last layer. The same average of the first
+    layer differs from it by what further layers add (biases, for example); each addition is a new field, such
+    as ``h_own``. Raises :class:`NotApplicable` if an output is not such an average of two fields of the last
+    layer, or if the additions of a layer cannot be separated (another matrix on the way back).
 
     >>> from derive import mean_field, mlp
     >>> print(read_first(mean_field(mlp())).equation("f").rhs)
@@ -50,26 +51,36 @@ def read_first(theory: Theory) -> Theory:
     ((output, overlap),) = averages
 
     def at(layer: Expr, e: Expr) -> Any:
-        """Return an expression of the last layer written for the layer ``layer``."""
+        """Return an expression with fields of the last layer moved to the layer ``layer``."""
         of_last = [a for a in e.atoms(AppliedUndef) if a.args[0] == last]
         return e.xreplace({a: a.func(layer, *a.args[1:]) for a in of_last})
 
     def terms(layer: Expr, k: int) -> dict[Term, Expr]:
-        """Return what each term in the equation of the k-th field contributes to the overlap at ``layer``."""
+        """Return the average ``<g h>`` at ``layer``, in units of the output, term by term.
+
+        One of the two fields (number ``k``, 0 or 1) is replaced by its equation. Keys are the terms of this
+        equation and values their contributions to the average.
+        """
         opened = _opened(theory, [at(layer, x) for x in pairs[0]], k)
         return {x: at(layer, output.rhs / overlap) * value for x, value in opened.items()}
 
     def added(k: int) -> Equation | None:
-        """Return the equation of what a layer adds to the overlap, from terms of the pair's k-th field.
+        """Return the equation of what a layer adds to ``<g h>``, the average that gives the output.
 
-        The result is None if the other terms do not cancel between neighbouring layers.
+        Field number ``k`` of the upper layer and the other field of the lower layer are replaced by their
+        equations. Terms of the first equation that the second does not cancel are the addition. The result is
+        None if other terms are left.
         """
         row, upper, lower = _row(theory, at(ell + 1, pairs[0][k])), terms(ell + 1, k), terms(ell, 1 - k)
         if row is None or not lower:
             return None
 
         def left(*without: Term) -> tuple[Expr, ...]:
-            """Return the addends that do not cancel between layers, with the terms ``without`` left out."""
+            """Return the addends by which the average ``<g h>`` differs between two neighbouring layers.
+
+            The contributions of the terms ``without`` to the upper layer are left out. The result is empty if
+            everything cancels.
+            """
             whole = Add(*[y for x, y in upper.items() if x not in without], *[-y for y in lower.values()])
             rest = normal_form(whole)
             return () if rest == 0 else Add.make_args(rest)
@@ -98,15 +109,20 @@ def read_first(theory: Theory) -> Theory:
 
 
 def _row(theory: Theory, field: Expr) -> Equation | None:
-    """Return the equation of ``field`` that holds for all pairs of neighbouring layers; None without one."""
+    """Return the theory's equation of ``field`` for inner layers: all layers but one end.
+
+    It holds for one layer of each pair of neighbours. None if there is no such equation for this layer.
+    """
     inner = [e for e in theory.equations if _between(e.layers, theory)]
     return next((e for e in inner if (match(e.lhs, field, e.ranges) or {}).get(ell) == ell), None)
 
 
 def _opened(theory: Theory, pair: list[Any], k: int) -> dict[Term, Expr]:
-    """Return the overlap of a ``pair`` of fields, with the k-th replaced by its equation, term by term.
+    """Return the average of a product of two fields, one replaced by its equation, term by term.
 
-    Keys are the terms of the equation; values are their contributions in terms of order parameters.
+    The fields are ``pair``, and ``k`` (0 or 1) is the one that is replaced. Keys are the terms of the
+    equation; values are the averages of term times other field, in order parameters. Empty if the field has
+    no equation for inner layers.
     """
     field, other = pair[k], pair[1 - k]
     row = _row(theory, field)
@@ -120,7 +136,10 @@ def _opened(theory: Theory, pair: list[Any], k: int) -> dict[Term, Expr]:
         return stein(Average(body), theory.sources).replace(Average, lambda x: _named(theory, x))
 
     def before(body: Expr, *limits: Any) -> Expr:
-        """Return a sum over past times, without the present if a strictly causal response is zero there."""
+        """Return the sum of ``body`` over past times, with limits as in ``Sum``.
+
+        The present t is left out if the body contains a response that is zero at equal times.
+        """
         late = {a.args[-1] for a in body.atoms(AppliedUndef) if a.func in strict and a.args[-2] == t}
         body = body.xreplace({Min(v, t): v for v, _, up in limits if up in (t, t - 1)})
         return Sum(body, *[(v, low, t - 1 if v in late and up == t else up) for v, low, up in limits])
@@ -136,7 +155,11 @@ def _between(layers: IndexRange | None, theory: Theory) -> bool:
 
 
 def _named(theory: Theory, body: Expr) -> Expr:
-    """Return the average of ``body`` as the order parameter that it defines; else as an average."""
+    """Return the average of ``body`` as the order parameter that it defines.
+
+    It may be the product of two fields or a response. If no order parameter has this definition, the average
+    itself is returned.
+    """
     response, other_fields = isinstance(body, Response), _leaves(body)
     for q in theory.order_parameters:
         (average,) = q.definition.atoms(Average)
@@ -152,5 +175,5 @@ def _named(theory: Theory, body: Expr) -> Expr:
 
 
 def _leaves(body: Expr) -> list[Any]:
-    """Return the two fields whose product is averaged, or the field and the source of a response."""
+    """Return the factors of a product of fields, or field and source of a response, as a list."""
     return list(body.args) if isinstance(body, Response) else list(Mul.make_args(body))

@@ -180,13 +180,17 @@ class _Projection:
     # -- sums over samples, term by term --------------------------------
 
     def others(self) -> tuple[IndexRange, ...]:
-        """Return the ranges of the channels of the error, with primed indices."""
+        """Return the ranges of the channels of the error, with primed indices as in ``c'``.
+
+        They are the channels at the earlier of two times.
+        """
         return tuple(replace(r, index=primed(r.index)) for r in self.channels)
 
     def rewrite(self, x: Term) -> Term:
-        """Return a term in which each ``sum_alpha Delta_alpha(s) h_alpha(s)`` is the projection p(s).
+        """Return a term of an equation with sums over samples replaced by the projection on the error.
 
-        Such a sum over the second sample of a correlation of the field h is q.
+        ``sum_alpha Delta_alpha(s) h_alpha(s)`` becomes the field p(s), and the same sum over the second
+        sample of a correlation ``<h_mu(t) h_alpha(s)>`` becomes ``q_mu(t, s)``.
         """
         x = self.split_responses(x)
         weight, field, left = x.coefficient * x.kernel, x.field, []
@@ -201,7 +205,11 @@ class _Projection:
         return replace(x, coefficient=S.One, kernel=weight, field=field, over=tuple(left))
 
     def split_responses(self, x: Term) -> Term:
-        """Return a term in which each response B to a source is ``sum_c b_c(t, s) Delta_{alpha c}(s)``."""
+        """Return a term in which responses of other fields to the source of a sample are replaced.
+
+        Such a response is proportional to the error of the sample: ``B_alpha(t, s) = sum_c b_c(t, s)
+        Delta_{alpha c}(s)``, over the channels c of the error.
+        """
         responses = [a for a in x.kernel.atoms(AppliedUndef) if str(a.func) in self.split]
         if not responses:
             return x
@@ -214,9 +222,10 @@ class _Projection:
         return replace(x, kernel=x.kernel.xreplace(parts), over=(*x.over, *self.others()))
 
     def named(self, moving: Expr, r: IndexRange) -> Expr:
-        """Return the sum of ``moving`` over the samples in ``r``, as a named function if it is one.
+        """Return the sum of the product ``moving`` over the samples in ``r``, by its name if it has one.
 
-        It may be p, the sum of error times field, or q, the sum of error times correlation of the field.
+        The sum of error times projected field is the field p, and that of error times its correlation is q;
+        any other sum is returned as a sum.
         """
         parts = Mul.make_args(moving)
         error = next((x for x in parts if isinstance(x, AppliedUndef) and str(x.func) == self.error), None)
@@ -266,9 +275,10 @@ class _Projection:
         return isinstance(x, AppliedUndef) and str(x.func) == self.field and x.args[self.layers :] == (mu, t)
 
     def with_projected_sources(self, e: Expr, at: Sequence[Expr]) -> Expr:
-        """Return an expression with ``u_p(c, t)`` for ``u_mu(t)``, for every source u of the field.
+        """Return an expression with the projection ``u_p(c, t)`` for each source ``u_mu(t)`` of the field.
 
-        It is the projection of u on the channel c of the error; the channels are ``at``.
+        ``u_p`` is the sum over samples of error times u; ``at`` are the index symbols of the channels c of
+        the error.
         """
         return e.replace(
             lambda x: isinstance(x, AppliedUndef) and str(x.func) in self.sources,
@@ -276,9 +286,10 @@ class _Projection:
         )
 
     def weighted(self, e: Expr, r: IndexRange) -> Expr:
-        """Return ``sum_mu Delta_mu(t) e`` over the samples ``r``; as an order parameter if there is one.
+        """Return the sum ``sum_mu Delta_mu(t) e`` over the samples in ``r``: error times an expression.
 
-        Sums of the order parameters of the field h are those of its projection ``p = sum_mu Delta_mu h_mu``.
+        If e contains an order parameter of the field h at time t, the sum is the order parameter of the
+        projection ``p = sum_mu Delta_mu h_mu``.
         """
         at = [x.index for x in self.channels]
         fixed, moving = e.as_independent(r.index, as_Add=False)
@@ -287,15 +298,19 @@ class _Projection:
         return fixed * over(Function(self.error)(r.index, *at, t) * moving, [r])
 
     def of_p(self, name: str, x: AppliedUndef, index: Expr) -> Expr:
-        """Return the order parameter ``x`` of the field as that of its projection p, called ``name``.
+        """Return the order parameter ``x`` of the field h rewritten as that of its projection p.
 
-        The indices of channels replace the index of samples, ``index``.
+        It is the function ``name``, in which the indices of channels replace the index of samples, ``index``.
         """
         at = [r.index for r in self.channels]
         return Function(name)(*[y for a in x.args for y in (at if a == index else [a])])
 
     def projected_sources(self) -> tuple[Source, ...]:
-        """Return the covariances of the sources, with ``<u u_p>``, ``<u_p u>`` and ``<u_p u_p>`` added."""
+        """Return the covariances of the Gaussian sources, with those of projected sources added.
+
+        For each source u of the projected field there are ``<u u_p>``, ``<u_p u>`` and ``<u_p u_p>``, where
+        u_p is the sum over samples of error times u.
+        """
         sources: list[Source] = []
         here, there = self.channels, self.others()
         at, past = ([r.index for r in x] for x in (here, there))
@@ -348,9 +363,9 @@ class _Projection:
         return tuple(parameters)
 
     def at_present(self, x: OrderParameter, index: Expr) -> OrderParameter:
-        """Return the order parameter ``x`` of the field at time t as that of its projection p at time t.
+        """Return the order parameter ``x`` of the field h at time t rewritten as that of its projection.
 
-        The field has the sample ``index``.
+        In its definition h is replaced by ``p = sum_mu Delta_mu h_mu``. ``index`` is the sample of h in x.
         """
         field_atom = next(a for a in x.definition.atoms(AppliedUndef) if str(a.func) == self.field)
         projected = field_atom.xreplace({field_atom: self.of_p(self.p.__name__, field_atom, index)})

@@ -41,12 +41,12 @@ k = Symbol("k", integer=True)
 
 @dataclass(frozen=True)
 class PerturbedSource:
-    """Gaussian source that is perturbed: ``symbol`` at layer k (if it has one), primed indices and time s.
+    """Gaussian source whose perturbation is followed: ``symbol`` at layer k, at primed indices and at time s.
 
-    ``ranges`` are those of the primed indices. ``layers`` is the range of k of a source with several members,
-    those of a ``family`` and ``singles`` beside it; None for a single member. ``constant`` means that the
-    source is one number for all times, so that its perturbation has no time. ``layered`` says whether the
-    source has a layer.
+    ``ranges`` are those of the primed indices. ``layered`` says whether the source has a layer, and
+    ``layers`` is the range of k if it exists for several layers: for the range ``family`` and for the single
+    layers ``singles``. ``constant`` means that the source is one number for all times, so that its
+    perturbation has no time.
     """
 
     name: str
@@ -61,11 +61,11 @@ class PerturbedSource:
 
 @dataclass(frozen=True)
 class CrossLayer:
-    """Closed recursions over layers of a linear theory.
+    """Closed recursions over layers for the responses of a linear theory to its Gaussian sources.
 
-    ``R_hu(ell, k, t, s) = d h(ell, t) / d u(k, s)`` has the layer of the field, the layer of the source if
-    each has one, other indices in the same order, and the times; there is no second time for a constant
-    source.
+    ``R_hu(ell, k, t, s) = d h(ell, t) / d u(k, s)`` is the response of the field h to the source u. Its
+    arguments are the layer of the field, the layer of the source if each has one, other indices in the same
+    order, and the times; there is no second time for a constant source.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ class CrossLayer:
         return find(candidates, name, "response")
 
     def correlation(self, name: str) -> Eq:
-        """Return the equation of a correlation or scalar.
+        """Return the equation of a correlation function or scalar, in terms of the responses ``R_hu``.
 
         Parameters
         ----------
@@ -186,9 +186,10 @@ class CrossLayer:
         return aligned_latex((*responses, *self.fields, *self.correlations, *self.scalars), self.theory)
 
     def closed(self) -> CrossLayer:
-        """Return the system with responses of the theory replaced by the responses ``R_hu`` between layers.
+        """Return the equations with responses of the theory replaced by those between layers, ``R_hu``.
 
-        The replacements are the equations ``diagonal``. Afterwards the system contains no other responses.
+        A response of the theory, an average within one layer, is a value of R_hu at equal layers. Afterwards
+        the equations contain no other responses.
 
         Returns
         -------
@@ -200,8 +201,8 @@ class CrossLayer:
     def own(self, e: Expr) -> Expr:
         """Return an expression with responses of the theory replaced by the ``R_hu`` between layers.
 
-        The replacements are the equations ``diagonal``. Those for a single layer are applied before those for
-        a family of layers.
+        A response of the theory, an average within one layer, is a value of R_hu at equal layers. Equations
+        for a single layer are applied before those for a family of layers.
 
         Parameters
         ----------
@@ -230,7 +231,7 @@ def find(equations: Iterable[EquationLike], name: str, kind: str = "equation") -
 
 
 def _without_trivial(system: CrossLayer) -> CrossLayer:
-    """Return the system with constant responses (mostly 0) substituted into the other equations."""
+    """Return the recursions without responses that are constants (mostly 0), whose values are inserted."""
     while True:
         names = {str(e.lhs.func) for e in system.responses}
         values: dict[str, Expr] = {}
@@ -243,7 +244,7 @@ def _without_trivial(system: CrossLayer) -> CrossLayer:
             return system
 
         def put(e: Expr, values: dict[str, Expr] = values) -> Expr:
-            """Return an expression with the constants in place of the responses."""
+            """Return an expression with ``values`` in place of the constant responses of these names."""
             return without_empty(rewritten(e, values, lambda x: values[str(x.func)]))
 
         kept = tuple(e for e in system.responses if str(e.lhs.func) not in values)
@@ -372,7 +373,10 @@ class _CrossLayer:
     # -- responses -------------------------------------------------------------------------------------------
 
     def named(self, field: AppliedUndef, source: AppliedUndef) -> AppliedUndef:
-        """Return the response ``d field / d source`` as a function: layers, other indices, times."""
+        """Return the symbol of the response ``d field / d source``, such as ``R_hu(ell, k, mu, t, s)``.
+
+        Its arguments are the layers of field and source, then the other indices of both, then the two times.
+        """
         p = self.perturbed_sources[str(source.func)]
         f, g = int(self.layered(str(field.func))), int(p.layered)
         places = (*field.args[:f], *(source.args[:g] if p.layers is not None else ()))
@@ -381,11 +385,10 @@ class _CrossLayer:
         return Function(f"R_{field.func}{source.func}")(*places, *rest, *times)
 
     def respond(self, r: Row, p: PerturbedSource) -> Equation:
-        """Return the equation of the response of the field of row ``r`` to the source ``p``.
+        """Return the equation of a field's response to the source ``p``: its equation differentiated.
 
-        It is the derivative of the row.
-
-        Its terms are deltas from the sources in the row, and responses of the fields in it.
+        ``r`` is that equation in linear form. A term with p gives Kronecker deltas; a term with another field
+        gives the response of that field.
         """
         if not isinstance(r.lhs, AppliedUndef):
             raise NotApplicable(f"{r.lhs} is a rate of change: cross-layer responses need discrete steps")
@@ -406,7 +409,10 @@ class _CrossLayer:
         return Equation(self.named(r.lhs, p.symbol), kept or (Term.local(S.Zero),), ranges)
 
     def from_perturbation(self, e: Expr) -> Expr:
-        """Return sums over time that start at the perturbation, or one step later, as causality requires."""
+        """Return an expression whose sums over time begin at the time s of the perturbation.
+
+        Sums over a response that vanishes at equal times begin one step later.
+        """
         if not isinstance(e, Sum | Integral):
             return e
         limits = []
@@ -419,7 +425,10 @@ class _CrossLayer:
         return e.func(self.from_perturbation(e.function), *limits)
 
     def diagonal(self, q: OrderParameter) -> Eq:
-        """Return a response of the theory (an average) in terms of the responses across layers."""
+        """Return the equation of a response of the theory, an average within one layer.
+
+        It is the value of the response ``d h(ell, t) / d u(k, s)`` between layers at equal layers.
+        """
         e = q.definition.replace(
             lambda x: isinstance(x, Average) and isinstance(x.body, Response),
             lambda x: self.named(x.body.body, self.as_perturbed(x.body.source)),
@@ -467,11 +476,18 @@ class _CrossLayer:
         return self.kind(body, *limits) if limits else body
 
     def gap(self, field: str, source: str) -> int:
-        """Return the least number of steps from source to response: 0 or 1, and 0 in a flow."""
+        """Return the least number of steps from a perturbation of ``source`` to the response of ``field``.
+
+        It is 0 or 1, and 0 in continuous time.
+        """
         return 0 if self.form.reaches(field, source) or not self.discrete else 1
 
     def average(self, e: Expr) -> Expr:
-        """Return an expression in which averages of two fields are sums over the sources."""
+        """Return an expression with averages of two fields written with responses to Gaussian sources.
+
+        A field is the sum of response times source, so that the average is a sum over the covariances of
+        sources.
+        """
         return e.replace(lambda x: isinstance(x, Average), lambda x: self.pair(x))
 
     def pair(self, x: Average) -> Expr:
@@ -511,7 +527,10 @@ class _CrossLayer:
         place |= names
 
         def moved(x: AppliedUndef, w: PerturbedSource, time: Symbol) -> AppliedUndef:
-            """Return the symbol ``x`` of the perturbed source ``w`` at the summed layer, indices and time."""
+            """Return the source ``x`` at the layer and indices over which the contribution is summed.
+
+            ``w`` says whether the source is constant; then the time is 0, otherwise ``time``.
+            """
             rest = [y.xreplace(place) for y in x.args[len(site) : -1]]
             return x.func(*site, *rest, S.Zero if w.constant else time)
 
@@ -550,12 +569,12 @@ START = operator("O")
 
 @dataclass(frozen=True)
 class Transfer:
-    """Responses to a unit perturbation of the equation of ``into`` at time s.
+    """Responses ``H_y_into(t, s)`` of fields y to a unit perturbation of the equation of ``into`` at time s.
 
-    ``equations`` determine ``H_y_into(.., t, s)`` for every field y of the population; ``reduced`` are the
-    same after the elimination of as many of them as possible. ``operators`` are the responses in closed form,
-    words in ``kernels`` whose inverses exist because memory is causal; :meth:`matrix` returns them for
-    ``lambdify``.
+    ``equations`` determine them for every field y on the same units; ``reduced`` are the same after the
+    elimination of as many of them as possible. ``operators`` are the responses in closed form by name of y:
+    expressions in noncommutative operators, whose entries are ``kernels``, and in inverses, which exist
+    because memory is causal. :meth:`matrix` returns them for ``lambdify``.
     """
 
     theory: Theory
@@ -565,14 +584,15 @@ class Transfer:
     kernels: tuple[Kernel, ...]
 
     def answer(self, name: str) -> Expr:
-        """Return the response of the field ``name`` as a function of its indices, t and s.
+        """Return the symbol of the response of the field ``name``, a function of indices and times t, s.
 
-        Raises KeyError for an unknown name.
+        The perturbation acts at time s on the equation of the field ``into``. Raises KeyError for an unknown
+        name.
         """
         return self.equation(name).lhs
 
     def equation(self, name: str) -> Eq:
-        """Return the equation of the response of the field ``name``.
+        """Return the equation of the response of the field ``name`` to the perturbation of ``into``.
 
         Raises KeyError for an unknown name.
         """
@@ -595,7 +615,7 @@ class Transfer:
 
     @property
     def reduced(self) -> tuple[Eq, ...]:
-        """The equations after substitution of responses that need not be kept.
+        """The equations of the responses after elimination of those that can be substituted into the others.
 
         These are responses without memory, and those that other equations need at equal times only.
         """
@@ -610,10 +630,11 @@ class Transfer:
 
     @staticmethod
     def _dispensable(lhs: AppliedUndef, todo: dict[AppliedUndef, Expr], instant: bool) -> bool:
-        """Return whether the response ``lhs`` can be substituted: others use it, and it does not.
+        """Return whether a response can be eliminated by substitution into the other equations.
 
-        With ``instant`` it must also have no memory; without, others must need it at equal times only.
-        ``todo`` maps responses to the right-hand sides of their equations.
+        ``todo`` maps responses to the right-hand sides of their equations. Other equations must contain the
+        response ``lhs``, and its own must not. With ``instant`` it must also have no memory; without, others
+        must need it at equal times only.
         """
         rhs, others = todo[lhs], [e for x, e in todo.items() if x != lhs]
         met = [a for e in others for a in e.atoms(AppliedUndef) if a.func == lhs.func]
@@ -672,7 +693,10 @@ def population(theory: Theory, name: str) -> Iterator[Equation]:
 
 
 def perturbation_indices(theory: Theory, e: Equation) -> tuple[Symbol, ...]:
-    """Return the indices of the perturbation other than that of the unit: those of the equation, primed."""
+    """Return the index symbols of a perturbation of the equation ``e``: those of the equation, primed.
+
+    The index that numbers units is left out, because all units of a population are alike.
+    """
     return tuple(primed(r.index) for r in e.ranges if r.index not in theory.program.unit_indices)
 
 
@@ -691,7 +715,10 @@ def _response_equation(theory: Theory, r: Row, into: str) -> Expr:
 
 
 def _answer(theory: Theory, r: Row, into: str) -> AppliedUndef:
-    """Return the response of the field of row ``r`` to a perturbation of ``into``, as a function."""
+    """Return the symbol ``H_y_into(t, s)`` of the response of a field y to a perturbation of ``into``.
+
+    ``r`` is the equation of the field y.
+    """
     return _answer_at(r.field, perturbation_indices(theory, r), into)
 
 
@@ -711,7 +738,7 @@ def _delta(theory: Theory) -> Expr:
 def _at_start(rhs: Expr, lhs: Expr, atom: Expr) -> Expr:
     """Return the right-hand side of ``lhs = rhs`` at the indices and times of ``atom``.
 
-    Sums over an empty past are 0.
+    At time 0, sums over an empty past are replaced by 0.
     """
     return placed(rhs, lhs, atom).replace(
         lambda x: isinstance(x, Sum | Integral) and (x.limits[-1][2] - x.limits[-1][1]) in (-1, 0),
@@ -727,9 +754,10 @@ UNIT = operator("unit")
 
 
 def _entries(r: Row) -> dict[LinearTerm, Expr]:
-    """Return the total kernel with which each field enters an equation, for each kind of sum over past times.
+    """Return the kernels with which past and present fields enter an equation, as a dict.
 
-    The key is the first term with this field and this sum.
+    Terms with the same field and the same sum over past times are added up. The key is the first of these
+    terms, and the value the sum of their kernels.
     """
     totals: dict[LinearTerm, Expr] = {}
     for x in r.actions:
@@ -739,9 +767,11 @@ def _entries(r: Row) -> dict[LinearTerm, Expr]:
 
 
 def _word(theory: Theory, r: Row, a: LinearTerm, entry: Expr, kernels: dict[Expr, Kernel]) -> Expr:
-    """Return the operator of the kernel ``entry`` with which the term ``a`` enters the equation ``r``.
+    """Return the operator with the entries ``entry`` by which the field of the term ``a`` enters an equation.
 
-    It is a number, START, or a letter, whose kernel is added to ``kernels``.
+    It is a number for a field at the present time, a number times START (evaluation at time 0) for one at
+    time 0, and otherwise the noncommutative symbol of a kernel, which is added to ``kernels``. ``r`` is the
+    equation.
     """
     time = a.field.args[-1]
     if not a.reach and not entry.has(t) and not a.over:
@@ -761,14 +791,17 @@ def _word(theory: Theory, r: Row, a: LinearTerm, entry: Expr, kernels: dict[Expr
 
 
 def _started(word: Expr, kernels: dict[Expr, Kernel]) -> Expr:
-    """Return an operator word in which START in front of a strictly causal kernel is 0.
+    """Return a product of operators with the value 0 for a strictly causal kernel taken at time 0.
 
-    The memory of such a kernel is empty at time 0.
+    START stands for the evaluation at time 0, where the memory of such a kernel is empty.
     """
     strict = {x for x, k in kernels.items() if k.causal == "strict"}
 
     def empty(e: Expr) -> bool:
-        """Return whether a product contains START in front of a strictly causal kernel."""
+        """Return whether a product of operators evaluates a strictly causal kernel at time 0.
+
+        This is the operator START in front of the symbol of the kernel.
+        """
         letters = e.args_cnc()[1] if e.is_Mul else []
         return any(a == START and b in strict for a, b in pairwise(letters))
 

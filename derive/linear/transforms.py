@@ -53,10 +53,10 @@ _age = Dummy("tau", positive=True)
 
 @dataclass(frozen=True)
 class PairTerm:
-    """Term of a correlation: ``factor * sum over units of left(z) * right(z')``, times a ``correlation``.
+    """Term of the Laplace transform of a correlation in two times, with the rates z and z'.
 
-    ``left`` and ``right`` are functions of z and z'; ``correlation`` is the transform that the term is
-    proportional to, 1 without such a factor.
+    It is ``factor * sum over units of left(z) * right(z')``, times ``correlation``: the transform of the
+    correlation that gives the covariance of a source, 1 for a source that is constant in time.
     """
 
     factor: Expr
@@ -67,7 +67,10 @@ class PairTerm:
 
 @dataclass(frozen=True)
 class PairEquation:
-    """Equation ``symbol = sum of terms``, each summed over ``units`` if the fields have attributes."""
+    """Equation ``symbol = sum of terms`` for the Laplace transform of a correlation, ``symbol = C(z, z')``.
+
+    Each term is summed over ``units``, a range of their index, if the fields have attributes.
+    """
 
     symbol: Expr
     terms: tuple[PairTerm, ...]
@@ -176,10 +179,10 @@ class _Transforms:
 
     @cached_property
     def answers(self) -> Mapping[str, Mapping[str, Expr]]:
-        """Transforms ``answers[field][source]`` of the responses of fields to sources.
+        """Laplace transforms ``answers[field][source]`` of the responses of fields to sources, by names.
 
-        For a constant source it is the transform of the time course that the source causes; the source ``""``
-        stands for the deterministic part of the equations.
+        For a source that is constant in time it is the transform of the time course that it causes. The
+        source ``""`` stands for the deterministic part of the equations.
         """
         answers: dict[str, dict[str, Expr]] = {}
         for place in dict.fromkeys(self.place[r.name].name for r in self.rows()):
@@ -243,7 +246,10 @@ class _Transforms:
         return self.number(r, weight / responses[0]) * self.responses[str(responses[0].func)]
 
     def number(self, r: Row, e: Expr) -> Expr:
-        """Return the factor ``e`` in the equation ``r``; raise NotApplicable if it depends on time."""
+        """Return the factor ``e`` of a term of the equation ``r`` unchanged, after a check.
+
+        Raises NotApplicable if it contains a time or an order parameter.
+        """
         order = {*self.responses, *self.pairs}
         if e.has(t, s) or any(str(a.func) in order for a in e.atoms(AppliedUndef)):
             raise NotApplicable(f"the kernel {e} of {r.lhs} depends on more than a difference of times")
@@ -272,7 +278,7 @@ class _Transforms:
             )
 
         def value(x: Expr) -> Expr:
-            """Return the transform of one average of a response."""
+            """Return the Laplace transform of an averaged response, from the response of its field."""
             (node,) = x.atoms(Response)
             (field,) = (a for a in node.body.atoms(AppliedUndef) if str(a.func) in self.answers)
             source = str(node.source.func)
@@ -306,9 +312,10 @@ class _Transforms:
         return PairEquation(self.pairs[q.name], terms, IndexRange(*sums[0].limits[0]) if sums else None)
 
     def terms(self, field: str, number: Expr, weight: Expr) -> Iterator[PairTerm]:
-        """Yield the terms of the correlation of a field with itself: the deterministic part and each source.
+        """Yield the terms of the transformed correlation of ``field`` with itself.
 
-        ``number`` multiplies each term, and ``weight`` each unit in it.
+        There is one for the deterministic part of the field and one for each of its sources. ``number``
+        multiplies each term, and ``weight`` the contribution of each unit.
         """
         for source, answer in self.answers[field].items():
             factor, pair = (S.One, S.One) if not source else self.covariance(self.source[source])
@@ -316,7 +323,11 @@ class _Transforms:
                 yield PairTerm(number * factor, weight * answer, answer.subs(z, z_), pair)
 
     def covariance(self, u: Source) -> tuple[Expr, Expr]:
-        """Return the covariance of a source as a number and the transform of a correlation (or 1)."""
+        """Return the covariance of a source as a product of a number and the transform of a correlation.
+
+        The second factor is 1 for a source that is constant in time. Raises NotApplicable for other
+        covariances.
+        """
         e = sympify(u.covariance)
         if not e.has(t, s):
             return e, S.One
@@ -336,7 +347,10 @@ def _in_time(e: Expr) -> Expr:
 
 
 def _of_age(e: Expr) -> Expr:
-    """Return the Laplace transform of a function of the time difference (the dummy ``_age``)."""
+    """Return the Laplace transform of a function of the time difference, for which the dummy ``_age`` stands.
+
+    Raises NotApplicable if the transform has no closed form.
+    """
     if e.has(s, t):
         raise NotApplicable(f"the function {e} depends on more than the time difference")
     transform = integrate((e * exp(-z * _age)).expand(), (_age, 0, oo), conds="none")

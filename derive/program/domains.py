@@ -24,8 +24,9 @@ Conditions = list[Expr]
 def between(value: Expr, lower: Expr, upper: Expr, label: str) -> Conditions:
     """Return the conditions for ``lower <= value <= upper``; infinite bounds give none.
 
-    A lower bound may be a maximum and an upper one a minimum. Raises :class:`ProgramError` for the other two,
-    because the points between do not form one interval; the message begins with ``label``.
+    A condition is an expression that must be at least zero. A lower bound may be a maximum and an upper one a
+    minimum. Raises :class:`ProgramError` for the other two, because the points between do not form one
+    interval; the message begins with ``label``.
 
     >>> from sympy.abc import n, p
     >>> between(n, S.One, Min(p, 4), "f")
@@ -47,12 +48,18 @@ def _plain(e: Basic) -> Basic:
 
 
 def _parts(e: Expr, kind: Any) -> list[Expr]:
-    """Return the arguments of ``e`` if it is a maximum or minimum as ``kind`` says, else ``e`` alone."""
+    """Return the arguments of ``e``, sorted by name, if ``e`` is an object of the SymPy class ``kind``.
+
+    ``kind`` is ``Max`` or ``Min``. For any other expression the result is the list ``[e]``.
+    """
     return sorted(e.args, key=str) if isinstance(e, kind) else [e]
 
 
 def implied(condition: Expr, known: Iterable[Expr]) -> bool:
     """Return whether a condition follows from at most two known conditions.
+
+    A condition is an expression in integer indices that must be at least zero, such as ``p - r`` for ``r <=
+    p``. It follows if it equals a known condition, or the sum of two, plus a nonnegative number.
 
     >>> from sympy.abc import n, p
     >>> implied(p - 1, [n - 1, p - n]), implied(p - 2, [n - 1, p - n])
@@ -81,7 +88,11 @@ def affine_slope(e: Expr, index: Symbol) -> Expr:
 
 
 def needed(conditions: Iterable[Expr], known: Iterable[Expr]) -> Conditions:
-    """Return those of the ``conditions`` that do not follow from the ``known`` ones or from each other."""
+    """Return those of the ``conditions`` that do not follow from the ``known`` ones or from each other.
+
+    A condition is an expression in integer indices that must be at least zero, such as ``p - r`` for ``r <=
+    p``.
+    """
     remaining = [x for x in dict.fromkeys(y.expand() for y in conditions) if not implied(x, known)]
     for x in tuple(remaining):
         others = [y for y in remaining if y != x]
@@ -93,10 +104,12 @@ def needed(conditions: Iterable[Expr], known: Iterable[Expr]) -> Conditions:
 def eliminated(
     index: Symbol, conditions: Iterable[Expr], label: str
 ) -> tuple[Conditions, Conditions, Conditions]:
-    """Return lower bounds and upper bounds of an index, and the conditions for a nonempty range.
+    """Return the bounds of an index that conditions imply, and the conditions that remain without it.
 
-    The third list also has the conditions without the index. Raises :class:`ProgramError` unless the index
-    has the coefficient 1 or -1; the message begins with ``label``.
+    A condition is an expression in integer indices that must be at least zero. The result is three lists:
+    lower bounds of ``index``, upper bounds, and conditions on the other indices, which hold if and only if
+    the range of ``index`` is not empty. Raises :class:`ProgramError` unless the index has the coefficient 1
+    or -1; the message begins with ``label``.
 
     >>> from sympy.abc import n, p
     >>> eliminated(p, [n - 1, p - n, 5 - p], "f")
@@ -128,6 +141,9 @@ def summed(
     label: str,
 ) -> tuple[Expr, Conditions]:
     """Return the sum of ``value`` over the points of a domain, and conditions on its other indices.
+
+    A condition is an expression in integer indices that must be at least zero, such as ``p - r`` for ``r <=
+    p``.
 
     Parameters
     ----------
@@ -177,7 +193,8 @@ def summed(
 def _tightest(bounds: Conditions, known: Conditions, kind: Any) -> Expr:
     """Return the maximum of lower bounds (``kind`` Max) or the minimum of upper bounds (Min).
 
-    Bounds that follow from another bound, for all points that satisfy the ``known`` conditions, are left out.
+    Bounds that follow from another bound are left out, if they do for all points that satisfy the ``known``
+    conditions: expressions that are at least zero.
     """
     remaining = list(dict.fromkeys(bounds))
     sign = 1 if kind is Max else -1
@@ -188,7 +205,9 @@ def _tightest(bounds: Conditions, known: Conditions, kind: Any) -> Expr:
 
 
 def indicator(conditions: Conditions) -> Expr:
-    """Return 1 where all conditions hold and 0 elsewhere.
+    """Return the factor that is 1 where all conditions hold and 0 elsewhere.
+
+    A condition is an expression that must be at least zero: ``p - n`` stands for ``n <= p``.
 
     >>> from sympy.abc import n, p
     >>> indicator([p - n]), indicator([])
@@ -209,9 +228,11 @@ def _written(condition: Expr) -> Boolean:
 
 
 def hull(index: Symbol, others: Iterable[Symbol], domain: Conditions, label: str) -> tuple[Expr, Expr]:
-    """Return the first and the last value of ``index`` anywhere in a domain of ``index`` and ``others``.
+    """Return the first and the last value that ``index`` takes anywhere in a domain.
 
-    ``label`` begins the message of a :class:`ProgramError`, see :func:`eliminated`.
+    The domain is a list of conditions (expressions that must be at least zero) on ``index`` and on the
+    indices ``others``, which are eliminated. ``label`` begins the message of the :class:`ProgramError` that
+    is raised if an index has a coefficient other than 1 or -1.
 
     >>> from sympy.abc import n, p
     >>> hull(n, [p], [n - 1, p - n, p - 1, 5 - p], "f")

@@ -78,7 +78,11 @@ class Entrywise(NonlinearRule):
     memory_tables: tuple[Expr, str, str] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        """Check states, step and parameters."""
+        """Convert parameters to expressions; raise ProgramError for invalid ones.
+
+        Refused are states that are not pairs (symbol, next value), states defined twice, a step Q that
+        depends neither on the gradient nor on a state, and a negative rate or decay.
+        """
         for key in ("rate", "Q", "decay"):
             object.__setattr__(self, key, expression(getattr(self, key), f"{key} of {self.name}"))
         try:
@@ -308,10 +312,11 @@ def lion(
 
 
 def vectors_by_entries(program: Any) -> dict[str, str]:
-    """Return the given vectors of a program whose entries matter, each with the weight applied to it.
+    """Return the input vectors that enter a weight with an entrywise rule: {name of vector: name of weight}.
 
-    The steps of a matrix with an entrywise rule depend on the entries of its inputs, not only on their
-    kernel: on rotated inputs another network is trained.
+    An entrywise rule, such as sign descent or Adam, is nonlinear in the gradient of each single weight. Its
+    steps depend on the entries of the input vectors, not only on their inner products: with rotated inputs
+    the network is trained differently. The result is empty if no input vector enters such a weight.
 
     >>> from derive.program import mlp
     >>> from derive.program.entrywise import sign_descent, vectors_by_entries

@@ -63,7 +63,11 @@ class Undefined(ValueError):
 
 @dataclass(frozen=True)
 class WrongUpdate:
-    """Derivative of the loss along a random direction of one weight: from its update, and from the loss."""
+    """Weight whose update is not minus the gradient of the loss, with the two numbers that differ.
+
+    ``by_update`` and ``by_loss`` are the derivative of the loss along a random direction of this weight:
+    computed from the update of the program, and by differentiation of the loss.
+    """
 
     weight: str
     by_update: Expr | None
@@ -201,7 +205,11 @@ class _Numbers:
         self.layered = {x.name for x in program.fields if x.layered or x.ordered}
 
     def symbol(self, x: Symbol) -> Any:
-        """Return the number of a symbol: 2 for the time, SAMPLES or EXTENT for sizes, else 0.35..0.85."""
+        """Return the number that stands for a symbol in the check; always the same for one symbol.
+
+        It is 2 for the time t, the constant SAMPLES for a number of samples, EXTENT for any other size or
+        integer, and a random number between 0.35 and 0.85 for a real parameter.
+        """
         if x not in self.table:
             if x == t:
                 self.table[x] = mpmath.mpf(2)
@@ -247,7 +255,7 @@ class _Numbers:
 
 
 def _ends(r: IndexRange) -> set[Any]:
-    """Return the symbols in the ends of a range."""
+    """Return the symbols in the lower and in the upper limit of the range of an index."""
     return {x for b in (r.lower, r.upper) for x in expression(b).free_symbols}
 
 
@@ -282,7 +290,10 @@ def _terms(w: TrainedMatrix | TrainedVector) -> tuple[Outer | Along, ...]:
 
 
 def _sides(u: Outer | Along) -> tuple[Expr, ...]:
-    """Return the vectors of a term: left and right of an outer product, or the one vector."""
+    """Return the vectors in a term of the update of a weight.
+
+    They are left and right vector of an outer product (``Outer``), or the one vector of an ``Along``.
+    """
     return (u.left, u.right) if isinstance(u, Outer) else (u.vector,)
 
 
@@ -392,7 +403,12 @@ class _TinyNetwork:
         return [(mpmath.mpf(1) / 2 + entry(name, key) / 2, None)]
 
     def _line(self, e: AppliedUndef, env: IndexValues) -> DualVector:
-        """Return the value of a field or scalar: by definition at time t, random at the first step."""
+        """Return value and derivative of a field or scalar ``e``, such as ``h(ell, mu, t)``, for each unit.
+
+        At the time t they follow from its definition. At another time, such as 0 in ``f(mu, 0)``, the value
+        is a random number that does not depend on the weights. ``env`` gives the integers of the indices.
+        Raises Undefined if no definition gives the quantity at these indices.
+        """
         name = str(e.func)
         key = tuple(self._place(name, i, a, env) for i, a in enumerate(e.args[:-1]))
         if key not in self.numbers.lines[name]:
@@ -406,9 +422,10 @@ class _TinyNetwork:
         return self.computed[name, key]
 
     def _place(self, name: str, i: int, a: Expr, env: IndexValues) -> int:
-        """Return the integer value of argument ``i`` of the function ``name``.
+        """Return the integer value of ``a``, argument number ``i`` of the field, scalar or constant ``name``.
 
-        An index that is shifted beyond its range continues at the other end, except for layers.
+        ``env`` gives the integers of the indices. A shifted index such as ``p + 1`` that is beyond its range
+        continues at the other end, except for layers.
         """
         if a == t:
             return int(self.numbers.symbol(t))
@@ -441,7 +458,12 @@ class _TinyNetwork:
 
 
 def sizes(m: GaussianMatrix, key: MemberIndices, network: _TinyNetwork) -> tuple[Any, Any]:
-    """Return the numbers of units that each row and each column of a matrix stands for, in units of N/2."""
+    """Return the sizes of the row and column populations of a matrix, each divided by N.
+
+    ``key`` are the integers of the indices of the member, for a family of matrices. A population of size
+    ``ratio N`` is represented by two units, so that ratio is also the number of units for which each of them
+    stands, in units of N/2.
+    """
     env = dict(zip((r.index for r in _indices(m)), key, strict=True))
     return tuple(_ratio(p, env, network) for p in (m.rows, m.cols))
 
@@ -491,7 +513,11 @@ def _multiplied(parts: list[DualVector]) -> DualVector:
 
 @lru_cache(maxsize=1000)
 def _leaves(e: Expr) -> tuple[Expr, ...]:
-    """Return the largest parts of a function that the network evaluates: fields, products, means, ..."""
+    """Return the quantities of which an entrywise function is a function, the largest ones first met.
+
+    They are symbols, fields, scalars, sums, means and matrix products: for ``tanh(h(mu, t)) + b`` they are
+    ``h(mu, t)`` and ``b``. Each is evaluated by itself and then inserted into the function.
+    """
     if isinstance(e, Derivative):
         return tuple(e.expr.args)
     if isinstance(e, Subs):
@@ -504,7 +530,11 @@ def _leaves(e: Expr) -> tuple[Expr, ...]:
 
 
 def _at(e: Expr, values: Mapping[Any, Expr]) -> Expr:
-    """Return a function with ``values`` for indices, but not in the parts that the network evaluates."""
+    """Return a function with ``values`` in place of its symbols (indices, for example).
+
+    Fields, sums, means and matrix products in it are left as they are, unless they are themselves keys of
+    ``values``.
+    """
     if isinstance(e, Sum | Mean | Product | AppliedUndef | Derivative) or not e.args:
         return values.get(e, e)
     if isinstance(e, Subs):
@@ -520,9 +550,10 @@ def _argument(i: int) -> Dummy:
 
 @lru_cache(maxsize=1000)
 def _shape(e: Expr, names: tuple[tuple[Expr, Dummy], ...]) -> Expr:
-    """Return a function with dummies (``names``) for the parts that the network evaluates.
+    """Return a function ``e`` of fields as a function of dummy symbols, for numerical evaluation.
 
-    Undefined functions are replaced by cubic polynomials.
+    ``names`` are pairs of a part of e, such as ``h(mu, t)``, and the dummy that replaces it. Undefined
+    functions are replaced by cubic polynomials, and derivatives are carried out.
     """
     if isinstance(e, Derivative):
         shape = _shape(e.expr, names)
@@ -558,7 +589,10 @@ def _polynomial(name: str, count: int) -> Expr:
 
 @lru_cache(maxsize=1000)
 def _slope(shape: Expr, argument: Dummy) -> Expr:
-    """Return the derivative of a function by one of its arguments, without undefined functions."""
+    """Return the derivative of ``shape``, a function of dummy symbols, by the dummy ``argument``.
+
+    Derivatives of undefined functions are replaced by those of the polynomials that stand for them.
+    """
     return _known(shape.diff(argument))
 
 
@@ -568,7 +602,10 @@ ON_KINKS = {"Heaviside": lambda x, *_: mpmath.mpf(x > 0), "DiracDelta": lambda *
 
 @lru_cache(maxsize=1000)
 def _compiled(shape: Expr, count: int) -> Callable[..., Any]:
-    """Return a function of ``count`` mpmath numbers; its value is nan if mpmath cannot compute it."""
+    """Return ``shape``, an expression in ``count`` dummy symbols, as a function of as many mpmath numbers.
+
+    The value of the function is nan if mpmath cannot compute it.
+    """
     function = lambdify([_argument(i) for i in range(count)], shape, [ON_KINKS, "mpmath"])
 
     def value(*arguments: Any) -> Any:
@@ -586,9 +623,10 @@ def _compiled(shape: Expr, count: int) -> Callable[..., Any]:
 
 @dataclass(frozen=True)
 class _Weight:
-    """Trained weight, or one member of a family of them, at the indices ``key``.
+    """Trained weight, or one member of a family of them, at the integer indices ``key``.
 
-    ``speed`` is minus its update over the gradient of the loss (see the module).
+    ``speed`` is the number c for which the update must be ``-c d loss/dM`` for the weight M as it is applied:
+    learning rate times ``scale^2 N``, for a matrix over its number of columns.
     """
 
     weight: TrainedMatrix | TrainedVector
@@ -610,7 +648,10 @@ class _Weight:
         return f"{self.name}({', '.join(map(str, self.key))})" if self.key else self.name
 
     def direction(self, numbers: _Numbers) -> Any:
-        """Return a direction in the space of the weight's entries: ``speed`` times random numbers."""
+        """Return a random direction in the space of the weight's entries, (units,) or (units, units).
+
+        Its entries are random numbers times the factor ``speed`` with which the update is minus the gradient.
+        """
         if isinstance(self.weight, TrainedVector):
             return [self.speed * self.random(i) for i in range(UNITS)]
         return [[self.speed * self.random(i, j) for j in range(UNITS)] for i in range(UNITS)]
@@ -620,9 +661,11 @@ class _Weight:
         return entry("direction", self.name, self.key, *at)
 
     def along(self, network: _TinyNetwork, numbers: _Numbers) -> tuple[Any, Any]:
-        """Return the derivative of the loss along the direction by the update, and the size of its terms.
+        """Return the derivative of the loss along :meth:`direction`, computed from the update of the weight.
 
-        It is minus the sum of update times random number over all entries (see the module).
+        It is minus the sum of update times random number over all entries, because the update is minus
+        ``speed`` times the gradient. The second value is the sum of the absolute values of the terms, the
+        scale for rounding errors.
         """
         total, size = mpmath.mpf(0), mpmath.mpf(0)
         ranges = _indices(self.weight.initial)
@@ -647,7 +690,11 @@ class _Weight:
 
 
 def _weights(program: Program, descent: Parametrization, numbers: _Numbers) -> Iterator[_Weight]:
-    """Yield every trained weight with its speed (see the module)."""
+    """Yield every trained weight and every member of a family, with the factor of its update.
+
+    The factor, ``speed``, is minus the ratio of the update to the gradient of the loss, as the learning rates
+    and scales in ``descent`` require it.
+    """
     network = _TinyNetwork(program, numbers, {})
     for w in program.trained():
         m = w.initial

@@ -78,11 +78,12 @@ ANY = (S.NegativeInfinity, S.Infinity)
 
 @dataclass(frozen=True)
 class _Use:
-    """Use of ``target`` in a definition ``by = F(..., target, ...)``: as an entry, in a mean or product.
+    """Use of the quantity ``target`` in the definition ``by = F(..., target, ...)``, for the chain rule.
 
-    ``factor`` is the derivative of F by the entry, mean or product. ``inner`` is the derivative of the
-    expression in the mean by the target, or the factor of the target in the vector of the product. Indices
-    are dummies, each with its range in ``runs``; those in ``bound`` are summed over in F.
+    ``kind`` says whether target is used as an entry, in a mean, or in the vector of a matrix product.
+    ``factor`` is the derivative of F by this entry, mean or product. ``inner`` is the derivative by target of
+    the expression in the mean, or the factor of target in the vector of the product. ``runs`` are pairs of a
+    dummy index and its range; the dummies in ``bound`` are summed over in F.
     """
 
     by: Expr
@@ -97,12 +98,12 @@ class _Use:
 
 @dataclass(frozen=True)
 class _Solved:
-    """Solution of ``A(J) = I`` for the indices J of a definition that uses ``x(A(J))``, at indices I of x.
+    """Indices J of a definition ``y(J)`` that uses a quantity ``x(A(J))``, solved from ``A(J) = I``.
 
-    ``indices`` maps each solved J to an expression in I. The solution exists for the layers ``low`` to
-    ``high`` of x (ANY for quantities without layers), a range with an index if ``family``; ``shift`` is the
-    layer of x minus that index. ``chosen`` is a product of Kronecker deltas for values of I at which x is
-    used alone.
+    I are the indices of x: for ``y(p) = x(p + 1)`` the solution is ``p = I - 1``. ``indices`` maps each
+    solved J to an expression in I. The solution exists for the layers ``low`` to ``high`` of x (ANY for
+    quantities without layers), a range with an index if ``family``; ``shift`` is the layer of x minus that
+    index. ``chosen`` is a product of Kronecker deltas for values of I at which x is used alone.
     """
 
     indices: dict[Dummy, Expr]
@@ -123,11 +124,11 @@ SlotRanges = tuple[IndexRange | None, ...]
 
 @dataclass(frozen=True)
 class _Cell:
-    """Gradient ``constant * value`` on the layers ``low..high``, in the symbols of the indices of the field.
+    """Gradient with respect to a field on the layers ``low..high``: the expression ``constant * value``.
 
-    ``shift`` is the layer of the field minus the layer index of the definition from which the gradient comes;
-    0 for sums of several. ``family`` is true if the layers are a range with an index, false for single
-    layers.
+    It is written in the symbols of the field's indices. ``family`` is true if the layers are a range with an
+    index, false for a single layer. ``shift`` is the layer of the field minus the layer index of the
+    definition through which the gradient comes; 0 for sums of several.
     """
 
     low: Expr
@@ -229,9 +230,10 @@ class Gradients:
         return replace(d, rhs=rhs.replace(lambda e: isinstance(e, Mean), factors))
 
     def _beside(self, vector: Expr, indices: set[Symbol]) -> tuple[Expr, Expr]:
-        """Split a vector into a product of scalars with indices that its fields lack, and the rest.
+        """Split a vector into a factor that is a number, and the vector over this factor.
 
-        ``indices`` are those of the definition and its sums.
+        The number has those of ``indices`` (of the definition and its sums) that no field in the vector has:
+        ``c(p)`` in ``c(p) * h(mu, t)``.
         """
         own = {x for a in self._atoms(vector) for x in a.free_symbols}
         numbers = Mul.make_args(self.split(vector)[0]) if own else ()
@@ -370,11 +372,12 @@ class Gradients:
     # -- indices ---------------------------------------------------------------------------------------------
 
     def _solve(self, use: _Use, slots: tuple[Symbol, ...], axis: bool) -> _Solved:
-        """Solve ``A(J) = I`` for J: ``A(J)`` are the arguments of ``use.target``, I the symbols ``slots``.
+        """Solve the indices of a definition that uses a quantity from the indices of that quantity.
 
-        One index is solved for after another, and indices of sums are kept where another one can be solved
-        for. If ``axis`` is true, the first argument is a layer. Raises :class:`ProgramError` unless each
-        argument is an index plus or minus something.
+        The arguments of ``use.target``, such as ``p + 1``, are set equal to the symbols ``slots``, one after
+        another; indices of sums are kept where another one can be solved for. If ``axis`` is true, the first
+        argument is a layer. Raises :class:`ProgramError` unless each argument is an index plus or minus a
+        number.
         """
         runs = dict(use.runs)
         solved: dict[Dummy, Expr] = {}
@@ -420,11 +423,12 @@ class Gradients:
         return _Solved(solved, low, high, shift, family, chosen, places)
 
     def _domain(self, use: _Use, solved: _Solved, spans: SlotRanges, axis: bool) -> Conditions:
-        """Return the conditions under which a use contributes: its indices are in their ranges.
+        """Return the conditions under which a use contributes to a gradient: all of its indices are in range.
 
-        They are written in the symbols of the target's indices, whose ranges are ``spans``, and in indices
-        that are summed over. A shifted index of a field is periodic, and in range everywhere. If ``axis`` is
-        true, the first slot is the layer, whose range is not among the conditions.
+        A condition is an expression that is at least zero. ``solved`` expresses the indices of the use by
+        those of its target, whose ranges are ``spans``; indices that are summed over stay. A shifted index of
+        a field is periodic, and in range everywhere. If ``axis`` is true, the first index of the target is
+        the layer, whose range is not among the conditions.
         """
         runs, label = dict(use.runs), spelled(_plain(use.by, dict(use.runs)))
         in_ranges = [c for x, r in use.runs for c in between(x, r.lower, r.upper, label)]
@@ -442,17 +446,22 @@ class Gradients:
         return [c.xreplace(solved.indices).expand() for c in conditions]
 
     def _support(self, use: _Use, solved: _Solved) -> Conditions:
-        """Return the conditions outside of which the gradient of ``use.by`` is zero, in solved indices."""
+        """Return conditions outside of which the gradient with respect to ``use.by`` is zero.
+
+        ``use.by`` is the quantity whose definition uses the target of ``use``. The conditions, expressions
+        that are at least zero, are written in the indices of the target by means of ``solved``.
+        """
         names = dict(zip(self.slots.get(name_of(use.by), ()), use.by.args, strict=False))
         return [c.xreplace(names).xreplace(solved.indices).expand() for c in self.domain(name_of(use.by))]
 
     def _goes_round(
         self, use: _Use, x: Dummy, spans: SlotRanges, i: int, in_ranges: Conditions, axis: bool
     ) -> bool:
-        """Return whether the index ``x`` is periodic, because argument i of the target leaves its range.
+        """Return whether the index ``x`` of a use is periodic: argument ``i`` of the target leaves its range.
 
-        ``in_ranges`` are the conditions for all indices in their ranges. Raises :class:`ProgramError` if the
-        argument leaves its range and does not take all values of it.
+        The range of this argument, such as ``x + 1``, is ``spans[i]``, and ``in_ranges`` are the conditions
+        for all indices in their ranges. If ``axis`` is true, argument 0 is a layer, which is not periodic.
+        Raises :class:`ProgramError` if the argument leaves its range but x does not take all values of it.
         """
         argument, span, range_of_index = use.target.args[i], spans[i], dict(use.runs)[x]
         if not isinstance(argument, Add) or span is None or (axis and i == 0):
@@ -470,9 +479,10 @@ class Gradients:
         )
 
     def domain(self, name: str) -> Conditions:
-        """Return the conditions, beside ranges of indices, outside of which a gradient is zero.
+        """Return the conditions outside of which the gradient with respect to ``name`` is zero.
 
-        Only conditions shared by all uses count.
+        They are expressions that are at least zero, in the indices of the quantity; the ranges of these
+        indices are not repeated. Only conditions that all uses of the quantity share count.
         """
         if name not in self.domains:
             # An empty entry ends the recursion for a field that uses itself at another layer.
@@ -493,7 +503,9 @@ class Gradients:
     def _contributing(self, use: _Use, solved: _Solved, name: str) -> Conditions:
         """Return the conditions on the indices of ``name`` under which a use contributes to its gradient.
 
-        The indices that are summed over are eliminated.
+        ``solved`` expresses the indices of the use by those of the quantity ``name``. The other indices of
+        the use, which are summed over, are eliminated, and conditions that follow from the ranges are left
+        out.
         """
         conditions = self._domain(use, solved, self.ranges[name], self._on_axis(name))
         conditions += self._support(use, solved)
@@ -508,7 +520,10 @@ class Gradients:
         return _inside(self.slots[name], self.ranges[name], name)
 
     def _on_axis(self, name: str) -> bool:
-        """Return whether the first index of ``name`` counts layers, or the places of an ordered field."""
+        """Return whether the first index of the quantity ``name`` counts layers.
+
+        This includes an ordered field, which is computed for one value of its first index after another.
+        """
         x = self.fields.get(self.owner.get(name, name))
         # A scalar counts layers if its first index is the layer index of a field.
         if x is None:
@@ -518,7 +533,11 @@ class Gradients:
         return x.layered or x.ordered
 
     def _ranges(self, name: str) -> SlotRanges:
-        """Return the range of each index of a field, scalar or function of a field; None for the layer."""
+        """Return the range of each index of a field, scalar or function of a field.
+
+        An entry is None for the index of the layer. The range is the union of those of all definitions of the
+        quantity.
+        """
         owner = self.owner.get(name, name)
         lines = [d for d in self.definitions if d.name == owner]
         spans: list[IndexRange | None] = []
@@ -530,12 +549,11 @@ class Gradients:
         return tuple(spans)
 
     def _places(self) -> dict[str, tuple[int | None, ...]]:
-        """Return, for each quantity on which the output depends, where it has the indices of the output.
+        """Return which arguments of each quantity that the output depends on are indices of the output.
 
-        The value lists, for each index of the output, the position of this index in the quantity, or None.
-
-        The value lists, for each index of the output, the position of this index among those of the vertex,
-        or None.
+        The value has one entry for each index of the output (such as sample and channel): the number of the
+        argument of the quantity that is this index, or None if the quantity does not have it. Raises
+        ProgramError for a quantity that combines different outputs.
         """
         positions: dict[str, tuple[int | None, ...]] = {self.root: tuple(range(len(self.labels)))}
         todo = [self.root]
@@ -585,7 +603,12 @@ class Gradients:
         return x.population.at(atom.args[0]) if x.layered else x.population
 
     def normal(self, atom: Expr) -> Expr:
-        """Return the normalisation n_x of the gradient at ``atom``, over N for a field (see the module)."""
+        """Return the factor with which the gradient with respect to ``atom`` is normalised.
+
+        For a field x it is c if the program contains ``c N`` times the derivative of the output by an entry
+        of x; by default c is ``scale`` times the root of the relative width. For a scalar it is c if the
+        program contains c times that derivative.
+        """
         name = name_of(atom)
         if name == self.root:
             return S.One
@@ -677,8 +700,9 @@ class Gradients:
     def _summed_contribution(self, use: _Use, solved: _Solved, value: Expr, taken: Iterable[Symbol]) -> Expr:
         """Return the contribution ``value`` of a use to its target's gradient, summed over other indices.
 
-        Indices that are neither solved for nor those of the output are summed; their names avoid ``taken``.
-        The contribution is zero outside of the domain of the use.
+        ``solved`` expresses indices of the use by those of the target. Indices that are neither among these
+        nor those of the output are summed over, with names that are not in ``taken``. The contribution is
+        zero where an index of the use is out of range.
         """
         where = self.place[name_of(use.by)]
         labels = {use.by.args[i]: x for x, i in zip(self.labels, where, strict=True) if i is not None}
@@ -706,9 +730,11 @@ class Gradients:
         return indicator(left) * total
 
     def _defined_for_product(self, use: _Use, solved: _Solved, known: Conditions) -> None:
-        """Raise :class:`ProgramError` if a transposed matrix meets vectors that exist for some indices only.
+        """Raise :class:`ProgramError` if a gradient needs a matrix times a vector that is not defined.
 
-        ``known`` are the conditions that hold for the indices of the target.
+        This happens if the definition ``use.by``, which applies the matrix to the target, covers only some
+        values of an index of the target. ``known`` are the conditions that hold for the indices of the
+        target.
         """
         runs = dict(use.runs)
         for a, r in zip(use.by.args, self.ranges.get(name_of(use.by), ()), strict=False):
@@ -828,9 +854,10 @@ class Gradients:
         return [self._on_its_members(weight, solved, u) for solved, u in joined]
 
     def _on_its_members(self, weight: GaussianWeight, solved: _Solved, u: Any) -> Any:
-        """Return the term ``u`` of an update, times an indicator of the members of a family that have it.
+        """Return a term of the update of a family of weights, with a factor that is 1 for some members only.
 
-        ``solved`` has the first and the last of these members.
+        The term ``u`` comes from a use of the members from layer ``solved.low`` to ``solved.high``; the
+        factor is 0 for all others. A term of a single member is rewritten with the layer index of the family.
         """
         if not weight.symbol.args or solved.low == ANY[0]:
             return u
@@ -851,17 +878,28 @@ class Gradients:
         return _times(u, chosen)
 
     def _layered(self, name: str) -> bool:
-        """Return whether a name is that of a layered field, forwards or backwards, that is not ordered."""
+        """Return whether ``name`` is a field with a layer index, or the gradient with respect to one.
+
+        Ordered fields, which count steps on the same units instead of layers, do not have one.
+        """
         names = {self.called(n): x for n, x in self._vertices()} | self.fields
         return name in names and names[name].layered
 
     def _vertices(self) -> Iterator[tuple[str, Field]]:
-        """Yield pairs (name, field) of fields, and of functions of fields with that field."""
+        """Yield pairs (name, field) for every field, and for every named function of a field.
+
+        A function such as ``phi(h)`` to which a matrix is applied has a name of its own; it is paired with
+        the field h.
+        """
         yield from self.fields.items()
         yield from ((n, self.fields[owner]) for n, owner in self.owner.items())
 
     def _update(self, weight: GaussianWeight, use: _Use) -> tuple[_Solved, Outer | Along]:
-        """Return the solved indices of one use of a weight, and the term of the update from this use."""
+        """Return the term that one use of a weight adds to the update of this weight.
+
+        The first value of the result relates the indices of the definition that uses the weight to the
+        indices of the weight.
+        """
         by, p = use.by, self.parametrization
         symbol = weight.symbol
         solved = self._solve(use, tuple(symbol.args), bool(symbol.args))
@@ -954,7 +992,10 @@ def name_of(e: Expr) -> str:
 
 
 def _slots(definitions: tuple[Definition, ...], name: str) -> tuple[Symbol, ...]:
-    """Return a symbol for each argument of a field except the time, as its definitions call them."""
+    """Return the index symbols of the field or scalar ``name``, one for each argument except the time.
+
+    They are the symbols in the left-hand sides of its definitions: ``(ell, mu)`` for ``h(ell + 1, mu, t)``.
+    """
     lines = [d for d in definitions if d.name == name]
     symbols: list[Symbol] = []
     for i in range(len(lines[0].lhs.args) - 1):
@@ -965,7 +1006,10 @@ def _slots(definitions: tuple[Definition, ...], name: str) -> tuple[Symbol, ...]
 
 
 def _moved(r: IndexRange, names: Mapping[Any, Any]) -> IndexRange:
-    """Return a range of the same index, with the symbols in its ends replaced by ``names``."""
+    """Return the range of an index with other symbols in its limits, as ``names`` maps them.
+
+    The symbol of the index itself is not replaced.
+    """
     return IndexRange(r.index, *(expression(b).xreplace(names) for b in (r.lower, r.upper)))
 
 
@@ -993,7 +1037,11 @@ def _ends(d: Definition, place: int) -> tuple[Expr, Expr]:
 
 
 def _inside(slots: tuple[Symbol, ...], spans: SlotRanges, label: str) -> Conditions:
-    """Return the conditions for the indices ``slots`` in the ranges ``spans``; messages have ``label``."""
+    """Return the conditions for all indices ``slots`` to be in their ranges ``spans``.
+
+    A condition is an expression that is at least zero. A range that is None gives no condition. ``label``
+    begins the messages of errors.
+    """
     pairs = ((x, r) for x, r in zip(slots, spans, strict=True) if r is not None)
     return [c for x, r in pairs for c in between(x, r.lower, r.upper, label)]
 
@@ -1108,9 +1156,10 @@ def _covers(c: _Cell, low: Expr, high: Expr) -> bool:
 
 
 def _merged(cells: list[_Cell], axis: tuple[Symbol, ...]) -> list[_Cell]:
-    """Return the cells (gradients on ranges of layers), neighbours merged if they are the same expression.
+    """Return gradients on ranges of layers, with neighbouring ranges merged if the expressions agree.
 
-    The expressions are compared as functions of the layer index, ``axis``.
+    The ranges are given in ascending order. Expressions are compared as functions of the layer index, the
+    first symbol of ``axis``; without it nothing is merged.
     """
     merged: list[_Cell] = []
     for c in cells:
@@ -1134,7 +1183,11 @@ def _same(a: _Cell, b: _Cell, axis: Symbol) -> bool:
 
 
 def _joined(lines: list[tuple[_Solved, Any]], weight: GaussianWeight) -> list[tuple[_Solved, Any]]:
-    """Return the terms of an update, those at neighbouring layers merged if they are the same expression."""
+    """Return the terms of the update of a weight, those at neighbouring layers merged if they are the same.
+
+    Each term is a pair: the layers of the use of the weight from which it comes, and the term. Terms are the
+    same if they are one expression as functions of the layer.
+    """
     joined: list[tuple[_Solved, Any]] = []
     for line in lines:
         for i, other in enumerate(joined):
@@ -1147,7 +1200,11 @@ def _joined(lines: list[tuple[_Solved, Any]], weight: GaussianWeight) -> list[tu
 
 
 def _one_update(weight: Any, a: tuple[_Solved, Any], b: tuple[_Solved, Any]) -> tuple[_Solved, Any] | None:
-    """Return one term of an update that is ``a`` at one layer and ``b`` at its neighbours, or None."""
+    """Return one term of an update that equals ``a`` at one layer and ``b`` at its neighbours, or None.
+
+    A term is a pair: the layers of the use of the weight from which it comes, and the expression. Uses that
+    differ in a summed index are merged too, if one continues the sum of the other.
+    """
     axis = weight.symbol.args[0] if weight.symbol.args else None
     for (one, u), (many, v) in ((a, b), (b, a)):
         beside = one.low in (many.low - 1, many.high + 1)
@@ -1168,5 +1225,8 @@ def _one_update(weight: Any, a: tuple[_Solved, Any], b: tuple[_Solved, Any]) -> 
 
 
 def _at(u: Any, at: dict[Any, Any]) -> Any:
-    """Return an update at the values ``at`` of its indices; the ranges of its sums stay."""
+    """Return a term of an update with other symbols or numbers for its indices, as ``at`` maps them.
+
+    The ranges of its sums are not changed.
+    """
     return replace(u.map(lambda e: e.subs(at)), over=u.over)

@@ -28,8 +28,9 @@ Place = tuple[str, int]
 def with_layer_index(program: AnyParts) -> AnyParts:
     """Return the program in which every index of layers, and no other index, is called ``ell``.
 
-    Each definition, weight and part of the notation has its own index of layers. The same object is returned
-    if nothing changes.
+    An index is one of layers if it is the first argument of a layered field or selects a member of a family
+    of weights over layers. Definitions and weights may name it differently. An ``ell`` that counts something
+    else is renamed. The same object is returned if nothing changes.
     """
     if not _may_differ(program):
         return program
@@ -131,10 +132,11 @@ def _layers_in(part: Any, places: set[Place]) -> set[Symbol]:
 
 
 def _change(part: Any, places: set[Place], indices: set[Symbol], other: Symbol) -> dict[Symbol, Symbol]:
-    """Return the renaming of the indices of a part: that of layers to ``ell``, another ``ell`` to ``other``.
+    """Return the renaming of the index symbols in one part of a program, such as a definition.
 
-    ``places`` are pairs (name of function, number of argument) of the arguments that count layers, and
-    ``indices`` all indices of the program. A number called ``ell`` keeps its name.
+    The index of layers becomes ``ell``, and another index that is called ``ell`` becomes ``other``.
+    ``places`` are the positions of layers in functions, and ``indices`` all indices of the program; a
+    parameter called ``ell`` keeps its name.
     """
     layers = _layers_in(part, places)
     every = _indices(part) | {x for e in _expressions([part]) for x in e.free_symbols} & indices
@@ -173,7 +175,10 @@ def _indices(part: Any) -> set[Symbol]:
 
 
 def _renamed(x: Any, change: Mapping[Symbol, Symbol]) -> Any:
-    """Return a part with other indices; the ratio of a family of populations stays a function of ``ell``."""
+    """Return a part of a program with its index symbols replaced as ``change`` maps them.
+
+    Training rules are not changed, and the ratio of a family of populations stays a function of ``ell``.
+    """
     if isinstance(x, Expr):
         return x.xreplace(dict(change))
     if isinstance(x, Population):

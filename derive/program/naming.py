@@ -114,7 +114,7 @@ def range_errors(r: IndexRange) -> Iterator[str]:
 
 
 def indices_of_layers(heads: Iterable[Expr], families: Collection[str]) -> set[Symbol]:
-    """Return the index symbols that count layers, or the places of an ordered field (see :class:`.Field`).
+    """Return the index symbols that count layers, or the steps of an ordered field (see :class:`.Field`).
 
     They are ``ell``, and the symbols in the first argument of each field that is named in ``families``, as it
     occurs in ``heads``, the left-hand sides of definitions.

@@ -207,7 +207,12 @@ class Network:
         return (*scalars.values(), *rewritten_lines[:-1]), rewritten_lines[-1].rhs
 
     def _ranges(self, lhs: AppliedUndef, rhs: Expr) -> tuple[IndexRange, ...]:
-        """Return the ranges of the indices of ``lhs``: layers come last and run as far as its matrices."""
+        """Return the ranges of the indices of ``lhs``, the left-hand side of a definition; layers last.
+
+        A layer runs as far as the families of matrices in ``rhs`` have members. Other ranges are those of the
+        network, with the sample ``mu`` from 1 to P by default. Raises ProgramError for an index without a
+        range.
+        """
         known = {r.index: r for r in (IndexRange(mu, S.One, P), *self.ranges)}
         matrices = {m.name: m for m in self.matrices}
         depth = expression(self.depth).free_symbols
@@ -296,7 +301,7 @@ class Network:
         return {x for a in calls for arg in a.args for x in arg.free_symbols} - numbers - {t}
 
     def _check_times(self, lines: tuple[Definition, ...], loss: Expr) -> None:
-        """Raise :class:`ProgramError` for a quantity at a time that is neither the present nor the first."""
+        """Raise :class:`ProgramError` for a quantity at a time that is neither ``t`` nor 0."""
         computed = {d.name for d in lines}
         expressions = [(f"the loss {spelled(loss)}", loss), *((spelled(d.lhs), d.rhs) for d in lines)]
         for label, e in expressions:
@@ -388,7 +393,12 @@ class Network:
         return taken
 
     def _check(self, lines: tuple[Definition, ...]) -> None:
-        """Raise ProgramError for means over two populations, and symbols named like partners of indices."""
+        """Raise ProgramError for definitions without a limit or with ambiguous names.
+
+        Refused are means of products of two populations, layers of different units that share one matrix, and
+        symbols that are named like the second value of an index in a correlation, such as ``alpha`` beside
+        ``mu``.
+        """
         used = {x for d in lines for e in (d.lhs, d.rhs) for x in e.free_symbols}
         used |= {r.index for d in lines for r in d.ranges}
         partners = {primed(y): y for y in used if y.is_integer}
@@ -720,10 +730,11 @@ class _Assembly:
         return Program(**vars(parts.drop_idle_indices()))
 
     def _outside(self, weight: GaussianWeight, rule: TrainingRule) -> Expr:
-        """Return the factor of an update on which a nonlinear rule does not act (:class:`.Outer`).
+        """Return the factor by which the step of a nonlinear rule is multiplied in the update of a weight.
 
-        The rule acts on the gradient of an entry, ``A = -scale N dloss/dM``. The result is 1 for linear
-        rules.
+        A nonlinear rule acts on the normalised gradient ``A = -scale N dloss/dM``, without learning rate; the
+        factor is the scale times the rate of the weight, for a matrix over its relative fan-in. It is 1 for
+        linear rules.
         """
         if not isinstance(rule, NonlinearRule):
             return S.One
@@ -777,7 +788,11 @@ class _Assembly:
         return tuple(replace(d, rhs=_neat(d.rhs)) if d.name in neat else d for d in lines), aliases
 
     def _is_alias(self, d: Definition, lines: list[Definition]) -> bool:
-        """Return whether the gradient that ``d`` defines is a number times one field at the same indices."""
+        """Return whether the gradient that ``d`` defines is a number times one field at the same indices.
+
+        Such a gradient is replaced by the multiple of the field. ``lines`` are all definitions of gradients;
+        a gradient with several definitions is not replaced.
+        """
         if sum(e.name == d.name for e in lines) != 1 or d.rhs.has(Product):
             return False
         _, local = self.graph.split(d.rhs)
@@ -794,7 +809,10 @@ class _Assembly:
         """Return an update without the gradients in ``aliases``, which are multiples of a field."""
 
         def constant_and_vector(x: Expr) -> tuple[Expr, Expr]:
-            """Return constant and vector of an expression without aliases; others stay whole."""
+            """Return a vector as (number, vector), with gradients that are multiples of a field replaced.
+
+            A vector without such gradients is returned with the number 1.
+            """
             new = self._replaced(x, aliases)
             return (S.One, x) if new == x else self.graph.split(new)
 
@@ -1000,9 +1018,10 @@ def _require_free(taken: set[str], gradients: Mapping[str, Gradient], error: str
 
 
 def _one_along(name: str, uses: list[Along]) -> Along:
-    """Return the updates of all uses of a vector of weights as one, summed over the indices of any.
+    """Return the updates from all uses of the vector of weights ``name`` as one sum over indices.
 
-    Uses with fewer indices are divided by the number of values of the others.
+    The indices are those of the use with the most of them. A use with fewer indices is divided by the number
+    of values of the missing ones. Raises ProgramError if the uses have different indices.
     """
     if len(uses) == 1:
         return uses[0]

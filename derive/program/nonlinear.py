@@ -41,7 +41,10 @@ class NonlinearRule:
 
     @property
     def inner(self) -> frozenset[Symbol]:
-        """The symbols of the step that stand for gradients and states, not for parameters."""
+        """The symbols in the step that stand for the gradient and for states such as a running mean.
+
+        All other symbols of the rule are parameters.
+        """
         raise NotImplementedError
 
     @property
@@ -85,7 +88,10 @@ def _system_of(rule: NonlinearRule) -> LinearSystem:
 
 
 class RewrittenSteps(LinearRule):
-    """Equation of motion of a weight whose nonlinear steps are outer products, written as its updates."""
+    """Linear training rule ``W(t + 1) = (1 - decay) W(t) + rate U(t)`` that replaces a nonlinear rule.
+
+    The update U is then the nonlinear step itself, written as a sum of outer products.
+    """
 
 
 def require_linear_rules(source: Any, what: str) -> None:

@@ -99,9 +99,11 @@ class _Rewriting:
     # -- functions of single entries ---------------------------------------------------------------------
 
     def _separable(self, w: TrainedMatrix | TrainedVector, rule: Entrywise) -> Outer | Along | None:
-        """Return the step as one outer product, for one outer product and a multiplicative Q.
+        """Return the step of an entrywise rule as one outer product, if its function Q is multiplicative.
 
-        The result is None for other gradients and functions; ``Q(a b) = Q(a) Q(b)/Q(1)`` is needed.
+        If the gradient of the weight is a single outer product (one sample) and ``Q(a b) = Q(a) Q(b)/Q(1)``,
+        such as for the sign, the step is the outer product of Q of the two vectors. The result is None for
+        other gradients and functions.
         """
         (u, *more) = w.update.terms
         if more or any(r.lower != r.upper for r in u.over) or self._of_data(u):
@@ -118,10 +120,11 @@ class _Rewriting:
         return Along(coefficient, sides[0], outside=u.outside)
 
     def _polynomial(self, w: TrainedMatrix | TrainedVector, rule: Entrywise) -> Outer | Along | None:
-        """Return the step for a polynomial Q of the gradient, as outer products of products of the vectors.
+        """Return the step of an entrywise rule whose function Q of the gradient is a polynomial, or None.
 
-        The result is None if Q is not a polynomial, or is not linear and the gradient has several terms or
-        contains data, of which only inner products are known.
+        A power of an outer product is the outer product of the powers of its vectors. The result is None if Q
+        is not a polynomial, or if it is not linear and the gradient has several terms or contains data, of
+        which only inner products are known.
         """
         try:
             powers = Poly(rule.Q, A).terms()
@@ -144,7 +147,10 @@ class _Rewriting:
         return replace(first, more=tuple(replace(x, more=()) for x in more))  # type: ignore[no-any-return]
 
     def _power(self, u: Outer | Along, n: int, c: Expr) -> Iterator[Outer | Along]:
-        """Yield ``c A^n`` for the gradient A of the term ``u``: a sum over n copies of its indices."""
+        """Yield ``c`` times the entrywise power ``A^n`` of the gradient A in the term ``u`` of an update.
+
+        A is a sum of outer products over indices; the power is one sum over n copies of these indices.
+        """
         coefficient, sides = c * u.outside, [S.One, S.One]
         ranges: list[IndexRange] = []
         bodies = (u.left, u.right) if isinstance(u, Outer) else (u.vector,)
@@ -168,9 +174,11 @@ class _Rewriting:
     # -- singular values ---------------------------------------------------------------------------------
 
     def _spectral(self, w: TrainedMatrix, rule: Spectral) -> Outer:
-        """Return the step as outer products of the vectors of the gradient.
+        """Return the step of a rule on singular values, such as Muon, as a double sum of outer products.
 
-        Indices of the left vector only, such as that of several outputs, are summed inside of it.
+        The gradient is a sum of outer products over samples. The step has the same left and right vectors at
+        two samples, with coefficients that are functions of their inner products. Indices of the left vector
+        only, such as that of several outputs, are summed inside of it.
         """
         u, *more = w.update.terms
         samples = [r for r in u.over if u.right.has(r.index)]
@@ -198,7 +206,7 @@ class _Rewriting:
         names = self._names(w.name)
 
         def entry(name: str, *places: Symbol) -> Expr:
-            """Return the scalar ``name`` at these indices, the layer of the family and the time."""
+            """Return the scalar ``name`` at the weight's layer, the indices ``places`` and the time."""
             return Function(name)(*(r.index for r in family), *places, t)
 
         left, right, step = names
@@ -217,23 +225,28 @@ class _Rewriting:
         return Outer(factor, u.left, other, (row, *inner, column), outside=u.outside)
 
     def _inner(self, body: Expr, here: dict[Any, Any], there: dict[Any, Any]) -> Expr:
-        """Return the inner product ``<v v'>`` of a vector at the indices ``here`` and ``there``.
+        """Return the mean of the product of a vector ``body`` at two choices of its indices.
 
-        Of a given vector it is the kernel of the data.
+        ``here`` and ``there`` map its indices to the two choices. For a given vector of the data the result
+        is the entry of the input kernel.
         """
         given = self.program.given_of(str(body.func)) if isinstance(body, AppliedUndef) else None
         one, two = body.xreplace(here), body.xreplace(there)
         return Mean(one * two) if given is None else Function(given.kernel)(*one.args, *two.args)
 
     def _names(self, weight: str) -> list[str]:
-        """Return free names for inner products of left and right vectors, and for coefficients X."""
+        """Return three unused names for the scalars that the step of a weight needs.
+
+        They are the inner products of its left vectors, those of its right vectors, and the coefficients of
+        the outer products in the step.
+        """
         wanted = [f"{x}_{weight}" for x in ("Gram", "Overlap", "X")]
         taken = {*self.program.names_in_theory, *(x.name for x in self.program.given), *self.scalars}
         return list(unique_names([(x, x) for x in wanted], taken).values())
 
 
 def _numbered(index: Symbol, place: int) -> Symbol:
-    """Return the index of copy number ``place`` of a sum: itself for 1, else with a number behind."""
+    """Return the symbol of an index in copy number ``place`` of a sum: ``mu``, ``mu_2``, ``mu_3``, ..."""
     return index if place == 1 else Symbol(f"{index.name}_{place}", **index.assumptions0)
 
 
@@ -245,7 +258,7 @@ def _is_multiplicative(Q: Expr) -> bool:
     one = Q.xreplace({A: S.One})
 
     def gap(a: Expr, b: Expr) -> Expr:
-        """Return ``Q(a b) Q(1) - Q(a) Q(b)``."""
+        """Return ``Q(a b) Q(1) - Q(a) Q(b)``, zero if the function Q is multiplicative."""
         return Q.xreplace({A: a * b}) * one - Q.xreplace({A: a}) * Q.xreplace({A: b})
 
     signs = product((1, -1), repeat=2)

@@ -159,7 +159,7 @@ class Program(Parts):
         layers = layer_count(depth)
 
         def fixed(rule: TrainingRule) -> TrainingRule:
-            """Return a training rule with the number of layers in its parameters."""
+            """Return a training rule with the integer depth for ``L`` in parameters such as ``eta/L``."""
             stated = {key: x.subs(L, layers) for key, x in parameters_with(rule, [L.name]).items()}
             return replace(rule, **stated) if stated else rule  # type: ignore[type-var]
 
@@ -602,7 +602,10 @@ def _problems_of_places(program: Parts, d: Definition) -> Iterator[str]:
 
 
 def layers_of(program: Parts) -> set[Symbol]:
-    """Return the index symbols that count layers, or the places of ordered fields."""
+    """Return the index symbols that count layers in the definitions of a program.
+
+    They include the first index of an ordered field, which is computed for one value after another.
+    """
     families = {x.name for x in program.fields if x.layered or x.ordered}
     return indices_of_layers([d.lhs for d in program.definitions], families)
 
@@ -613,9 +616,9 @@ def stated_loss(program: Parts) -> tuple[Expr, ...]:
 
 
 def _problems_of_reach(program: Parts, where: str, e: Expr) -> Iterator[str]:
-    """Yield messages for sums over members that a family of fields, numbers or weights does not have.
+    """Yield a message for each sum whose index goes beyond the range in which its summand is defined.
 
-    ``e`` is the expression, and ``where`` its name in the messages.
+    ``e`` is the expression that contains the sums, and ``where`` its name in the messages.
     """
     families = _families(program)
     for total in sorted(e.atoms(Sum), key=spelled):
@@ -676,10 +679,11 @@ def causal_order(program: Parts) -> tuple[Definition, ...]:
 
 
 def _uses(program: Parts) -> list[dict[int, set[Expr]]]:
-    """Return, for each definition, the numbers of the definitions that it needs at the same time.
+    """Return, for each definition of a program, the definitions that it needs at the same time.
 
-    Each number is a key, whose value is the set of shifts: layer needed minus layer defined. The keys are
-    sorted, because the order of sets of atoms differs between processes.
+    Each entry maps numbers of needed definitions to sets of shifts: the layer at which a quantity is needed
+    minus the layer that is defined (0 for quantities without layers). The keys are sorted, because the order
+    of sets of atoms differs between processes.
     """
     table: list[dict[int, set[Expr]]] = []
     for d in program.definitions:
@@ -696,7 +700,11 @@ def _uses(program: Parts) -> list[dict[int, set[Expr]]]:
 
 
 def _shift(program: Parts, d: Definition, e: Definition, atom: AppliedUndef) -> Expr | None:
-    """Return the layer of ``atom`` minus that of ``d.lhs``; None if ``e`` does not define ``atom``."""
+    """Return the layer of ``atom``, a field that the definition ``d`` uses, minus the layer that d defines.
+
+    The shift is zero for quantities without layers. The result is None if the definition ``e`` does not give
+    the layers of atom that d uses.
+    """
     if not (_layered(program, d) and _layered(program, e)):
         return S.Zero
     (low, high), (first, last) = _places(atom, d), _places(e.lhs, e)
@@ -761,9 +769,11 @@ def _chains_run_one_way(
 def _within(
     component: list[int], uses: list[dict[int, set[Expr]]], definitions: tuple[Definition, ...]
 ) -> list[int]:
-    """Return the definitions of a strongly connected component in the order in which one step computes them.
+    """Return definitions that need each other across layers, in the order in which one layer computes them.
 
-    Ends of a family come first, then each definition after those that it needs in the same layer.
+    ``component`` are their numbers (a strongly connected component of the graph of uses), and ``uses`` what
+    each needs, with shifts of the layer. Ends of a family come first, then each definition after those that
+    it needs in the same layer.
     """
     order: list[int] = []
 

@@ -153,9 +153,11 @@ class LinearSystem:
         return not any(x.has(t) for x in self.coefficients)
 
     def solution(self, name: str, time: Expr, past: Expr) -> Any:
-        """Return the result of the method ``steps``, ``flow``, ``step_noise`` or ``flow_noise`` at two times.
+        """Return the result of one of the methods that solve the system, at the times ``time`` and ``past``.
 
-        The last results are cached, because each check of a program needs the same memory again.
+        ``name`` is ``steps``, ``flow``, ``step_noise`` or ``flow_noise``: memory or covariance of the noise,
+        in discrete or continuous time. The last results are cached, because each check of a program needs
+        them again.
         """
         known, key = self._solutions, (name, time, past)
         if key not in known:
@@ -172,9 +174,10 @@ class LinearSystem:
     # -- in steps ------------------------------------------------------------------------------------------
 
     def steps(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
-        """Return ``(m(time), k(time, past))`` for discrete time.
+        """Return the factors of the initial weight and of the update at ``past`` in the weight at ``time``.
 
-        ``m(t) = [A(t-1) ... A(0) z(0)]_1`` and ``k(t, s) = [A(t-1) ... A(s+1) b(s)]_1``.
+        For ``z(t + 1) = A(t) z(t) + b(t) U(t)`` they are ``m(t) = [A(t-1) ... A(0) z(0)]_1`` and ``k(t, s) =
+        [A(t-1) ... A(s+1) b(s)]_1``, where component 1 of z is the weight.
         """
         if self.moves:
             kept = self.start * self._stepping(time, S.Zero)[0]
@@ -189,7 +192,11 @@ class LinearSystem:
 
     @cached_property
     def _stepped(self) -> tuple[Symbol, Expr, list[Expr]]:
-        """Symbol n for a number of steps, the factor of the initial weight after it, and row 1 of ``A^n``."""
+        """Solution after n steps of a system whose states a step multiplies by the constant matrix ``A``.
+
+        The result is the symbol n, the factor of the initial weight in the weight after n steps, and the
+        first row of ``A^n``, (states,).
+        """
         n = Dummy("n", integer=True, nonnegative=True)
         power = self.matrix**n
         return n, self.start * _neat(power[0, 0]), [_neat(x) for x in power[0, :]]
@@ -204,13 +211,17 @@ class LinearSystem:
         return _neat((self.matrix**n * Matrix(self.input))[0, 0])
 
     def _stepping(self, time: Expr, since: Expr) -> list[Expr]:
-        """Return the first row of ``A(time - 1) ... A(since)``."""
+        """Return the first row of ``A(time - 1) ... A(since)``; a step multiplies the states by ``A``.
+
+        It has one entry for each state: the factor of this state at ``since`` in the weight at ``time``.
+        """
         return self._propagated(time, since, _STEPS)
 
     def step_noise(self, time: Expr, past: Expr) -> Expr:
-        """Return the covariance of the noise in the weight at two steps.
+        """Return the covariance of the noise in the weight at two steps, in units of its initial variance.
 
-        ``sum_{u < min(t, s)} [A(t-1) ... A(u+1) D(u) (A(s-1) ... A(u+1))^T]_11``.
+        It is ``sum_{u < min(t, s)} [A(t-1) ... A(u+1) D(u) (A(s-1) ... A(u+1))^T]_11``, where a step
+        multiplies the states by A and adds noise of covariance D, and component 1 is the weight.
         """
         if not self.noisy:
             return S.Zero
@@ -233,7 +244,10 @@ class LinearSystem:
 
     @cached_property
     def _step_variance(self) -> tuple[Symbol, Expr]:
-        """Symbol n for a number of steps, and the sum ``sum_(u<n) A^(2 u)`` as an expression of n."""
+        """Variance that n steps with unit noise add to a weight that a step multiplies by the constant ``A``.
+
+        The result is the symbol n and the sum ``sum_(u<n) A^(2 u)`` as an expression of n.
+        """
         u, first = (Dummy(n, integer=True, nonnegative=True) for n in ("u", "first"))
         kept = Dummy("kept", positive=True)
         # The sum has a case for kept = 1, and a last case for all other values.
@@ -246,9 +260,10 @@ class LinearSystem:
     # -- in continuous time --------------------------------------------------------------------------------
 
     def flow(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
-        """Return ``(m(time), k(time, past))`` in continuous time.
+        """Return the factors of the initial weight and of the update at ``past`` in the weight at ``time``.
 
-        ``m(t) = [E(t, 0) z(0)]_1`` and ``k(t, s) = [E(t, s) b(s)]_1`` with ``dE(t, s)/dt = A(t) E(t, s)``.
+        For ``dz/dt = A(t) z + b(t) U(t)`` they are ``m(t) = [E(t, 0) z(0)]_1`` and ``k(t, s) = [E(t, s)
+        b(s)]_1``, with the propagator ``dE(t, s)/dt = A(t) E(t, s)``; component 1 of z is the weight.
         """
         if self.moves:
             kept = self.start * self._flowing(time, S.Zero)[0]
@@ -263,7 +278,11 @@ class LinearSystem:
 
     @cached_property
     def _flowed(self) -> tuple[Symbol, Expr, list[Expr]]:
-        """Symbol x for a time, the factor of the initial weight after it, the first row of ``exp(A x)``."""
+        """Solution after a time x of the flow ``dz/dt = A z`` with constant ``A``.
+
+        The result is the symbol x, the factor of the initial weight in the weight after this time, and the
+        first row of ``exp(A x)``, (states,).
+        """
         x = Dummy("x", nonnegative=True)
         power = Matrix(self.matrix * x).exp()
         return x, self.start * _neat(power[0, 0]), [_neat(y) for y in power[0, :]]
@@ -278,13 +297,17 @@ class LinearSystem:
         return _neat((Matrix(self.matrix * x).exp() * Matrix(self.input))[0, 0])
 
     def _flowing(self, time: Expr, since: Expr) -> list[Expr]:
-        """Return the first row of the propagator ``E(time, since)``, the solution of ``dE/dt = A E``."""
+        """Return the first row of the propagator ``E(time, since)``, the solution of ``dE/dt = A(t) E``.
+
+        It has one entry for each state: the factor of this state at ``since`` in the weight at ``time``.
+        """
         return self._propagated(time, since, _FLOW)
 
     def flow_noise(self, time: Expr, past: Expr) -> Expr:
-        """Return the covariance of the noise in the weight at two times.
+        """Return the covariance of the noise in the weight at two times, in units of its initial variance.
 
-        ``integral_0^{min(t, s)} [E(t, u) D(u) E(s, u)^T]_11 du``.
+        It is ``integral_0^{min(t, s)} [E(t, u) D(u) E(s, u)^T]_11 du``, where E is the propagator of the
+        states and D the covariance of the noise per unit of time; component 1 is the weight.
         """
         if not self.noisy:
             return S.Zero
@@ -306,7 +329,10 @@ class LinearSystem:
 
     @cached_property
     def _flow_covariance(self) -> tuple[Symbol, Symbol, Expr]:
-        """Symbols x, y for two times, and the covariance of the noise in the weight as their function."""
+        """Symbols x, y for two times, and the covariance of the noise in the weight at these times.
+
+        The system is the flow of a single state with a constant rate.
+        """
         u, first, x, y = (Dummy(n, nonnegative=True) for n in ("u", "first", "x", "y"))
         inner = integrate(exp(-2 * self.A * u), (u, 0, first))
         if isinstance(inner, Piecewise):  # the case A = 0 is the limit of the other
@@ -317,7 +343,11 @@ class LinearSystem:
     # -- both ----------------------------------------------------------------------------------------------
 
     def _update_factor(self, row: list[Expr], past: Expr) -> Expr:
-        """Return the factor of an update made at ``past``: a ``row`` of the propagator times ``b(past)``."""
+        """Return the factor of an update made at ``past`` in the weight at a later time.
+
+        It is ``row . b(past)``: b are the factors of the update in each state, and ``row``, (states,), the
+        factors of these states in the weight at the later time.
+        """
         return sum((x * _at(y, past) for x, y in zip(row, self.input, strict=True)), S.Zero)
 
     def _noise_between(self, left: list[Expr], right: list[Expr], when: Expr) -> Expr:
@@ -356,10 +386,11 @@ class LinearSystem:
         return [self._transfer(0, j, time, since, kind, 0) for j in range(self.states)]
 
     def _transfer(self, i: int, j: int, time: Expr, since: Expr, kind: _Kind, depth: int) -> Expr:
-        """Return the entry (i, j) of the propagator of a time-dependent system.
+        """Return the factor of state j at ``since`` in state i at ``time``, if coefficients depend on time.
 
         ``E_ij(t, s) = sum_{r=s}^{t-1} prod_{q=r+1}^{t-1} A_ii(q) sum_k A_ik(r) E_kj(r, s)`` over the states k
-        that drive i; in continuous time the sum is an integral and the product the exponential of one.
+        that drive i; in continuous time (``kind``) the sum is an integral and the product the exponential of
+        one. ``depth`` counts nested sums, whose variables differ.
         """
         A = self.matrix
         if i == j:
@@ -376,15 +407,19 @@ class LinearSystem:
 
 @dataclass(frozen=True)
 class _Kind:
-    """Kind of sums over times: ``Sum`` and ``lag`` 1 for steps, ``Integral`` and ``lag`` 0 for a flow."""
+    """Discrete or continuous time: the class of sums over times, and the delay of a step.
+
+    They are ``Sum`` and ``lag = 1`` for steps, ``Integral`` and ``lag = 0`` for a flow.
+    """
 
     kind: type[Sum] | type[Integral]
     lag: int
 
     def alone(self, rate: Expr, since: Expr, time: Expr) -> Expr:
-        """Return the propagator from ``since`` to ``time`` of a state that no other state drives.
+        """Return the factor of a state at ``since`` in itself at ``time``, if no other state drives it.
 
-        It is a power or exponential of its ``rate``.
+        A step multiplies the state by ``rate``, in a flow ``dz/dt = rate z``; the result is a power, a
+        product over steps, or an exponential.
         """
         if self.lag:
             if not rate.has(t):
@@ -405,7 +440,10 @@ _EACH = Symbol("t_1", nonnegative=True)
 
 
 def _between(depth: int) -> Symbol:
-    """Return the symbol of the time at which input passes between states, at nesting level ``depth``."""
+    """Return the summation variable for the time at which one state drives another.
+
+    ``depth`` is the number of sums in which this sum is nested.
+    """
     return Symbol(f"t_{depth + 3}", nonnegative=True)
 
 
@@ -436,7 +474,11 @@ def _at(e: Expr, time: Expr) -> Expr:
 
 
 def _neat(e: Expr) -> Expr:
-    """Return a solution of a system, simplified, without the cases ``0**n`` of SymPy's Jordan form."""
+    """Return an expression for the memory of a weight, simplified.
+
+    SymPy writes powers of a matrix by cases for ``0**n``; only the last case, that of a nonzero base, is
+    kept.
+    """
     if e.has(Piecewise):
         e = e.replace(lambda x: isinstance(x, Piecewise), lambda x: x.args[-1][0])
     return powsimp(simplify(e))
@@ -949,7 +991,10 @@ def function_names(rule: TrainingRule) -> frozenset[str]:
 
 
 def parameters_with(rule: TrainingRule, names: Collection[str]) -> dict[str, Expr]:
-    """Return the parameters of a rule, by name, that contain a symbol with one of ``names``."""
+    """Return those parameters of a rule that contain a symbol with one of ``names``.
+
+    Keys are the names of the rule's fields, such as ``rate``, and values the expressions.
+    """
     keys: list[str] = [x.name for x in fields(rule)] if is_dataclass(rule) else []
     stated = {key: getattr(rule, key) for key in keys}
     found = {key: x for key, x in stated.items() if isinstance(x, Expr)}
@@ -1017,7 +1062,11 @@ def entry_covariance(rule: TrainingRule, time: Expr, past: Expr) -> Expr:
 
 
 def with_noise(rule: TrainingRule, variance: Expr, name: str) -> TrainingRule:
-    """Return the rule of the weight ``name``, with noise in units of its initial ``variance``."""
+    """Return the rule of a weight with its noise converted to units of the weight's initial variance.
+
+    The ``diffusion`` of the rule is divided by ``variance``. Raises ProgramError, with the ``name`` of the
+    weight, if the variance is zero. A rule without noise is returned unchanged.
+    """
     heat = getattr(rule, "diffusion", S.Zero)
     if heat == 0 or variance == 1:
         return rule

@@ -22,11 +22,12 @@ Slot = tuple[str, int]
 
 
 def shifted_reads(program: Program, sizes: Mapping[str, Any]) -> dict[Slot, tuple[int, int]]:
-    """Return the lowest and highest value at which an axis of a constant is used, if its index is shifted.
+    """Return the lowest and the highest index at which an array of constants is used, if an index is shifted.
 
-    ``sizes`` are numbers by names of symbols. For a program with a loss, these are the shifts in the loss and
-    in the forward pass; a derived error or gradient may contain ``y(p - 1)`` because an output is periodic.
-    Terms multiplied by zero do not count, and axes whose indices have unknown ends are left out.
+    Keys are pairs (name of the array, number of the axis): ``y(p + 1)`` for p = 1..3 uses axis 0 of y at 2 to
+    4. ``sizes`` are numbers by names of symbols. For a program with a loss, only the loss and the forward
+    pass count; a derived error or gradient may contain ``y(p - 1)`` because an output is periodic. Terms
+    multiplied by zero do not count, and axes whose indices have unknown ends are left out.
 
     >>> from sympy import Function, Symbol
     >>> from derive.program import Definition, GradientDescent, Program
@@ -80,7 +81,11 @@ def _symbols(e: Expr, ranges: tuple[IndexRange, ...]) -> set[Any]:
 
 
 def _shifted(e: Expr, constants: set[str]) -> tuple[set[Slot], set[Symbol]]:
-    """Return the axes (name, number) of constants with a shifted index, and the symbols there."""
+    """Return the axes of constant arrays at which ``e`` has a shifted index, such as ``y(mu, p + 1)``.
+
+    An axis is a pair (name of the array, number of the argument). The second value are the symbols in the
+    shifted indices, here p. ``constants`` are the names of the arrays.
+    """
     slots, indices = set(), set()
     for a in (a for a in e.atoms(AppliedUndef) if str(a.func) in constants):
         for k, x in enumerate(a.args):
@@ -97,10 +102,11 @@ def _values(
     slots: set[Slot],
     indices: set[Symbol],
 ) -> Iterator[tuple[Slot, int]]:
-    """Yield pairs (axis, integer): the values at which the axes ``slots`` of constants are used.
+    """Yield pairs (axis, integer): the values of the index at which an axis of a constant array is used.
 
-    All values of the ``indices`` in these arguments count; ``numbers`` are the values of symbols in the ends
-    of ``ranges``.
+    The axes, pairs (name, number of the argument), are those in ``slots``, and ``indices`` the symbols in
+    their shifted indices. These symbols take all values in ``ranges`` or in sums of ``e``; ``numbers`` are
+    the values of symbols in the ends of ranges.
     """
     sums = [x for x in e.atoms(Sum) if any(limit[0] in indices for limit in x.limits)]
     free = [r for r in ranges if r.index in indices & e.free_symbols]

@@ -108,8 +108,9 @@ def muon(rate: Expr, decay: Expr = S.Zero) -> Spectral:
 class SpectralEntry(Expr):
     """Entry ``X_row,column`` of ``X = left^(-1/2) F[left^(1/2) right^(1/2)] right^(-1/2)``.
 
-    ``left`` and ``right`` are symmetric matrices, given by their entries at ``row`` and ``column``; F acts on
-    the positive singular values.
+    ``left`` and ``right`` are symmetric matrices, given by their entries at ``row`` and ``column``. The
+    function F, an expression in the symbol ``sigma``, acts on the positive singular values of the product of
+    roots.
 
     >>> from sympy import Function
     >>> from derive.calculus.symbols import alpha, mu

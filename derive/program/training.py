@@ -100,7 +100,11 @@ class Along(Rewritable):
 
 
 def _take_numbers(update: Outer | Along, *sides: str) -> None:
-    """Move numbers in front of the fields in the named sides of an update into its coefficients."""
+    """Move numeric factors of the vectors of an update into its coefficient, in place.
+
+    ``3 h`` becomes ``h``, and the coefficient is multiplied by 3. ``sides`` are the names of the vectors of
+    the update: ``left``, ``right`` or ``vector``.
+    """
     for side in sides:
         number, vector = number_and_field(getattr(update, side))
         if number != 1:
@@ -188,7 +192,8 @@ class Gradient:
         The name of the gradient with respect to a function of the field to which a matrix is applied (``z``
         for ``phi(h)``).
     normal : Expr, optional
-        The normalisation over N (over 1 for a scalar); ``scale sqrt(N_x/N)`` by default.
+        The number c if the gradient in the program is ``c N`` times the derivative of the output by an entry
+        of the field (c times it for a scalar); by default ``scale sqrt(N_x/N)`` for N_x units.
     """
 
     name: str

@@ -158,9 +158,10 @@ def _kept(d: Definition, read: list[MemberBounds], names: set[str]) -> Iterator[
 
 
 def _size(difference: Expr) -> Expr:
-    """Return a difference of layers as a number: infinite if it increases with the depth.
+    """Return the difference of two layers as a number that can be compared with others.
 
-    A difference that decreases with the depth is minus infinity.
+    A difference that contains the depth is infinite if it increases with the depth, and minus infinity if it
+    decreases.
     """
     if difference.is_Integer:
         return difference
@@ -173,7 +174,8 @@ def _require_defined(
 ) -> None:
     """Raise :class:`ProgramError` for a layer of a field that is used but not defined.
 
-    ``read`` are names of fields with the first and last layer used. Layers are compared at a depth of DEEP.
+    ``lines`` are the definitions, ``names`` the fields to check, and ``read`` pairs (name, first and last
+    layer) of all uses. A symbolic depth is replaced by the large integer DEEP.
     """
     known: dict[str, list[range]] = {}
     for d in lines:
@@ -207,6 +209,9 @@ DEEP = 9
 
 
 def _layers(span: MemberBounds) -> range:
-    """Return the layers between two ends at a depth of DEEP; an empty range if an end is not an integer."""
+    """Return the layers between two ends as a range of integers, with the large number DEEP for the depth.
+
+    The range is empty if an end is not an integer.
+    """
     low, high = (x.xreplace({y: Integer(DEEP) for y in x.free_symbols}) for x in span)
     return range(int(low), int(high) + 1) if low.is_Integer and high.is_Integer else range(0)

@@ -43,9 +43,11 @@ from derive.errors import NotApplicable
 
 @dataclass(frozen=True)
 class Separable:
-    """Solution of ``dx/dt = rate``: the time ``elapsed`` until x is reached, and ``solution``, x at time t.
+    """Solution of ``dx/dt = rate(x)`` with a given initial value.
 
-    The time is also ``weight * log(growth)``, because ``atanh z = log((1 + z)/(1 - z))/2``.
+    ``elapsed`` is the time until x is reached, as a function of x, and ``solution`` is x at time t. The time
+    is also ``weight * log(growth)``, because ``atanh z = log((1 + z)/(1 - z))/2``; ``growth`` is a function
+    of x.
     """
 
     rate: Expr
@@ -90,11 +92,17 @@ def separable(rate: Expr, x: Symbol, start: Expr, time: Symbol) -> Separable:
     begin = inverse.subs(x, start)
 
     def reduced(v: Expr) -> Expr:
-        """Return the argument of atanh: Euler's variable v, scaled so that the poles are at -1 and 1."""
+        """Return Euler's variable v, shifted and scaled so that the poles of the integrand are at -1 and 1.
+
+        The time is then a multiple of the inverse hyperbolic tangent of the result.
+        """
         return (v - middle) / half
 
     def ratio(v: Expr) -> Expr:
-        """Return ``(v - below)/(above - v)``, which grows exponentially in time."""
+        """Return ``(v - below)/(above - v)`` for Euler's variable v and the two poles of the integrand.
+
+        Along the solution it grows exponentially in time.
+        """
         return (v - below) / (above - v)
 
     elapsed = weight * (atanh(reduced(inverse)) - atanh(reduced(begin)))

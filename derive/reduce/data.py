@@ -76,7 +76,7 @@ def _absorbed(theory: Theory, name: str, factor: Expr) -> Theory:
         return rewritten(e, scales, lambda x: scales[str(x.func)] * x)
 
     def bare(e: Expr) -> Expr:
-        """Return an expression with the old source replaced by the new one over its factor."""
+        """Return an expression with the source written as the scaled source divided by ``factor``."""
         return rewritten(e, [name], lambda x: x / factor)
 
     def own(u: Source) -> Expr:
@@ -118,10 +118,11 @@ def source_factor(theory: Theory, name: str) -> Expr:
 def _scaled_response(
     theory: Theory, q: OrderParameter, name: str, factor: Expr
 ) -> tuple[OrderParameter, Expr]:
-    """Return an order parameter as response to the scaled source, and the old response over the new one.
+    """Return an order parameter after the source ``name`` is multiplied by ``factor``, and a ratio.
 
-    Attributes of the unit in front of the response stay in the average; numbers are moved out. The second
-    value is 1 if the order parameter is no response to the source ``name``.
+    If the order parameter is the response to this source, it becomes the response to the scaled one, and the
+    ratio is the old response over the new one; attributes of the unit stay inside of the average. Any other
+    order parameter is returned unchanged, with the ratio 1.
     """
     old = next((x for x in q.definition.atoms(Response) if _is_named(x.source, name)), None)
     if old is None:
@@ -503,13 +504,14 @@ class LossDecomposition:
 
 
 def loss_decomposition(theory: Theory, name: str = "C_v") -> LossDecomposition:
-    """Split a correlation function of a linear theory by the sources of error (eq. 13).
+    """Split a correlation function of a linear theory by the sources of error (linear2025 eq. 13).
 
-    The error vector is linear in the sources of its population: its correlation function is a sum of one
-    quadratic form for each source, with ``H_v_x(t, s)`` the response of v to a perturbation of x
-    (:func:`.transfer`). Labels: "bias" for an untrained vector (the target), "limited width" for a trained
-    matrix, "limited data" for an untrained matrix, "label noise" for the part of the samples' errors that
-    comes from a vector. Raises :class:`NotApplicable` if the correlation is not that of a single field.
+    ``name`` is the correlation of the error vector v, the loss at equal times. The error vector is linear in
+    the Gaussian sources of its population: its correlation function is a sum of one quadratic form for each
+    source, with ``H_v_x(t, s)`` the response of v to a perturbation of the source x. Labels: "bias" for an
+    untrained vector (the target), "limited width" for a trained matrix, "limited data" for an untrained
+    matrix, "label noise" for the part of the samples' errors that comes from a vector. Raises
+    :class:`NotApplicable` if the correlation is not that of a single field.
 
     >>> from derive import isotropic, mean_field
     >>> parts = loss_decomposition(absorb_factors(mean_field(isotropic(noise=True)), "r0", "u0"))
@@ -616,10 +618,11 @@ class _Decomposition:
             yield Part(label, source, self.form(x, y, covariance))
 
     def samples(self, covariance: Expr) -> tuple[tuple[Part, Expr], ...]:
-        """Return the parts of a covariance that contains errors of samples with label noise.
+        """Split the covariance of a source that is proportional to the correlation of the samples' errors.
 
-        Each part is a contribution to the correlation of these errors and the covariance with that
-        contribution in place of the correlation. The result is empty without label noise.
+        The errors of samples contain label noise: their correlation has contributions of its own. The result
+        are pairs of such a contribution and of the covariance with this contribution in place of the
+        correlation. It is empty without label noise.
         """
         for q in self.theory.correlations():
             correlations = [a for a in covariance.atoms(AppliedUndef) if a.func == q.symbol.func]
@@ -674,7 +677,10 @@ class _Decomposition:
         }
 
     def channels(self, x: _Entry) -> list[IndexRange]:
-        """Return the ranges of the indices of a source's equation other than that of the unit."""
+        """Return the ranges of the indices of the equation that the source ``x`` enters, such as channels.
+
+        The index that numbers the units of the population is left out.
+        """
         return [r for r in x.equation.ranges if r.index not in self.units]
 
     def summation_variable(self, index: Symbol, i: int) -> Symbol:

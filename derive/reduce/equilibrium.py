@@ -314,9 +314,11 @@ def equilibrium(theory: Theory) -> Equilibrium:
 
 
 def _gibbs(decay: Expr, diffusion: Expr) -> tuple[Expr, Expr]:
-    """Return inverse temperature and prior variance of the density p of weights without current.
+    """Return inverse temperature b and prior variance v of weights in equilibrium with their noise.
 
-    The velocity of the weights is ``v = push - decay theta``, so ``v p - (diffusion/2) dp/dtheta = 0``.
+    The weights theta move with the velocity ``U - decay theta``, where U is the update, minus the gradient of
+    an energy, and noise of strength ``diffusion``. Without current, ``velocity * p = (diffusion/2)
+    dp/dtheta``, so that the density is ``p ~ exp(-b energy - theta^2/(2 v))``.
     """
     theta, push, density, slope = (Dummy(n) for n in ("theta", "push", "p", "dp"))
     current = (push - decay * theta) * density - diffusion / 2 * slope
@@ -335,7 +337,12 @@ class _Measure:
     """
 
     def __init__(self, theory: Theory, strength: Expr, inverse_temperature: Expr, prior: Expr) -> None:
-        """Read the chain of layers and its kernel off the program and the theory."""
+        """Read the chain of layers and its correlation of features off the program and the theory.
+
+        ``strength`` is the factor of updates in the velocity of the weights (the learning rate),
+        ``inverse_temperature`` and ``prior`` belong to the Gibbs density. Raises NotApplicable if the theory
+        has no correlation of features.
+        """
         self.theory, self.program, self.prior = theory, theory.program, prior
         self.chain = Chain(self.program)
         self.depth, self.scale = self.program.depth, self.program.scale
@@ -355,7 +362,7 @@ class _Measure:
         return Equilibrium(*given, error, self.exponent(), self.algebra())
 
     def feature(self, site: Expr, sample: Expr) -> Expr:
-        """Return ``phi(h)`` at a layer ``site`` and a ``sample``, without time."""
+        """Return the feature ``phi(h)`` of the layer number ``site`` at a ``sample``, without a time."""
         return self.chain.phi.xreplace({self.chain.h: self.chain.h.func(site, sample)})
 
     def covariance(self, u: Source) -> Expr:
@@ -375,10 +382,10 @@ class _Measure:
         return [u for u in self.theory.sources if u.symbol in products]
 
     def exponent(self) -> Expr:
-        """Return the exponent of one unit of layer ell.
+        """Return the exponent of the integral over one unit of layer ell.
 
-        Its terms are the constraint of the preactivation, the averaged product, and the conjugate of the
-        kernel.
+        Its terms are ``i hhat h``, which holds the preactivation h at its value, the average over the weights
+        of the product that h equals, quadratic in hhat, and the term of the conjugate of the kernel.
         """
         for u in self.sources(str(self.chain.h.func)):
             value, layer = self.covariance(u), u.symbol.args[0] - 1
@@ -393,7 +400,10 @@ class _Measure:
         return constraint + _cumulant(-I, lambda i: hhat(ell, i), below) - Sum(conjugate, *_PAIR)
 
     def conjugate(self, e: Expr) -> Expr:
-        """Return half of ``e`` times the conjugate kernel ``Phihat`` of layer ell."""
+        """Return ``e Phihat(ell, mu, alpha)/2``: an expression times half of the conjugate of the kernel.
+
+        Half, because a sum over mu and alpha counts each pair of samples twice.
+        """
         return _HALF * e * Phihat(*self.kernel.args)
 
     def algebra(self) -> Expr:
@@ -414,8 +424,9 @@ class _Measure:
     def energy(self, slope: Expr) -> Expr:
         """Return the energy of the weights per N, whose negative gradient is their update.
 
-        It is the loss times a factor: the readout's update over the gradient of the loss. ``slope`` times a
-        field of the last layer is ``N df/dw``.
+        It is the loss times a number, read from the readout: the ratio of its update to minus the gradient of
+        the loss. ``slope`` times the feature of the last layer is N times the derivative of the output by a
+        readout weight. Raises NotApplicable if update and gradient are not proportional.
         """
         (w,) = [x for x in self.program.trained() if isinstance(x, TrainedVector)]
         error = next(e for e in self.theory.scalars if not e.rhs.has(Average))

@@ -106,9 +106,10 @@ class _Frozen:
         return replace(e, terms=terms or (Term.local(S.Zero),))
 
     def added(self, w: TrainedMatrix | TrainedVector) -> Iterator[tuple[Equation, list[Expr]]]:
-        """Yield the equation of each field of updates of a weight, with the changes of the output by it.
+        """Yield for each forward use of a weight the equation of its updates and their effect on outputs.
 
-        A field of updates, ``moved``, is the sum of the weight's updates in one field of the network.
+        The equation defines a field ``moved``, the sum of the weight's updates in one field of the network.
+        The second value lists, for each layer, the average of moved times the gradient of the output.
         """
         if not isinstance(w.rule, NonlinearRule):
             raise NotApplicable(
@@ -125,12 +126,18 @@ class _Frozen:
                 yield replace(e, lhs=symbol, terms=terms), [Average(change.xreplace(k)) for k in places]
 
     def named(self, weight: str, e: Equation) -> AppliedUndef:
-        """Return the symbol ``moved_<weight>(...)``, the sum of a weight's updates in the field of ``e``."""
+        """Return the symbol of a new field ``moved_<weight>``, with the indices of the field of ``e``.
+
+        It stands for the sum of the weight's updates in that field.
+        """
         name = free_name(f"moved_{weight}", {*self.reading.registry.taken, *self.reading.registry.found})
         return Function(name)(*e.lhs.args)
 
     def uses(self, w: TrainedMatrix | TrainedVector) -> Iterator[tuple[Definition, Application | Parameter]]:
-        """Yield the forward uses of a weight, each with the definition of a field that contains it."""
+        """Yield the uses of a weight in the forward pass, each with the definition that contains it.
+
+        A use of a matrix is a product with it (not with its transpose), that of a vector its occurrence.
+        """
         for d in self.reading.definitions:
             if isinstance(w, TrainedMatrix):
                 products: list[Any] = [a for a in self.reading.products[d] if a.matrix == w.initial]
@@ -153,9 +160,11 @@ class _Frozen:
                     yield e, {ell: at}
 
     def gradient(self, w: TrainedMatrix | TrainedVector) -> Expr:
-        """Return the derivative of an output by the field that a weight enters, times units over N.
+        """Return the derivative of an output by the entries of the field into which a weight enters.
 
-        Raises NotApplicable unless the weight's update contains the error of exactly one output.
+        It is read from the update of the weight and is multiplied by the number of units, so that its average
+        times a change of the field is the change of the output. Raises NotApplicable unless the update
+        contains the error of exactly one output.
         """
         (u, *more) = w.update.terms
         errors = [a for a in u.coefficient.atoms(AppliedUndef) if str(a.func) == self.error]

@@ -198,9 +198,9 @@ class _Moments:
 
     @cached_property
     def value(self) -> Expr:
-        """The average over units in the definition of the output, in terms of the error.
+        """The average over units in the definition of the output, expressed by the error of the output.
 
-        With weights of samples, where some errors may be zero, it is in terms of the output.
+        With weights of samples, where some errors may be zero, it is expressed by the output itself.
         """
         f, given = self.output, self.error
         if has_sample_weights(self.theory.program):
@@ -213,7 +213,10 @@ class _Moments:
         known += [(self.unfolded(m.rhs.body), m.lhs) for m in self.moments]
 
         def name(average: Expr) -> Expr:
-            """Return an average as a moment, or by the definition of the output; another average stays."""
+            """Return one average as the moment that it defines, or expressed by the output that it defines.
+
+            Any other average is returned unchanged.
+            """
             for body, value in known:
                 if (found := _match(body, average.body)) is not None:
                     return value.xreplace(found)
@@ -249,7 +252,11 @@ class _Moments:
 
 
 def _match(pattern: Expr, body: Expr) -> dict[Expr, Expr] | None:
-    """Return values of the indices mu and alpha that turn ``pattern`` into ``body``, or None."""
+    """Return the samples for which an expression ``pattern`` in the indices mu and alpha equals ``body``.
+
+    The result maps mu and alpha to symbols in body, such as ``{mu: alpha, alpha: mu}``; None if no choice
+    fits.
+    """
     free = [x for x in (mu, alpha) if pattern.has(x)]
     indices = sorted({x for a in body.atoms(AppliedUndef) for x in a.args if x.is_Symbol and x != t}, key=str)
     choices: list[dict[Expr, Expr]] = [{}]

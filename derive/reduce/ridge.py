@@ -64,7 +64,10 @@ class Share:
     layers: tuple[IndexRange, ...]
 
     def total(self, value: Expr) -> Expr:
-        """Return ``value``, such as the contraction, summed over the members of the family."""
+        """Return ``value``, the contribution of one member of a family of weights, summed over the layers.
+
+        A value of a single weight is returned unchanged.
+        """
         return Sum(value, *[r.limits for r in self.layers]) if self.layers and value != 0 else value
 
 
@@ -230,8 +233,9 @@ class _Rate:
     def through(self, d: Definition, point: AppliedUndef) -> Expr:
         """Return the part ``<dg/dz dz/dh>`` of the slope ``<dg/dh>`` that passes through the layer above.
 
-        z is the product of the transpose of the matrix by which h is multiplied. ``d`` defines g, and
-        ``point`` is h.
+        The definition ``d`` gives the backward field g of a layer, and ``point`` is its forward field h. The
+        weights that multiply the feature of h act backwards too: g contains z, their transpose times the
+        backward field above.
         """
         total = S.Zero
         for e, a in self.products:
@@ -333,9 +337,9 @@ def representer(theory: Theory) -> Representer:
 
 
 def _ratio_at_rest(program: Program) -> Expr:
-    """Return the ratio of every weight to its update when training has come to rest.
+    """Return the ratio of every weight to its update when training has come to rest: 1/decay for a flow.
 
-    Raises NotApplicable for noise, without weight decay, or if weights decay differently.
+    Raises NotApplicable for noise, without weight decay, or if the weights have different ratios.
     """
     rules = [w.rule for w in program.trained()]
     if any(r.noise(t, s) != 0 for r in rules):
@@ -383,10 +387,12 @@ def _gain(kernel: Equation, out: AppliedUndef, error: AppliedUndef, strength: Ex
 
 
 def _at_rest(given: Definition, out: AppliedUndef, ridge: Expr, size: Expr) -> tuple[Expr, Expr]:
-    """Return the output on the samples and at another input, when training has come to rest.
+    """Return the outputs on the samples and at another input, when training has come to rest.
 
-    They solve ``K error = ridge f`` with ``error = a f + b y``; at another input ``ridge f = k . error``.
-    ``size`` is the number of pairs of sample and channel.
+    With the tangent kernel K between samples, the column k of its values at the other input, and errors
+    ``error = a f + b y`` in terms of outputs and targets (read from the definition ``given``), they solve ``K
+    error = ridge f`` and ``ridge f = k . error``. ``size`` is the number of pairs of sample and channel.
+    Raises NotApplicable for an error that is not linear in the output.
     """
     y = Function("y")(*out.args[:-1])
     a, b = (given.rhs.expand().coeff(x) for x in (out, y))
@@ -418,9 +424,11 @@ def _diagonal(e: Expr, size: Expr) -> Expr:
 
 
 def rest_points(theory: Theory) -> tuple[tuple[Expr, Expr, Expr], ...]:
-    """Return the fixed points of ``(<h^2>, <z^2>, f)`` of a linear one-layer network and one sample.
+    """Return the fixed points of a linear network with one hidden layer and weight decay, for one sample.
 
-    Raises :class:`NotApplicable` if the moments do not close.
+    Each is a triple ``(<h^2>, <z^2>, f)``: the mean squares of preactivations and of readout weights, and the
+    output. K is the input kernel of the sample, y its target. Raises :class:`NotApplicable` if the equations
+    of these moments do not close.
 
     >>> from derive import mean_field, mlp
     >>> lam = Symbol("lam", positive=True)
@@ -441,7 +449,7 @@ def rest_points(theory: Theory) -> tuple[tuple[Expr, Expr, Expr], ...]:
     names |= {Function("K_x"): Symbol("K", positive=True), Function("y"): Symbol("y", positive=True)}
 
     def one(e: Expr) -> Expr:
-        """Return an expression for a single sample, with symbols in place of the unknown functions."""
+        """Return an expression at P = 1, with a symbol in place of each moment, output, kernel and target."""
         e = e.subs(P, 1).doit()
         return e.xreplace({a: names[a.func] for a in e.atoms(AppliedUndef) if a.func in names})
 

@@ -236,7 +236,11 @@ class _Stationary:
         return Stationary(self.theory, entry, fields, tuple(kernels))
 
     def entry(self, factor: Expr) -> Expr:
-        """Return the covariance of a weight at lag tau and long times, from that at times t and s."""
+        """Return the covariance of an entry of the weights at long times as a function of the time lag tau.
+
+        ``factor`` is the covariance at the times t and s. Raises NotApplicable if it has no finite, nonzero
+        limit.
+        """
         past, lag = Dummy("past", positive=True), Dummy("lag", positive=True)
         late = self.late_limit(factor.xreplace({t: past + lag, s: past}), past)
         if late in (0, oo) or late.has(past):
@@ -326,9 +330,10 @@ class _Stationary:
 
 
 def _weight_and_kernel(covariance: Expr) -> tuple[Expr, Expr]:
-    """Return the two factors of a source's covariance: of a weight, and the kernel of its vector.
+    """Split the covariance of a Gaussian source ``W v`` into variance of a weight and kernel of ``v``.
 
-    A kernel is a function of two samples; variances of weights are functions of the layer.
+    The kernel is the product of the factors with two arguments or more, such as samples and times; variances
+    of weights are functions of the layer only.
     """
     args = Mul.make_args(covariance)
     kernel = Mul(*[x for x in args if isinstance(x, KroneckerDelta | AppliedUndef) and len(x.args) > 1])
@@ -434,7 +439,10 @@ class _Split:
             yield x
 
     def order(self, q: OrderParameter) -> Iterator[OrderParameter]:
-        """Yield an order parameter and, if it is a response, the response to the noise."""
+        """Yield an order parameter and, if it is a response and there is noise, its partner for the noise.
+
+        The partner ``A_eps`` is the covariance of the noise times the response to the source ``u_eps``.
+        """
         yield q
         if q.kind == "response" and self.noise != 0:
             (average,) = q.definition.atoms(Average)

@@ -115,7 +115,10 @@ class _Whitened:
         self.names = {x: x if x in scalars else f"{x}_y" for x in self.places}
 
     def reduce(self) -> Theory:
-        """Return the theory of one sample, after checking that other directions do not matter."""
+        """Return the theory with one sample in place of all: the component along the vector of targets.
+
+        Raises NotApplicable unless directions orthogonal to the targets stand still.
+        """
         self.require_no_orthogonal_motion()
         return replace(self.theory.each(self.projected), reduction="whitened data")
 
@@ -155,7 +158,9 @@ class _Whitened:
     def across(self, e: Expr, at: Mapping[Expr, Expr]) -> Expr:
         """Return ``e`` at samples 1 or 2, with deterministic functions that vanish there set to zero.
 
-        ``at`` maps the sample indices of ``e`` to 1 (along n) or 2 (orthogonal to n).
+        Samples are counted in a basis whose first vector is along the targets; 2 stands for any direction
+        orthogonal to them. ``at`` maps the sample indices of e to 1 or 2. Functions of sample 2 alone, or of
+        1 and 2, vanish, and the input kernel is a Kronecker delta.
         """
 
         def value(x: AppliedUndef) -> Expr:
@@ -167,7 +172,11 @@ class _Whitened:
         return rewritten(e.xreplace(dict(at)), {*self.places} - self.random, value)
 
     def summed(self, x: Term, at: Mapping[Expr, Expr]) -> Expr:
-        """Return the body of a term with its samples summed over 1 and 2; ``at`` fixes its free samples."""
+        """Return a term of an equation with its sums over samples taken along and across the targets.
+
+        These are samples 1 and 2 of a basis whose first vector is along the targets; terms that vanish there
+        are left out. ``at`` gives the values, 1 or 2, of the samples that are not summed.
+        """
         samples = [r.index for r in x.over if r.upper == P]
         values = (
             dict(zip(samples, choice, strict=True)) for choice in product((S.One, TWO), repeat=len(samples))
@@ -219,7 +228,11 @@ class _Whitened:
                 )
 
     def samples(self, x: Expr) -> list[Expr]:
-        """Return the sample indices of a factor; an index outside of a vector is returned three times."""
+        """Return the sample indices of a factor of a product, with repetition.
+
+        They are arguments of fields and kernels. A sample index in any other expression is returned three
+        times, so that a check which allows one or two occurrences of each index refuses it.
+        """
         if isinstance(x, Average):
             return [i for y in factors(x.body) for i in self.samples(y)]
         if isinstance(x, AppliedUndef):
@@ -244,10 +257,10 @@ def from_projections(samples: Sequence[Expr], along: Expr, across: Expr) -> Expr
 
 
 def whitened_steps(steps: MomentSteps) -> MomentSteps:
-    """Return the map of moments in one training step for whitened data, whose input kernel is ``K_x = 1``.
+    """Return the map by one training step of the moments of a linear network on whitened data, ``K_x = 1``.
 
-    It is the map of a theory of one sample, the projection on the targets. Raises :class:`NotApplicable` as
-    :func:`whitened_deep` does.
+    The moments are those of one sample, the component along the vector of targets. Raises
+    :class:`NotApplicable` if the theory does not reduce to this component (see :func:`whitened_deep`).
 
     >>> from derive import mean_field, mlp
     >>> plain = whitened_steps(moment_steps(mean_field(mlp(1, loss="sum"))))
@@ -351,9 +364,9 @@ def whitened(theory: TwoLayer | Theory | Program, degree: int = 2) -> Whitened:
 
 
 def _tensor(one: _Whitened, x: AppliedUndef, start: Expr) -> Eq:
-    """Return the equation of a function of samples in terms of its projection on the targets.
+    """Return the equation of a function of samples ``x`` in terms of its component along the targets.
 
-    Orthogonal to the targets it keeps its initial value ``start``.
+    ``one`` is the theory of this component. Orthogonal to the targets x keeps its initial value ``start``.
     """
     samples, name = x.args[:-1], str(x.func)
     across = one.across(start, dict.fromkeys(samples, TWO))

@@ -94,7 +94,11 @@ class _Places:
 
 
 def _of_numbers(places: _Places, count: Expr) -> _Heads:
-    """Return ``count`` heads ``e`` with scores ``k.q/N``, which are numbers, each with own matrices."""
+    """Return ``count`` attention heads, each with its own matrices Q, K and V, as parts of a network.
+
+    The score of a query and a key is their mean ``k.q/N``, which is deterministic at infinite width. With
+    more than one head, the index ``e`` counts the heads.
+    """
     heads = IndexRange(e, S.One, count)
     at, block = () if count == 1 else (e,), {"index": places.blocks}
     others: Any = {"others": () if count == 1 else (heads,), **block}
@@ -113,9 +117,10 @@ def _of_numbers(places: _Places, count: Expr) -> _Heads:
 
 
 def _of_random_numbers(places: _Places, ratio: Expr) -> _Heads:
-    """Return a population of ``ratio`` N heads with random scores ``k.q/sqrt(n)``, sums over n keys.
+    """Return a population of ``ratio`` N attention heads with random scores, as parts of a network.
 
-    Each head multiplies the terms of its sums by random numbers of its own, the rows of ``Z``.
+    The score of a head is ``sum_i Z_i k_i q_i/sqrt(n)`` over the n components of keys, where the row ``Z`` of
+    standard normal numbers belongs to the head and is not trained.
     """
     keys, each = Population("keys", kappa), Population("heads", ratio)
     query, key, pair = (Field(name, keys, layered=True) for name in ("query", "key", "pair"))

@@ -126,8 +126,10 @@ def isotropic(  # noqa: PLR0913 (options of a network, most of them keywords)
     Returns
     -------
     Program
-        A program with fields ``v``, ``h0`` (and ``xi``, the network's function, if centred) on features,
-        ``Delta`` on samples, ``h(ell)`` and ``g(ell)``.
+        A program with these fields: on features ``v``, the target minus the vector ``xi`` by which the
+        network multiplies inputs (a field too if centred), and ``h0``, proportional to minus the gradient of
+        the loss by xi; on samples the errors ``Delta``; on units of layer ell the gradient ``g(ell)`` and
+        ``h(ell)``, h0 multiplied by the weights below.
 
     Raises
     ------
@@ -186,9 +188,11 @@ def structured(
     Returns
     -------
     Program
-        A program with fields ``v``, ``h0`` (and ``xi``) with one entry for each mode, ``Delta`` on samples,
-        ``h(ell)``, ``g(ell)``. ``C_v`` is weighted by the eigenvalues (eq. 108), so that it is the loss. The
-        population's loss has no samples: no ``Delta`` and no label noise.
+        A program with these fields: on modes ``v``, the target minus the vector ``xi`` by which the network
+        multiplies inputs (a field too if centred), and ``h0``, proportional to minus the gradient of the loss
+        by xi; on samples the errors ``Delta``; on units of layer ell the gradient ``g(ell)`` and ``h(ell)``,
+        h0 multiplied by the weights below. ``C_v`` is weighted by the eigenvalues (eq. 108), so that it is
+        the loss. The population's loss has no samples: no ``Delta`` and no label noise.
 
     Raises
     ------
@@ -300,8 +304,10 @@ class _Linear:
     ) -> Program:
         """Return the network trained on the error ``v = target - xi``, plus ``xi(0)`` if centred.
 
-        With ``data`` the loss is the mean square of ``Delta = data @ seen + noise eps`` over 2; without,
-        ``loss`` is given. ``notation`` maps vectors to the names of their correlations.
+        ``xi`` is the vector by which the network multiplies inputs, and ``target`` that of the teacher. With
+        a matrix ``data`` the loss is the mean square of ``Delta = data @ seen + noise * eps`` over 2, where
+        ``seen`` is v times the scale of each input; without it ``loss`` is given. ``notation`` maps vectors
+        to the names of their correlations.
         """
         at, g = self.at, self.g
         W0 = GaussianMatrix("W0", self.layer.at(1), self.inputs, self.unit, sources=("u", "r0"))
@@ -449,7 +455,11 @@ LabelParts = tuple[tuple[Field, ...], dict[Expr, Expr], tuple[GaussianVector, ..
 
 
 def _teacher(Z: GaussianMatrix, y: Field, teacher: Any, noise: Expr) -> LabelParts:
-    """Return fields, definitions and vectors of the labels of a teacher; the shift of predictions is zero."""
+    """Return the parts of a perceptron whose labels come from a teacher, ``y = teacher(Z v_star) + noise``.
+
+    They are the fields, the definitions and the random vectors of the labels. The last value is the term that
+    the labels add to each prediction ``Z v``; it is zero here.
+    """
     v_star, h_star = Field("v_star", Z.cols), Field("h_star", Z.rows)
     start = GaussianVector("w_star", Z.cols, source="w_star")
     eps = GaussianVector("eps", Z.rows, source="eps")
@@ -460,7 +470,12 @@ def _teacher(Z: GaussianMatrix, y: Field, teacher: Any, noise: Expr) -> LabelPar
 
 
 def _mixture(y: Field, v: Field, signal: NumberOrExpression) -> LabelParts:
-    """Return fields, definitions and vectors of a mixture's labels, and the shift of predictions."""
+    """Return the parts of a perceptron on a mixture of two Gaussians with the means ``+m`` and ``-m``.
+
+    They are the fields, the definitions and the random vectors of the labels ``y``, equally likely 1 or -1.
+    The last value is the term ``y M`` that the mean adds to each prediction ``Z v``, with the overlap ``M =
+    mean(m v)``.
+    """
     m, side = Field("m", v.population), Field("xi", y.population)
     mean = GaussianVector("m_0", v.population, expression(signal), source="m_0")
     coin = GaussianVector("xi_0", y.population, source="xi_0")

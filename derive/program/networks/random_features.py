@@ -50,8 +50,9 @@ def random_features(
     Returns
     -------
     Program
-        A program with the fields ``a`` on features, ``v`` on modes and ``Delta`` on samples. ``C_v`` is
-        weighted by the eigenvalues, so that it is the loss on new data.
+        A program with the fields ``a``, the readout weights, on features; ``v``, the error of the learnt
+        function, on modes; and ``Delta``, the errors, on samples. The correlation ``C_v`` of v is weighted by
+        the eigenvalues, so that it is the loss on new data.
 
     Raises
     ------

@@ -87,7 +87,9 @@ def depth_program(depth: int | Expr = L, alpha: Expr | float = half, gamma: Expr
 def nonlinear_program(depth: Expr | int = L, alpha: Expr = half, gamma: Expr = half) -> Program:
     """Return the residual network of depth2023 section 7, with one-layer blocks and frozen ends.
 
-    ``b`` is the gradient in front of the nonlinearity, in units of the branch; the learning rate is L^-gamma.
+    The number of blocks is ``depth``, branches are multiplied by ``depth^-alpha``, and the learning rate is
+    ``depth^-gamma``. In the backward pass, ``dx`` is the gradient at the stream, and ``b`` the gradient at
+    the preactivation h of a block divided by the branch multiplier.
 
     >>> [str(d.rhs) for d in nonlinear_program().definitions if d.name == "b"]
     ['(dx(ell, t) - Mean(dx(ell, t)))*Derivative(phi(h(ell, t)), h(ell, t))']
@@ -138,7 +140,7 @@ def _trained(  # noqa: PLR0913 (options of a network, most of them keywords)
 
 @dataclass(frozen=True)
 class Updates(LinearSystemRule):
-    """Rule of a weight that is the sum of its updates, without initial weights.
+    """Training rule of a weight that starts at zero and sums its updates, ``W(t + 1) = W(t) + U(t)``.
 
     >>> from sympy.abc import t, s
     >>> Updates().memory(t, s)
