@@ -104,12 +104,12 @@ class PaperLatex(Arranged, LatexPrinter):
         return r"\exp\left(1\right)"
 
     def marked(self, name: Name, layers: Sequence[str], samples: Sequence[str]) -> str:
-        """Return a name with its marks, layers above and samples below.
+        """Return a name with superscripts, its own and layers, and subscripts, its own and samples.
 
         Parameters
         ----------
         name : Name
-            The name with its own marks.
+            The name with its own superscript and subscript.
         layers, samples : sequence of str
             The printed indices.
 

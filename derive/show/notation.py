@@ -297,7 +297,7 @@ def _distinct_symbols(notation: Notation, names: Iterable[str]) -> dict[str, str
 
 
 def _printed_forms(name: Name) -> set[str]:
-    """Return the texts that a symbol gives in LaTeX and in plain text, without braces around its marks.
+    """Return the texts of a symbol in LaTeX and in plain text, without braces around sub- and superscripts.
 
     Two names look alike if they have a text in common.
     """
@@ -389,7 +389,7 @@ def unicode_name(latex: str) -> str:
     text = re.sub(r"\\(\w+)\s*\{(\\?\w+)\}", lambda m: m[2] + _MARKS[m[1]] if m[1] in _MARKS else m[0], text)
     text = re.sub(r"\\([A-Za-z]+)", lambda m: _letter(m[1]), text)
     text = re.sub(r"_\{?(\d+)\}?", lambda m: m[1].translate(_LOWER), text)
-    # innermost lower marks first; marks of one character lose their braces
+    # innermost subscripts first; those of one character lose their braces
     while nested := re.search(r"_\{([^{}]*)\}", text):
         mark = _together(nested[1])
         text = text.replace(nested[0], f"_{mark}" if len(mark) == 1 else f"_\0{mark}\1")

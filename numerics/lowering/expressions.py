@@ -450,11 +450,11 @@ class TensorReader:
         return self.function(*values) if self.function else values[0]
 
     def _leaf(self, x: Expr) -> Any:
-        """Return how a leaf is read.
+        """Return the form in which a leaf is read at each call.
 
-        A float is a number, an integer the position of an argument, a tuple an array with its index, and an
-        expression is looked up at each call. A leaf is a symbol, field, order parameter, sum or average in an
-        expression.
+        The form is a float for a number, the position of an argument, a pair (array, index) for a stored
+        array, or the leaf itself if it must be looked up. A leaf is a symbol, field, order parameter, sum or
+        average in an expression.
         """
         if x in self.given:
             return self.given.index(x)

@@ -257,7 +257,10 @@ class _Lowering:
     def require_separate_sources(
         fields: tuple[FieldRow, ...], pairs: Iterable[tuple[FieldAtLayer, FieldAtLayer]]
     ) -> None:
-        """Raise NotLinear if two sources of units with attributes correlate; ``pairs`` have a covariance."""
+        """Raise NotLinear if two different sources of fields on units with attributes are correlated.
+
+        ``pairs`` are the pairs of sources that have a covariance.
+        """
         driving = {u for row in fields if row.unit for u, _ in row.drives}
         for u, v in pairs:
             if u != v and {u, v} <= driving:
@@ -459,9 +462,9 @@ def _over_axes(name: str, reduction: Callable[..., Any], axes: tuple[int, ...]) 
 
 
 def _reaching(kernel: KernelRow, reach: Reach) -> tuple[Monomial, ...]:
-    """Return the monomials of a kernel as a part of a kernel over the times ``reach``.
+    """Return the monomials of a kernel as monomials of a kernel over the times ``reach``.
 
-    A kernel over the past is then zero at the present time.
+    If ``reach`` includes the present time and the kernel does not, they are marked as zero at that time.
     """
     strict = kernel.reach == "past" and reach == "through"
     return tuple(replace(m, strict=m.strict or strict) for m in kernel.monomials)

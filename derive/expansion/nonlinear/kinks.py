@@ -565,7 +565,7 @@ class KinkExpansion(Expansion):
         KeyError
             If the name is another one.
         NotApplicable
-            If both sides push units onto the kink, so that they slide along it.
+            If units on both sides move towards the kink, so that they slide along it.
 
         Notes
         -----

@@ -147,11 +147,12 @@ class _EntryWeight:
         return found
 
     def sides(self, x: GradientTerm, reader: TensorReader, now: int) -> tuple[Array, Array | None]:
-        """Return the two factors of a term of the gradient, whose product over units is that of the entries.
+        """Return the factors (left, right) of a term of the gradient of all entries, for rows and columns.
 
-        Each has shape ``(replicas, members, summed, units)``; ``summed`` are the indices of the sum, such as
-        samples. The second is None for a weight that is a vector. ``reader`` evaluates the kernel of the
-        term.
+        Each has shape ``(replicas, members, summed, units)``, where ``summed`` counts the values of the
+        indices of the sum, such as samples. The gradient of entry ij is the sum of the products
+        ``left[summed, i] right[summed, j]``. The second factor is None for a weight that is a vector.
+        ``reader`` evaluates the kernel of the term.
         """
         kernel = np.asarray(reader(now, now))
         own = self._along(x.own, x, now)
