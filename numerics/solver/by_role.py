@@ -42,7 +42,11 @@ KERNEL_LABELS = {"K": "tangent_kernel", LINEAR_KERNEL: FEATURE_KERNEL}
 
 
 def kept(problem: Problem, keep: KeptKernels) -> KeptKernels:
-    """Return which kernels a result keeps; ``"auto"`` becomes the largest choice that fits in ROOM bytes."""
+    """Return which kernels a result keeps: "full" (all pairs of samples), "trace" (traces) or "none".
+
+    ``keep`` is one of these, which is returned as it is, or ``"auto"``. For ``"auto"`` it is the first of the
+    three for which the estimated memory is at most ROOM bytes.
+    """
     if keep != "auto":
         return keep
     times, outputs = len(problem.times), problem.outputs
@@ -55,11 +59,11 @@ def kept(problem: Problem, keep: KeptKernels) -> KeptKernels:
 
 @dataclass
 class Replicas:
-    """Variables of a result from replicas of a solution.
+    """Results of several replicas, collected to give the variables of a result with standard errors.
 
-    ``kernels`` and ``numbers`` collect means and standard errors over replicas of order parameters and of
-    scalars without a role. ``scalars`` holds errors and outputs of each replica, stacked along the first
-    axis.
+    ``kernels`` collects the order parameters by name, and ``numbers`` the scalars of a program that are
+    neither its output nor its error: each accumulates mean and standard error over replicas. ``scalars`` is a
+    list with one array for each replica: errors and outputs, stacked along the first axis.
     """
 
     kernels: Spread = field(default_factory=Spread)
@@ -67,12 +71,13 @@ class Replicas:
     scalars: list[Array] = field(default_factory=list)
 
     def averaged(self, problem: Problem) -> dict[str, Array]:
-        """Return the variables of a result with standard errors; losses are those of mean errors and outputs.
+        """Return the variables of a result by name: means over replicas, and standard errors ``*_stderr``.
 
-        The mean of the losses of r replicas, whose outputs have the standard deviation s, is too large by
-        ``l'' s^2 / 2``. If a loss is small this exceeds its standard error, or the loss itself. The loss of
-        the mean outputs is too large by ``l'' s^2 / (2 r)``; the jackknife subtracts this estimate. The
-        result is not negative, unless the loss of the mean outputs is.
+        Losses are computed from the errors and outputs averaged over replicas, and not by averaging the
+        losses of replicas. If the outputs of r replicas have the standard deviation s and the loss has the
+        second derivative ``l''`` by the output, the mean of the losses is too large by ``l'' s^2 / 2``, which
+        may exceed a small loss. The loss of the mean outputs is too large by ``l'' s^2 / (2 r)``; the
+        jackknife subtracts this estimate. The result is not negative, unless the loss of the mean outputs is.
         """
         spread = Spread()
         for x in self.scalars:
@@ -101,9 +106,10 @@ class Replicas:
 
 
 def scalar_variables(problem: Problem, scalars: Array) -> dict[str, Array]:
-    """Return losses, errors and outputs of training and test points from errors and outputs of all points.
+    """Return losses, errors and outputs of training and test points, by the names of variables of a result.
 
-    ``scalars`` has the errors in its first row and the outputs in its second, times first.
+    ``scalars[0]`` are the errors and ``scalars[1]`` the outputs of all points; each has times on its first
+    axis and points on the next.
     """
     return split(problem, {"error": scalars[0], OUTPUT: scalars[1]}, nonlinear=problem.by_sample)
 

@@ -92,7 +92,7 @@ class TimeGrid:
 
     @property
     def step(self) -> float:
-        """The longest step, in slowed time if there is an age."""
+        """Length of the longest time step, in the slowed time ``age`` if the grid has one."""
         return float(np.max(np.diff(self.nodes if self.age is None else self.age.of(self.nodes))))
 
     def once(self, a: Array) -> Array:
@@ -238,11 +238,13 @@ def trapezoid(nodes: Array) -> Array:
 
 
 def end_weights(nodes: Array, order: int) -> dict[str, Array]:
-    """Return the weights of the difference between a sum over steps and an integral.
+    """Return tables of the difference between a sum over time steps and the integral over time.
 
-    The tables ``(T, T)`` are those of orders 1, 2, ... in the step, by the names that theories give them. The
-    term of order n is a derivative at the end minus that at the start, times a coefficient that ``derive``
-    computes. Derivatives are those of the polynomial through the nearest earlier nodes.
+    The tables (T, T) are those of orders 1 to ``order`` in the step, at the time nodes ``nodes``, by the
+    names that theories expanded in the step give them (``"w__1"`` for order 1). Row n times the values of a
+    function at the nodes is the term of that order at node n: a derivative at node n minus that at the first
+    node, times a coefficient that ``derive`` computes. Derivatives are those of the polynomial through the
+    nearest earlier nodes.
 
     >>> end_weights(np.array([0.0, 1.0, 2.0]), 1)["w__1"].round(12)[1:]
     array([[ 0.5, -0.5, -0. ],
@@ -288,9 +290,11 @@ def derivative_weights(nodes: Array, at: float, degree: int) -> Array:
 def tables_of(
     program: Program, numbers: Mapping[Symbol, float], nodes: Array, weights: Array
 ) -> dict[str, Array]:
-    """Return the tables of the memory of a flow at the nodes, by the names that theories give them.
+    """Return the functions of one or two times by which the past enters a flow, as arrays at the time nodes.
 
-    ``weights`` (T, T) are those of the integrator, which are the memory of a flow without decay or momentum.
+    They are the decay of initial weights, such as ``"m"``, and the weights of past updates, such as ``"w"``,
+    by the names that theories give them. ``weights`` (T, T) are the weights of past updates in the integrator
+    without decay or momentum. ``numbers`` are the values of the symbols of the program.
 
     >>> from derive.program import P, mlp
     >>> flow = mlp(1, rule="flow", weight_decay=2)

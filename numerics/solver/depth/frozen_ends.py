@@ -46,11 +46,14 @@ def solve_frozen_ends(
     alpha: float = 0.5,
     gamma: float = 0.5,
 ) -> dict[str, Array]:
-    """Solve the infinitely wide network of ``depth`` layers at the steps of ``inputs``.
+    """Solve the infinitely wide linear residual network of depth2023 with ``depth`` layers, trained online.
 
-    ``f`` and ``chi``, shape (T,), are its output and the slope of the loss; ``C_x`` and ``C_dx``, shape (L +
-    1, T, T), are the correlations of the stream and of its gradient after each layer, with the input first.
-    Raises :class:`~numerics.errors.Diverged` with the step.
+    ``inputs``, shape (T,), is the number xi that the network reads at each step. ``slope(t, f)`` is the
+    derivative of the loss by the output f at step t. Branches are multiplied by ``depth**-alpha``, the
+    learning rate by ``depth**-gamma``. In the result ``f`` and ``chi``, shape (T,), are the output and the
+    derivative of the loss; ``C_x`` and ``C_dx``, shape (depth + 1, T, T), are the correlations of the stream
+    and of its gradient after each layer, with the input first. Raises :class:`~numerics.errors.Diverged` with
+    the step.
 
     >>> solution = solve_frozen_ends([1.0, 1.0], lambda step, f: f - 1.0, depth=2)
     >>> solution["C_x"][:, 0, 0]  # before training the stream grows by 1 + 1/L a layer
@@ -74,10 +77,14 @@ def solve_frozen_ends(
 def solve_frozen_ends_limit(
     inputs: ArrayLike, slope: Slope, *, layers: int = LAYERS, alpha: float = 0.5, gamma: float = 0.5
 ) -> DepthLimit:
-    """Solve the limit of infinite depth, with the names of :func:`solve_frozen_ends`.
+    """Solve the linear residual network of depth2023, trained online, in the limit of infinite depth L.
 
-    The layers of ``C_x`` and ``C_dx`` are nodes of layer time. ``layers`` cells are the finest of three
-    grids, extrapolated. Raises :class:`~derive.errors.NotApplicable` for powers without a limit.
+    ``inputs``, shape (T,), is the number xi that the network reads at each step. ``slope(t, f)`` is the
+    derivative of the loss by the output f at step t. Branches are multiplied by ``L**-alpha``, the learning
+    rate by ``L**-gamma``. The result holds the output ``f`` and the derivative of the loss ``chi``, shape
+    (T,), and the correlations ``C_x`` and ``C_dx`` of the stream and of its gradient, with an axis of nodes
+    of layer time first. ``layers`` is the number of cells of layer time of the finest of three grids, from
+    which the result is extrapolated. Raises :class:`~derive.errors.NotApplicable` for powers without a limit.
 
     >>> limit = solve_frozen_ends_limit([1.0], lambda step, f: f - 1.0, layers=8)
     >>> bool(abs(limit["C_x"][-1, 0, 0] - np.e) < 1e-5)
@@ -97,10 +104,14 @@ def solve_frozen_ends_correction(
     alpha: float = 0.5,
     gamma: float = 0.5,
 ) -> DepthCorrection:
-    """Solve the network to first order in 1/depth; ``curvature(t, f)`` is the second derivative of the loss.
+    """Solve the linear residual network of depth2023, trained online, at large depth L to first order.
 
-    ``order`` is ``1 - 2 alpha`` for alpha between 1/2 and 1, where the noise of the layers contributes more
-    than their discreteness; -1 at both ends.
+    ``inputs``, shape (T,), is the number xi that the network reads at each step. ``slope(t, f)`` and
+    ``curvature(t, f)`` are the first and second derivative of the loss by the output f. Branches are
+    multiplied by ``L**-alpha``, the learning rate by ``L**-gamma``. ``layers`` is the number of cells of the
+    finest grid of layer time. A variable at depth L is ``limit + L**order * first`` of the result. ``order``
+    is ``1 - 2 alpha`` for alpha between 1/2 and 1, where the noise of the layers contributes more than their
+    discreteness; -1 at both ends.
 
     >>> solution = solve_frozen_ends_correction([1.0], lambda t, f: f, lambda t, f: 1.0, layers=8)
     >>> solution.order, bool(abs(solution.first["C_x"][-1, 0, 0] + np.e / 2) < 1e-3)  # (1 + 1/L)**L
@@ -132,27 +143,43 @@ def _in_layer_time(
 
 @lru_cache(maxsize=32)
 def _table(depth: int, alpha: Expr, gamma: Expr) -> Table:
-    """Derive the theory of a network of finite depth as a table for the march; results are cached."""
+    """Derive the theory of the linear residual network of depth2023 with ``depth`` layers, for the march.
+
+    Branches are multiplied by ``depth**-alpha``, the learning rate by ``depth**-gamma``. The result is the
+    theory written as rows of kernels; results are cached.
+    """
     theory = mean_field(depth_program(depth, alpha, gamma)).at_depth(depth)
     return lower(given_in_sources(theory, "xi"))
 
 
 @lru_cache(maxsize=8)
 def frozen_ends_correction(alpha: Expr, gamma: Expr) -> InfiniteDepth:
-    """Derive the equations of depth2023's Program 1 for other powers, to first order."""
+    """Derive the equations of the linear residual network of depth2023 at large depth L, to first order.
+
+    Branches are multiplied by ``L**-alpha``, the learning rate by ``L**-gamma``. The result holds the
+    equations in layer time of the limit and of the first correction, and the power of L of the correction.
+    """
     theory = mean_field(depth_program(L, alpha, gamma))
     return infinite_depth(rescale(cross_layer(theory), L**-alpha))
 
 
 @lru_cache(maxsize=8)
 def _corrected_table(alpha: Expr, gamma: Expr) -> LayerTable:
-    """Return the equations to first order in the correction, as a table for grids of layer time; cached."""
+    """Return the equations of :func:`frozen_ends_correction` in the form that grids of layer time solve.
+
+    They are those of the linear residual network of depth2023 at large depth L, to the first correction. The
+    powers of L are ``-alpha`` in branches and ``-gamma`` in the learning rate. Results are cached.
+    """
     return lower_layer_time(frozen_ends_correction(alpha, gamma).system)
 
 
 @lru_cache(maxsize=8)
 def _limit_table(alpha: Expr, gamma: Expr) -> LayerTable:
-    """Return the equations of the limit of infinite depth, as a table for grids of layer time; cached."""
+    """Return the equations of infinite depth in the form that :func:`.solve_layer_grid` solves; cached.
+
+    They are those of the linear residual network of depth2023, whose branches are multiplied by ``L**-alpha``
+    and whose learning rate is multiplied by ``L**-gamma``, for infinite depth L.
+    """
     theory = mean_field(depth_program(L, alpha, gamma))
     return lower_layer_time(layer_time(gamma_c_recursion(theory)))
 
@@ -190,7 +217,7 @@ def given_in_sources(theory: Theory, name: str) -> Theory:
 
 
 def exact_power(power: float) -> Expr:
-    """Return a power, such as 0.5, as an exact fraction."""
+    """Return a decimal exponent, such as 0.5, as an exact fraction, such as 1/2."""
     return nsimplify(power, rational=True)
 
 

@@ -172,7 +172,10 @@ def needed_bytes(table: LayerTable, layers: int, steps: int, extents: Mapping[st
 
 
 class _Sizes:
-    """Lengths of axes: number of nodes of layer time, of times, and of values of data indices."""
+    """Lengths of the axes of arrays on a grid of layer time.
+
+    It holds the number of nodes of layer time, of times, and of values of each data index.
+    """
 
     def __init__(self, layers: int, steps: int, extents: Mapping[str, int]) -> None:
         self.n, self.T, self.extents = layers, steps, extents
@@ -252,11 +255,12 @@ class _Grid(_Sizes):
     def contraction(
         self, p: LayerProduct, axes: list[Expr], now: int, x: Symbol | None, b: Symbol | None, jump: bool
     ) -> tuple[Contraction, list[TensorOrLookup]]:
-        """Return the contraction of a product of tensors at step ``now``, and its operands.
+        """Return how a product of tensors ``p`` is summed over its indices at step ``now``, and its operands.
 
-        ``x`` is the integrated layer time, and ``b`` the layer time at which the integrand jumps, if there
-        are any. The axes of the result are x and b, then those of ``axes`` that the product has. With
-        ``jump`` the product is taken only at x = b, with the values of the tensor for tau < tau_ there.
+        ``x`` is the layer time over which the product is integrated, and ``b`` the layer time at which the
+        integrand jumps; each is None if there is none. The sum over x is not carried out: the axes of the
+        result are x and b, then those of ``axes`` that the product has. If ``jump`` is true the product is
+        taken only at x = b, with the values of the jumping tensor for tau < tau_ there.
         """
         at_jump = b if jump else None
         pairs = list(self.factors(p, now, at_jump))
@@ -280,11 +284,11 @@ class _Grid(_Sizes):
     def factors(
         self, p: LayerProduct, now: int, at_jump: Symbol | None
     ) -> Iterator[tuple[TensorOrLookup, list[Expr]]]:
-        """Yield the factors of a product as pairs of a tensor and the names of its axes.
+        """Yield the factors of a product ``p`` at step ``now``: pairs of an array and the names of its axes.
 
-        Tensors that change during the iteration of a step are callables. ``at_jump`` is a layer time that is
-        set equal to the integrated one, where a tensor jumps; None if the product is taken at all pairs of
-        layer times.
+        An array may instead be a function without arguments that returns it, if its values change during the
+        iteration of the step. ``at_jump`` is None, or a layer time that is set equal to the integrated one,
+        where a response jumps.
         """
         # `ends` is the number of times of each time index. The free time s has now + 1, unless the product
         # sums over an index s.
@@ -306,10 +310,11 @@ class _Grid(_Sizes):
     def read(
         self, r: Read, now: int, ends: Mapping[Symbol, int], at_jump: Symbol | None, onto: Symbol
     ) -> tuple[TensorOrLookup, list[Expr]]:
-        """Return the tensor that a product reads at step ``now``, with the names of its axes.
+        """Return the values of the tensor ``r`` in a product at step ``now``, with the names of their axes.
 
-        ``ends`` are the numbers of times over which indices of sums run. The layer time ``at_jump`` is
-        replaced by ``onto``, and the tensor then has the values for tau < tau_ at equal layer times.
+        ``ends`` is the number of times over which each time index runs. The layer time ``at_jump``, if it is
+        not None, is replaced by the layer time ``onto``; a tensor that jumps where the two are equal then has
+        the values for tau < tau_.
         """
         if r.name not in self.values:
             return self.given(r, now, ends)
@@ -338,9 +343,10 @@ class _Grid(_Sizes):
         return whole[(*layers, *times)], names
 
     def given(self, r: Read, now: int, ends: Mapping[Symbol, int]) -> tuple[TensorOrLookup, list[Expr]]:
-        """Return given data that a product reads, with the names of their axes.
+        """Return the given data ``r`` in a product at step ``now``, with the names of their axes.
 
-        They are an array by data indices and times up to ``now``, or the values of a function of time.
+        They are an array over data indices and times, or a function of one time, which is evaluated. ``ends``
+        is the number of times over which each time index runs; t itself is set to ``now``.
         """
         value = self.known[r.name]
         if not callable(value):
@@ -380,7 +386,10 @@ class _Grid(_Sizes):
     # -- sizes and numbers -----------------------------------------------------------------------------------
 
     def reach(self, x: Span, now: int) -> int:
-        """Return the number of values of an index of a sum at step ``now``: all, or times up to now."""
+        """Return the number of values of the summed index ``x`` at step ``now``.
+
+        An index of times runs up to ``now``, or to the step before; a data index has all of its values.
+        """
         return now + int(x.present) if x.upper.has(t, s) else self.extent(x.index)
 
     def number(self, p: LayerProduct) -> float:
@@ -412,11 +421,12 @@ class _Grid(_Sizes):
 
 
 class _Assign:
-    """Assignment of one tensor at one step, which the iteration of the step repeats.
+    """Assignment of one tensor at one step, which the iteration of the step repeats until it converges.
 
-    ``moving`` are the products that change during the iteration, ``still`` the sum of the others. ``above``
-    is the present value of the tensor, with those for tau > tau_ on the diagonal, ``below`` its diagonal for
-    tau < tau_.
+    ``moving`` are the products in its equation that read tensors computed at the same step, and therefore
+    change during the iteration; ``still`` is the sum of the other products. ``above`` is the array of the
+    present values of the tensor. If the tensor jumps at equal layer times tau = tau_, the diagonal of
+    ``above`` has the values for tau > tau_, and ``below`` those for tau < tau_.
     """
 
     def __init__(self, grid: _Grid, row: LayerRow, group: set[str], now: int) -> None:
@@ -457,7 +467,11 @@ class _Assign:
         return change / size if size < LARGEST else np.inf
 
     def exchanged(self, value: Array) -> Array:
-        """Return values of a correlation with the indices of its two fields exchanged."""
+        """Return a correlation ``<x_i(t) y_j(s)>`` at one t as ``<y_j(s) x_i(t)>``, with j before i.
+
+        The axes of ``value`` are layer times, data indices of both fields, and s; the data indices of the two
+        fields change places.
+        """
         first, count = self.row.layers, len(self.row.axes) - self.row.layers - 2
         half = count // 2
         order = [*range(first), *range(first + half, first + count), *range(first, first + half)]
@@ -480,7 +494,10 @@ def _array(a: TensorOrLookup) -> Array:
 
 
 class StepTerm:
-    """Product of tensors at one step; a call adds its value to the tensor that is computed."""
+    """Product of tensors in the equation of one tensor at one step of time.
+
+    The product may be integrated over a layer time. A call adds its value to the array of that tensor.
+    """
 
     def __init__(self, grid: _Grid, p: LayerProduct, axes: list[Expr], now: int) -> None:
         self.p, self.n = p, grid.n
@@ -531,7 +548,10 @@ class StepTerm:
         above[self.at] += value
 
     def from_below(self) -> Array:
-        """Return the product along the diagonal tau = tau_, with the values of the tensors for tau < tau_."""
+        """Return this product of tensors along the diagonal tau = tau_, with values for tau < tau_.
+
+        It is used for a product that contains a response that jumps at equal layer times.
+        """
         assert self.across is not None
         contraction, operands = self.across
         names, axes = list(contraction.out), [x for x in self.present if x != LAYER_TIMES[1]]
@@ -539,9 +559,11 @@ class StepTerm:
         return self.number * value[tuple(None if x not in names else slice(None) for x in axes)]
 
     def integral(self) -> Array:
-        """Return the integral of the product over layer time, by the trapezoidal rule in each cell.
+        """Return the integral of this product of tensors over its integrated layer time.
 
-        A cell at a jump of the integrand takes the value of its own side of the jump.
+        It is computed by the trapezoidal rule in each cell of the grid. The integral runs over all layer
+        times, or from 0 to each node, or from each node to 1. If the integrand jumps at a node, each cell
+        beside it has the value of its own side of the jump.
         """
         value = self.plain[0](self.plain[1])
         cells = 0.5 * (value[:-1] + value[1:])

@@ -59,7 +59,11 @@ def _process(program: Program, reductions: tuple[Reduction, ...]) -> LayerProces
 
 
 def is_scaled(problem: Problem) -> bool:
-    """Return whether a program states its dependence on the depth, by L in its branch or its rates."""
+    """Return whether the program of a problem states how it depends on the depth L.
+
+    This is so if L stands in the factor of its branch or in its learning rates. It is false for an experiment
+    from a file, whose branch is then divided by the root of the depth.
+    """
     return problem.experiment is None and states_depth(derived(*limit_of(problem)))
 
 
@@ -162,18 +166,19 @@ class SampledDepth:
         return self.combined(np.array([float(depth) ** -n for n in range(len(self.cells))]))
 
     def combined(self, powers: Array) -> dict[str, Array]:
-        """Return a linear combination of coefficients, with standard errors and grid errors.
+        """Return a linear combination of the coefficients of powers of 1/depth, with errors.
 
         Parameters
         ----------
         powers : numpy.ndarray, shape (grids,)
-            Factor of each coefficient.
+            Factor of each coefficient; the first one is the limit of infinite depth.
 
         Returns
         -------
         dict
-            Variables, standard errors ``*_stderr`` and grid errors ``*_systematic``, the change by the
-            coarsest grid beyond its noise.
+            Variables, standard errors ``*_stderr`` and grid errors ``*_systematic``. The grid error is the
+            change of the result if the coarsest grid is left out, minus twice the standard error of this
+            change, or zero if that is negative; the largest over all entries of the variable.
         """
         fine, middle = (self.row(powers, left) for left in (0, 1))
         combination: dict[str, Array] = {}
@@ -214,7 +219,7 @@ class SampledDepth:
         return np.concatenate([np.zeros(left), powers[:count] @ weights(self.cells[left:])])
 
     def layer_axis(self, name: str) -> int | None:
-        """Return the axis of the layers of a variable: -1 without layers, None if layers are not cells.
+        """Return the axis of a variable whose length is the number of cells of each grid.
 
         Parameters
         ----------
@@ -224,7 +229,8 @@ class SampledDepth:
         Returns
         -------
         int or None
-            The axis.
+            The axis; -1 if the shape is the same on all grids, so that the variable has no axis of layers;
+            None if its shape changes in another way.
         """
         shapes = np.array([x[name].shape for x in self.runs])
         axes = np.flatnonzero((shapes != shapes[0]).any(axis=0))

@@ -404,13 +404,21 @@ def require_derived(derive: Callable[[], DerivedLimit]) -> DerivedLimit:
 
 @lru_cache(maxsize=32)
 def closed_equations(program: Program, reductions: tuple[Reduction, ...]) -> CrossLayer:
-    """Derive the closed equations for all pairs of layers of a program, with the branch ``beta``."""
+    """Derive the equations of correlations and responses at all pairs of layers of a residual program.
+
+    They are closed: they contain no fields. ``reductions`` are applied to the theory first, and the factor of
+    the branch is written as the symbol beta. Raises SpecError if such equations do not exist.
+    """
     return require_derived(lambda: rescale(cross_layer(derived(program, reductions)), beta))
 
 
 @lru_cache(maxsize=8)
 def correction_of(program: Program, reductions: tuple[Reduction, ...]) -> InfiniteDepth:
-    """Derive the equations of a program at infinite depth and to first order in the correction."""
+    """Derive the equations in layer time of a program at infinite depth, and of its first correction.
+
+    The correction is the leading one in the depth L. ``reductions`` are applied to the theory first. Raises
+    SpecError if there is no such limit.
+    """
     return require_derived(lambda: infinite_depth(closed_equations(program, reductions), SCALING))
 
 
@@ -586,9 +594,10 @@ class _TwoPoint:
         return values
 
     def product(self, p: LayerProduct, now: int) -> Array:
-        """Return one term of the two-point function at step ``now``, shape ``(nodes, nodes)``.
+        """Return a term ``p`` of the two-point function of a field at step ``now``, shape (nodes, nodes).
 
-        It is integrated over the layer time of the source.
+        The two axes are the layer times of the two factors. If the term contains a source, it is integrated
+        over the layer time of the source by the trapezoidal rule.
         """
         if p.calls or p.equal or p.step or p.present:
             raise NotLowered(f"{p} is not a product of responses and correlations")
@@ -623,9 +632,10 @@ class _TwoPoint:
     def tensor(
         self, r: Read, now: int, ends: dict[Symbol, int | None], side: int
     ) -> tuple[Array, list[Expr]]:
-        """Return a tensor that a product reads at step ``now``, with the names of its axes.
+        """Return the values of the tensor ``r`` in a product at step ``now``, with the names of their axes.
 
-        ``side`` is that of :meth:`summed`.
+        ``ends`` is the number of times over which each summed time index runs. If the tensor jumps at the
+        layer time of a source, ``side`` = 1 selects the values just after it, and -1 those just before.
         """
         whole = self.run[r.name]
         if r.name in self.run.under and side == 1 and tau_ in r.args:

@@ -93,11 +93,14 @@ class Linear(RandomVariables):
         return Affine(0.0, coefficients)
 
     def fixed(self, x: Any) -> Affine:
-        """Return a number, or one number for each unit, as an affine function without sources."""
+        """Return a given number ``x``, or one number for each unit, as an affine function without sources."""
         return Affine(x, np.zeros((self.capacity, 1)))
 
     def attribute(self, name: str) -> Affine:
-        """Return the attribute ``name``, one number for each unit, as an affine function without sources."""
+        """Return the attribute ``name`` as an affine function without sources: one number for each unit.
+
+        An attribute is a given constant of each unit, such as the eigenvalue of a mode.
+        """
         return self.fixed(self.interpreter.constants.attribute(name))
 
     def apply(self, f: CompiledFunction, args: list[RandomValue], tangent: bool) -> Affine:
@@ -346,7 +349,11 @@ class Particles(RandomVariables):
         return Path(value, {entry: 1.0}, needs=frozenset({entry}))
 
     def attribute(self, name: str) -> Path:
-        """Return the attribute ``name`` of the unit of each path; all units occur equally often."""
+        """Return the attribute ``name`` as an array over the paths: the value for the unit of each path.
+
+        An attribute is a given constant of each unit, such as the eigenvalue of a mode. All units occur
+        equally often among the paths.
+        """
         numbers = self.interpreter.constants.attribute(name)
         at = self.positions[self.populations[name]]
         return Path(numbers[at * len(numbers) // len(at)], {})
@@ -376,7 +383,11 @@ class Particles(RandomVariables):
         return added(values)
 
     def restricted(self, v: RandomValue, to: EntryKey | None) -> RandomValue:
-        """Return a value with only the derivatives by the source ``to``, all (ALL), or none (None)."""
+        """Return a random value without those of its derivatives that are not needed.
+
+        With ``to`` = ALL its derivatives by all sources are kept, with the key of a source only the
+        derivative by that source, and with None no derivative.
+        """
         if to == ALL or not isinstance(v, Path):
             return v
         if to is None:

@@ -174,7 +174,8 @@ def entries(
 def _check_causal(item: Any, times: tuple[int, ...], value: Any) -> None:
     """Raise ValueError if a response is nonzero at times at which the theory takes it to be zero.
 
-    ``item`` is the definition in the theory; others than responses pass.
+    ``item`` is the equation or order parameter of the theory that defines the quantity, ``times`` its times
+    (t, s), and ``value`` its value. Quantities other than responses are not checked.
     """
     if isinstance(item, OrderParameter) and item.kind == "response" and len(times) == 2 and value != 0:
         late = times[1] >= times[0] if item.causal == "strict" else times[1] > times[0]
@@ -186,9 +187,10 @@ def _check_causal(item: Any, times: tuple[int, ...], value: Any) -> None:
 
 
 def _times(count: int, now: int) -> Iterator[tuple[int, ...]]:
-    """Yield the arguments of time, none, t or (t, s), at which an entry is first complete at step ``now``.
+    """Yield the times of all values of a quantity that can be computed first at step ``now``.
 
-    With ``count`` = 2 they are all pairs of which the later time is ``now``.
+    ``count`` is the number of time arguments of the quantity: without times the empty tuple, with one time
+    ``(now,)``, with two times all pairs (t, s) whose later time is ``now``.
     """
     if count < 2:
         yield (now,) * count
@@ -200,7 +202,12 @@ def _times(count: int, now: int) -> Iterator[tuple[int, ...]]:
 
 
 def _axes(key: tuple[int | None, ...], member: Member) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the integers in a key that the theory fixes (the layer), and the values of other indices."""
+    """Split the integer arguments of a quantity, without its times, into two tuples.
+
+    The first are integers that stand in the symbol of the theory itself, such as the layer 2 in
+    ``Phi(2, mu, alpha)``; the second are the values of its other indices, such as samples. ``key`` holds all
+    arguments, with None for times, and ``member`` is the quantity.
+    """
     item: Any = member.item
     symbol: Any = item.lhs if isinstance(item, Equation) else item.symbol
     pairs = [(x, a) for x, a in zip(key, symbol.args, strict=True) if x is not None and a not in TIMES]

@@ -68,10 +68,11 @@ class CyclicDemand(ValueError):
 
 
 class RandomVariables:
-    """Interface of random values: their representation, and operations besides ``+`` and ``*``.
+    """Interface of the arithmetic of random values: their storage, and operations besides + and *.
 
-    ``is_undetermined`` is set if an average response is undetermined, because several sources determine each
-    other.
+    Subclasses store the value of a field as an affine function of Gaussian sources, or as an array over
+    sampled paths. ``is_undetermined`` is set if an average response is undetermined, because several sources
+    determine each other.
     """
 
     is_undetermined: bool = False
@@ -84,7 +85,10 @@ class RandomVariables:
         raise NotImplementedError
 
     def attribute(self, name: str) -> RandomValue:
-        """Return the given attribute ``name``, one number for each unit, as a random value."""
+        """Return the attribute ``name`` as a random value.
+
+        An attribute is a given constant of each unit of a population, such as the eigenvalue of a mode.
+        """
         raise NotImplementedError
 
     def apply(self, f: CompiledFunction, args: list[RandomValue], tangent: bool) -> RandomValue:
@@ -108,7 +112,10 @@ class RandomVariables:
         return float(e)
 
     def field(self, name: str, v: RandomValue) -> RandomValue:
-        """Return the value of the field ``name`` in the form in which it is stored for later reads."""
+        """Return the value ``v`` of the field ``name`` in the form in which it is kept in memory.
+
+        It is the value itself, unless a subclass refuses it or converts it.
+        """
         return v
 
     def entry(self, name: str, v: RandomValue) -> RandomValue:
@@ -121,7 +128,11 @@ class RandomVariables:
         return float(v)
 
     def restricted(self, v: RandomValue, to: EntryKey | None) -> RandomValue:
-        """Return a value with only the derivatives by the source ``to``, all (ALL), or none (None)."""
+        """Return a random value without those of its derivatives that are not needed.
+
+        With ``to`` = ALL its derivatives by all sources are kept, with the key of a source only the
+        derivative by that source, and with None no derivative.
+        """
         return v
 
 
@@ -173,7 +184,11 @@ class Interpreter:
         return self.memo[entry]
 
     def compute(self, kind: str, name: str, args: tuple[int, ...]) -> RandomValue:
-        """Compute the value ``name(args)`` of this kind from its equation or definition."""
+        """Compute the value ``name(args)`` from its equation, definition or source; it is not cached here.
+
+        ``kind`` is the group of quantities that contains the name: "fields", "sources", "scalars", "order" or
+        "observables". ``args`` are its integer indices and times.
+        """
         if kind == "sources":
             return self.algebra.source((name, args))
         family: Family = getattr(self.layout, kind)[name]
@@ -201,7 +216,10 @@ class Interpreter:
 
     @contextmanager
     def wanting(self, tangent: EntryKey | None) -> Iterator[None]:
-        """Compute derivatives within this context by all sources (ALL), by one (its key), or none (None)."""
+        """Context manager: choose by which sources values carry derivatives while the context lasts.
+
+        ``tangent`` is ALL, the key of one source, or None for no derivatives.
+        """
         before, self.tangent = self.tangent, tangent
         try:
             yield
@@ -211,7 +229,10 @@ class Interpreter:
     # -- expressions -----------------------------------------------------------------------------------
 
     def value(self, e: Expr, at: At) -> RandomValue:
-        """Return the value of an expression, with the numbers ``at`` for its indices and times."""
+        """Return the value of an expression of the theory, a number or a random value.
+
+        ``at`` maps the symbols of indices and times to integers.
+        """
         handler = self._handlers.get(e)
         if handler is None:
             handler = self._handlers[e] = self.handler(e)
@@ -357,7 +378,11 @@ class Interpreter:
         return self.algebra.derivative(body, source)
 
     def applied(self, e: AppliedUndef, at: At) -> RandomValue:
-        """Return the value of a function of indices: an attribute, data, or a quantity of the theory."""
+        """Return the value of a function symbol of indices and times, such as ``h(2, mu, t)``.
+
+        It is an attribute (a given constant of each unit), given data, or a field, source, scalar or order
+        parameter. ``at`` maps the symbols of its indices and times to integers.
+        """
         name = str(e.func)
         if name in self.layout.attributes:
             return self.algebra.attribute(name)

@@ -128,7 +128,11 @@ class Layout:
             yield dict(zip(unique, xs, strict=True))
 
     def reader(self, symbol: AppliedUndef) -> Callable[[Mapping[Symbol, int]], tuple[int | None, ...]]:
-        """Return a function from values of indices to the integer arguments of ``symbol``, None for times."""
+        """Return a function that gives the integer arguments of a quantity such as ``h(ell, mu, t)``.
+
+        ``symbol`` is the quantity with its arguments. The function takes a mapping from symbols of indices to
+        integers, and returns a tuple with one integer for each argument, None in place of times.
+        """
         plain = [int(x) if x.is_Integer else x for x in symbol.args]
 
         def key(at: Mapping[Symbol, int]) -> tuple[int | None, ...]:
@@ -161,7 +165,11 @@ class Layout:
 
     @cached_property
     def literals(self) -> dict[Slot, Literals]:
-        """Axes of given data that the theory reads at fixed integers, with their first values."""
+        """Axes of given data at which the theory reads fixed integers, such as the 1 in ``y(1, t)``.
+
+        The keys are pairs (name of the data, number of the axis); the values state the integers and the first
+        value of the index on this axis.
+        """
         return literals_in(self.theory, self.integer)
 
     @property
@@ -226,7 +234,10 @@ class Layout:
     # -- meaning of arguments --------------------------------------------------------------------------
 
     def is_ordered(self, e: Expr) -> bool:
-        """Return whether an expression has an index of an ordered set, whose shifts are never periodic."""
+        """Return whether an expression contains an index with ordered values, such as places in a sequence.
+
+        A shift of such an index, as in ``p + 1``, is never taken to be periodic.
+        """
         return any(str(x) in self.ordered for x in e.free_symbols)
 
     def wanted_sources(self) -> set[str]:
@@ -262,7 +273,10 @@ class Constants:
             self._require_entries()
 
     def _require_entries(self) -> None:
-        """Raise ValueError for a given array that is too short for an index that the theory reads shifted."""
+        """Raise ValueError for a given array that is too short for an index at which the theory reads it.
+
+        This is checked for arrays that are read at a shifted index, such as ``y(p + 1)``.
+        """
         reads = shifted_reads(self.layout.theory.program, self.layout.values)
         if reads:
             lowest = {index: self.layout.integer(low) for index, low in self.layout.lowest.items()}
@@ -270,7 +284,10 @@ class Constants:
             require_entries(reads, literals, {name: x.shape for name, x in self.arrays.items()}, "data")
 
     def attribute(self, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """Return the values of the attribute ``name``, shape ``(units,)``; raise ValueError without them."""
+        """Return the attribute ``name``, a given constant of each unit, as an array of shape ``(units,)``.
+
+        Raises ValueError if the data do not hold it in this form.
+        """
         if name not in self.arrays or self.arrays[name].ndim != 1:
             raise ValueError(f"data must hold {name}, one number for each unit of its population")
         return self.arrays[name]

@@ -219,9 +219,11 @@ def solve_reference(problem: Problem, keep: KeptKernels) -> tuple[dict[str, Arra
 
 
 def _variables(problem: Problem, solution: Evaluated, keep: KeptKernels) -> tuple[dict[str, Array], float]:
-    """Return means over replicas with standard errors, and the largest relative standard error.
+    """Return the variables of a result by name, means over replicas with standard errors, and one error.
 
-    The latter is that of the watched variables: losses, errors and scalars of the program.
+    The error is the largest standard error of losses, errors and scalars of the program, each divided by the
+    largest value of its variable; 0 for a solution without replicas. ``keep`` states which kernels are
+    included.
     """
     runs = solution.runs or {place: x[None] for place, x in solution.values.items()}
     values = _by_role(problem, runs, keep) if problem.has_roles else averaged_by_author(problem, runs)
@@ -234,10 +236,11 @@ def _variables(problem: Problem, solution: Evaluated, keep: KeptKernels) -> tupl
 
 
 def _by_role(problem: Problem, runs: Mapping[MemberKey, Array], keep: KeptKernels) -> dict[str, Array]:
-    """Return the variables of a result for a program with a recognised output.
+    """Return the variables of a result by name for a program whose output and error are recognised.
 
-    Losses are those of the mean errors and outputs. ``runs`` holds the values of all replicas by key, along
-    the first axis. A response that is undefined at some layer is left out.
+    ``runs`` holds the values of order parameters and scalars by key (name, integer indices), with replicas on
+    the first axis of each array. Losses are those of the mean errors and outputs. ``keep`` states which
+    kernels are included. A response that is undefined at some layer is left out.
     """
     replicas = Replicas()
     for k in range(len(next(iter(runs.values())))):

@@ -223,7 +223,10 @@ def _steps_taken(problem: Problem) -> float:
 
 
 def _names_time(e: Expr) -> bool:
-    """Return whether an expression depends on a time explicitly, not only in arguments of functions."""
+    """Return whether a time t or s is a factor or term of an expression, as in ``t*h(t)``.
+
+    Times that occur only as arguments of functions, as in ``h(t)``, do not count.
+    """
     return bool(e.replace(lambda x: isinstance(x, AppliedUndef), lambda _: Dummy()).has(t, s))
 
 

@@ -143,7 +143,10 @@ class _LazySolver(Present):
         self.tails: dict[MemberKey, float] = {}
 
     def array(self, node: MemberKey, x: Expr) -> Array:
-        """Return the array of a kernel, field, scalar or data ``x`` with the key (name, indices) ``node``."""
+        """Return the array of ``x``, a kernel, field, scalar or given data of the theory.
+
+        ``node`` is its key (name, integer indices). A kernel is computed at the first call.
+        """
         if node in self.kernels and node not in self.found:
             self.found[node] = self.computed(self.kernels[node])
         return super().array(node, x)
@@ -183,7 +186,11 @@ class _LazySolver(Present):
         return total
 
     def mean(self, e: Expr, axes: tuple[Symbol, ...]) -> Any:
-        """Return the average of ``e``, a function of up to two Gaussian variables, with axes ``axes``."""
+        """Return the average of ``e``, a function of up to two Gaussian variables, for all index values.
+
+        ``axes`` are the indices in ``e``, in the order of the axes of the result. Raises Unserved for more
+        than two variables.
+        """
         atoms = self.atoms(e)
         if not atoms:
             return self.value(e, axes)
@@ -298,7 +305,10 @@ class _LazySolver(Present):
         return connected_groups((n for link in links for n in link), filter(None, links))
 
     def of(self, e: Expr, groups: Groups) -> set[int]:
-        """Return the numbers of the groups of independent sources on which an expression depends."""
+        """Return the positions in ``groups`` of the groups of sources on which an expression depends.
+
+        ``groups`` is a list of groups of Gaussian sources that are mutually independent.
+        """
         nodes = {node_of(u) for x in self.atoms(e) for u in self.combination(x) or {}}
         return {i for i, g in enumerate(groups) if nodes & {*g}}
 
