@@ -117,18 +117,21 @@ def scalar_variables(problem: Problem, scalars: Array) -> dict[str, Array]:
 def labelled_result(
     problem: Problem, arrays: Mapping[MemberKey, Array], keep: KeptKernels, notes: dict[str, Any]
 ) -> MethodResult:
-    """Return the result of a method from arrays by key (name, layer), with ``notes`` for its attributes.
+    """Return the result of a method: the variables by name, and ``notes`` that become its attributes.
 
-    ``keep`` states which kernels the result holds.
+    ``arrays`` are order parameters, errors and outputs by key (name, layer). ``keep`` states which kernels
+    the result holds: "full", "trace", "none" or "auto".
     """
     keep = kept(problem, keep)
     return MethodResult(labelled(problem, arrays, keep), {"kernels": keep, **notes})
 
 
 def labelled(problem: Problem, arrays: Mapping[MemberKey, Array], keep: str) -> dict[str, Array]:
-    """Return the variables of a result, by name, from arrays by key (name, layer).
+    """Return the variables of a result, by name, from the arrays of a solution by key (name, layer).
 
-    Order parameters have their times last, scalars first. ``keep`` states which kernels the result holds.
+    The arrays are order parameters, with their times on the last axes, and scalars such as errors and
+    outputs, with time on the first axis. ``keep`` states which kernels the result holds: "full", "trace" or
+    "none".
     """
     scalars = scalar_variables(problem, np.stack([arrays[ERROR, ()], arrays[OUTPUT, ()]]))
     numbers = numbers_of_author(problem, arrays)
@@ -168,8 +171,9 @@ def reduced(
 
 
 def by_variable(problem: Problem, kernels: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the variables of a result from the kernels of :func:`reduced`, with layers and times first.
+    """Return kernels as variables of a result, by name, with axes (layers, times, other indices).
 
+    ``kernels`` holds the array of each variable at each layer under a name such as "Phi 2" (:func:`reduced`).
     At the last layer the response B is zero, and the response A is NaN because no layer reads it.
     """
     values: dict[str, Array] = {}

@@ -138,7 +138,11 @@ class Method(Protocol):
 
 
 def estimate_or_refusal(method: Method, problem: Problem, keep: KeptKernels) -> MethodEstimate | Refusal:
-    """Return the estimate of a method for a problem, or its first refusal, by a condition or itself."""
+    """Return the estimate of cost and error of a method for a problem, or the first reason to refuse it.
+
+    The conditions that the method lists in ``needs`` are tested first; then its function ``fits`` estimates
+    or refuses.
+    """
     refusals = (need(problem) for need in method.needs)
     first = next((refusal for refusal in refusals if refusal is not None), None)
     return method.fits(problem, keep) if first is None else first

@@ -27,7 +27,11 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class RankOneRun:
-    """Loss, squared singular value and kernel ``C_g(1,t,t)`` at the output times, shape ``(times,)``."""
+    """Solution of the reduced theory at the output times ``time``; all arrays have shape ``(times,)``.
+
+    ``loss`` is the population loss, ``squared`` the squared singular value of the weight matrices, and
+    ``kernel`` the correlation ``C_g(1,t,t)`` of gradients in the first layer at equal time.
+    """
 
     time: Array
     loss: Array
@@ -39,8 +43,9 @@ class RankOneRun:
 def _compiled() -> tuple[Any, Any, Any, Any]:
     """Compile four functions of the reduced theory, evaluated with NumPy.
 
-    They are the rate of change of a mode phi_k, the error of a mode, sigma from the sum of squares of the
-    modes, and the kernel ``C_g(1,t,t)`` from sigma and the depth.
+    phi_k is the learnt part of a mode k of the data, and sigma the singular value of the weight matrices. The
+    functions are: the rate of change of phi_k; the error of a mode; sigma from the sum of phi_k^2 over the
+    modes; and the kernel ``C_g(1,t,t)`` of gradients from sigma and the depth.
     """
     one = rank_one(mean_field(structured(data="population", rule="flow")))
     index = one.mode
@@ -60,13 +65,16 @@ def _compiled() -> tuple[Any, Any, Any, Any]:
 def solve_rank_one(
     depth: int, gamma: float, spectrum: Spectrum, times: Array, start: float = 0.0, *, rtol: float = 1e-6
 ) -> RankOneRun:
-    """Solve the reduced theory from ``phi = 0`` at time 0, with squared singular value ``start`` (kappa).
+    """Solve the reduced theory of a deep linear network in the rich regime, from zero output at time 0.
 
-    A network with one hidden layer obeys it exactly, at any time and any gamma0, with ``start = 2`` if sigma
-    includes the initial kernels: ``C_g(1,t,t)`` is then ``squared - 1``. Deeper networks obey it at late
-    times, in powers of time, for any start. Raises ValueError for a start that is not positive (nothing would
-    grow) and for times that are not positive and increasing, and :class:`~numerics.errors.NotConverged` if
-    the integrator fails.
+    ``depth`` is the number of hidden layers, ``gamma`` the feature-learning strength gamma0, ``spectrum``
+    holds the eigenvalues and target coefficients of the modes of the data, and ``times`` are the output
+    times. ``start`` is the initial squared singular value of the weight matrices (kappa). A network with one
+    hidden layer obeys the theory exactly, at any time and any gamma0, with ``start = 2`` if sigma includes
+    the initial kernels: ``C_g(1,t,t)`` is then ``squared - 1``. Deeper networks obey it at late times, in
+    powers of time, for any start. Raises ValueError for a start that is not positive (nothing would grow) and
+    for times that are not positive and increasing, and :class:`~numerics.errors.NotConverged` if the
+    integrator fails.
 
     >>> from numerics.experiment.numbers import power_law
     >>> run = solve_rank_one(1, 1.0, power_law(2.0, 0.5, 1000), np.array([1.0, 10.0]), 2.0)

@@ -47,7 +47,10 @@ SHARE = 0.8
 
 
 def process_of(problem: Problem) -> LayerProcess:
-    """Return the derived process in layer time of a problem; raise SpecError if it does not exist."""
+    """Return the derived stochastic process in layer time that describes a problem at infinite depth.
+
+    Raises SpecError if there is no such limit.
+    """
     return _process(*limit_of(problem))
 
 

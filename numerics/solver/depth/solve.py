@@ -194,10 +194,11 @@ def extrapolated(layers: int, runs: list[dict[str, Array]], layered: Collection[
 
 
 def _eliminated(rows: list[Array], squares: list[float], distance: int = 1) -> list[Array]:
-    """Return solutions without the leading power of the squared spacing, by Neville's scheme.
+    """Return one step of Richardson extrapolation: solutions without the leading power of the spacing.
 
-    ``rows`` are solutions from coarse to fine, and ``squares`` the squared numbers of cells of all grids. In
-    the n-th elimination a row combines grids that are n places apart in ``squares``: ``distance`` is n.
+    ``rows`` are solutions from coarse to fine grids, and ``squares`` the squared numbers of cells of all
+    grids. In step n of the extrapolation (Neville's scheme), each result combines grids that are n places
+    apart in ``squares``; ``distance`` is n.
     """
     pairs = zip(rows, rows[1:], squares, squares[distance:], strict=False)
     return [(n * fine - m * wide) / (n - m) for wide, fine, m, n in pairs]

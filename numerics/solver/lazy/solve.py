@@ -166,9 +166,9 @@ class _LazySolver(Present):
     # -- averages --------------------------------------------------------------------------------------
 
     def computed(self, q: OrderParameter) -> Array:
-        """Return the array of an order parameter, with the axes of its indices and a last axis of length one.
+        """Return the array of the order parameter ``q``, an average over Gaussian fields.
 
-        It is evaluated as a sum of products of averages of independent factors.
+        It is written as a sum of products of averages of mutually independent factors.
         """
         axes = axes_of(q.symbol)
         number, average = q.definition.as_independent(Average)

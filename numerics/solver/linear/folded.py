@@ -90,7 +90,10 @@ def _directions(sketch: Array, rounding: float) -> Array:
 
 
 def _joined(basis: Array, directions: Array) -> Array:
-    """Return an orthonormal basis extended by rows ``directions``, which are nearly orthogonal to it."""
+    """Return an orthonormal basis of the span of ``basis`` and ``directions``, which begins with ``basis``.
+
+    Basis vectors are rows. ``directions`` are rows that are nearly orthogonal to the basis and to each other.
+    """
     return np.concatenate([basis, np.linalg.qr(_outside(basis, directions).T)[0].T])
 
 
@@ -107,9 +110,9 @@ def _kernels_of(plan: Plan) -> Iterator[KernelRow]:
 
 
 def foldable(plan: Plan, rows: Rows) -> bool:
-    """Return whether the march of a plan can be folded.
+    """Return whether the march of a plan can be folded: whether its distant past can be compressed.
 
-    Each product in a kernel may contain at most one factor at time s, others at the present time; all rows
+    Each product in a kernel may contain at most one factor at time s, others at the present time t; all rows
     must be of fields and sources with a single member; and no coefficient may depend on time.
     """
     table, clocks = plan.table, {t, s}
@@ -129,11 +132,14 @@ def foldable(plan: Plan, rows: Rows) -> bool:
 
 
 class Folded:
-    """Folded march: computes all arrays of ``rows``, two-time ones ``(T n, T)``, by the operations of a step.
+    """March of a linear theory with low-rank compression (folding) of the distant past.
 
-    ``solution`` are the arrays at all times, ``stack`` those at folded positions. ``basis`` is Q, of shape
-    (dimensions, first); ``images`` are the products of Q with arrays. Steps before ``start`` are complete,
-    and ``after`` was called for those before ``reported``.
+    The rows of two-time arrays over the times before ``first`` are represented by their coordinates in an
+    orthonormal basis Q of few dimensions, ``basis``, shape (dimensions, first). Later times keep a position
+    of their own. ``solution`` holds the two-time arrays (T, T) at all times, ``stack`` the same arrays with
+    the distant past in coordinates of Q, on which the operations of a step run. ``images`` are the products
+    of Q with the arrays. Steps before ``start`` are complete, and the function ``after`` was called for those
+    before ``reported``.
     """
 
     def __init__(
@@ -172,7 +178,9 @@ class Folded:
     def run(self, after: Callable[[int], None]) -> int:
         """March, and call ``after`` with the number of each step when its values at equal times are known.
 
-        Returns the number of steps marched: all, or those before a step that would need too large a basis.
+        Returns the number of completed steps. It is smaller than the number of all steps if the basis that
+        represents the distant past would become too large for the arrays; the march then continues without
+        compression.
         """
         blas = _blas()
         self.threads = max([x["num_threads"] for x in blas.info()], default=1)
@@ -184,9 +192,12 @@ class Folded:
         return self.start
 
     def _march(self, after: Callable[[int], None]) -> bool:
-        """March the steps of a block, again with a larger basis if the neglected part is too large.
+        """March the next block of steps, with the distant past given by coordinates in a basis.
 
-        Returns False if the basis that it needs is too large for the arrays.
+        Afterwards the part of the products that lies outside of the span of the basis, and is neglected, is
+        measured; if it is too large, the basis is extended and the block is marched again. ``after`` is
+        called with each completed step. Returns False if the basis that is needed is too large for the
+        arrays.
         """
         for again in range(REPEATS + 1):
             before = self._position(self.start)
@@ -222,17 +233,25 @@ class Folded:
         return True
 
     def _position(self, step: int) -> int:
-        """Return the position of a time step on the axes of the folded arrays."""
+        """Return the position of a time step on the axes of the compressed arrays.
+
+        These axes have the coordinates of the distant past in the basis first, and then one position for each
+        later time.
+        """
         return len(self.basis) + step - self.first
 
     def _stored(self, key: TwoTimeArray) -> TwoTimeArray:
-        """Return the stored array with the values of ``key``: itself, or that with fields exchanged."""
+        """Return the key under which a two-time array is stored.
+
+        A correlation may be stored only as that with its two fields exchanged, which is its transpose; a
+        response has one form.
+        """
         if key in self.solution or isinstance(key, ResponseArray):
             return key
         return key.exchanged
 
     def _operand(self, x: MultiplyRow) -> OrientedArray:
-        """Return the right factor of a product as a stored array, and whether its transpose is meant."""
+        """Return the key of the stored right factor of the product ``x``, and whether it is transposed."""
         key = self._stored(x.right)
         return key, key.first != key.second and x.transposed != (key != x.right)
 
@@ -255,7 +274,10 @@ class Folded:
     # -- from the stack to the solution ----------------------------------------------------------------
 
     def _unfold(self, key: TwoTimeArray, stop: int) -> None:
-        """Write the rows of a block, up to the step ``stop``, from a folded array to the solution."""
+        """Write the last steps, up to ``stop``, of the array ``key`` to the solution at all times.
+
+        The values at distant times are computed from their coordinates in the basis.
+        """
         first, start, r, Q = self.first, self.start, len(self.basis), self.basis
         low, end = self._position(start), self._position(stop)
         X, a = self.solution[key], self.stack.arrays[key]
@@ -269,9 +291,10 @@ class Folded:
         self.size[key] = max(self.size[key], float(seen.max(initial=0.0)), -float(seen.min(initial=0.0)))
 
     def _neglected_rows(self) -> Array:
-        """Return the part of sampled products outside of the span of the basis.
+        """Return the part of the products of kernels and arrays that the compression of the past neglects.
 
-        Each row is relative to the size of the array that the product fills.
+        Each row is the product of a kernel, sampled at one of the last steps, and an array over the distant
+        past, minus its projection on the basis, divided by the size of the array that the product fills.
         """
         r = len(self.basis)
         if not r:
@@ -285,7 +308,11 @@ class Folded:
     # -- from the solution to the stack ----------------------------------------------------------------
 
     def _fold(self, stop: int) -> bool:
-        """Fold the times before ``stop - NEAR``; return False if the basis is too large for the arrays."""
+        """Compress all times before ``stop - NEAR`` into coordinates of a new basis, before step ``stop``.
+
+        The basis is extended until products with random kernels, as large as those of the last steps, lie in
+        its span up to a tolerance. Returns False if the basis is too large for the arrays.
+        """
         old, first = len(self.basis), stop - NEAR
         D = self._position(first)  # positions to fold: coordinates of the old basis, and times since then
         kernels = {x: np.concatenate([a[:, :D] for a in rows]) for x, rows in self.samples.items()}
@@ -315,10 +342,10 @@ class Folded:
         return True
 
     def _span(self, kernels: Mapping[LeftRow, Array], first: int, stop: int) -> Array:
-        """Return an orthonormal basis of the last rows and of products with random kernels.
+        """Return an orthonormal basis for the times before ``first``, to compress them before step ``stop``.
 
-        The random kernels are as large as the last ones. ``kernels`` are sampled rows of kernels; the times
-        to fold are those before ``first``, and ``stop`` is the next step. The basis is in the folded
+        It spans the last rows of all arrays, and their products with random kernels that are as large as the
+        last ones. ``kernels`` are sampled rows of kernels. The basis vectors are rows in the present
         coordinates of these times, shape ``(dimensions, D)``.
         """
         D, end = self._position(first), self._position(stop)
@@ -353,9 +380,11 @@ class Folded:
         return U
 
     def _last(self, D: int, end: int) -> Iterator[tuple[Array, float]]:
-        """Yield rows over the positions before ``D`` with the size of their array.
+        """Yield pairs of rows over the first ``D`` positions, and the size of the array that they are from.
 
-        They are the rows of positions ``D`` to ``end`` of each array, and functions of one time.
+        The rows are those of each two-time array at the positions ``D`` to ``end``, which are its last time
+        steps, and at time 0 if that is read separately, and functions of one time. Positions are those of the
+        compressed arrays.
         """
         for key, a in self.stack.arrays.items():
             if size := self.size[self._stored(key)]:
@@ -372,20 +401,29 @@ class Folded:
         return out
 
     def _random_kernels(self, kernel: Array, scale: float) -> Array:
-        """Return random rows whose coordinates are at least as large as those of a kernel, over ``scale``."""
+        """Return REST random rows like those of a kernel, divided by ``scale``.
+
+        Each coordinate is normal; its standard deviation is GROWTH times the largest value of this coordinate
+        in the rows of ``kernel``.
+        """
         size: Array = np.abs(kernel).max(axis=0) * (GROWTH / scale)
         return self._random(REST, kernel.shape[1]) * size
 
     def _scaled(self, first: int) -> Iterator[tuple[MultiplyRow, float]]:
-        """Yield products, with the typical norm of a row of the result over the times before ``first``."""
+        """Yield the products of a step whose result is not zero, each with the typical size of its result.
+
+        The size is the norm of one row over the times before ``first``: the largest entry times
+        ``sqrt(first)``.
+        """
         for x in self.stack.products:
             if size := self.size[self._stored(x.target)]:
                 yield x, size * float(np.sqrt(first))
 
     def _image_of_new_basis(self, x: OrientedArray, U: Array, first: int) -> Array:
-        """Return the product of the new basis with a stored array, from that of the old basis.
+        """Return the product of a new basis of the distant past with array ``x``, shape (dimensions, first).
 
-        ``U`` is the new basis in the old folded coordinates; ``first`` is the number of times that it folds.
+        It is computed from the product of the old basis with ``x``. ``U`` are the new basis vectors in the
+        present coordinates, and ``first`` is the number of times that the new basis represents.
         """
         key, transposed = x
         old, before = len(self.basis), self.first
@@ -401,7 +439,10 @@ class Folded:
         return out
 
     def _extend(self, directions: Array) -> None:
-        """Extend the basis by the directions ``directions``, and compute their products with all arrays."""
+        """Extend the basis of the distant past by the rows ``directions``.
+
+        Their products with all arrays are computed too.
+        """
         old, self.basis = len(self.basis), _joined(self.basis, directions)
         directions = self.basis[old:]
         for x, a in self._in_parallel(lambda x: (x, self._image(directions, x)), self.operands):
@@ -409,9 +450,9 @@ class Folded:
         self.added += len(directions)
 
     def _image(self, rows: Array, x: OrientedArray) -> Array:
-        """Return ``rows`` times a stored array over the times before ``first``.
+        """Return the product of ``rows``, over the compressed times before ``first``, with the array ``x``.
 
-        Blocks of responses that are zero are left out.
+        Blocks of responses that are zero by causality are left out.
         """
         key, transposed = x
         n = self.first
@@ -428,7 +469,11 @@ class Folded:
         return out
 
     def _load(self) -> None:
-        """Compute the folded form of all arrays, over one or two times, from the solution."""
+        """Fill the compressed arrays from the solution at all times.
+
+        The values at distant times are replaced by their coordinates in the basis; those at later times are
+        copied. This is done for functions of one time and of two.
+        """
         r = len(self.basis)
         self.stack.unit[:r] = self.basis.sum(axis=1)
         self.stack.unit[r:] = 1.0

@@ -47,7 +47,7 @@ class LossParts:
 
     @property
     def T(self) -> int:
-        """Number of times."""
+        """Number of time steps of the march."""
         return self.result.steps
 
     # -- quadratic forms ---------------------------------------------------------------------------------
@@ -93,7 +93,10 @@ class LossParts:
         return np.broadcast_to(value, (*shape, 1)).reshape(self.T * self.n, -1)
 
     def inner(self, form: Expr) -> Array:
-        """Return a quadratic form that is a factor of another one, an array of shape ``(T, n, T, n)``."""
+        """Return the values of a quadratic form ``H M H^T`` at all pairs of times, shape ``(T, n, T, n)``.
+
+        It is used for a form that is the middle factor M of another form. n is the number of outputs.
+        """
         left, middle, right = self.split_up(form)
         return (left @ middle @ right.T).reshape(self.T, self.n, self.T, self.n)
 

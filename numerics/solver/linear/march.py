@@ -57,9 +57,10 @@ FOLDED = 240
 
 
 class Units:
-    """Fields on units with attributes, up to the current step of the march.
+    """Fields on units with attributes: given constants of each unit, such as the eigenvalue of a mode.
 
-    ``values`` are the kernel rows of this step.
+    It computes the fields at all units, step by step in the march, as a part without sources and a response
+    to each source. ``values`` are the rows of the kernels at the present step.
     """
 
     def __init__(
@@ -241,9 +242,11 @@ class Units:
         return total.reshape(n, end, p)
 
     def times_local(self, u: FieldAtLayer, response: Array) -> Array:
-        """Return the product of the covariance of source ``u`` with a response, if it is local.
+        """Return the product of the covariance of source ``u`` with a response to it, at equal times.
 
-        A local covariance is zero between different times.
+        The covariance must be zero between different times, so that only its values at equal times are used.
+        The result has the axes (members of the field, times of u, members of u, units); ``response`` has the
+        same, in which times and members of u may be joined.
         """
         steps, m = self.rows.steps, self.widths[u]
         equal_time = np.einsum("tctd->tcd", self.C[u].reshape(steps, m, steps, m))
@@ -376,7 +379,10 @@ def march(  # noqa: PLR0913 - independent options, most of them of special theor
 
 @lru_cache(maxsize=64)
 def planned(table: Table, wanted: tuple[FieldAtLayer | Request, ...]) -> Plan:
-    """Return the plan of a table for these order parameters; results are cached."""
+    """Return which quantities a step of the march of the theory ``table`` computes, and their order.
+
+    ``wanted`` are order parameters to compute besides those that the dynamics needs. Results are cached.
+    """
     return Plan(table, wanted)
 
 
@@ -405,7 +411,10 @@ def _folded(
 
 
 def _predict(step: int, rows: Rows) -> None:
-    """Extrapolate the last steps to an initial guess for the iteration of an implicit step."""
+    """Write initial values of all quantities of an implicit step, extrapolated from the steps before.
+
+    They are the first guess of the iteration that solves the step.
+    """
     count = min(step, LAST if step >= SMOOTH else 1)
     earlier = [values_at(step - k, rows) for k in range(1, count + 1)]
     for now, *before in zip(values_at(step, rows), *earlier, strict=True):

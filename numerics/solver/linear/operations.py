@@ -142,16 +142,20 @@ class _Writer:
     # -- rows of kernels and covariances ---------------------------------------------------------------
 
     def _coupling(self, target: CouplingRow) -> Iterator[Operation]:
-        """Yield the operations that evaluate row t of a kernel, one for each range of times that it has.
+        """Yield the operations that evaluate row t of the kernel of the coupling ``target``.
 
-        The ranges are s < t, s = t, and s = 0.
+        The kernel multiplies another field in the equation of a field. The times before t and the present
+        time are separate operations.
         """
         kernel = self.plan.couplings[target].kernel
         for times in _times(kernel.reach):
             yield EvaluateRow(target, kernel, times, self._readings(kernel))
 
     def _covariance(self, target: CovarianceRow, times: Reach) -> Iterator[Operation]:
-        """Yield the operation that evaluates the row of a covariance of sources, unless it exists already."""
+        """Yield the operation that evaluates row t of the covariance of two sources at the times ``times``.
+
+        Nothing is yielded if an earlier operation of the step evaluates it.
+        """
         if (target, times) not in self.evaluated:
             self.evaluated.add((target, times))
             kernel = self.table.covariances[target.first, target.second]
@@ -346,7 +350,10 @@ class _Writer:
 
 
 def _with_first_marked(terms: Iterable[RowTerm]) -> list[RowTerm]:
-    """Return terms such that the first one of each target begins its row, and the others add to it."""
+    """Return the terms of rows, in which the first term of each array is marked to overwrite its row.
+
+    The later terms of the same array are added to the row.
+    """
     begun: set[TwoTimeArray] = set()
     marked = []
     for x in terms:
@@ -356,5 +363,9 @@ def _with_first_marked(terms: Iterable[RowTerm]) -> list[RowTerm]:
 
 
 def _times(reach: Reach) -> tuple[Reach, ...]:
-    """Return the times of a reach as a tuple; "through" is the past and the present."""
+    """Return the times s at which a kernel is evaluated, as separate items.
+
+    "through", the times up to and including the present, is split into "past" and "now"; other values
+    ("past", "now", "start") stay as they are.
+    """
     return ("past", "now") if reach == "through" else (reach,)

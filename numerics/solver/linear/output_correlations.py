@@ -47,10 +47,12 @@ BLOCKS = 8
 
 
 def opened(table: Table, i: FieldAtLayer, number: Callable[[Expr], float]) -> Opened:
-    """Return the equation of field ``i``: coefficients by source, and couplings with numbers.
+    """Return the equation of field ``i``, without the fields that it reads at the same time.
 
-    Fields that it reads at the same time with a constant coefficient are replaced by their equations.
-    ``number`` evaluates a coefficient.
+    Fields that it reads at the same time with a constant coefficient are replaced by their equations. The
+    result is a pair: the coefficient of each source by its key, and a list of couplings (terms
+    ``sum_s k(t, s) x(s)`` with other fields x), each with a constant factor. ``number`` evaluates a
+    coefficient.
     """
     row = table.row(i)
     drives = {u: number(g) for u, g in row.drives}
@@ -75,7 +77,11 @@ def _is_number(c: Coupling) -> bool:
 
 
 def needed(table: Table, fields: Iterable[FieldAtLayer]) -> Iterator[Request]:
-    """Yield what a march must compute, so that correlations of these fields can be computed after it."""
+    """Yield the order parameters that a march must compute, so that others can be computed after it.
+
+    The latter are the correlations of all pairs of ``fields``. The former are correlations and responses of
+    the fields in their equations.
+    """
     for i in fields:
         drives, couplings = opened(table, i, lambda e: 1.0)
         read = [c.field for _, c in couplings]
@@ -142,7 +148,11 @@ class OutputCorrelations:
         return self.traces[i]
 
     def traced(self, block: Array, i: FieldAtLayer) -> Array:
-        """Return the rows of a block that belong to samples in the trace, joined to one row for each time."""
+        """Return the rows of an array that belong to the samples in a trace, joined to one row for each time.
+
+        ``block`` has a row for each output time and member of field ``i``; the first ``count`` members at
+        each time are kept. The result has shape (output times, count times columns).
+        """
         out = len(self.at)
         return block.reshape(out, self.result.sizes[i], -1)[:, : self.count].reshape(out, -1)
 
@@ -340,9 +350,12 @@ class OutputCorrelations:
         return np.zeros((1, 1, 1, 1)) if total is None else total
 
     def folded(self, value: Array, used: list[Symbol], axes: list[Symbol], kernel: KernelRow) -> Array:
-        """Return an array with the axes ``used`` as an array (t, rows, s, cols), indices of a side joined.
+        """Return an array of kernel values with the four axes (t, indices of rows, s, indices of columns).
 
-        A side that depends on one of its indices is broadcast to all of them; others have length one.
+        ``used`` are the indices and times that are the axes of ``value``; ``axes`` are all axes of the
+        kernel, in order. The indices of rows are joined to one axis, and so are those of columns. If the
+        values depend on one of the indices of rows, they are repeated along the others; if on none, the axis
+        has length one. The same holds for columns.
         """
         have = dict(zip(used, value.shape, strict=True))
         sides = [side for side in (kernel.rows, kernel.cols) if have.keys() & set(side)]
@@ -354,9 +367,11 @@ class OutputCorrelations:
     def coefficient(
         self, m: Monomial, columns: NDArray[np.intp] | None
     ) -> Iterator[tuple[Array, list[Symbol]]]:
-        """Yield factors of a product that are functions of the times: tables, and the names of their axes.
+        """Yield the factors of a product ``m`` in a kernel that depend only on the times t and s, as tables.
 
-        ``columns`` are the positions of the times s, by default all nodes.
+        They are its coefficient, and zeros and ones that restrict it to s = t or to s before t. Each table
+        comes with the names of its axes. t runs over the output times; ``columns`` are the positions of the
+        times s, by default all nodes.
         """
         times = np.arange(self.T) if columns is None else columns
         if m.coefficient.has(t, s):

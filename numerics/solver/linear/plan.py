@@ -147,9 +147,10 @@ class Plan:
         return source in self.reach[i]
 
     def at_once(self, i: FieldAtLayer, source: FieldAtLayer) -> bool:
-        """Return whether field ``i`` on units depends on ``source`` at the same time.
+        """Return whether field ``i`` depends on ``source`` at the same time, directly or through fields.
 
-        The units have attributes: given constants of each unit, such as the eigenvalue of a mode.
+        The fields are on units with attributes: given constants of each unit, such as the eigenvalue of a
+        mode.
         """
         todo, seen = [i], set()
         while todo:
@@ -398,10 +399,10 @@ class Plan:
         return next(h for h in self.table.hoisted if h.tensor == array.tensor)
 
     def _reads(self, kernel: KernelRow, present: bool | None = None) -> Iterator[StepQuantity]:
-        """Yield the quantities of the same step that the row of a kernel reads.
+        """Yield the quantities of the same step that are read to evaluate row t of a kernel.
 
-        With ``present`` they include those at equal time s = t; by default this depends on the reach of the
-        kernel.
+        If ``present`` is true they include those at equal time s = t. By default this is so if the kernel
+        multiplies a field at the present time.
         """
         reaches = kernel.reach != "past" if present is None else present
         for m in kernel.monomials:
@@ -431,7 +432,10 @@ class Plan:
         return CorrelationPart(CorrelationArray(i, j), "past")
 
     def _diagonal(self, i: FieldAtLayer, j: FieldAtLayer) -> CorrelationPart:
-        """Return the correlation of two fields at equal time, in the order in which it is computed."""
+        """Return the correlation of two fields at equal time, as a quantity of the step.
+
+        It is ``C_ij`` or ``C_ji``, whichever the plan computes at equal time.
+        """
         array = CorrelationArray(i, j)
         return CorrelationPart(array if (i, j) in self.diagonals else array.exchanged, "now")
 
@@ -459,7 +463,11 @@ class Plan:
 
 
 def coupling_rows(row: FieldRow) -> Iterator[tuple[CouplingRow, Coupling]]:
-    """Yield pairs of a key of a kernel row and the coupling with this kernel, for the equation of a field."""
+    """Yield the couplings in the equation of a field, each after the key of the row of its kernel.
+
+    A coupling is a term ``sum_s k(t, s) x(s)`` with another field x. The key is (field, other field, number),
+    where the number counts the couplings to the same other field.
+    """
     before: Counter[FieldAtLayer] = Counter()
     for c in row.couplings:
         yield CouplingRow(row.field, c.field, before[c.field]), c

@@ -31,10 +31,11 @@ RowAtStep = Callable[[int], Array]
 
 
 class _Read(NamedTuple):
-    """Factor of a kernel, as a function of (step, low, high): its values at t = step, low <= s < high.
+    """Values of a factor of a kernel at t = step and low <= s < high, as functions of (step, low, high).
 
-    ``view`` has the axes ``labels``, ``flat`` is the same as a matrix ``(rows, times * cols)``; the values of
-    the factor are these times ``number``.
+    ``view`` returns an array whose axes are named by ``labels``; ``flat`` returns the same as a matrix
+    ``(rows, times * columns)``, and is None if there is no such form. The values of the factor are these
+    times ``number``.
     """
 
     view: KernelView
@@ -45,11 +46,13 @@ class _Read(NamedTuple):
 
 @dataclass(frozen=True)
 class Rows:
-    """Arrays of the tensors of a table; each has its time first and is filled as time proceeds.
+    """Arrays of the fields and order parameters of a linear theory, which a march fills step by step.
 
-    ``correlations`` and ``responses`` are ``(T n_i, T n_j)`` by pairs, ``scalars`` and ``hoisted`` ``(T,
-    ...)`` with an axis for each index, ``sums`` over units ``(T n_i, T n_j)``. ``extents`` is the number of
-    values of each index; ``tables`` are functions of both times, ``(T, T)``.
+    The time t is the first axis of each array. ``correlations`` and ``responses`` are ``(T n_i, T n_j)`` by
+    pairs of keys (name, layer), with n_i members of field i. ``scalars`` and ``hoisted`` (products that
+    depend on s and not on t) are ``(T, ...)`` with an axis for each index, order parameters ``sums`` over
+    units ``(T n_i, T n_j)``. ``extents`` is the number of values of each index; ``tables`` are functions of
+    both times, ``(T, T)``.
     """
 
     table: Table
@@ -99,16 +102,28 @@ class Rows:
         return tuple(self.extents[x] for x in indices)
 
     def pair(self, i: FieldAtLayer, j: FieldAtLayer) -> Array:
-        """Return the correlation of two fields, shape ``(T n_i, T n_j)``, in whichever order it is stored."""
+        """Return the correlation of two fields at all times, shape ``(T n_i, T n_j)``.
+
+        n_i and n_j are the numbers of members of the fields. If only the correlation of j with i is stored,
+        its transpose is returned.
+        """
         return self.correlations[i, j] if (i, j) in self.correlations else self.correlations[j, i].T
 
     def sum_members(self, tensor: FieldAtLayer) -> tuple[int, int]:
-        """Return the numbers of rows and columns, for each pair of times, of a sum over units."""
+        """Return the shape (n_i, n_j) of an order parameter that sums over units, at one pair of times.
+
+        ``tensor`` is its key (name, layer). n_i and n_j are the numbers of members of its two fields, or of
+        its field and source: the products of the sizes of their indices.
+        """
         q = self.table.tensors[tensor]
         return self.sizes[q.first], (self.widths if q.kind == "response" else self.sizes)[q.second]
 
     def sum_at(self, tensor: FieldAtLayer, step: int) -> Array:
-        """Return a view of a sum over units at t = ``step`` and s = 0..step, shape ``(n_i, times n_j)``."""
+        """Return an order parameter that sums over units at t = ``step``, s = 0..step, as a view.
+
+        ``tensor`` is its key (name, layer). The shape is ``(n_i, times n_j)``, with the numbers of members of
+        its two fields.
+        """
         n, m = self.sum_members(tensor)
         return self.sums[tensor][step * n : (step + 1) * n, : (step + 1) * m]
 
@@ -229,7 +244,10 @@ class Rows:
         return self._constant(f, samples)
 
     def _constant(self, f: Factor, samples: list[Symbol]) -> _Read:
-        """Return the values of given data, or of a table over times, as a factor with axes ``samples``."""
+        """Return the values of given data, or of a table over times, ``f``, with the names of their axes.
+
+        Data that do not depend on time have the axes ``samples``, which are the indices of the factor.
+        """
         constant = self.data[f.tensor[0]]
         if f.indices == (t, s):
             return _Read(lambda step, low, high: constant[step, low:high], [s])
@@ -240,9 +258,10 @@ class Rows:
         return _Read(lambda step, low, high: constant, samples)
 
     def _tensor(self, f: Factor, samples: list[Symbol], present: bool) -> _Read | None:
-        """Return the values of row t of an order parameter as a factor; None if it vanishes.
+        """Return the values of row t of an order parameter ``f``, a factor of a kernel; None if it vanishes.
 
-        Its axes are the indices of its first field, s, and those of its second one.
+        ``samples`` are the indices of the factor without its times. The axes of the values are the indices of
+        its first field, s, and those of its second one. If ``present`` is true the times s may include t.
         """
         q, now = order_parameter(self.table, f.tensor), f.indices[-2:] == (t, t)
         i, j = self.table.tensors[f.tensor].first, self.table.tensors[f.tensor].second

@@ -217,7 +217,10 @@ class _Run:
         return values, converged.notes | self.kernel_error()
 
     def kernel_error(self) -> dict[str, Any]:
-        """Return the note on the tolerance of kernels of fixed samples; empty for random data."""
+        """Return the note "kernel_error" for the result: the relative tolerance of its kernels.
+
+        The dictionary is empty for random data.
+        """
         return {"kernel_error": max(self.problem.solver.rtol, KERNELS)} if self.fixed else {}
 
     def widened(self, sequence: AdamsBashforth) -> tuple[NamedArrays, dict[str, Any]]:

@@ -67,10 +67,12 @@ class StepValues:
 
 
 class _AdjacentProducts(NamedTuple):
-    """Adjacent arrays of a field, and the adjacent arrays that are filled with their products.
+    """Products of one row with several arrays, which are stored next to each other and computed at once.
 
-    ``rights`` are ``(count, T p, T m)``, ``targets`` ``(count, T n, T m)``; the products begin rows or are
-    added to them. ``triangular`` is true if all are responses.
+    ``rights`` are the right factors ``(count, T p, T m)``, and ``targets`` the arrays ``(count, T n, T m)``
+    whose rows at the present time are filled. If ``begins`` is true the products overwrite the rows,
+    otherwise they are added. ``triangular`` is true if all are responses, which vanish at s > t. ``times``
+    are the times s of the row on the left.
     """
 
     rights: Array
@@ -84,11 +86,12 @@ class _AdjacentProducts(NamedTuple):
 
 @dataclass
 class _EqualTimeTerms:
-    """Terms of a correlation at equal time: each is a row of a kernel, a number, and a factor of the row.
+    """Terms of a correlation at equal time: products of a kernel row, a number, and a right factor.
 
-    ``past`` and ``present`` multiply rows of arrays, the latter with the columns of the start (True) or of
-    now; ``equal`` multiplies correlations at equal time; ``alone`` are rows without a factor. ``widths`` are
-    the numbers of columns of the factors at one time.
+    ``past`` are products with rows of two-time arrays over earlier times; ``present`` the same at one time,
+    which is time 0 if the last item is true, and the present otherwise; ``equal`` are products with
+    correlations at equal time; ``alone`` are kernel rows without a right factor. ``widths`` are the numbers
+    of columns of the right factors at one time.
     """
 
     past: list[tuple[StepValues, float, Array, int]] = field(default_factory=list)
@@ -174,9 +177,11 @@ class StepArrays:
             one(at)
 
     def _bound(self, group: list[Operation]) -> Iterator[Step]:
-        """Yield functions of the position (of the time step) that run a group of operations.
+        """Yield functions of the position (of the time step) that run a group of successive operations.
 
-        Products, and terms of one correlation at equal time, are run together.
+        The group is one operation, or products with the same row on the left, or the terms of one correlation
+        at equal time; each of the latter is run as one. Nothing is yielded for a copy between two views of
+        the same array.
         """
         first = group[0]
         if isinstance(first, RowOperation) and _is_at_equal_time(first):
@@ -438,7 +443,10 @@ class StepArrays:
     # -- correlations at equal time --------------------------------------------------------------------
 
     def _terms(self, operations: list[RowOperation]) -> _EqualTimeTerms:
-        """Return the terms of a correlation at equal time, bound to their arrays."""
+        """Return the terms of a correlation at equal time, with the arrays that they read.
+
+        Each of ``operations`` adds one term, a product of a kernel row with an array or the row itself.
+        """
         terms = _EqualTimeTerms()
         for x in operations:
             if isinstance(x, ClearRow):
@@ -505,7 +513,11 @@ class StepArrays:
         return partial(function, *(self._counted(y, x.indices) for y in free))
 
     def _counted(self, x: Symbol, indices: tuple[Symbol, ...]) -> Any:
-        """Return the number of a symbol in a scalar; for an index 1, 2, ... along its own axis."""
+        """Return the number that replaces the symbol ``x`` in the expression of a scalar.
+
+        For one of ``indices`` it is the array 1, 2, ... along the axis of that index; for another symbol it
+        is its given value.
+        """
         if x not in indices:
             return self.rows.number(x)
         shape = [-1 if y == x else 1 for y in indices]
@@ -524,7 +536,10 @@ class StepArrays:
         return step
 
     def _average(self, a: Factor, b: Factor, indices: tuple[Symbol, ...]) -> Callable[[int], Array]:
-        """Return ``<x_a x_b>`` at equal times as a function of the position, with the axes ``indices``."""
+        """Return ``<x_a(t) x_b(t)>`` of fields ``a`` and ``b`` as a function of the position of the time t.
+
+        The function returns an array with the axes ``indices``.
+        """
         shape = (*self.rows.shape(a.indices), *self.rows.shape(b.indices))
         equal, arrange = self.equal(a.tensor, b.tensor), _arrangement((*a.indices, *b.indices), indices)
         return lambda at: arrange(equal(at).reshape(shape))
@@ -591,15 +606,20 @@ def _together(x: Operation) -> object:
 
 
 def _known(values: StepValues, at: int) -> Array:
-    """Return the present value of a row; ``at`` is not used, because only one value is stored."""
+    """Return the present value of the row of a kernel.
+
+    The position ``at`` is not used, because only one value is stored.
+    """
     assert values.present is not None
     return values.present
 
 
 def _single_equal_time(terms: _EqualTimeTerms, n: int, pair: Array | None, known: StepValues | None) -> Step:
-    """Return the function that computes ``C_ij(t, t)``, shape (n, 1), from factors with one column.
+    """Return the function of the position t that computes the correlation ``C_ij(t, t)``, shape (n, 1).
 
-    The value is stored in the array ``pair``, or in ``known`` if there is no array.
+    It is the sum of ``terms``, products of a kernel row and a factor, where all factors have one column; n is
+    the number of members of field i. The value is written to the two-time array ``pair``, or to ``known`` if
+    there is no array.
     """
     members = 0 if n == 1 else slice(None)
 

@@ -72,7 +72,11 @@ class Variables:
         self.constants: Mapping[Symbol, float] = problem.numbers
 
     def wanted(self) -> Iterable[FieldAtLayer | Request]:
-        """Yield the order parameters that the march must compute: keys (name, layer), or requests."""
+        """Yield the order parameters that the march must compute for the result.
+
+        Each is given by its key (name, layer), or by its definition as a correlation or response, a
+        ``Request``.
+        """
         if not self.fixed:
             flow, last = self.problem.flow, self.last_response()
             yield from (n for n, q in self.table.tensors.items() if not flow or q.kind == "correlation")
@@ -89,11 +93,16 @@ class Variables:
 
     @staticmethod
     def gradient(k: int) -> Request:
-        """Return the request for the gradient kernel G of layer ``k``."""
+        """Return the definition of the gradient kernel G of layer ``k``, the correlation of gradients."""
         return Request("correlation", (GRADIENT, k), (GRADIENT, k), S.One)
 
     def response_A(self, k: int) -> Request:
-        """Return the request for the response A of layer ``k``, or of the last one, which no layer reads."""
+        """Return the definition of the response A of layer ``k``.
+
+        It is the response of the preactivation to the Gaussian source of the gradient of the same layer.
+
+        The response of the last layer exists too, although no layer reads it.
+        """
         return Request("response", (FIELD, k), self.source(GRADIENT, k), 1 / gamma0)
 
     def source(self, name: str, k: int) -> FieldAtLayer:
@@ -101,17 +110,19 @@ class Variables:
         return next(row.drives[0][0] for row in self.table.fields if row.field == (name, k))
 
     def response_B(self, k: int) -> Request:
-        """Return the request for the response B of layer ``k``.
+        """Return the definition of the response B of layer ``k``.
 
-        For a theory projected on the error it is that of ``sum_c b_c Delta_{alpha c}``.
+        It is the response of the gradient of layer ``k + 1`` to a Gaussian source, that of the preactivation
+        of layer ``k + 1``. If the fields of the theory are projected on the error, it is the response to the
+        source of the projected field.
         """
         source = self.source("p" if self.projected else FIELD, k + 1)
         return Request("response", (GRADIENT, k + 1), source, 1 / gamma0)
 
     def last_response(self) -> Request | None:
-        """Return the request for the response R_hr of the last layer of random data, which no layer reads.
+        """Return the definition of the response R_hr of the last layer, for random data; no layer reads it.
 
-        It is None if the theory has no such response.
+        It is None if the theory has no such response at other layers.
         """
         known = next((q for (name, _), q in self.table.tensors.items() if name == "R_hr"), None)
         return known and Request(
@@ -196,7 +207,10 @@ class Variables:
 
     @staticmethod
     def axes(e: Equation) -> tuple[Symbol, ...]:
-        """Return the axes of an observable in a result, times before indices."""
+        """Return the axes of a scalar observable ``e`` of two times: t, s, and then its indices.
+
+        An observable is a quantity that no other equation uses, such as the tangent kernel.
+        """
         return t, s, *axes_of(e.lhs)
 
     def responses(self, after: OutputCorrelations, grid: TimeGrid | None) -> NamedArrays:
@@ -290,5 +304,8 @@ def by_layer(arrays: Mapping[int | None, Array], layers: Iterable[int], axis: in
 
 
 def _picked(a: Array, positions: NDArray[np.intp]) -> Array:
-    """Return a two-time array, with t on axis 0 and s on axis 2, at the positions ``positions``."""
+    """Return the part of a two-time array at some times.
+
+    ``a`` has the axes (t, member, s, member); ``positions`` are the times to keep on both time axes.
+    """
     return a if len(positions) == len(a) else a[positions][:, :, positions]

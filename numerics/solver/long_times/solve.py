@@ -162,9 +162,12 @@ def at_rest(
 def compare(
     solved: Solved, kappa: float, ridge: float, targets: Array, weights: Array, tolerance: float = 1e-3
 ) -> AtRest:
-    """Compare the outputs of a solution with ridge regression at each step.
+    """Compare the outputs of sampled paths at each step with ridge regression by their tangent kernel.
 
-    ``targets`` have shape (P,) or (P, C).
+    ``kappa`` is the degree of homogeneity of the network in its weights, ``ridge`` the ridge parameter of the
+    regression. ``targets`` have shape (P,) or (P, C). ``weights`` are those of the samples in the loss, shape
+    (P,); samples of weight zero are test points. The outputs count as converged if their estimated distance
+    from rest is at most ``tolerance`` times the largest target.
 
     >>> from derive.program import P, eta, gamma0, mlp
     >>> values, data = {eta: 0.2, gamma0: 1.5, P: 1}, {"K_x": [[1.0]], "y": [1.0]}
@@ -333,7 +336,10 @@ def stationary_kernels(
 
 
 def _covers(site: Expr, layer: int, depth: int) -> bool:
-    """Return whether a row of the recursion for ``site``, a layer or a symbol, holds at ``layer``."""
+    """Return whether an equation of the recursion for kernels holds at ``layer`` of ``depth`` layers.
+
+    ``site`` is the layer for which the equation is written: an integer, or a symbol for all layers.
+    """
     return bool(site == layer) if site.is_Integer else 1 <= layer <= depth
 
 

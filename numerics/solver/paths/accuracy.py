@@ -145,7 +145,11 @@ class Level(Generic[CollectedSolutions]):
         return size * float(np.sqrt(len(self.watched) / REPLICAS))
 
     def errors(self) -> tuple[list[Array], list[float]]:
-        """Return the standard errors of each watched quantity, and the scale that they are relative to."""
+        """Return two lists with an item for each watched quantity: its standard errors, and its scale.
+
+        The standard errors are an array with time first. The scale is the number to which errors are
+        relative.
+        """
         spread = spread_of(self.watched)
         scales = scales_of(spread.mean())
         return list(spread.stderr().values()), [scales[k] for k in spread.mean()]
@@ -181,7 +185,10 @@ def spread_of(watched: Iterable[Watched]) -> Spread:
 
 
 def scale_of(x: Array) -> float:
-    """Return the size to which errors of ``x`` are relative: its largest value, or one if it is zero."""
+    """Return the size to which errors of ``x`` are relative: its largest absolute value, or one.
+
+    It is one if all values are zero.
+    """
     return float(np.abs(x).max()) or 1.0
 
 

@@ -60,13 +60,19 @@ class Model:
             raise Unserved(f"sampled paths cannot be computed in causal order: {reason}") from None
 
     def _sorted(self) -> list[PathOperation]:
-        """Return the operations of a step, sorted with the present blocks of sources."""
+        """Return the operations of a step in causal order, for the present partition of sources into blocks.
+
+        The sources of a block are drawn at once. Raises NotCausal if there is no such order.
+        """
         return in_order(
             _operations(self), lambda op: _needs(self, op), lambda op: f"{op[0]} {op[1][0]}{op[1][1]}"
         )
 
     def before(self, block: tuple[MemberKey, ...]) -> tuple[MemberKey, ...]:
-        """Return the sources of the same group that are drawn before ``block`` in the same step."""
+        """Return the sources that are drawn in the same step before those of ``block``, from the same group.
+
+        A group holds correlated sources; a block is the part of it that is drawn at once.
+        """
         group = self.groups[group_of(self, block[0])]
         earlier = self.blocks[: self.blocks.index(block)] if self.in_order else []
         return tuple(n for n in group if any(n in x for x in earlier))
@@ -141,9 +147,11 @@ def size_of(model: Model, group: int) -> int:
 
 
 def involved(model: Model, what: MemberKey, group: int) -> dict[MemberKey, None]:
-    """Return the keys of the quantities through which ``what`` depends on the sources of a group.
+    """Return the quantities on the way from a group of correlated sources to the quantity ``what``.
 
-    They form an ordered set (keys of a dict) in no particular order.
+    They depend on a source of the group, and ``what`` depends on them. ``group`` is the position of the group
+    in ``model.groups``. The keys (name, indices) of the quantities are the keys of a dict, used as an ordered
+    set.
     """
     tables = model.tables
     upstream: dict[MemberKey, None] = {}
@@ -187,7 +195,11 @@ def moves(model: Model, group: tuple[MemberKey, ...]) -> bool:
 
 
 def _kind(model: Model, c: PathResponse) -> str:
-    """Return ``linear``, ``smooth`` or ``jumps`` for the functions between source and field of a response."""
+    """Return how the quantity of a response depends on its source: ``linear``, ``smooth`` or ``jumps``.
+
+    The answer is ``jumps`` if a function on the way from the source to the quantity is discontinuous, or if a
+    weight with an entrywise rule lies on it.
+    """
     tables = model.tables
     group = group_of(model, c.source)
     way = involved(model, c.quantity, group)
@@ -231,7 +243,11 @@ PathOperation = tuple[str, MemberKey]
 
 
 def _operations(model: Model) -> Iterator[PathOperation]:
-    """Yield all operations of a step, in no particular order."""
+    """Yield all operations of a step of sampled paths, in no particular order.
+
+    They draw sources, compute quantities on the paths, and compute responses, correlations and scalars; each
+    is a pair of its kind, such as "draw", and the key of its result.
+    """
     tables = model.tables
     for i in range(len(model.blocks)):
         yield "draw", ("", (i,))

@@ -254,9 +254,12 @@ class Collocation:
         self.weights[..., now + 1, :, :] = self.states[0]
 
     def velocities(self, last: range, basis: Array, step: float) -> tuple[Array, Array]:
-        """Return the rates of outputs at the stages, ``df/ds = moved_p + sum_q fed_pq Delta(f_q)``.
+        """Return A and B of ``df_p/ds = A_p + sum_q B_pq Delta(f_q)``, for outputs at the stages p of a step.
 
-        Shapes (replicas, stages, outputs) and (replicas, stages, stages, outputs, outputs).
+        Delta are the errors of the outputs f_q at the stages. ``last`` are the time nodes through which
+        gradients are interpolated, ``basis`` the values of their polynomials at the stages, shape (stages,
+        nodes), and ``step`` is the length of the step. A has shape (replicas, stages, outputs), and B
+        (replicas, stages, stages, outputs, outputs).
         """
         A, b, now = self.stepping.A, self.stepping.b, last[-1]
         whole = self.kernels(last, last[0] if len(A) == 1 else 0)
@@ -272,9 +275,13 @@ class Collocation:
         return moved, share[:, :, None, None] * kernels
 
     def relax(self, f: Array, start: Array, fed: Array) -> tuple[Array, Array]:
-        """Solve ``f_q = start_q + sum_p fed_qp Delta(f_p)`` for outputs and errors at the stages.
+        """Solve ``f_q = start_q + sum_p fed_qp Delta(f_p)`` for the outputs f_q at the stages q of a step.
 
-        Newton's method begins at ``f``; its steps are halved until the residual falls.
+        ``Delta`` are the errors of outputs. ``f``, shape (replicas, outputs), is the first guess at all
+        stages; ``start`` has shape (replicas, stages, outputs) and ``fed`` (replicas, stages, stages,
+        outputs, outputs). Returns outputs and errors at the stages, both (replicas, stages, outputs).
+        Newton's method is used; its steps are halved until the residual falls. Raises NotConverged if it does
+        not converge.
         """
         cases, count = f.shape
         one = np.eye(count * len(STAGES))
@@ -327,6 +334,10 @@ def without_alternation(nodes: Array, at: Array) -> Array:
 
 
 def _places(indices: Sequence[Symbol], sizes: Sequence[int]) -> dict[Symbol, Any]:
-    """Return the axis of each index in an array with these axes: its length and its position."""
+    """Return for each index the axis that it is in an array whose axes are ``indices``, of lengths ``sizes``.
+
+    The values of the result are objects with the values 0, 1, ... of the index, the length and the position
+    of its axis.
+    """
     ndim = len(indices)
     return {x: Axis(0, n, k, ndim) for k, (x, n) in enumerate(zip(indices, sizes, strict=True))}

@@ -62,10 +62,11 @@ class EntryWeights:
             x.advance(now)
 
     def applied(self, x: EntrySum, indices: tuple[Symbol, ...], now: int) -> Array:
-        """Return the trained change of a weight applied to a vector, ``factor E~[V copy(v)]``, for a field.
+        """Return a term of a field: the trained change V of a weight times a vector v, on each path.
 
-        ``x`` is this term of the field, and ``indices`` are those of the field. The result is broadcastable
-        to (replicas, one axis for each index, paths).
+        The product is averaged over the units of v. ``x`` states the weight, the vector, and other factors
+        and sums of the term. ``indices`` are those of the field, and ``now`` is the step. The result is
+        broadcastable to (replicas, one axis for each index, paths).
         """
         key, march, axes = (x, indices), self.march, (*indices, *x.over)
         if key not in self.factors:
@@ -109,9 +110,11 @@ class _EntryWeight:
         self.numbers = [TensorReader(known, x, array.indices, sizes) for x in self.rule.numbers]
 
     def applied(self, x: EntrySum, now: int) -> tuple[Array, tuple[Symbol, ...]]:
-        """Return the weight times a vector, averaged over partners, and the indices of the product.
+        """Return the trained change of the weight times a vector, and the indices of the product.
 
-        ``x`` states the vector. The product has shape ``(replicas, *indices, paths)``.
+        The product is the average over the paths (or coordinates) j of the vector v of ``V_ij v_j``, for each
+        path i; its shape is ``(replicas, *indices, paths)``. ``x`` states the vector and whether V is
+        transposed; if it has no vector the weight itself is returned. ``now`` is the step.
         """
         V, indices = self.V, self.array.indices
         if x.vector is None:
@@ -160,7 +163,11 @@ class _EntryWeight:
         return self._flat(own, x), None if x.other is None else self._flat(self._along(x.other, x, now), x)
 
     def _along(self, v: EntryVector, x: GradientTerm, now: int) -> Array:
-        """Return the vector ``v`` with axes for the indices of the weight and the summed indices of ``x``."""
+        """Return the values of the vector ``v`` at step ``now``, with axes (replicas, indices, units).
+
+        The indices are those of the weight, and then those over which the term ``x`` of its gradient sums; an
+        index that v does not have is an axis of length one.
+        """
         axes = (*self.array.indices, *x.over)
         return arranged(self.values(v, now), ("replica", *v.symbols, UNIT), ("replica", *axes, UNIT))
 
@@ -193,9 +200,11 @@ class _EntryWeight:
 
     @staticmethod
     def _joined(pairs: list[tuple[Array, Array | None]], at: tuple[int, int]) -> tuple[Array, Array | None]:
-        """Return two matrices whose product is the gradient of all entries, for one replica and member.
+        """Return two matrices whose product ``left^T right`` is the gradient of all entries of a weight.
 
-        ``pairs`` are the factors of the terms (:meth:`sides`), and ``at`` is the pair (replica, member).
+        ``pairs`` are the two factors of each term of the gradient (:meth:`sides`). ``at`` is the pair
+        (replica, member) for which the gradient is returned. The second matrix is None for a weight that is a
+        vector.
         """
         left = np.concatenate([_of(x, at) for x, _ in pairs])
         if pairs[0][1] is None:
@@ -251,14 +260,20 @@ class _EntryWeight:
 
 
 def _of(values: Array, at: tuple[int, int]) -> Array:
-    """Return the part of an array for one replica and member; an axis of length one serves all replicas."""
+    """Return ``values[replica, member]`` for the pair ``at`` = (replica, member), an array.
+
+    A first axis of length one serves all replicas.
+    """
     replica, member = at
     found: Array = values[min(replica, len(values) - 1), member]
     return found
 
 
 def _at(values: Array, at: tuple[int, int]) -> float:
-    """Return the number in a table for one replica and member; an axis of length one serves all replicas."""
+    """Return ``values[replica, member]`` for the pair ``at`` = (replica, member), as a number.
+
+    A first axis of length one serves all replicas.
+    """
     replica, member = at
     return float(values[min(replica, len(values) - 1), member])
 

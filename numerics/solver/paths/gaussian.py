@@ -91,7 +91,10 @@ class Scrambled:
 
 
 class Room:
-    """Memory in few large arrays, because the first write to small pages of new memory is slow."""
+    """Allocator of arrays as parts of few large blocks of memory.
+
+    The first write to small pages of new memory is slow, so that many small allocations would cost time.
+    """
 
     def __init__(self, device: Device = CPU) -> None:
         self.device, self.used = device, LARGE
@@ -286,7 +289,11 @@ class Growing:
         return values
 
     def _damped(self, x: PathArray) -> PathArray:
-        """Return ``x (ridge + L^T D^-1 L)^-1`` for rows x over the normal numbers, replicas first."""
+        """Return ``x (ridge + L^T D^-1 L)^-1`` for rows ``x`` over the normal numbers, replicas first.
+
+        L is the Cholesky factor of the covariance of the sources and D the diagonal matrix of their
+        variances.
+        """
         parts = self.parts[:, : self.pending, : self.width]
         return x @ self.damped[:, : self.width, : self.width] - x @ transposed(parts) @ parts
 

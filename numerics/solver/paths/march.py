@@ -525,9 +525,10 @@ class PathMarch:
         return total.reshape(self.replicas, *sizes, total.shape[-1])
 
     def applied(self, kernel: Array, what: MemberKey, start: int) -> PathArray:
-        """Return ``sum_s k(s) x(s)`` for a kernel from time ``start`` on and the quantity with key ``what``.
+        """Return ``sum_s k(s) x(s)`` for a kernel k from time ``start`` on and a field or source x on paths.
 
-        ``kernel`` has shape (replicas, rows, times, entries of x), the result (replicas, rows, paths).
+        ``what`` is the key (name, indices) of x. ``kernel`` has shape (replicas, rows, times, entries of x),
+        the result (replicas, rows, paths).
         """
         past = self.random[what][:, start : start + kernel.shape[2]]
         rows = self.device.put(kernel.reshape(*kernel.shape[:2], -1))
@@ -536,7 +537,10 @@ class PathMarch:
     # -- averages --------------------------------------------------------------------------------------
 
     def _averaged(self, e: PathEntry, axes: tuple[Symbol, ...]) -> AverageRecipe:
-        """Return the recipe of the order parameter or scalar ``e``, whose array has these axes."""
+        """Return how the order parameter or scalar ``e`` is computed from averages over paths.
+
+        ``axes`` are the times and indices of its array in memory, in order.
+        """
         inner = [self._averaged(x, (*x.indices[: len(x.args) - len(e.args)], *axes)) for x in e.sums.values()]
         reading = TensorReader(self.known, e.expr, axes, self.tables.sizes, (*e.averages, *e.sums))
         sizes = tuple(0 if x in TIMES else self.tables.sizes[x] for x in axes)
@@ -557,9 +561,9 @@ class PathMarch:
         self.store(e, late, early, self.evaluated(self.averaged[e.node], late, early))
 
     def evaluated(self, e: AverageRecipe, late: slice, early: slice) -> Array:
-        """Return an order parameter or scalar for t in ``late`` and s in ``early``, averaged over the paths.
+        """Return an order parameter or scalar ``e`` for t in ``late``, s in ``early``, averaged over paths.
 
-        The first axis is that of replicas; the others are those of the recipe ``e``.
+        The first axis is that of replicas; the others are ``e.axes``, its times and indices.
         """
         return self.made(e, late, early, self.averages_in(e, late, early))
 
@@ -575,7 +579,11 @@ class PathMarch:
         return given
 
     def made(self, e: AverageRecipe, late: slice, early: slice, given: Sequence[Array]) -> Array:
-        """Return an order parameter or scalar, evaluated from the values ``given`` of its averages."""
+        """Return the order parameter or scalar ``e`` from values of the averages in its expression.
+
+        ``given`` are the values of averages over paths, in the order in which ``e`` lists them. t runs over
+        ``late`` and s over ``early``; the first axis of the result is that of replicas.
+        """
         return _broadcast(e.reading(late, early, given), (self.replicas, *e.shape(late, early)))
 
     @property
@@ -609,7 +617,11 @@ class PathMarch:
         return found
 
     def mirrored(self, e: PathEntry, now: int) -> None:
-        """Compute and store ``<X(t) X(s)>`` for t = now and s <= now, and its transpose, from one product."""
+        """Compute and store a symmetric correlation ``e``, ``<X(t) X(s)>`` of one field X, at step ``now``.
+
+        It is computed for t = now and s <= now, and copied to t <= now and s = now with the indices
+        exchanged.
+        """
         own, late, early = self.averaged[e.node], slice(now, now + 1), slice(0, now + 1)
         row = self.store(e, late, early, self.evaluated(own, late, early))
         if now:
@@ -1003,9 +1015,10 @@ class Tangents:
             panel[:, now - k * PANEL, :, : part.shape[2]] = part
 
     def carried(self, x: Any) -> Any:
-        """Return values on all paths, the last axis, restricted to the paths that carry derivatives.
+        """Return values ``x`` on all paths, the last axis, for those paths only that carry derivatives.
 
-        Numbers, and values that are equal on all paths, are returned as they are.
+        They are the first paths and their mirror images. Numbers, and values that are equal on all paths, are
+        returned as they are.
         """
         whole = self.march.samples
         if self.samples == whole or not np.ndim(x) or x.shape[-1] == 1:

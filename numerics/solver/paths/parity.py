@@ -46,8 +46,9 @@ ROUNDING = 1e-9
 def paired(model: Model) -> list[bool]:
     """Return for each population whether its paths come in pairs with opposite values of all sources.
 
-    The sources of the :func:`flipped` groups always have both signs with the same values of the others. If
-    all quantities are even or odd under some of these sign changes, pairs would only repeat averages.
+    This is in addition to the pairs of paths in which only the :func:`flipped` groups of sources change sign.
+    Pairs are not used if all quantities of the population are even or odd under one of these sign changes,
+    because they would then only repeat averages.
     """
     tables = model.tables
     signed = {n for i in flipped(model) for n in model.groups[i]}
@@ -61,12 +62,15 @@ def paired(model: Model) -> list[bool]:
 
 @lru_cache(maxsize=8)
 def flipped(model: Model) -> frozenset[int]:
-    """Return the groups of sources of which half of the paths have the opposite, beside the same others.
+    """Return the groups of sources whose values are sampled with both signs, others being unchanged.
 
-    A product of quantities that is odd in these sources averages to zero exactly. At the start, where sums
-    over the past are empty, networks have such a symmetry: outputs and gradients change sign with the readout
-    (:class:`_SignsAtStart`). In causal order, an average in a scalar that is not odd adds the last group that
-    makes it so and more of them odd. A population without such sources takes its last group.
+    Half of the paths have opposite values of these groups and the same values of all other sources as the
+    other half, so that an average of a function that is odd in these sources vanishes exactly. At the start,
+    where sums over the past are empty, networks have such a symmetry: outputs and gradients change sign with
+    the readout (:class:`_SignsAtStart`). The averages in the scalars of the theory are examined in causal
+    order: if one is not odd, the last group is added with which it becomes odd and the number of odd averages
+    grows. A population without such groups takes its last group. The result holds positions in
+    ``model.groups``.
     """
     tables = model.tables
     scalars = [tables.scalars[node] for kind, node in model.order if kind == "scalar"]
@@ -226,7 +230,11 @@ def _parity_of_values(q: Quantity, values: Sequence[Any], signs: Sequence[int]) 
 def _present(
     tables: QuantityTables, memories: Sequence[PastSum], known: Mapping[MemberKey, int]
 ) -> list[PastSum]:
-    """Return the terms of a sum over the past that include the present and do not vanish at the start."""
+    """Return those of the terms ``memories`` of a sum over the past that can be nonzero at time zero.
+
+    They are the terms that include the present and whose kernel does not vanish by symmetry. ``known`` holds
+    the parities of quantities by key.
+    """
     return [m for m in memories if m.through and not _is_zero(tables, m.kernel, known)]
 
 
@@ -239,14 +247,22 @@ def _is_zero(tables: QuantityTables, e: Expr, known: Mapping[MemberKey, int]) ->
 
 
 def _vanishes(e: PathEntry, known: Mapping[MemberKey, int]) -> bool:
-    """Return whether an order parameter or scalar is zero because it averages odd functions."""
+    """Return whether an order parameter or scalar ``e`` is zero because it averages odd functions.
+
+    ``known`` holds the parities of quantities, by key, under a sign change of sources that leaves their
+    distribution unchanged.
+    """
     zero = {x: S.Zero for x, inner in e.sums.items() if _vanishes(inner, known)}
     zero |= {x: S.Zero for x, c in e.averages.items() if _parity_within(c, known) == ODD}
     return bool(zero) and e.expr.xreplace(zero) == 0
 
 
 def _parity_within(c: PathCorrelation | PathResponse, known: Mapping[MemberKey, int]) -> int:
-    """Return the parity of the function that is averaged: of a product, or of a quantity and its source."""
+    """Return the parity of the function that is averaged in ``c``: EVEN, ODD or NEITHER.
+
+    It is the product of the parities of two quantities, of one quantity, or for a response of a quantity and
+    its source. ``known`` holds the parities of quantities by key under a sign change of sources.
+    """
     first, second = (c.quantity, c.source) if isinstance(c, PathResponse) else (c.first, c.second)
     return known.get(first, NEITHER) * (EVEN if second is None else known.get(second, NEITHER))
 
@@ -254,9 +270,11 @@ def _parity_within(c: PathCorrelation | PathResponse, known: Mapping[MemberKey, 
 def _sign(
     tables: QuantityTables, q: Quantity, leaf: Expr, known: Mapping[MemberKey, int], complete: bool
 ) -> int:
-    """Return the parity of a leaf of the expression of ``q``; numbers and kernels are even.
+    """Return EVEN, ODD or NEITHER for the variable ``leaf`` in the expression of the quantity ``q``.
 
-    Unless ``complete``, terms of unknown parity are left out of a sum over the past.
+    The leaf is another quantity, a sum over the past, a weight times a vector, or a number, which is even.
+    ``known`` holds the parities of quantities by key. Unless ``complete`` is true, terms of unknown parity
+    are left out of a sum over the past.
     """
     if leaf in q.entries:
         entries = q.entries[leaf]

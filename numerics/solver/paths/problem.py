@@ -207,9 +207,10 @@ def _solved(  # noqa: PLR0915 - the notes of a result need all of its parts
 
 
 def _unclear(values: Mapping[str, Array], name: str, replicas: int) -> bool:
-    """Return whether the response ``name`` has too large an error at some layer to be shown.
+    """Return whether the standard error of the response ``name`` is too large at some layer to show it.
 
-    The last layer is not looked at, because the response A does not exist there.
+    ``values`` holds the mean of the response and its standard error over ``replicas`` replicas, with layers
+    first. The last layer is left out, because the response A does not exist there.
     """
     pairs = zip(values[name][:-1], values[name + STDERR][:-1], strict=True)
     return any(unclear(value, error * np.sqrt(replicas), replicas) for value, error in pairs)
@@ -460,7 +461,7 @@ class _Derivatives:
         return samples in self.done
 
     def _is_last(self, samples: int) -> bool:
-        """Return whether the search is likely to end with so many paths."""
+        """Return whether the search for an accuracy is likely to end with replicas of ``samples`` paths."""
         if self.accuracy is None:
             return samples == self.first
         likely = self.accuracy * LIKELY
@@ -564,11 +565,18 @@ class _Attempt:
             reached.solutions.kernels.add_all(kernels)
 
     def numbers(self, found: ArraysByMember) -> dict[str, Array]:
-        """Return the variables of scalars that are neither output nor error, replicas first."""
+        """Return the variables of a result that are scalars of the program, neither output nor error.
+
+        ``found`` holds solutions by key (name, integer indices), with replicas on the first axis, as in the
+        result.
+        """
         return numbers_of_author(self.problem, self.early(found), 1)
 
     def early(self, found: ArraysByMember) -> ArraysByMember:
-        """Return the scalars of the theory by key, with axes (replicas, output times, ...)."""
+        """Return the scalars in the solutions ``found``, by key, with axes (replicas, output times, indices).
+
+        For a flow they are interpolated from the time nodes to the output times.
+        """
         numbers = {n: np.moveaxis(found[n], -1, 1) for n in self.prepared.numbers}
         if self.grid is None:
             return numbers

@@ -377,7 +377,7 @@ class Prepared:
 
     @property
     def numbers(self) -> list[MemberKey]:
-        """Keys (name, integer indices) of the scalars of the theory, as they stand in solutions."""
+        """Keys (name, integer indices) of the scalars of the theory, such as outputs, in its solutions."""
         return list(dict.fromkeys(self.whole.get(n, n) for n in self.tables.scalars))
 
     @property
@@ -397,7 +397,11 @@ class Prepared:
 
     @property
     def entries(self) -> int:
-        """Largest number of entries (steps times indices) of a group of sources in Stein's lemma, or zero."""
+        """Largest size of a covariance matrix in Stein's lemma: number of steps times sources at one step.
+
+        A matrix is that of a group of correlated sources, for the responses that are computed by the lemma.
+        Zero if there are none.
+        """
         model = self.model
         asked = {
             group_of(model, c.source)
@@ -458,7 +462,10 @@ class Prepared:
         return True
 
     def _found(self) -> list[PathEntry]:
-        """Return the order parameters that a march computes."""
+        """Return the definitions of the order parameters that a march computes.
+
+        They are all of the theory, or without ``kernels`` those that some step reads.
+        """
         left_out = frozenset() if self.kernels else self.model.afterwards
         return [e for n, e in self.tables.entries.items() if n not in left_out]
 
@@ -529,7 +536,11 @@ class Prepared:
 
     @cached_property
     def _march_work(self) -> tuple[float, float, int]:
-        """Operations of a replica for each path, those for factors of covariances, and number of calls."""
+        """Counts from which the time of a march is estimated, for one replica.
+
+        The first is the number of floating-point operations for each path, the second that for Cholesky
+        factors of covariances of sources, and the third the number of calls of array functions in all steps.
+        """
         sizes, T = self.tables.sizes, self.steps
         past = 0.0
         for q in self.tables.quantities.values():

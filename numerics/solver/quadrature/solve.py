@@ -451,9 +451,9 @@ class _NodeSolver:
         return max(kept + self.system.size, 1)
 
     def split(self, e: Expr) -> tuple[Expr, Expr, Expr]:
-        """Return a, b (as a function of t) and the number of an order parameter ``number <a(t) b(s)>``.
+        """Return a, b and c of an order parameter ``e`` of the form ``c <a(t) b(s)>``, with a number c.
 
-        Raises Unserved if it has another form.
+        b is returned as a function of t. Raises Unserved if the order parameter has another form.
         """
         number, average = e.as_independent(Average)
         if not isinstance(average, Average) or number.has(t, s):
@@ -479,7 +479,11 @@ class _NodeSolver:
             return self.results()
 
     def present(self, states: Array, time: float) -> Present:
-        """Return an object that evaluates all quantities at one time from the states of the nodes."""
+        """Return an object that evaluates fields, scalars and averages of the theory at one time.
+
+        ``states`` are the values at that ``time`` of the variables that move, at all nodes, shape
+        ``(states, nodes)``.
+        """
         return Present(self.system, self.start, self.weights, states, time)
 
     def march(self) -> list[Array]:
@@ -568,9 +572,10 @@ class _NodeSolver:
     def correlate(
         self, pieces: Mapping[Expr, Array], late: Expr, early: Expr, indices: IndexSymbols
     ) -> Array:
-        """Return ``<late(t) early(s)>``, the sum over nodes with their weights, with axes ``(*own, t, s)``.
+        """Return ``<late(t) early(s)>`` as a sum over nodes with their weights, for all times t and s.
 
-        ``pieces`` holds the values of both functions at all times and nodes.
+        ``late`` and ``early`` are two functions of the state of a node, and ``pieces`` holds their values at
+        all times and nodes. The axes of the result are ``indices``, t and s.
         """
         x, y = pieces[late], pieces[early]
         first, second = self.pieces[late], self.pieces[early]

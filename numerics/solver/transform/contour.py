@@ -81,7 +81,7 @@ def inversion(times: Array, fastest: float, count: int) -> Inversion:
 
 
 def groups(times: Array) -> list[NDArray[np.intp]]:
-    """Return groups of positions of times: each group is inverted with one hyperbola of rates.
+    """Return groups of positions of times; one contour inverts the Laplace transform at all times of a group.
 
     The last time of a group is at most RATIO times the first; time 0 is a group by itself. ``times``
     increase.
@@ -97,7 +97,11 @@ def groups(times: Array) -> list[NDArray[np.intp]]:
 
 
 def _start(fastest: float) -> tuple[ComplexArray, ComplexArray]:
-    """Return rates and weights for ``f(0)``, the limit of z F(z), extrapolated in powers of 1/z."""
+    """Return the rates z and weights that give ``f(0)`` from its Laplace transform F(z).
+
+    f(0) is the limit of z F(z) at large z. It is extrapolated, in powers of 1/z, from rates that are large
+    multiples of the largest rate of the theory, ``fastest``. The weights have shape (1, rates).
+    """
     least, count = START
     z = fastest * least * 2.0 ** np.arange(count)[::-1]
     powers = np.vander(z[-1] / z, increasing=True)

@@ -148,7 +148,10 @@ class _System:
         return self.sums.setdefault(total, Dummy(f"sum_{len(self.sums)}"))
 
     def _with_symbols(self, e: Expr) -> Expr:
-        """Return an expression with symbols in place of the responses and of the two rates."""
+        """Return an expression in which plain symbols replace the responses and the rates z and z'.
+
+        Both rates become the same symbol, because each function that is compiled depends on only one of them.
+        """
         e = sympify(e)
         at = {
             x.xreplace({z: y}): letter
@@ -193,7 +196,10 @@ class _System:
         return responses
 
     def far(self, rate: complex) -> ComplexArray:
-        """Return the responses at a large rate by iteration, because memory is a small correction there."""
+        """Return the responses at a large rate z, by fixed-point iteration of their equations.
+
+        It converges because sums over the past are small corrections there. Raises NotConverged otherwise.
+        """
         here = np.zeros(len(self.names), dtype=complex)
         for _ in range(STEPS):
             new = here - self.residual(rate, here)
@@ -206,9 +212,10 @@ class _System:
         )
 
     def followed(self, place: complex, here: ComplexArray, rate: complex, cuts: int = CUTS) -> ComplexArray:
-        """Return the responses at ``rate``, by Newton's method from those ``here`` at the rate ``place``.
+        """Return the responses at ``rate``, continued by Newton's method from those at the rate ``place``.
 
-        If the way is too long or Newton's method fails, the way is halved, at most ``cuts`` times.
+        ``here`` are the responses at ``place``. If the two rates are too far apart or Newton's method fails,
+        a rate between them is inserted, at most ``cuts`` times in succession.
         """
         if abs(np.log(rate / place)) <= FURTHEST:
             new = self.newton(rate, here)
@@ -242,7 +249,10 @@ class _System:
         return None
 
     def totals(self, rate: complex, here: ComplexArray) -> list[complex]:
-        """Return the sums over modes in the equations of responses, at a rate and for responses ``here``."""
+        """Return the sums over modes that occur in the equations of the responses.
+
+        They are evaluated at the rate z = ``rate``, with ``here`` for the values of the responses.
+        """
         return [complex(np.sum(self.counts * x)) for x in self.summands(rate, *here)]
 
     def residual(self, rate: complex, here: ComplexArray) -> ComplexArray:
@@ -250,7 +260,11 @@ class _System:
         return np.asarray(here - np.array(self.value(rate, *here, *self.totals(rate, here)), dtype=complex))
 
     def slope(self, rate: complex, here: ComplexArray) -> ComplexArray:
-        """Return the derivative of the residual by the responses, shape ``(responses, responses)``."""
+        """Return the derivative of (responses minus right-hand sides of their equations) by the responses.
+
+        It is the Jacobian for Newton's method, at a rate z and for the responses ``here``; shape
+        ``(responses, responses)``.
+        """
         n, count = len(self.names), len(self.sums)
         totals = self.totals(rate, here)
         direct = np.array(self.direct(rate, *here, *totals), dtype=complex).reshape(n, n)
