@@ -88,9 +88,10 @@ def _concerned(expr: Expr, target: AppliedUndef) -> Expr:
 
 @dataclass(frozen=True)
 class _Piece:
-    """Part of a derivative: ``coefficient * prod delta(left - right)`` where all ``conditions`` are >= 0.
+    """One summand of a functional derivative: ``coefficient * prod delta(left - right)``.
 
-    ``deltas`` are the pairs (left, right), ``conditions`` expressions.
+    ``deltas`` are the pairs (left, right) of indices or times that must be equal. The summand is zero unless
+    all expressions in ``conditions`` are >= 0.
     """
 
     coefficient: Expr
@@ -98,12 +99,12 @@ class _Piece:
     conditions: tuple[Expr, ...] = ()
 
     def times(self, factor: Expr) -> _Piece:
-        """Return the part times a factor."""
+        """Return this summand of a functional derivative multiplied by a factor."""
         return replace(self, coefficient=self.coefficient * factor)
 
 
 def _derive(expr: Expr, target: AppliedUndef) -> list[_Piece]:
-    """Return the derivative of an expression by ``target`` as a list of parts, whose sum it is.
+    """Return the derivative of an expression by the applied function ``target``, as a list of summands.
 
     The rules of sums, products, powers and the chain rule are applied.
     """
@@ -120,7 +121,10 @@ def _derive(expr: Expr, target: AppliedUndef) -> list[_Piece]:
 
 
 def _derive_composed(expr: Expr, target: AppliedUndef) -> list[_Piece]:
-    """Return the derivative of a product, power or function that contains sums."""
+    """Return the derivative of a product, power or function that contains sums, as a list of summands.
+
+    ``target`` is the applied function by which it is differentiated.
+    """
     if isinstance(expr, Mul):
         parts = list(expr.args)
         return [
@@ -150,7 +154,10 @@ def _one_case(e: Piecewise) -> list[Expr] | None:
 
 
 def _leaf(expr: Expr, target: AppliedUndef) -> list[_Piece]:
-    """Return the derivative of an expression without sums, one part for each occurrence of the function."""
+    """Return the derivative of an expression without sums by ``target``, as a list of summands.
+
+    There is one summand for each occurrence of the function of ``target``, at any indices.
+    """
     pieces = []
     for a in _occurrences(expr, target):
         others = [x for x in Mul.make_args(expr) if x != a]
@@ -171,9 +178,10 @@ def _occurrences(expr: Expr, target: AppliedUndef) -> list[AppliedUndef]:
 
 
 def _collapsed(piece: _Piece, outer: Sum | Integral) -> _Piece:
-    """Return a part summed (or integrated) over the limits of ``outer``.
+    """Return a summand of a functional derivative, summed (or integrated) over the limits of ``outer``.
 
-    A delta that fixes a bound variable removes it and adds the conditions for the value to be in range.
+    A delta that fixes a summed variable removes its sum, and adds the conditions for the value to be in
+    range.
     """
     limits = [tuple(lim) for lim in outer.limits]
     while (hit := _fixed(piece, limits)) is not None:
@@ -202,7 +210,10 @@ def _collapsed(piece: _Piece, outer: Sum | Integral) -> _Piece:
 
 
 def _fixed(piece: _Piece, limits: list[tuple[Any, ...]]) -> tuple[int, int, Expr] | None:
-    """Return a delta that fixes a bound variable: positions of delta and variable, and the value; or None."""
+    """Return (i, j, value): delta number i fixes the summed variable of limit number j to ``value``.
+
+    None if no delta of the summand fixes a summed variable.
+    """
     for k, (a, b) in enumerate(piece.deltas):
         for j, (var, _, _) in enumerate(limits):
             if a == var and not b.has(var):
@@ -217,9 +228,10 @@ def _fixed(piece: _Piece, limits: list[tuple[Any, ...]]) -> tuple[int, int, Expr
 
 
 def _finish(piece: _Piece, target: AppliedUndef, ranges: Sequence[IndexRange], continuous: bool) -> Expr:
-    """Return a part of a derivative as an expression of its remaining deltas and conditions.
+    """Return a summand of a functional derivative as an expression, with its remaining deltas and conditions.
 
-    Conditions that ``ranges`` decide are left out; a part that is zero on all of the ranges is 0.
+    ``ranges`` are those of the indices of ``target``. Conditions that hold in all of them are left out; a
+    summand that is zero in all of them is 0. With ``continuous`` a delta of times is a Dirac delta.
     """
     value = piece.coefficient
     for a, b in piece.deltas:
@@ -253,7 +265,7 @@ def extremes(e: Expr, ranges: Sequence[IndexRange]) -> tuple[Expr, Expr]:
 
 
 def _at_end(e: Expr, r: IndexRange, top: bool) -> Expr:
-    """Return the greatest value (``top``) or the least one of an expression over a range."""
+    """Return the greatest (``top``) or least value of an expression that is linear in an index."""
     rising = not e.expand().coeff(r.index).is_negative
     return e.xreplace({r.index: r.upper if rising == top else r.lower})
 

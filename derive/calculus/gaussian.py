@@ -100,7 +100,10 @@ def expectation(body: Expr, variables: tuple[Expr, ...], matrix: MatrixBase, fol
 
 
 def _independent(factors: list[Expr], variables: tuple[Expr, ...], matrix: MatrixBase) -> list[list[Expr]]:
-    """Return the factors in groups that share no variables and no correlations."""
+    """Divide factors into groups such that factors of different groups are independent.
+
+    ``matrix`` is the covariance of the Gaussian ``variables``.
+    """
     occurring = [{i for i, v in enumerate(variables) if x.has(v)} for x in factors]
     pairs = combinations(range(len(factors)), 2)
     correlated = [
@@ -112,7 +115,11 @@ def _independent(factors: list[Expr], variables: tuple[Expr, ...], matrix: Matri
 
 
 def _group(factors: list[Expr], variables: tuple[Expr, ...], matrix: MatrixBase, fold: Fold) -> Expr:
-    """Return the average of correlated factors, by ``fold`` (see :func:`expectation`) if it must be."""
+    """Return the Gaussian average of a product of factors that are correlated with each other.
+
+    If no closed form is found, the result is ``fold(product, variables, matrix)``, with the covariance
+    ``matrix``.
+    """
     if any(x.has(DiracDelta) for x in factors):
         averages = conditioned(factors, variables, matrix)
         if averages is None:
@@ -125,9 +132,9 @@ def _group(factors: list[Expr], variables: tuple[Expr, ...], matrix: MatrixBase,
 
 
 def _hermite(factors: list[Expr], variables: tuple[Expr, ...], matrix: MatrixBase) -> Expr | None:
-    """Return the average of one or two Hermite polynomials of symbolic order, variables having variance one.
+    """Return the average of one or two Hermite polynomials of symbolic order in Gaussian variables.
 
-    ``<He_n(x) He_m(y)> = delta_nm n! <x y>^n``; None for other factors.
+    ``<He_n(x) He_m(y)> = delta_nm n! <x y>^n`` for variables of variance one. None for other factors.
     """
     polynomials = [x for x in factors if isinstance(x, hermite_prob) and x.args[1] in variables]
     if len(polynomials) != len(factors) or not 1 <= len(polynomials) <= 2:
@@ -146,9 +153,10 @@ def _hermite(factors: list[Expr], variables: tuple[Expr, ...], matrix: MatrixBas
 
 @dataclass(frozen=True)
 class _Term:
-    """Integrand ``polynomial * exp(b.x - x.A x / 2 + c) * units`` under a centred Gaussian x.
+    """Integrand ``polynomial * exp(b.x - x.A x / 2 + c) * units`` of an average over Gaussian x.
 
-    ``units`` are signs and error functions of linear forms.
+    The variables x are centred with covariance C. ``units`` are signs and error functions of linear forms in
+    x.
     """
 
     polynomial: Poly
@@ -160,7 +168,10 @@ class _Term:
 
     @classmethod
     def read(cls, factors: list[Expr], variables: tuple[Expr, ...], C: MatrixBase) -> _Term:
-        """Return a product of factors in this form; raise NoClosedForm for a factor of another kind."""
+        """Convert a product to polynomial, exponential of a quadratic form, signs and error functions.
+
+        Raises NoClosedForm for a factor of another kind. C is the covariance of the ``variables``.
+        """
         n = len(variables)
         polynomial, exponent, units = S.One, S.Zero, []
         for x in written_out(Mul(*factors)):
@@ -227,7 +238,10 @@ def _check_convergence(A: MatrixBase, C: MatrixBase) -> None:
 
 
 def _poly(e: Expr, variables: tuple[Expr, ...], degree: int | None = None) -> Poly:
-    """Return an expression as a polynomial of at most a degree; raise NoClosedForm if it is not."""
+    """Convert an expression to a polynomial in ``variables``; raise NoClosedForm if it is not one.
+
+    It is not one either if its total degree exceeds ``degree``.
+    """
     if not e.is_polynomial(*variables):
         raise NoClosedForm(
             f"the Gaussian average has no closed form here: {e} is not a polynomial of the variables"
@@ -241,9 +255,10 @@ def _poly(e: Expr, variables: tuple[Expr, ...], degree: int | None = None) -> Po
 
 
 def _moment(powers: tuple[int, ...], units: tuple[LinearFactor, ...], C: MatrixBase) -> Expr:
-    """Return ``<x_1^p_1 x_2^p_2 ... units>`` for ``powers`` p, with covariance C.
+    """Return the average of a monomial ``x_1^p_1 x_2^p_2 ...`` times signs and error functions.
 
-    Stein's lemma is applied until no factor ``x`` is left.
+    ``powers`` are the exponents p, ``units`` the signs and error functions of linear forms in x, and C is the
+    covariance of x. Stein's lemma is applied until no factor x is left.
     """
     units = _without_squares(units)
     if all(u.m == 0 for u in units) and (sum(powers) + len(units)) % 2:
@@ -304,7 +319,7 @@ def _by_derivative_of_sign(
 
 
 def _generators(n: int) -> list[Expr]:
-    """Return ``n`` symbols for the variables of polynomials."""
+    """Return ``n`` symbols _x0, _x1, ... as variables of polynomials."""
     return [Symbol(f"_x{i}") for i in range(n)]
 
 
@@ -350,7 +365,7 @@ def _signs(units: tuple[LinearFactor, ...], C: MatrixBase) -> Expr:
     correlated = [(i, j) for i, j in combinations(range(len(units)), 2) if overlap[i][j] != 0]
 
     def mean(g: list[int]) -> Expr:
-        """Return the mean of the factors with numbers ``g``, which are correlated with each other."""
+        """Return the mean of the product of the factors with the numbers ``g``, a correlated group."""
         if len(g) == 1:
             m, v = means[g[0]], variances[g[0]]
             if v == 0:
@@ -374,7 +389,7 @@ def real(e: Expr) -> Expr:
         return e
 
     def wave(x: Expr) -> Expr:
-        """Return one complex exponential by Euler's formula."""
+        """Return a complex exponential ``exp(a + i b)`` as ``exp(a) (cos b + i sin b)``."""
         real, imaginary = S.Zero, S.Zero
         for part in Add.make_args(x.args[0].expand()):
             (c, i) = part.as_independent(I)
@@ -556,12 +571,18 @@ class GaussianAverage(Expr):
         return sympify(x)
 
     def _slots(self, e: Expr) -> tuple[dict[Expr, Dummy], Expr]:
-        """Return a dict from variables to dummies, and ``e`` with the dummies in place of the variables."""
+        """Return (dummies, e): a dummy for each Gaussian variable, and ``e`` in terms of the dummies.
+
+        Fields such as ``h(t)`` can then be differentiated by.
+        """
         slots = {x: Dummy(f"x{i}", real=True) for i, x in enumerate(self.variables)}
         return slots, e.xreplace(slots)
 
     def _back(self, e: Expr, slots: dict[Expr, Dummy]) -> Expr:
-        """Return the average of an expression in the dummies ``slots`` of the variables (see ``_slots``)."""
+        """Return the Gaussian average of an expression in which dummies stand for the variables.
+
+        ``slots`` maps the variables to the dummies.
+        """
         if e == 0:
             return S.Zero
         return _folded(e.xreplace({d: x for x, d in slots.items()}), self.variables, self.matrix)

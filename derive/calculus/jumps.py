@@ -61,9 +61,11 @@ class OtherKind(ValueError):
 
 
 def jumps(e: Expr, x: Symbol) -> SignPolynomial:
-    """Return the monomials of ``e``, a function of a real ``x``, and their coefficients in lowest terms.
+    """Return a piecewise polynomial of x as a dictionary from monomials (n, s, m) to coefficients.
 
-    Raises OtherKind for another function, Ambiguous for a jump times a point mass.
+    The monomial is ``x**n * sign(x)**s``, times the derivative of order m of ``delta(x)`` unless m is -1; it
+    is in lowest terms, ``sign**2 = 1`` and ``x delta' = -delta``. Raises OtherKind for another function,
+    Ambiguous for a jump times a point mass.
 
     >>> x = Symbol("x", real=True)
     >>> jumps(Max(0, x), x), jumps(Max(0, x).diff(x, 2), x)
@@ -78,12 +80,19 @@ def jumps(e: Expr, x: Symbol) -> SignPolynomial:
 
 
 def multiplied(factors: Iterable[Mapping[SignMonomial, Expr]]) -> SignPolynomial:
-    """Return the product of functions of the same variable; raise Ambiguous where it is not defined."""
+    """Return the product of functions of one variable x, each a dictionary from monomials to coefficients.
+
+    A monomial is a power of x times signs of x and derivatives of ``delta(x)``. Raises Ambiguous where the
+    product is not defined.
+    """
     return lowest(reduce(_times, factors, ONE))
 
 
 def slope(monomial: SignMonomial) -> SignPolynomial:
-    """Return the derivative of a monomial in lowest terms; the derivative of ``sign`` is twice a point mass.
+    """Return the derivative by x of a monomial (n, s, m), as a dictionary from monomials to coefficients.
+
+    The monomial is ``x**n * sign(x)**s``, times the derivative of order m of ``delta(x)`` unless m is -1. The
+    derivative of ``sign`` is twice a point mass.
 
     >>> slope((0, 1, -1)), slope((2, 1, -1)), slope((0, 0, 0))
     ({(0, 0, 0): 2}, {(1, 1, -1): 2}, {(0, 0, 1): 1})
@@ -98,9 +107,10 @@ def slope(monomial: SignMonomial) -> SignPolynomial:
 
 
 def lowest(e: Mapping[SignMonomial, Expr]) -> SignPolynomial:
-    """Return a function in lowest terms: ``sign**2 = 1`` and ``x delta' = -delta``.
+    """Reduce a function of x to lowest terms by ``sign**2 = 1`` and ``x delta' = -delta``.
 
-    Raises Ambiguous for a sign times a point mass.
+    ``e`` maps monomials (n, s, m) to coefficients: ``x**n * sign(x)**s``, times the derivative of order m of
+    ``delta(x)`` unless m is -1. Raises Ambiguous for a sign times a point mass.
     """
     terms: list[tuple[SignMonomial, Expr]] = []
     for (n, s, m), c in e.items():
@@ -117,9 +127,10 @@ def lowest(e: Mapping[SignMonomial, Expr]) -> SignPolynomial:
 
 
 def _read(e: Expr, x: Symbol) -> SignPolynomial:
-    """Return an expression in ``x`` as coefficients of monomials (SignPolynomial), not yet in lowest terms.
+    """Convert an expression in x to a dictionary from monomials (n, s, m) to coefficients.
 
-    Raises OtherKind for an expression without this form.
+    A monomial is ``x**n * sign(x)**s``, times the derivative of order m of ``delta(x)`` unless m is -1. Terms
+    are not yet reduced. Raises OtherKind for an expression without this form.
     """
     if e.is_polynomial(x):
         return {(n, 0, -1): c for (n,), c in Poly(e, x).terms() if c != 0}
@@ -145,9 +156,11 @@ def _slope_of(line: Expr, x: Symbol) -> Expr:
 
 
 def _times(a: Mapping[SignMonomial, Expr], b: Mapping[SignMonomial, Expr]) -> SignPolynomial:
-    """Return the product of two functions; powers of signs are counted and not yet cancelled.
+    """Return the product of two functions of x, dictionaries from monomials (n, s, m) to coefficients.
 
-    Next to a point mass, ``sign**2`` is as ambiguous as ``sign``.
+    A monomial is ``x**n * sign(x)**s``, times the derivative of order m of ``delta(x)`` unless m is -1.
+    Powers of signs add up and are not cancelled, because next to a point mass ``sign**2`` is as ambiguous as
+    ``sign``.
     """
     if any(m >= 0 and r >= 0 for *_, m in a for *_, r in b):
         raise Ambiguous("DiracDelta(x) times DiracDelta(x) has no meaning")
@@ -167,16 +180,16 @@ def written(body: Expr, variables: tuple[Expr, ...]) -> Expr:
         return any(e.has(v) for v in variables)
 
     def step(x: Expr) -> Expr:
-        """Return the step function of ``x`` in terms of a sign."""
+        """Return the step function (0 below 0, 1 above) of ``x`` as ``(1 + sign(x))/2``."""
         return (1 + sign(x)) / 2
 
     def bend(e: Expr) -> Expr:
-        """Return a maximum or minimum of two expressions in terms of a sign."""
+        """Return the maximum or minimum of two expressions in terms of a sign."""
         x, y = e.args
         return (x + y + (x - y) * sign(x - y) * (1 if isinstance(e, Max) else -1)) / 2
 
     def cases(e: Piecewise) -> Expr:
-        """Return a case distinction by one inequality in terms of signs; others unchanged."""
+        """Return a function with two cases, divided by one inequality, in terms of signs."""
         (x, where), (y, other) = e.args
         if isinstance(where, StrictGreaterThan | GreaterThan):
             gap = where.lhs - where.rhs
@@ -267,17 +280,15 @@ def _by_parts(
 def _on_hyperplane(
     others: Expr, solved: dict[Expr, Expr], moved: dict[Expr, Expr], mass: Expr, back: dict[Expr, Expr]
 ) -> Expr:
-    """Return the factors ``others`` of an average on the hyperplane of a point mass.
+    """Return the factors ``others`` of an average on the hyperplane where a point mass is.
 
-    The result is zero if a smooth factor vanishes there.
-
-    ``solved`` and ``moved`` are the values of the variables there, ``mass`` the point mass, and ``back`` the
-    names of variables for messages. Raises :class:`Ambiguous` for a jump or another point mass at the same
-    place.
+    The result is zero if a factor without jumps vanishes there. ``solved`` and ``moved`` are the values of
+    the variables there, ``mass`` the point mass, and ``back`` the names of variables for messages. Raises
+    :class:`Ambiguous` for a jump or another point mass at the same place.
     """
 
     def there(e: Expr) -> Expr:
-        """Return an expression on the hyperplane."""
+        """Return an expression with the values that the variables have where the point mass is."""
         return e.subs(solved).subs(moved, simultaneous=True)
 
     factors = Mul.make_args(others)

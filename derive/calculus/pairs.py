@@ -35,7 +35,7 @@ class Copy(Expr):
 
     @property
     def body(self) -> Expr:
-        """The vector whose entry at an independent unit is taken."""
+        """The field or expression whose value at an independent unit is taken."""
         return self.args[0]
 
     def _latex(self, printer: Any, *_: Any) -> str:

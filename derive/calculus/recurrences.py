@@ -45,10 +45,10 @@ from derive.errors import NotApplicable
 
 
 class Layered:
-    """Ring of sums of ``c ell^a L^b r^(i ell + j L) ...`` with ``bases`` r in the field of coefficients c.
+    """Ring of functions of the layer ell and the depth L: sums of ``c ell^a L^b r^(i ell + j L)``.
 
-    Elements are polynomials in ``ell``, ``r^ell``, ``L``, ``r^L`` and further ``symbols``, with powers of
-    either sign.
+    Each base r of exponential growth is an element of the field of coefficients. Elements of the ring are
+    polynomials in ``ell``, ``r^ell``, ``L``, ``r^L`` and further ``symbols``, with powers of either sign.
 
     >>> p = Layered()
     >>> p.expr(p.summed(p.of(L * ell), 1, ell))  # L (1 + ... + ell)
@@ -67,17 +67,23 @@ class Layered:
         self.one, self.zero = self.ring.one, self.ring.zero
 
     def of(self, e: Any) -> PolyElement:
-        """Return the expression ``e`` as an element; raise ValueError if it is no polynomial of the ring."""
+        """Convert an expression in the ring's symbols to an element; raise ValueError if impossible."""
         if isinstance(e, int | PolyElement):
             return self.ring(e)
         return self.ring.from_expr(S(e))
 
     def expr(self, p: PolyElement) -> Expr:
-        """Return an element as an expanded SymPy expression."""
+        """Convert an element of the ring to an expanded SymPy expression.
+
+        Exponentials ``r^ell`` and ``r^L`` are written as dummy symbols.
+        """
         return p.as_expr()
 
     def element(self, terms: Iterable[tuple[tuple[int, ...], Any]]) -> PolyElement:
-        """Return the element with these terms, pairs of exponents (one for each symbol) and coefficient."""
+        """Return the polynomial in ell, L and exponentials with the given terms (exponents, coefficient).
+
+        Exponents are in the order of the ring's symbols; terms with the same exponents are added.
+        """
         return self.ring.from_dict(gathered(terms))
 
     def power(self, exponents: Sequence[int], times: int = 1) -> Any:
@@ -88,7 +94,10 @@ class Layered:
         return product
 
     def moved(self, p: PolyElement, layer: Any) -> PolyElement:
-        """Return ``p`` with ``layer`` in place of its ``ell``: ``ell + n``, ``L + n`` or a number."""
+        """Return a function of the layer at another layer: ``layer`` in place of ell in ``p``.
+
+        ``layer`` is ``ell + n``, ``L + n`` or an integer n. Raises NotApplicable for any other layer.
+        """
         by, place = S(layer).as_coeff_Add()
         n, w = int(by), self.width
         if place not in (ell, L, 0):
@@ -139,15 +148,19 @@ class GridTooSmall(ArithmeticError):
 
 
 class Sampled:
-    """Polynomial in ell and L, given by its values on a :class:`ValueGrid`.
+    """Polynomial in the layer ell and the depth L, stored by its values at integers (:class:`ValueGrid`).
 
-    Equal polynomials are one object, so that sums and products of the same two are computed once.
+    Equal polynomials are one object, so that sums and products of the same two are computed once. ``degree``
+    bounds the total degree.
     """
 
     __slots__ = ("degree", "grid", "products", "sums", "values")
 
     def __init__(self, grid: ValueGrid, values: tuple[Any, ...], degree: int) -> None:
-        """Store a polynomial by its ``values`` on a grid, with a bound on its degree."""
+        """Store a polynomial in ell and L by its ``values`` at all integer pairs of the grid, and its degree.
+
+        ``degree`` is an upper bound of the total degree.
+        """
         self.grid, self.values, self.degree = grid, values, degree
         self.sums: dict[Sampled, Sampled] = {}
         self.products: dict[Sampled, Sampled] = {}
@@ -193,7 +206,10 @@ class ValueGrid:
         self.zero, self.one = self.of(0), self.of(1)
 
     def element(self, values: Iterable[Any], degree: int) -> Sampled:
-        """Return the unique element with these values and at most this degree."""
+        """Return the polynomial with given values at all points of the grid, one object for equal values.
+
+        ``degree`` is an upper bound of its total degree. Raises GridTooSmall if it exceeds that of the grid.
+        """
         if degree > self.degree:
             raise GridTooSmall
         values = tuple(values)
@@ -204,7 +220,10 @@ class ValueGrid:
         return element
 
     def of(self, e: Any) -> Sampled:
-        """Return the expression ``e`` as an element; raise ValueError if it is not a rational polynomial."""
+        """Convert an expression in ell and L to its values on the grid.
+
+        Raises ValueError if it is not a polynomial with rational coefficients.
+        """
         ring, (x, y) = self.layered.ring, (self.layered.ring.gens[0], self.layered.ring.gens[1])
         p = self.layered.of(e)
         if p.is_ground:
@@ -215,17 +234,23 @@ class ValueGrid:
         return self.element((_whole(v.LC) if v.is_ground else v for v in values), degree)
 
     def rows(self, p: Sampled) -> list[tuple[Any, ...]]:
-        """Return the values of ``p`` as rows: a row has all layers ell = 0, ..., degree at one depth L."""
+        """Return the values of ``p`` as one tuple for each depth L = 0, ..., degree.
+
+        A tuple has the values at all layers ell = 0, ..., degree.
+        """
         return [p.values[k : k + self.count] for k in range(0, self.count**2, self.count)]
 
     def at(self, row: Sequence[Any], layer: int) -> Any:
-        """Return the value of a polynomial at any ``layer``, from its values ``row`` at 0, ..., degree."""
+        """Return the value at an integer ``layer`` of a polynomial with values ``row`` at 0, ..., degree."""
         if 0 <= layer <= self.degree:
             return row[layer]
         return sum(map(mul, self.weights(layer), row))
 
     def weights(self, at: int) -> tuple[int, ...]:
-        """Return the Lagrange weights of the values at 0, ..., degree in the value at the integer ``at``."""
+        """Return Lagrange weights: a polynomial's value at the integer ``at`` from those at 0, ..., degree.
+
+        The value is the sum of weight times value.
+        """
         if ("weights", at) not in self.known:
             points = range(self.degree + 1)
             ratios = (
@@ -235,7 +260,10 @@ class ValueGrid:
         return self.known["weights", at]  # type: ignore[no-any-return]
 
     def moved(self, p: Sampled, layer: Any) -> Sampled:
-        """Return ``p`` with ``layer`` in place of its ``ell``: ``ell + n``, ``L + n`` or a number."""
+        """Return a function of the layer at another layer: ``layer`` in place of ell in ``p``.
+
+        ``layer`` is ``ell + n``, ``L + n`` or an integer n. Raises NotApplicable for any other layer.
+        """
         if layer == ell or (p, layer) in self.known:
             return p if layer == ell else self.known[p, layer]
         by, place = S(layer).as_coeff_Add()
@@ -259,9 +287,10 @@ class ValueGrid:
         return self.moved(total, upper) + self.of(-1) * self.moved(total, S(lower) - 1)
 
     def polynomial(self, p: Sampled) -> PolyElement:
-        """Return an element as a polynomial of :attr:`layered`, by Newton's interpolation in both variables.
+        """Convert a polynomial that is stored by its values to coefficients, by Newton's interpolation.
 
-        With the differences ``c_ab`` at 0 it is ``sum_ab c_ab binomial(ell, a) binomial(L, b)``.
+        With the differences ``c_ab`` at 0 it is ``sum_ab c_ab binomial(ell, a) binomial(L, b)``. The result
+        is an element of the ring :attr:`layered`.
         """
         if ("polynomial", p) not in self.known:
             d = p.degree
@@ -291,7 +320,7 @@ class ValueGrid:
         return [((0,) * (self.layered.ring.ngens - 2), ratio)]
 
     def expr(self, p: Sampled) -> Expr:
-        """Return an element as an expanded SymPy expression."""
+        """Convert a polynomial that is stored by its values to an expanded SymPy expression in ell and L."""
         return self.layered.expr(self.polynomial(p))
 
 
@@ -301,7 +330,7 @@ def _whole(c: Any) -> Any:
 
 
 def _differences(values: Sequence[Any]) -> list[Any]:
-    """Return the forward differences of all orders at 0 of a function with given values at 0, 1, ...."""
+    """Return the forward differences f(0), f(1) - f(0), ... at 0 from the values f(0), f(1), ...."""
     differences, remaining = [], list(values)
     while remaining:
         differences.append(remaining[0])
@@ -416,7 +445,10 @@ def _quotient(p: PolyElement, i: int, j: int, k: int) -> PolyElement | None:
 
 
 def _along(p: PolyElement, i: int, at: Sequence[int]) -> list[int]:
-    """Return the coefficients of ``p`` in variable ``i``, highest power first, with others at ``at``."""
+    """Return the coefficients of a polynomial ``p`` in variable number ``i``, highest power first.
+
+    Each other variable j has the value ``at[j]``.
+    """
     coefficients = [0] * (p.degree(i) + 1)
     for powers, c in p.terms():
         others = (x**m for j, (x, m) in enumerate(zip(at, powers, strict=True)) if j != i)
@@ -455,10 +487,10 @@ def _is_irreducible(p: PolyElement) -> bool:
 
 
 def _on_line(p: PolyElement, n: int) -> list[int]:
-    """Return a polynomial along the line ``(3 t, 5 t + 97, ...)``, by powers of t; n selects the line.
+    """Return the coefficients, by powers of t, of a polynomial along the line ``(3 t, 5 t + 97, ...)``.
 
-    Lines through small integers are avoided, because sums over layers vanish there although their factors do
-    not.
+    n selects one of several such lines. Lines through small integers are avoided, because sums over layers
+    vanish there although their factors do not.
     """
     rows_left = {powers: [int(c)] for powers, c in p.terms()}
     for k in reversed(range(p.ring.ngens)):
@@ -470,7 +502,10 @@ def _on_line(p: PolyElement, n: int) -> list[int]:
 
 
 def _composed(row: Mapping[int, Sequence[int]], a: int, b: int) -> list[int]:
-    """Return the sum over m of ``row[m](t) (a t + b)^m``, by powers of t."""
+    """Return the coefficients, by powers of t, of ``sum over m of row[m](t) (a t + b)^m``.
+
+    ``row[m]`` are the coefficients of a polynomial in t.
+    """
     value: list[int] = []
     for m in range(max(row), -1, -1):
         value = [b * x + a * y for x, y in zip([*value, 0], [0, *value], strict=True)]
@@ -544,10 +579,11 @@ MOVING = (ell, L, Z, Z_L)
 
 
 class Recurrences:
-    """Solver of a sequence of recurrences over layers.
+    """Solver of linear recurrences over the layer ell, one after the other, in powers of ell and q^ell.
 
-    The first pair of recurrences defines q as an eigenvalue, and expresses a symbol of its coefficients by q
-    (``parameter``: the symbol and its expression); ``root`` is q in terms of this symbol.
+    The first pair of recurrences defines q, an eigenvalue of its matrix with determinant one. ``parameter``
+    is a pair (symbol, expression): a symbol in the matrix, and the same expressed by q. ``root`` is q in
+    terms of this symbol.
     """
 
     def __init__(self) -> None:
@@ -556,18 +592,22 @@ class Recurrences:
         self.root: Expr | None = None
 
     def settled(self, e: Expr) -> Expr:
-        """Return ``e`` with the parameter expressed by q, as a sum of products of ell, L, q^ell and q^L."""
+        """Return ``e`` as a sum of products of ell, L, q^ell and q^L, with simplified coefficients.
+
+        q is the eigenvalue of the recurrences; the symbol of ``parameter`` is replaced by its expression in
+        q.
+        """
         e = e.xreplace(dict([self.parameter])) if self.parameter else e
         if not e.has(*MOVING):
             return cancel(e)
         return Add(*[cancel(c) * x for x, c in _apart(e).items()])
 
     def solve(self, M: Matrix, f: Sequence[Expr], k: int, start: Sequence[Expr], at: Expr) -> list[Expr]:
-        """Solve ``y(ell) = M y(ell + k) + f(ell)`` with ``y(at) = start``.
+        """Solve ``y(ell) = M y(ell + k) + f(ell)`` with y = ``start`` at one layer.
 
-        ``M`` has shape (n, n) with n = 1 or 2, ``f`` and ``start`` have length n; ``at`` is the pair of
-        values of (ell, Z). Raises :class:`NotApplicable` for larger systems or coefficients that depend on
-        the layer.
+        ``M`` has shape (n, n) with n = 1 or 2; ``f`` and ``start`` have length n. ``at`` is the pair of
+        values of ell and of ``Z = q^ell`` at this layer. Raises :class:`NotApplicable` for larger systems or
+        coefficients that depend on the layer.
         """
         if M.has(ell, Z):
             raise NotApplicable(
@@ -623,7 +663,10 @@ class Recurrences:
         return [c, cancel(value - a)] if c != 0 else [cancel(value - d), b]
 
     def scalar(self, m: Expr, f: Expr, k: int, start: Expr, at: Expr) -> Expr:
-        """Solve ``y(ell) = m y(ell + k) + f(ell)`` with ``y(at) = start``; m is a power of q."""
+        """Solve ``y(ell) = m y(ell + k) + f(ell)`` with y = ``start`` at one layer; m is a power of q.
+
+        ``at`` is the pair of values of ell and of ``Z = q^ell`` at this layer.
+        """
         m = self.settled(m)
         step = _power(m)
         value = S.Zero
@@ -637,7 +680,7 @@ class Recurrences:
 
     @staticmethod
     def particular(a: int, k: int, gap: int) -> Expr:
-        """Return a polynomial p with ``p(ell) - q^gap p(ell + k) = ell^a``."""
+        """Return a polynomial p(ell) that solves ``p(ell) - q^gap p(ell + k) = ell^a``."""
         return Add(*[cancel(c) * ell**i for i, c in enumerate(telescoped(a, k, q**gap, S.One))])
 
 
@@ -654,7 +697,10 @@ def _power(m: Expr) -> int:
 
 
 def _monomials(f: Expr) -> dict[tuple[int, int], Expr]:
-    """Return the coefficients of ``ell^a Z^b`` in ``f``, with keys (a, b); Z is q^ell, b may be negative."""
+    """Return the coefficients of ``ell^a q^(b ell)`` in ``f``, with keys (a, b); Z stands for q^ell.
+
+    b may be negative. Raises NotApplicable if ``f`` has another form.
+    """
     coefficients: dict[tuple[int, int], Expr] = {}
     for moving, fixed in _apart(f).items():
         constant, powers_part = moving.as_independent(ell, Z, as_Add=False)
@@ -667,7 +713,10 @@ def _monomials(f: Expr) -> dict[tuple[int, int], Expr]:
 
 
 def _apart(e: Expr) -> dict[Expr, Expr]:
-    """Return the coefficients of products of powers of ell, L, Z and Z_L; the keys are these products."""
+    """Return the coefficients of an expression by products of powers of ell, L, Z and Z_L.
+
+    Z stands for q^ell and Z_L for q^L.
+    """
     if e == 0:
         return {}
     # name the inverses of Z and Z_L, because SymPy multiplies out denominators

@@ -32,9 +32,10 @@ PowerCoefficients = Sequence[Expr]
 
 
 class SeriesRing(ABC, Generic[SeriesCoefficient]):
-    """Base class of truncated power series: lists of ``order + 1`` coefficients, which need not commute.
+    """Base class of the arithmetic of truncated power series, lists of ``order + 1`` coefficients.
 
-    A subclass defines the coefficients: zero, sums of products, and the inverse of a first coefficient.
+    Coefficients need not commute. A subclass defines their type: conversion from numbers, sums of products,
+    and the inverse of a first coefficient.
     """
 
     order: int
@@ -43,38 +44,38 @@ class SeriesRing(ABC, Generic[SeriesCoefficient]):
 
     @abstractmethod
     def number(self, e: Any) -> SeriesCoefficient:
-        """Return the coefficient for an expression that does not contain the variable of the series."""
+        """Convert an expression without the variable of the series to a coefficient."""
 
     @abstractmethod
     def total(self, *xs: Any) -> SeriesCoefficient:
-        """Return the sum of coefficients."""
+        """Return the sum of several coefficients of a series."""
 
     def dot(self, pairs: Iterable[tuple[Any, Any]]) -> SeriesCoefficient:
-        """Return the sum of the products of coefficients, given in pairs."""
+        """Return the sum of ``a * b`` over pairs of coefficients, one order of a product of series."""
         return self.total(*[a * b for a, b in pairs])
 
     @abstractmethod
     def reciprocal(self, c: SeriesCoefficient) -> SeriesCoefficient:
-        """Return ``1/c``; raise ValueError if the inverse does not exist."""
+        """Return ``1/c`` for a coefficient c of a series; raise ValueError if the inverse does not exist."""
 
     # -- series ----------------------------------------------------------------------------------------
 
     def constant(self, c: SeriesCoefficient) -> list[SeriesCoefficient]:
-        """Return the series with ``c`` at order 0 and zeros elsewhere."""
+        """Return the series of a constant: the coefficient ``c`` at order 0 and zeros at higher orders."""
         return [c, *[self.number(0) for _ in range(self.order)]]
 
     def add(self, *xs: Sequence[SeriesCoefficient]) -> list[SeriesCoefficient]:
-        """Return the sum of series."""
+        """Return the sum of truncated series, each a list of coefficients."""
         return [self.total(*[x[n] for x in xs]) for n in range(self.order + 1)]
 
     def mul(self, a: Sequence[SeriesCoefficient], b: Sequence[SeriesCoefficient]) -> list[SeriesCoefficient]:
-        """Return the product in this order: ``c_n = sum_k a_k b_(n-k)``."""
+        """Return the product of two truncated series, in this order: ``c_n = sum_k a_k b_(n-k)``."""
         return [self.dot((a[k], b[n - k]) for k in range(n + 1)) for n in range(self.order + 1)]
 
     def inverse(self, a: Sequence[SeriesCoefficient]) -> list[SeriesCoefficient]:
-        """Return ``1/a``: ``x_0 = 1/a_0`` and ``x_n = -x_0 sum_(k>0) a_k x_(n-k)``.
+        """Return the series of ``1/a``: ``x_0 = 1/a_0`` and ``x_n = -x_0 sum_(k>0) a_k x_(n-k)``.
 
-        Raise ValueError if undefined.
+        Raises ValueError if the first coefficient has no inverse.
         """
         start = self.reciprocal(a[0])
         minus = self.dot([(self.number(-1), start)])
@@ -91,9 +92,9 @@ class SeriesRing(ABC, Generic[SeriesCoefficient]):
     def evaluate(
         self, e: Expr, known: Callable[[Expr], Sequence[SeriesCoefficient] | None]
     ) -> list[SeriesCoefficient]:
-        """Return the series of an expression of sums, products and integer powers.
+        """Return the truncated series of an expression of sums, products and integer powers.
 
-        ``known(x)`` returns the series of a subexpression, or None.
+        ``known(x)`` returns the series of a subexpression x, or None if x is to be expanded further.
         """
         given = known(e)
         if given is not None:
@@ -108,46 +109,46 @@ class SeriesRing(ABC, Generic[SeriesCoefficient]):
 
 
 class Expressions(SeriesRing[Expr]):
-    """Truncated series with SymPy expressions as coefficients; a sum that cancels is zero."""
+    """Arithmetic of truncated series with SymPy expressions as coefficients; a sum that cancels is zero."""
 
     def __init__(self, order: int) -> None:
-        """Set the order of truncation."""
+        """Set the highest power that is kept."""
         self.order = order
 
     def number(self, e: Any) -> Expr:
-        """Return the expression as a coefficient."""
+        """Convert a number or expression to a SymPy expression, as coefficient of a series."""
         return sympify(e)
 
     def total(self, *xs: Expr) -> Expr:
-        """Return the sum of coefficients, zero if it cancels when expanded."""
+        """Return the sum of several coefficients of a series, zero if it cancels when expanded."""
         value = Add(*xs)
         cancels = len(xs) > 1 and not value.is_Number and value.expand() == 0
         return S.Zero if cancels else sympify(value)
 
     def reciprocal(self, c: Expr) -> Expr:
-        """Return ``1/c``; raise ValueError for zero."""
+        """Return ``1/c`` for a coefficient c of a series; raise ValueError for zero."""
         if c == 0:
             raise ValueError("cannot divide by a series that starts with zero")
         return Pow(c, -1)
 
 
 class _Domain(SeriesRing[Any]):
-    """Truncated series with coefficients in a SymPy domain, a field of rational functions."""
+    """Arithmetic of truncated series with coefficients in a field of rational functions (a SymPy domain)."""
 
     def __init__(self, field: Any, order: int) -> None:
-        """Set the field of coefficients and the order of truncation."""
+        """Set the field of the coefficients and the highest power that is kept."""
         self.field, self.order = field, order
 
     def number(self, e: Any) -> Any:
-        """Return an expression as an element of the field."""
+        """Convert an expression to an element of the field of coefficients."""
         return self.field.from_sympy(sympify(e))
 
     def total(self, *xs: Any) -> Any:
-        """Return the sum of coefficients."""
+        """Return the sum of several coefficients of a series."""
         return sum(xs, self.field.zero)
 
     def reciprocal(self, c: Any) -> Any:
-        """Return ``1/c``; raise ValueError for zero."""
+        """Return ``1/c`` for a coefficient c of a series; raise ValueError for zero."""
         if not c:
             raise ValueError("cannot divide by a series that starts with zero")
         return self.field.one / c
@@ -538,16 +539,19 @@ class PowerSeries:
         return "$\\displaystyle " + " + ".join([*parts, rest]).replace("+ -", "- ") + "$"
 
     def _missing(self) -> int:
-        """Return the power of the first omitted term, at the spacing (``step``) of the known powers."""
+        """Return the power of the first term that the series does not contain.
+
+        Known powers with a spacing of 2, for example, make it that of the next even or odd power.
+        """
         step, n = self.step, self.order + 1
         return n + (self.lowest - n) % step if self.powers() else n
 
 
 def _growth(sizes: Sequence[Expr]) -> Expr | None:
-    """Return the ratio q by which coefficients grow from one to the next, from the last four at most.
+    """Return the ratio q by which coefficients grow from one to the next, from their absolute values.
 
-    The largest of the last coefficients is compared with the largest of those before. The result is None if
-    there are fewer than two, or if the earlier ones are zero.
+    ``sizes`` are the last absolute values, four at most. The largest of the last half is compared with the
+    largest of those before. The result is None if there are fewer than two, or if the earlier ones are zero.
     """
     half = len(sizes) // 2
     if half == 0:
@@ -639,7 +643,7 @@ def pade(coefficients: Sequence[Expr], m: int, n: int) -> tuple[list[Expr], list
     known = [sympify(c) for c in coefficients]
 
     def at(k: int) -> Expr:
-        """Return coefficient k, zero for negative k."""
+        """Return the coefficient of power k in the given series, zero for negative k."""
         return known[k] if k >= 0 else S.Zero
 
     below = [S.One, *_solved(known, m, n)]
@@ -657,7 +661,7 @@ def _solved(known: list[Expr], m: int, n: int) -> list[Expr]:
     domain, values = construct_domain(known[: m + n + 1], field=True)
 
     def at(k: int) -> object:
-        """Return coefficient k as an element of the field, zero for negative k."""
+        """Return the coefficient of power k in the given series as a field element, zero for negative k."""
         return values[k] if k >= 0 else domain.zero
 
     rows = [[at(m + i - j) for j in range(1, n + 1)] for i in range(1, n + 1)]

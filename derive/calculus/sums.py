@@ -116,9 +116,9 @@ def rewritten(e: Expr, names: Container[str], change: Callable[[Any], Expr]) -> 
 
 
 def binding(pattern: Expr, atom: Expr) -> Binding:
-    """Return the values of the symbols in the arguments of ``pattern`` at which it equals ``atom``.
+    """Return the values of the indices in ``pattern`` for which it equals ``atom``, the same function.
 
-    Arguments may be shifted by a constant.
+    An index in ``pattern`` may be shifted by a constant. The result maps indices to values.
 
     >>> from sympy import Function
     >>> h = Function("h")
@@ -134,7 +134,9 @@ def binding(pattern: Expr, atom: Expr) -> Binding:
 
 
 def is_at(x: Expr, like: Expr) -> bool:
-    """Return whether ``x`` is the function ``like`` at some indices; a number in ``like`` must agree.
+    """Return whether ``x`` is the function ``like`` at any values of the indices in ``like``.
+
+    A number among the arguments of ``like`` must agree with that of ``x``.
 
     >>> from sympy import Function
     >>> h = Function("h")
@@ -147,7 +149,9 @@ def is_at(x: Expr, like: Expr) -> bool:
 
 
 def placed(rhs: Expr, lhs: Expr, atom: Expr) -> Expr:
-    """Return the right-hand side of ``lhs = rhs`` at the indices of ``atom``, which is the same function.
+    """Evaluate the equation ``lhs = rhs`` at the indices of ``atom``, and return its right-hand side there.
+
+    ``atom`` is the function on the left-hand side at other indices.
 
     >>> from sympy import Function
     >>> h, u, K = (Function(n) for n in ("h", "u", "K"))
@@ -304,9 +308,10 @@ def without_empty(e: Expr) -> Expr:
 
 
 def opened(e: Expr) -> tuple[Expr, tuple[tuple[Limit, type[Expr]], ...]]:
-    """Return the body of nested sums and integrals, and their limits with their class, innermost last.
+    """Split nested sums and integrals into (body, limits), the innermost limit last.
 
-    Factors in front of an inner sum become factors of the body. :func:`closed` is the inverse.
+    Each limit is a pair of (variable, lower, upper) and the class Sum or Integral. Factors in front of an
+    inner sum become factors of the body. :func:`closed` is the inverse.
 
     >>> from sympy import Function
     >>> f = Function("f")
@@ -327,7 +332,10 @@ def opened(e: Expr) -> tuple[Expr, tuple[tuple[Limit, type[Expr]], ...]]:
 
 
 def closed(body: Expr, limits: Iterable[tuple[Limit, type[Expr]]]) -> Expr:
-    """Return nested sums and integrals over ``body`` from limits, each with its class, the innermost last."""
+    """Return nested sums and integrals over ``body``, the inverse of :func:`opened`.
+
+    ``limits`` are pairs of (variable, lower, upper) and the class Sum or Integral, the innermost last.
+    """
     groups: list[tuple[type[Expr], list[Limit]]] = []
     for lim, kind in reversed(tuple(limits)):
         if groups and groups[-1][0] is kind:
@@ -365,11 +373,11 @@ def fixed_by_delta(term: Expr, v: Symbol) -> tuple[Expr, Expr] | None:
 
 
 def within(value: Expr, lower: Expr, upper: Expr, v: Symbol) -> Expr | None:
-    """Return 1 if ``value`` is in the range of ``v`` and 0 if not; None if this cannot be decided.
+    """Return 1 if ``value`` is between ``lower`` and ``upper``, the bounds of the index ``v``, and 0 if not.
 
-    Indices of samples are assumed to be in range; a sum of indices, such as a position and an offset, may not
-    be. Times are assumed to be from the lower bound to the present: a sum up to ``t`` includes the present, a
-    sum up to ``t - 1`` excludes it.
+    None if this cannot be decided. Indices of samples are assumed to be in range; a sum of indices, such as a
+    position and an offset, may not be. Times are assumed to be from the lower bound to the present: a sum up
+    to ``t`` includes the present, a sum up to ``t - 1`` excludes it.
     """
     if (upper - value).is_negative or (value - lower).is_negative:
         return S.Zero
@@ -436,7 +444,7 @@ def normal_form(e: Expr) -> Expr:
 
 
 def _expanded(e: Expr) -> Expr:
-    """Expand, also inside of sums and integrals, until nothing changes.
+    """Expand products and powers, also inside of sums and integrals, until nothing changes.
 
     Common numbers of the terms of a denominator are moved in front: ``6/(3 x + 3)`` becomes ``2/(x + 1)``.
     """

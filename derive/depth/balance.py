@@ -63,9 +63,9 @@ class Domain:
         return here >= 0 and all(a * u + b * v >= 0 for u, v in self.rays)
 
     def largest(self, forms: Iterable[LinearExponent]) -> ExponentMaximum:
-        """Return the linear forms that no other of them exceeds or equals at every point of the domain.
+        """Return those linear forms that are needed for the maximum of all given ones at every point.
 
-        The maximum of the returned forms equals the maximum of all given ones.
+        Forms that another one exceeds or equals everywhere in the domain are left out.
         """
         kept = list(dict.fromkeys(forms))
         for p in tuple(kept):
@@ -106,14 +106,18 @@ def form_of(exponent: Expr) -> LinearExponent:
 
 
 def only(exponent: Expr) -> ExponentMaximum:
-    """Return an exponent that is linear in alpha and gamma as a maximum over this one linear form."""
+    """Convert an exponent of L that is linear in alpha and gamma to a set of one linear form (c, a, b).
+
+    Such a set stands for the maximum of its forms.
+    """
     return frozenset({form_of(exponent)})
 
 
 def together(*parts: ExponentMaximum) -> ExponentMaximum:
-    """Return the exponent of a product of factors, given the exponent of each factor.
+    """Return the exponent of L of a product of factors from the exponent of each factor.
 
-    Each exponent is a maximum of linear forms; their sum is the maximum over all sums of one form of each.
+    Each exponent is a maximum of linear forms (c, a, b) in alpha and gamma, given as a set. Their sum is the
+    maximum over all sums of one form of each.
     """
     total = ONE
     for part in parts:
@@ -122,9 +126,9 @@ def together(*parts: ExponentMaximum) -> ExponentMaximum:
 
 
 def as_expression(forms: ExponentMaximum) -> Expr:
-    """Return a maximum of linear forms (c, a, b) as ``Max(c + a alpha + b gamma, ...)``.
+    """Return an exponent of L as ``Max(c + a alpha + b gamma, ...)``, from a set of linear forms (c, a, b).
 
-    An empty maximum is minus infinity, the exponent of a function that is zero.
+    The empty set gives minus infinity, the exponent of a function that is zero.
     """
     return Max(*[Rational(c) + Rational(a) * alpha + Rational(b) * gamma for c, a, b in forms])
 
@@ -249,17 +253,19 @@ class Sizes:
         return as_expression(self.exponents[name])
 
     def size(self, term: Expr, recursion: bool = False) -> ExponentMaximum:
-        """Return the power of L of a term of an equation; functions without an exponent are of order one.
+        """Return the exponent of L of a term in an equation, as a set of linear forms whose maximum it is.
 
-        With ``recursion`` the term is added in every layer, as in :func:`counted`.
+        Functions without a known exponent are of order one. With ``recursion`` the term is added in every
+        layer, which gives one more power of L.
         """
         return self.counted(counted(term, recursion))
 
     def counted(self, x: CountedTerm, without: int | None = None) -> ExponentMaximum:
-        """Return the power of L of a counted term: that in front plus those of its functions.
+        """Return the exponent of L of a term: the power in front of it plus the exponents of its functions.
 
-        With ``without`` the function at this position in ``x.functions`` is left out, which gives the factor
-        with which that function enters.
+        With ``without`` the function at this position in ``x.functions`` is left out, so that the result
+        belongs to the factor of this function. The result is a set of linear forms in alpha and gamma whose
+        maximum it is.
         """
         parts = [self.exponents.get(n, ONE) for i, n in enumerate(x.functions) if i != without]
         return together(frozenset({x.power}), *parts)
@@ -305,10 +311,10 @@ def balance(
 def _loops(
     found: Sizes, terms: Mapping[str, tuple[CountedTerm, ...]]
 ) -> Iterator[tuple[str, ExponentMaximum]]:
-    """Yield ``(name, gain)`` for every function that enters its own equation, directly or through one other.
+    """Yield (name, gain) for every function that enters its own equation, directly or through one other.
 
-    The gain is the power of L of the factor with which it enters; ``found`` holds the exponents of all
-    functions.
+    ``terms`` maps each function to the terms of its equation, and ``found`` holds the exponent of L of each
+    function. The gain is the exponent of L of the factor with which the function enters.
     """
     edges = {
         name: [
@@ -327,9 +333,9 @@ def _loops(
 
 
 def _needed(terms: Mapping[str, tuple[CountedTerm, ...]], todo: list[str]) -> list[str]:
-    """Return the names in ``todo`` and those of all functions in their equations, and so on.
+    """Return the names in ``todo`` and those of all functions on which they depend, directly or indirectly.
 
-    Empties ``todo``.
+    ``terms`` maps each function to the terms of its equation. ``todo`` is emptied.
     """
     names: dict[str, None] = {}
     while todo:

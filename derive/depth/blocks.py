@@ -35,11 +35,11 @@ class BlockLimit(ConditionalResult):
     Parameters
     ----------
     orders : dict of str to Expr
-        The power of L of each function; functions that vanish are missing.
+        The power p of L of each function; functions that vanish are missing.
     cross : CrossLayer
-        The system of the prefactors of these powers, at any depth.
+        The recursions over layers of all functions divided by ``L**p``, at any depth.
     limit : LayerTime
-        Its limit in layer time.
+        The limit of these recursions in layer time.
     """
 
     orders: dict[str, Expr]
@@ -93,10 +93,10 @@ def without_silent(theory: Theory) -> Theory:
         return not any(str(a.func) in silent for a in e.atoms(AppliedUndef))
 
     def spoken(x: Any) -> Iterator[Any]:
-        """Yield an item of the theory, or nothing if the item depends on a source of covariance zero only.
+        """Yield an item of the theory without the parts that contain a source of covariance zero.
 
-        Items are equations, sources, order parameters and scalars. An equation is yielded without its terms
-        that contain such a source.
+        Items are equations, sources, order parameters and scalars. An equation loses the terms that contain
+        such a source; a source or order parameter that contains one is not yielded.
         """
         if isinstance(x, Equation):
             kept = tuple(y for y in x.terms if speaks(y.expr) and without_empty(y.expr) != 0)
@@ -149,19 +149,19 @@ def within_blocks(cross: CrossLayer) -> CrossLayer:
         return Sum(body, *other_limits) if other_limits else body
 
     def put(e: Expr) -> Expr:
-        """Return an expression with responses within a block written with one layer argument."""
+        """Return an expression in which all responses within a block have one layer argument."""
         e = e.replace(lambda x: isinstance(x, Sum) and any(lim[0] == k for lim in x.limits), summed)
         return e.replace(is_local, one)
 
     def alone(e: Expr) -> Expr:
-        """Return a term of the equation of a response at k = ell, so that its Kronecker delta is one."""
+        """Return a term in the equation of a response ``R(ell, k)`` within one block at k = ell.
+
+        The Kronecker delta of ell and k in the term becomes one.
+        """
         return put(e.replace(lambda y: isinstance(y, KroneckerDelta) and y.has(k), lambda _: S.One))
 
     def row(e: Equation) -> Equation:
-        """Return the equation of a response.
-
-        That of a response within a block loses the argument k and its range.
-        """
+        """Return the equation of a response, with one layer argument for a response within a block."""
         if str(e.lhs.func) not in local:
             return replace(e, terms=tuple(x.rewrite(put) for x in e.terms))
         ranges = tuple(r for r in e.ranges if r.index != k)
@@ -171,10 +171,11 @@ def within_blocks(cross: CrossLayer) -> CrossLayer:
 
 
 def balanced(cross: CrossLayer, scaling: Scaling | None = None) -> tuple[CrossLayer, dict[str, Expr]]:
-    """Return the system with each function divided by its power of L, and these powers by function name.
+    """Return (system, powers): all functions divided by their powers of L, and these powers by name.
 
-    A power is the largest among the terms of the function's equation (see :mod:`.balance`); a function that
-    is zero is removed. Raises :class:`NotApplicable` if sizes grow without bound.
+    The system are the recursions over layers. The power of a function is the largest among the terms of its
+    equation (see :mod:`.balance`); a function that is zero is removed. Raises :class:`NotApplicable` if sizes
+    grow without bound.
     """
     scaling = scaling or Scaling()
     terms: dict[str, list[CountedTerm]] = {}
@@ -256,7 +257,7 @@ def without_blocks(limit: LayerTime) -> LayerTime:
     inside = {n: inside[n] for p in parts for n in p if len(p) == 1 and (n, n) not in edges}
 
     def known(x: Expr) -> bool:
-        """Return whether an expression is a function that is to be replaced by its right-hand side."""
+        """Return whether an expression is a function within a block, to be replaced by its equation."""
         return isinstance(x, AppliedUndef) and str(x.func) in inside and not x.args[0].is_number
 
     def value(x: AppliedUndef) -> Expr:
@@ -273,7 +274,7 @@ def without_blocks(limit: LayerTime) -> LayerTime:
         return e
 
     def rows(items: tuple[Eq, ...]) -> tuple[Eq, ...]:
-        """Return equations from whose right-hand sides the functions within a block are eliminated."""
+        """Eliminate the functions within a block from the right-hand sides of equations."""
         return tuple(Eq(e.lhs, put(e.rhs), evaluate=False) for e in items)
 
     return replace(

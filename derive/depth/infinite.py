@@ -87,7 +87,7 @@ class Scaling:
 
 @dataclass(frozen=True)
 class Dropped:
-    """A term ``expr`` that the limit drops from the equation of ``lhs``.
+    """A term ``expr`` of the equation of ``lhs`` that vanishes in the limit of infinite depth.
 
     It is smaller than the terms that stay by the factor ``L**order``, with ``order < 0``.
     """
@@ -442,13 +442,13 @@ def aligned(cross: CrossLayer) -> CrossLayer:
 
 
 class _EquationTerms:
-    """Equations of a system, divided into recursions over layers and others."""
+    """Equations between layers of a residual network, sorted into recursions and other equations."""
 
     def __init__(self, cross: CrossLayer, scaling: Scaling) -> None:
-        """Separate equations of responses that continue from a neighbouring layer from those that do not.
+        """Sort the equations of responses into recursions over layers (``moving``) and others (``ends``).
 
-        ``slots`` counts the layer arguments of each function, ``moving`` are the recursions, ``ends`` the
-        other equations of responses, and ``moved`` the names of functions with a recursion.
+        ``slots`` counts the layer arguments of each function, and ``moved`` are the names of the functions
+        with a recursion. ``scaling`` is the dependence of symbols on L.
         """
         self.cross, self.scaling = cross, scaling
         self.slots = dict.fromkeys((str(e.lhs.func) for e in cross.scalars), 0) | layers_of(cross)
@@ -457,7 +457,7 @@ class _EquationTerms:
         self.moved = {str(e.lhs.func) for e in self.moving}
 
     def terms(self, e: Expr, extra: Expr = S.Zero) -> list[tuple[Expr, Expr]]:
-        """Return pairs ``(p, rest)``: ``L**extra * e`` is the sum of ``L**p * rest`` over the pairs."""
+        """Return pairs (p, rest) such that ``L**extra * e`` is the sum of ``L**p * rest`` over the pairs."""
         pairs = []
         for x in Add.make_args(self.scaling(e).expand()):
             for y in addends(x) if isinstance(x, Sum | Integral) else (x,):
@@ -467,13 +467,13 @@ class _EquationTerms:
         return pairs
 
     def at(self, lhs: Expr) -> Expr:
-        """Return the function on the left of an equation, with layer time tau in place of the layer ell."""
+        """Return the function on the left-hand side of an equation at layer time tau instead of layer ell."""
         n = self.slots.get(str(lhs.func), 0)
         return lhs.func(*[place(x)[0] for x in lhs.args[:n]], *lhs.args[n:])
 
 
 class _Limit(_EquationTerms):
-    """Equations of a system at leading order in the depth: the limit of infinite depth."""
+    """Derivation of the equations in layer time: those between layers at leading order in the depth L."""
 
     def __init__(self, cross: CrossLayer, scaling: Scaling) -> None:
         """Set the system and the dependence of symbols on L; no term is dropped yet."""
@@ -521,10 +521,10 @@ class _Limit(_EquationTerms):
         )
 
     def kept(self, lhs: Expr, e: Expr, extra: Expr = S.Zero, factor: Expr = S.One) -> Expr:
-        """Return the terms of ``L**extra * e`` that stay finite and nonzero as L grows, at layer times.
+        """Return the part of ``L**extra * e`` that stays finite as L grows, as a function of layer time.
 
-        Smaller terms are recorded as dropped from the equation of ``lhs``, times ``factor``, with which ``e``
-        enters the differential equation. Raises :class:`NotApplicable` if a term grows.
+        ``e`` is in the equation of ``lhs``. Smaller terms, times ``factor``, are recorded in ``dropped``.
+        Raises :class:`NotApplicable` if a term grows.
         """
         total = S.Zero
         for order, rest in self.terms(e, extra):
@@ -544,23 +544,27 @@ class _Limit(_EquationTerms):
         return total
 
     def row(self, e: Equation | Eq) -> Eq:
-        """Return the limit of an equation that holds within one layer, at layer times."""
+        """Return the limit of infinite depth of an equation that relates functions at one layer."""
         return Eq(self.at(e.lhs), self.kept(e.lhs, e.rhs), evaluate=False)
 
     def rate(self, e: LayerRecursion) -> Expr:
-        """Return L times the smooth increment per layer in the limit, along the direction of the recursion.
+        """Return the rate of change of a response by layer time, from its recursion over layers, as L grows.
 
-        For a recursion towards higher layers it is the derivative by layer time, for the other its negative.
+        It is L times the increment from one layer to the next, without the jump at the layer of the source.
+        For a recursion towards lower layers it is minus the derivative by layer time.
         """
         return Add(*[self.kept(e.lhs, x, S.One, S(e.direction)) for x in e.smooth])
 
     def step(self, e: LayerRecursion) -> Expr:
-        """Return the jump of a response, along the direction of its recursion, at the layer of the source."""
+        """Return the jump of a response at the layer of its source, in the limit of infinite depth.
+
+        The jump is taken in the direction of the recursion, towards higher or lower layers.
+        """
         once = e.direction * DiracDelta(tau - tau_)
         return Add(*[self.kept(e.lhs, x.xreplace({ell: k - d}), factor=once) for x, d in e.jumps])
 
     def derivative(self, e: LayerRecursion, rate: Expr) -> Eq:
-        """Return ``d X/d tau = rate`` for the function X of a recursion."""
+        """Return the equation ``d X/d tau = rate`` for the function X on the left of a recursion."""
         return Eq(Derivative(self.at(e.lhs), tau), rate.expand(deep=False), evaluate=False)
 
     # -- single site -----------------------------------------------------------------------------------------
@@ -589,13 +593,17 @@ class _Limit(_EquationTerms):
 
     @cached_property
     def singles(self) -> dict[str, tuple[Expr, ...]]:
-        """For each family of sources, the layers (such as 1 and L) whose source is a separate function."""
+        """Layers such as 1 and L whose source is a function of its own, by the name of the family of sources.
+
+        The sources of the other layers become white noise in layer time.
+        """
         return {p.name: p.singles for p in self.cross.perturbed_sources if p.family is not None}
 
     def named(self, e: Expr) -> Expr:
-        """Return an expression with sources as white noise in layer time, those of single layers apart.
+        """Return an expression with the sources of layers written as functions of layer time.
 
-        ``u(ell, t) = u(tau, t)/sqrt(L)`` in the body of the network, and ``u(1, t) = u_1(t)``.
+        In the body of the network ``u(ell, t) = u(tau, t)/sqrt(L)``, where u(tau, t) is white noise in tau.
+        Sources of single layers are functions of their own, such as ``u(1, t) = u_1(t)``.
         """
 
         def put(x: AppliedUndef) -> Expr:
@@ -607,7 +615,10 @@ class _Limit(_EquationTerms):
 
 
 def _vanishing(rows: list[Eq]) -> set[str]:
-    """Return the names of responses that are zero: every term of their equations contains another of them."""
+    """Return the names of the responses that are zero in the limit.
+
+    Every term of their equations contains one of these responses; ``rows`` are the equations.
+    """
     zero = {str(e.lhs.func) for e in rows}
     while True:
         alive = {
@@ -640,7 +651,7 @@ class _Solution:
     local: Expr
 
     def expr(self) -> Expr:
-        """Return the solution as an expression."""
+        """Return X(tau, tau_) as a SymPy expression: start, jump, integral of the rate, and local part."""
         up = self.direction == 1
         passed, layers = Heaviside(tau - tau_ if up else tau_ - tau), (S.Zero, tau) if up else (tau, S.One)
         steps = Add(*[passed * x for x in Add.make_args(self.step.expand(deep=False))])
@@ -666,9 +677,10 @@ class _Solution:
 
 
 class _Expansion(_EquationTerms):
-    """Equations of the corrections to infinite depth up to an order.
+    """Derivation of the equations of the coefficients ``X_n`` in the series about infinite depth.
 
-    Each coefficient ``X_n`` has an equation, and so has each derivative by layer time that occurs in one.
+    Each coefficient up to an order has an equation, and so has each of its derivatives by layer time that
+    occurs in one.
     """
 
     def __init__(self, cross: CrossLayer, scaling: Scaling, order: int) -> None:
@@ -725,7 +737,10 @@ class _Expansion(_EquationTerms):
     # -- powers of L -----------------------------------------------------------------------------------------
 
     def largest(self) -> Expr:
-        """Return the largest negative power of L in the equations, -1 (of discrete layers) among them."""
+        """Return the largest negative power of L in the equations, the exponent of the small parameter.
+
+        The power -1, which the discrete layers add, is among those that are compared.
+        """
         rows = [(e.rhs, S.Zero) for e in (*self.ends, *self.cross.correlations, *self.cross.scalars)]
         for e in self.moving:
             rows += [(x, S.One) for x in e.smooth] + [(x, S.Zero) for x, _ in e.jumps]
@@ -753,7 +768,10 @@ class _Expansion(_EquationTerms):
         )
 
     def series(self, items: Iterable[Expr], extra: Expr = S.Zero) -> PowerCoefficients:
-        """Return the coefficients of the series of ``L**extra`` times the sum of the expressions."""
+        """Return the series of ``L**extra`` times the sum of the expressions ``items``, as coefficients.
+
+        The series is in the small parameter, the power of L of the first correction to infinite depth.
+        """
         total = self.reader.constant(S.Zero)
         for e in items:
             for order, rest in self.terms(e, extra):
@@ -766,7 +784,7 @@ class _Expansion(_EquationTerms):
     # -- equations -------------------------------------------------------------------------------------------
 
     def solution(self, e: LayerRecursion, starts: Mapping[str, PowerCoefficients]) -> list[_Solution]:
-        """Return a recursion in integrated form, one item for each order of the expansion.
+        """Return the solution of a recursion over layers at each order of the series about infinite depth.
 
         The sum over layers is an integral with Euler-Maclaurin corrections at its ends and at jumps.
         ``starts`` maps each function to the series of its initial value.
@@ -784,10 +802,10 @@ class _Expansion(_EquationTerms):
         return [_Solution(e.direction, *x) for x in whole]
 
     def row(self, name: str, m: int, i: int, j: int) -> tuple[Expr, Expr]:
-        """Return the function ``name`` and the right-hand side of its coefficient of order m.
+        """Return (function, right-hand side) of the equation of a coefficient in a function's series.
 
-        The coefficient is differentiated i times by the layer time tau of the field and j times by that of
-        the source, tau_.
+        ``name`` is the function's name, and m the order of the coefficient. It is differentiated i times by
+        the layer time tau of the field and j times by that of the source, tau_.
         """
         if name in self.solved:
             lhs, solutions = self.solved[name]
@@ -924,13 +942,14 @@ SECOND = 2
 
 
 class _Increments:
-    """Increments of responses from one layer time to another, as series in the distance of the two.
+    """Differences of responses between two layer times, as series in the distance of the two.
 
-    A series is a dictionary from powers of the distance to coefficients.
+    A series is a dictionary from powers of the distance to coefficients. Replacing each response in the
+    correlation of a field by its difference gives the squared distance of the field between two layers.
     """
 
     def __init__(self, limit: LayerTime) -> None:
-        """Find the responses of a limit, their jumps, and those that are constant in layer time."""
+        """Find the responses in the equations of a limit, their jumps, and those constant in layer time."""
         self.answers = {str(x.lhs.func) for x in limit.integrals}
         self.jumps = {str(x.lhs.func): (x.lhs, j) for x in limit.integrals if (j := _jump(x)) != 0}
         self.constant = {
@@ -944,9 +963,10 @@ class _Increments:
         return isinstance(x, AppliedUndef) and str(x.func) in self.answers and x.args[0] == tau
 
     def series(self, e: Expr, between: bool = False) -> dict[int, Expr]:
-        """Return the series of an expression in which each response is replaced by its increment.
+        """Return an expression, with each response replaced by its difference, as a series in the distance.
 
-        With ``between`` the layer of the source lies between the two layers, so that responses jump.
+        The distance is that of the two layer times between which the difference is taken. With ``between``
+        the layer of the source lies between the two, so that responses jump.
         """
         if isinstance(e, Add):
             total: dict[int, Expr] = {}
@@ -972,10 +992,10 @@ class _Increments:
         return {0: e}
 
     def increment(self, x: AppliedUndef, between: bool) -> dict[int, Expr]:
-        """Return the increment of one response, to first order in the distance of the two layers.
+        """Return the difference of one response between two layer times, to first order in their distance.
 
-        Order 0 is the jump at the layer of the source if that lies ``between`` the two layers, else zero;
-        order 1 is the derivative by layer time.
+        It maps order 0 to the jump at the layer of the source, if that lies ``between`` the two layers, else
+        to zero, and order 1 to the derivative by layer time.
         """
         slope = S.Zero if str(x.func) in self.constant else Derivative(x, tau)
         lhs, jump = self.jumps.get(str(x.func), (x, S.Zero))

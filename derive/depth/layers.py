@@ -83,10 +83,11 @@ def layers_of(cross: CrossLayer) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class LayerRecursion:
-    """A recursion ``X(ell + p) = X(ell + p - direction) + smooth terms + jumps`` over layers.
+    """A recursion ``X(ell + p) = X(ell + p - direction) + smooth terms + jumps`` of a response over layers.
 
-    ``lhs`` is ``X(ell + p, ...)``; ``direction`` is 1 towards higher layers and -1 towards lower ones. A jump
-    is a pair (c, d) for the term ``c * delta(k, ell + d)``, added once at the layer k of the source.
+    ``lhs`` is ``X(ell + p, ...)``, and ``direction`` is 1 towards higher layers and -1 towards lower ones.
+    ``smooth`` are terms that are added in every layer. A member (c, d) of ``jumps`` is the term ``c *
+    delta(k, ell + d)``, added once at the layer k of the source.
     """
 
     lhs: AppliedUndef
@@ -117,7 +118,11 @@ def neighbour(e: Equation) -> Expr | None:
 
 
 def recursion(e: Equation) -> LayerRecursion:
-    """Return the equation of a function that continues from a neighbouring layer as a recursion."""
+    """Sort the terms of an equation that continues from a neighbouring layer into those of a recursion.
+
+    The terms are the function at the neighbouring layer, those added in every layer, and jumps at the
+    source's layer.
+    """
     near = neighbour(e)
     assert near is not None
     added = [x.expr for x in e.terms if x.expr != near]
@@ -137,14 +142,14 @@ def recursion(e: Equation) -> LayerRecursion:
 
 @dataclass(frozen=True)
 class LayerExpansion(SeriesRing[Expr]):
-    """Expansion of expressions in functions of layers in u, the small power of L.
+    """Expansion in the inverse depth of expressions in functions of layers.
 
-    Powers of L are taken out before.
-
-    ``slots`` counts the layers among the arguments of each unknown function. A function with ``cuts`` c is
-    above its source for ``ell >= k + c``. ``step`` is the order n of 1/L = u^n, None if it is beyond the
-    order. At order 0 a function at equal layers is written ``X(tau, tau)``, otherwise by its side:
-    ``X_above`` or ``X_below`` the layer of its source.
+    The series is in u, the power of L of the first correction; powers of L in front of an expression are
+    taken out before. ``slots`` counts the layers among the arguments of each unknown function. A function of
+    the layers ell of the field and k of the source with ``cuts`` c is on the upper side of its source for
+    ``ell >= k + c``. ``step`` is the order n of ``1/L = u^n``, None if it is beyond the order of the
+    expansion. At order 0 a function at equal layers is written ``X(tau, tau)``, otherwise by its side,
+    ``X_above`` or ``X_below``.
     """
 
     slots: Mapping[str, int]
@@ -155,9 +160,10 @@ class LayerExpansion(SeriesRing[Expr]):
     """Name, order, derivatives and side of each function that occurs in an expanded expression."""
 
     def series(self, e: Expr) -> PowerCoefficients:
-        """Return the coefficients of u^0, u^1, ...
+        """Return the coefficients of u^0, u^1, ... of an expression in functions of layers.
 
-        Of an expression in functions of layers, as functions of tau, tau_.
+        u is the small power of L in which the expansion is made. The coefficients are functions of the layer
+        times tau of the field and tau_ of the source.
 
         >>> t, X, C = Symbol("t"), Function("X"), Function("C")
         >>> LayerExpansion({"X": 2, "C": 1}, {"X": 0}, 1, 1).series(C(ell - 1, t) * X(ell, ell, t))[1]
@@ -166,9 +172,9 @@ class LayerExpansion(SeriesRing[Expr]):
         return tuple(self.evaluate(e, self.known))
 
     def known(self, e: Expr) -> PowerCoefficients | None:
-        """Return the series of a function, sum over layers or constant.
+        """Return the series in the inverse depth of a function of layers, a sum over layers, or a constant.
 
-        None for a sum, product or power of them.
+        The series is a tuple of coefficients. None for a sum, product or power of such expressions.
         """
         if isinstance(e, Sum | Integral):
             return self._sum(e)
@@ -179,7 +185,7 @@ class LayerExpansion(SeriesRing[Expr]):
         return self._composed(e) if isinstance(e, Function) and len(e.args) == 1 else None
 
     def number(self, e: Any) -> Expr:
-        """Return the coefficient of order 0 of an expression that no rule expands: a number, or an average.
+        """Convert a number, or an average that no other rule expands, to a coefficient of order 0.
 
         Only an expansion of order 0 takes a Gaussian average. Raises :class:`NotApplicable` for others.
         """
@@ -190,19 +196,22 @@ class LayerExpansion(SeriesRing[Expr]):
         raise NotApplicable(f"{e} has no expansion in the inverse depth")
 
     def total(self, *xs: Expr) -> Expr:
-        """Return the sum of coefficients."""
+        """Return the sum of coefficients of a series."""
         return Add(*xs)
 
     def dot(self, pairs: Iterable[tuple[Expr, Expr]]) -> Expr:
-        """Return the sum of the products of pairs of coefficients."""
+        """Return the sum of products ``a * b`` over pairs of coefficients of two series."""
         return Add(*[(a * b).expand(deep=False) for a, b in pairs])
 
     def reciprocal(self, c: Expr) -> Expr:
-        """Return one divided by a coefficient."""
+        """Return ``1/c`` for the coefficient c of a series."""
         return 1 / c
 
     def steps(self, start: int = 0) -> Iterator[tuple[int, int]]:
-        """Yield ``(j, n)`` with ``L^-j = u^n``, for j from ``start`` and n up to the expansion's order."""
+        """Yield (j, n) with ``L^-j = u^n``, where u is the small parameter of the series.
+
+        j begins at ``start``, and n ends at the order of the expansion.
+        """
         if start == 0:
             yield 0, 0
         if self.step is not None:
@@ -248,18 +257,21 @@ class LayerExpansion(SeriesRing[Expr]):
         rest: tuple[Expr, ...],
         side: str = "",
     ) -> Expr:
-        """Return the coefficient of order m of the function ``name``, or a derivative of it by layer times.
+        """Return the symbol of the coefficient of order m of the function ``name``, or of a derivative of it.
 
-        ``slopes`` counts the derivatives by tau and tau_, ``at`` are the layer times, ``rest`` the other
-        arguments. With a ``side`` (above or below the source) the two layer times are equal and only one is
-        written.
+        ``slopes`` counts the derivatives by the layer times tau of the field and tau_ of the source. ``at``
+        are the layer times and ``rest`` the other arguments. With a ``side`` (suffix for above or below the
+        source) the two layer times are equal and one is written.
         """
         whole = coefficient_name(name, m, slopes) + side
         self.made[whole] = (name, m, *slopes, side)
         return Function(whole)(*(at[:1] if side else at), *rest)
 
     def _composed(self, e: Expr) -> PowerCoefficients:
-        """Return the series of a known function of a series, such as ``exp(f)``."""
+        """Return the series of a known function of an expression, such as ``exp(f(t))``.
+
+        The expression is a series in the inverse depth itself.
+        """
         scalar, x = self.series(e.args[0]), Dummy("x", real=True)
         slopes = [e.func(x).diff(x, j) / factorial(j) for j in range(self.order + 1)]
         if any(y.has(DiracDelta, Derivative) for y in slopes):
@@ -267,7 +279,11 @@ class LayerExpansion(SeriesRing[Expr]):
         return self._taylor([y.xreplace({x: scalar[0]}) for y in slopes], scalar)
 
     def _taylor(self, slopes: Sequence[Expr], scalar: PowerCoefficients) -> PowerCoefficients:
-        """Return the series ``sum_j slopes_j (scalar - scalar_0)^j`` for a given series ``scalar``."""
+        """Return a function of a series by its derivatives: ``sum_j slopes_j (scalar - scalar_0)^j``.
+
+        ``scalar`` is the list of coefficients of the inner series, ``slopes_j`` the derivative of order j
+        over j!.
+        """
         moved, total = self.constant(S.One), self.constant(S.Zero)
         for slope in slopes:
             total = self.add(total, [slope * y for y in moved])
@@ -336,10 +352,11 @@ class LayerExpansion(SeriesRing[Expr]):
     def missed(
         self, f: PowerCoefficients, x: Symbol, lower: tuple[Expr, int] | None, upper: tuple[Expr, int] | None
     ) -> PowerCoefficients:
-        """Return the terms that the formula of Euler and Maclaurin adds to an integral over x at its ends.
+        """Return the difference between a sum over layers and its integral that comes from the two ends.
 
-        ``sum over j of L^-(j+1) [B_(j+1)(b) f^(j)(upper) - B_(j+1)(a) f^(j)(lower)] / (j+1)!``. An end is a
-        pair of layer time and offset (a or b); None leaves out its term.
+        By Euler and Maclaurin it is ``sum over j of L^-(j+1) [B_(j+1)(b) f^(j)(upper) - B_(j+1)(a)
+        f^(j)(lower)] / (j+1)!``, where f is the summand as a series and x the layer time that is summed over.
+        An end is a pair of layer time and offset (a or b); None leaves out its term.
         """
         total = [S.Zero] * (self.order + 1)
         for j, shift in self.steps(1):
@@ -359,11 +376,12 @@ class LayerExpansion(SeriesRing[Expr]):
         firsts: Mapping[str, int],
         sides: tuple[str, str],
     ) -> PowerCoefficients:
-        """Return the Euler-Maclaurin terms of a sum whose summand jumps at the layer time ``place``.
+        """Return the terms that the Euler-Maclaurin formula adds where a summand jumps between two layers.
 
-        ``f`` is the series of the summand in x. ``firsts`` maps each function that jumps to the offset from
-        ``place`` of the first layer on its second side; ``sides`` are the suffixes of the first and second
-        side. Layers at which only some of the functions have changed sides are counted one by one.
+        ``f`` is the series of the summand in the layer time x, and ``place`` is the layer time of the jump.
+        ``firsts`` maps each function that jumps to the offset from ``place`` of the first layer on its second
+        side; ``sides`` are the suffixes of the first and second side. Layers at which only some of the
+        functions have jumped are counted one by one.
         """
         total = [S.Zero] * (self.order + 1)
         if not firsts:
@@ -371,7 +389,11 @@ class LayerExpansion(SeriesRing[Expr]):
         start, stop = min(firsts.values()), max(firsts.values())
 
         def at(e: Expr, shift: int) -> Expr:
-            """Return ``e`` at ``place``, with functions on the sides that hold ``shift`` layers after it."""
+            """Return ``e`` at the layer time ``place`` in the form that holds ``shift`` layers after it.
+
+            Each function is taken from the side of its jump, above or below the source, on which that layer
+            is.
+            """
             return self.on_sides(e, {n: sides[shift >= c] for n, c in firsts.items()}, place)
 
         for j, shift in self.steps(1):
@@ -400,9 +422,10 @@ class LayerExpansion(SeriesRing[Expr]):
         return at_end.replace(lambda x: self._layered(x) and x.args[:2] == (value, value), put)
 
     def on_sides(self, e: Expr, sides: Mapping[str, str] | str, place: Expr) -> Expr:
-        """Return ``e`` at ``tau = tau_ = place``, with functions of both layers as limits from one side.
+        """Return an expression at ``tau = tau_ = place``, with functions as limits from one side.
 
-        ``sides`` is the suffix of the side, above or below the source, for all functions or by name.
+        tau and tau_ are the layer times of field and source. ``sides`` is the suffix of the side (above or
+        below the source) for all functions, or a mapping from their names.
         """
 
         def put(x: AppliedUndef) -> Expr:
@@ -414,7 +437,7 @@ class LayerExpansion(SeriesRing[Expr]):
         return on_side.xreplace({tau: place, tau_: place})
 
     def _layered(self, x: Expr) -> bool:
-        """Return whether an expression is a coefficient that depends on two layer times, field and source."""
+        """Return whether an expression is a coefficient that depends on both layer times, tau and tau_."""
         if not (isinstance(x, AppliedUndef) and str(x.func) in self.made):
             return False
         name, *_, side = self.made[str(x.func)]
@@ -423,13 +446,16 @@ class LayerExpansion(SeriesRing[Expr]):
     # -- derivatives by layer time ---------------------------------------------------------------------------
 
     def derivatives(self, e: Expr, x: Symbol, times: int) -> Expr:
-        """Return the derivative of order ``times`` by the layer time x (tau or tau_)."""
+        """Return the derivative of order ``times`` of a coefficient e by the layer time x (tau or tau_)."""
         for _ in range(times):
             e = self.derivative(e, x)
         return e
 
     def derivative(self, e: Expr, x: Symbol) -> Expr:
-        """Return the derivative by the layer time x (tau or tau_), for ``tau != tau_``."""
+        """Return the derivative of a coefficient e of a series by the layer time x (tau or tau_).
+
+        At ``tau = tau_`` coefficients jump, and the derivative of the jump is not part of the result.
+        """
         if isinstance(e, Sum):
             return _spread(self.derivative(e.function, x), e.limits)
         if isinstance(e, Integral):
@@ -443,7 +469,7 @@ class LayerExpansion(SeriesRing[Expr]):
         return S.Zero
 
     def _derivative_of_integral(self, e: Integral, x: Symbol) -> Expr:
-        """Return the derivative by x of an integral over the other layer time.
+        """Return the derivative by the layer time x of an integral over the other layer time.
 
         The integrand may jump at ``tau = tau_``; this point moves with x, so that the difference of the
         integrand on both sides is added.
@@ -463,7 +489,10 @@ class LayerExpansion(SeriesRing[Expr]):
         return Add(*[Mul(*e.args[:i], self.derivative(y, x), *e.args[i + 1 :]) for i, y in enumerate(e.args)])
 
     def _derivative_of_function(self, e: AppliedUndef, x: Symbol) -> Expr:
-        """Return the derivative by x of one coefficient, a sum of two terms if both layer times are x."""
+        """Return the derivative by the layer time x of one coefficient, such as ``first_X(tau, tau_)``.
+
+        It is a sum of two terms if both layer times of the coefficient are x.
+        """
         name, m, i, j, side = self.made[str(e.func)]
         places = (2 if self.slots[name] == 2 else 0) if side else self.slots[name]
         layer_times = e.args[:1] * 2 if side else e.args[:places]
@@ -486,9 +515,10 @@ def _spread(e: Expr, limits: Iterable[Expr], kind: type[Expr] = Sum) -> Expr:
 
 
 def cuts(rows: list[LayerRecursion], slots: Mapping[str, int]) -> dict[str, int]:
-    """Return for each function of two layers the offset ``ell - k`` from which on it is above its source.
+    """Return, for each function of two layers (ell, k), the value of ``ell - k`` at which it may jump.
 
-    At that layer the function may jump; the offset is that of its own jump, or of a function in its equation.
+    For this and larger values the function is on the upper side of its source at layer k. The value is that
+    of its own jump, or follows from the functions in its equation. ``rows`` are the recursions over layers;
     ``slots`` counts the layer arguments of each function.
     """
     found: dict[str, int] = {}
@@ -517,10 +547,11 @@ def cuts(rows: list[LayerRecursion], slots: Mapping[str, int]) -> dict[str, int]
 
 
 def crossings(added: Iterable[Expr], slots: Mapping[str, int], cuts: Mapping[str, int]) -> dict[str, int]:
-    """Return the offsets ``ell - k`` from which functions of (ell + a, k) in the terms are above the source.
+    """Return the ``ell - k`` at which functions of the layers (ell + a, k) in the terms ``added`` jump.
 
-    ``slots`` counts layer arguments; ``cuts`` has that offset for the function at (ell, k). The lowest is
-    returned for a function with several shifts a.
+    The result maps names to values. From its value of ``ell - k`` on a function is on the upper side of its
+    source at layer k. ``cuts`` has the value for a = 0, and ``slots`` counts layer arguments. For a function
+    with several shifts a the lowest value is returned.
     """
     offsets: dict[str, int] = {}
     for e in added:

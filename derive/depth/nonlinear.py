@@ -77,7 +77,10 @@ def effective(theory: Theory) -> Theory:
 
 
 class _Effective:
-    """Average of a theory of nonlinear residual layers over the source of each layer."""
+    """Average of the theory of nonlinear residual layers over the Gaussian source of each layer.
+
+    The result is a linear theory of the residual stream x and its gradient dx.
+    """
 
     def __init__(self, theory: Theory) -> None:
         """Find the stream x, its gradient dx, the inner field h and its gradient b of a theory.
@@ -109,13 +112,19 @@ class _Effective:
     # -- Gaussian averages of phi and its derivatives ----------------------------------------------------
 
     def mean(self, n: int, time: Expr) -> Expr:
-        """Return ``M_n(ell, time) = <phi^(n)(z_time)>``, and add its definition to the order parameters."""
+        """Return the average ``M_n(ell, time) = <phi^(n)(z_time)>`` over the Gaussian field z of layer ell.
+
+        phi^(n) is the derivative of order n. The definition is added to the order parameters.
+        """
         variance = self.covariance.xreplace({s: t})
         body = Derivative(phi(x_), (x_, n)) if n else phi(x_)
         return self.named(f"M_{n}", (time,), GaussianAverage(body, {(x_, x_): variance}))
 
     def pair(self, m: int, n: int, time: Expr, past: Expr) -> Expr:
-        """Return ``V_mn = <phi^(m)(z_time) phi^(n)(z_past)>``, and add its definition to the theory."""
+        """Return ``V_mn = <phi^(m)(z_time) phi^(n)(z_past)>``, an average over the Gaussian z of layer ell.
+
+        phi^(m) is the derivative of order m. The definition is added to the order parameters.
+        """
         if m > n or (m == n and past == t):  # <x y> = <y x>: write t first, or the lower order first
             m, n, time, past = n, m, past, time
         now, then = (self.covariance.xreplace(w) for w in ({s: t}, {t: s}))
@@ -124,7 +133,7 @@ class _Effective:
         return self.named(f"V_{m}{n}", (time, past), GaussianAverage(a * b, both))
 
     def named(self, name: str, times: tuple[Expr, ...], value: Expr) -> Expr:
-        """Define an order parameter ``name`` by its Gaussian average ``value``; return it at ``times``."""
+        """Add the Gaussian average ``value`` to the order parameters as ``name``; return it at ``times``."""
         symbol = Function(name)(ell, *(t, s)[: len(times)])
         inside = next(r for r in self.x.ranges if r.index == ell)
         self.averages.setdefault(name, OrderParameter(symbol, value, "correlation", (inside,)))
@@ -179,7 +188,7 @@ class _Effective:
         return plain * self.mean(*slopes[0]) if slopes else plain
 
     def order(self, y: Expr) -> tuple[int, Expr] | None:
-        """Return (n, time) of the n-th derivative of ``phi(u(ell, time))``; None for another expression."""
+        """Return (n, time) if y is the n-th derivative of ``phi(u(ell, time))``, otherwise None."""
         body, n = (y.expr, y.derivative_count) if isinstance(y, Derivative) else (y, 0)
         if isinstance(body, AppliedUndef) and body.func == phi and body.args[0].func == self.u:
             return n, body.args[0].args[-1]
@@ -209,11 +218,11 @@ class _Effective:
 
     @cached_property
     def gradient(self) -> Expr:
-        """The gradient ``b(ell, t)`` to first order in the drift of h and in the response of dx to u.
+        """The gradient ``b(ell, t)`` with respect to h, to first order in the strength of the branch.
 
-        The drift of h is all that enters h beside its source. The response of dx is to the output of the
-        branch, and present at equal time too: dx contains x of the layers above, as soon as b responds to u
-        at equal time.
+        It contains b at h = u, the source of the layer; its change by all other terms of h; and its change by
+        the response of dx, the gradient on the stream, to u. That response is present at equal time too,
+        because dx contains x of the layers above.
         """
         first = self.leading(self.b.rhs)
         drift = Add(*[self.leading(y.expr) for y in self.h.terms if y.kind != "source"])
@@ -258,7 +267,10 @@ class _Effective:
         output = self.output
 
         def covariance(v: Source) -> Expr:
-            """Return the covariance of a source after the average; for u, of the output of the branch."""
+            """Return the covariance of a source in the averaged theory.
+
+            For the source u of a layer it is that of the branch's output at h = u.
+            """
             if v.symbol.func == self.u:
                 return self.averaged(output * output.xreplace({t: s}))
             return self.known(sympify(v.covariance))
@@ -319,7 +331,11 @@ class _Effective:
                 yield replace(y, kernel=self.known(y.kernel), rule=rule)
 
     def known(self, body: Expr) -> Expr:
-        """Return an expression with averages over h and b, such as ``<b(t) b(s)>``, at leading order."""
+        """Replace order parameters that average h or b, such as ``<b(t) b(s)>``, by their leading order.
+
+        h is the inner field of a layer and b its gradient; at leading order h is the Gaussian source of the
+        layer.
+        """
         inner = {self.h.name, self.b.name}
         by_name = {q.name: q for q in self.whole.correlations() if inner & _names(q.definition)}
 

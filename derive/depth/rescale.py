@@ -65,14 +65,17 @@ def ends_apart(cross: CrossLayer) -> CrossLayer:
         return rewritten(x, of, single)
 
     def members(e: Equation) -> Iterator[Equation]:
-        """Yield the equations of the responses to sources of single layers, then that for other layers."""
+        """Yield the equations of the responses to single sources, then that for all other sources.
+
+        Single sources are those of the first and last layer; responses to them have names of their own.
+        """
         p = of.get(str(e.lhs.func))
         if p is None or p.family is None:
             yield _mapped(e, named)
             return
 
         def at_site(site: Expr, x: Expr) -> Expr:
-            """Return a term with the source at the single layer ``site``."""
+            """Return a term of a response's equation for the source at the single layer ``site``."""
             return named(_decided(x.xreplace({k: site}), e.ranges))
 
         ranges = tuple(r for r in e.ranges if r.index != k)
@@ -150,7 +153,7 @@ def relabelled(cross: CrossLayer, shifts: Mapping[str, Expr]) -> CrossLayer:
         return rewritten(e, of, label)
 
     def row(e: Equation) -> Equation:
-        """Return the equation of a response, with the layer label of its source shifted."""
+        """Return the equation of a response with the layer label k of its source counted anew."""
         shift = of.get(str(e.lhs.func), S.Zero)
         ranges = (IndexRange(k, r.lower + shift, r.upper + shift) if r.index == k else r for r in e.ranges)
         return _mapped(replace(e, ranges=tuple(ranges)), lambda x: _tidy(moved(x.xreplace({k: k - shift}))))
@@ -179,7 +182,10 @@ def _mapped(e: Equation, fun: Callable[[Expr], Expr]) -> Equation:
 
 
 def _decided(e: Expr, ranges: tuple[IndexRange, ...]) -> Expr:
-    """Return an expression with zero for Kronecker deltas of layers that never coincide within ``ranges``."""
+    """Return an expression with zero for Kronecker deltas of layers that never coincide.
+
+    ``ranges`` are the ranges of the layers ell and k.
+    """
 
     def decide(x: KroneckerDelta) -> Expr:
         """Return a Kronecker delta, or zero if its layers never coincide."""
@@ -273,7 +279,7 @@ def gamma_c_recursion(theory: Theory) -> CrossLayer:
         return e.xreplace({x: Function(n)(x.args[0] + d, *x.args[1:]) for x, (n, d) in covariances.items()})
 
     def row(e: Eq) -> Eq:
-        """Return the equation of a covariance, at the label of the matrix to which its source belongs."""
+        """Return the equation of a covariance, with the layer label of the weight matrix of its source."""
         back = {ell: ell - named[str(e.lhs.func)][1]} if str(e.lhs.func) in named else {}
         return Eq(put(e.lhs).xreplace(back), put(e.rhs).xreplace(back), evaluate=False)
 

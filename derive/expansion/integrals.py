@@ -33,10 +33,12 @@ from derive.linear.operators import J
 
 @dataclass(frozen=True)
 class Group:
-    """Sum ``coefficient * weight * sum_samples outer [inner + inner + ...]`` in an entry of an operator.
+    """Part of an entry of an operator: terms with the same coefficient and kernels, written with brackets.
 
-    ``outer`` is a tuple of factors, each ``inner`` a tuple of factors that is one product; ``samples`` are
-    the ranges of the samples that are summed over.
+    It is ``coefficient * weight * sum over samples of outer * (inner_1 + inner_2 + ...)``. ``weight`` is that
+    of a past update, or 1. ``samples`` are the ranges of the samples that are summed over. ``outer`` are
+    factors common to all terms; each member of ``inner`` is a tuple of factors (iterated integrals of the
+    error) of one term.
     """
 
     coefficient: Expr
@@ -47,7 +49,7 @@ class Group:
 
     @property
     def expr(self) -> Expr:
-        """The sum as one SymPy expression."""
+        """SymPy expression of ``coefficient * weight * sum over samples of outer * (sum of inner)``."""
         body = Mul(*self.outer, Add(*[Mul(*x) for x in self.inner]))
         limits = [r.limits for r in reversed(self.samples)]  # in SymPy the first limit is the innermost sum
         return Mul(self.coefficient, self.weight, Sum(body, *limits) if limits else body)
@@ -134,9 +136,10 @@ def entry(expansion: LinearSeries, name: str, n: int, now: Expr = t, past: Expr 
 
 
 def groups(expansion: LinearSeries, name: str, n: int, now: Expr = t, past: Expr = s) -> list[Group]:
-    """Return order n of the entry of a quantity as sums, with different coefficients or kernels in each.
+    """Return order n in gamma0 of a quantity's entry as time integrals of the error, collected for printing.
 
-    Parameters are those of :func:`entry`.
+    Each member of the list is a sum of terms that share their coefficient and their data kernels; the entry
+    is the sum of all members. Parameters are those of :func:`entry`.
     """
     if name == TANGENT:
         entries = _Entries(expansion, mu, alpha, now, past)
@@ -153,9 +156,10 @@ def groups(expansion: LinearSeries, name: str, n: int, now: Expr = t, past: Expr
 
 
 def sides(expansion: LinearSeries, name: str) -> tuple[bool, bool]:
-    """Return whether an operator has a sample index on its left, and whether it has one on its right.
+    """Return (left, right): whether an operator of the theory has a sample index on each side.
 
-    Raises KeyError if the closure has no operator of this name.
+    Raises KeyError if the closure has no operator of this name, and NotApplicable if it does not state the
+    indices.
     """
     for k in expansion.closure.kernels:
         if str(k.operator.args[0]) == name:
@@ -264,17 +268,24 @@ PERMUTED = 6
 
 
 def _of_kinds(piece: IntegralProduct, *kinds: int) -> IntegralProduct:
-    """Return those factors of a product whose kind (``KERNEL``, ``NOW``, ...) is one of ``kinds``."""
+    """Return the factors of a product that are of the given kinds.
+
+    Kinds are KERNEL (a data kernel), NOW, SINCE or PAST (an iterated integral of the error from 0 to t, from
+    s to t, or from 0 to s), and SOURCE (the error at s).
+    """
     return tuple(x for x in piece if x[0] in kinds)
 
 
 def _nested(piece: IntegralProduct, kind: int) -> tuple[Nested, ...]:
-    """Return the iterated integrals with this kind of limits, ``NOW``, ``SINCE`` or ``PAST``."""
+    """Return the iterated integrals of the error among the factors of a product that have the given limits.
+
+    ``kind`` is NOW (from 0 to t), SINCE (from s to t) or PAST (from 0 to s).
+    """
     return tuple(v for k, _, v in piece if k == kind)
 
 
 def _summed(piece: IntegralProduct) -> list[int]:
-    """Return the numbers of the samples in a product that are summed over."""
+    """Return the sorted numbers of the summed samples in a product of kernels and iterated integrals."""
     return sorted({i for _, _, v in piece for i, _ in v if i >= FREE})
 
 
@@ -323,16 +334,20 @@ class _Entries:
                 self.add_term(c, x + y, False)
 
     def add_term(self, c: Expr, p: IntegralProduct, response: bool) -> None:
-        """Add c times the product p; ``response`` is true for a word of causal kernels only."""
+        """Add c times a product p of data kernels and iterated integrals of the error to the collected sum.
+
+        ``response`` is true if the product comes from an operator word of causal kernels only, which has the
+        weight of an update as a further factor.
+        """
         if self.now == self.past:
             p = tuple((NOW if k == PAST else k, name, v) for k, name, v in p)
         key = self.standard(p), response
         self.found[key] = self.found.get(key, S.Zero) + c
 
     def standard(self, p: IntegralProduct) -> IntegralProduct:
-        """Return the product with its summed samples numbered in a standard way.
+        """Return a product of kernels and iterated integrals with its summed samples renumbered canonically.
 
-        Products that differ in the names of summed samples only become equal.
+        Products that differ only by the names of summed samples become equal.
         """
         old = _summed(p)
         fresh = range(FREE, FREE + len(old))
@@ -340,7 +355,10 @@ class _Entries:
         return min(self.renamed(p, dict(zip(old, new, strict=True))) for new in orders)
 
     def renamed(self, p: IntegralProduct, names: Mapping[int, int]) -> IntegralProduct:
-        """Return the product with samples renumbered by ``names``, and factors in standard order."""
+        """Return a product of kernels and iterated integrals with new sample numbers, and its factors sorted.
+
+        ``names`` maps old numbers of samples to new ones.
+        """
         moved = ((k, name, tuple((names.get(i, i), n) for i, n in v)) for k, name, v in p)
         return tuple(sorted((k, x, tuple(sorted(v)) if x in self.symmetric else v) for k, x, v in moved))
 
@@ -349,11 +367,12 @@ class _Entries:
     def letter(
         self, x: Expr, row: int | None
     ) -> tuple[Memory, int, tuple[int | None, int | None], int | None]:
-        """Return the parts of a causal kernel in a chain: (memory, new sample, its samples, next row).
+        """Return the memory at the front of a chain of causal kernels with the samples that belong to it.
 
-        The memory is ``x`` itself; the new sample is that of its error, and summed over. Its samples are the
-        row and column of the correlation in it, None if that has none. The next row is the sample on the left
-        of the kernel that follows, or None.
+        A memory is a correlation X times the error. The result is (memory x, number of a new summed sample:
+        that of the error, row and column of X, sample on the left of the next kernel). ``row`` is the sample
+        on the left of x. Samples are None where a kernel has no sample index. Raises NotApplicable if x is no
+        memory.
         """
         if not isinstance(x, Memory):
             raise NotApplicable(
@@ -393,9 +412,10 @@ class _Entries:
                 yield (*left, *middle, *past)
 
     def chain(self, ls: list[Expr], row: int | None) -> Iterator[tuple[IntegralProduct, int | None]]:
-        """Yield (product, sample) for causal kernels that are applied to a constant, functions of t.
+        """Apply a product of causal kernels to a constant kernel; yield (product, sample), functions of t.
 
-        The sum of the products is the result; the sample is that on which the constant still depends.
+        ``ls`` are the kernels, ``row`` the sample on their left. The sum of the yielded products of iterated
+        integrals is the result. ``sample`` is that on the left of the constant kernel, or None.
         """
         if not ls:
             yield (), row
@@ -408,7 +428,11 @@ class _Entries:
                     yield (*_of_kinds(body, KERNEL, NOW), *_of_kinds(rest, KERNEL), integral), last
 
     def between(self, ls: list[Expr], row: int | None, col: int | None) -> Iterator[IntegralProduct]:
-        """Yield the products in the entry ``(row, t), (col, s)``, s < t, of a word of causal kernels."""
+        """Yield products of iterated integrals whose sum is the entry of a product of causal kernels.
+
+        ``ls`` are the kernels. The entry is that at ``(row, t), (col, s)`` with s < t, for the samples row
+        and col.
+        """
         x, a, place, following = self.letter(ls[0], row)
         final = len(ls) == 1
         if final and self.kernels[x.kernel].cols and col is not None:
@@ -430,7 +454,10 @@ class _Entries:
                     )
 
     def product(self, vs: tuple[Nested, ...]) -> list[Nested]:
-        """Return a product of iterated integrals over the same range as a sum of iterated integrals."""
+        """Return the product of iterated integrals of the error as a list of such integrals, whose sum it is.
+
+        All have the same limits. Raises NotApplicable for sums in discrete time.
+        """
         if len(vs) > 1 and self.rule.discrete:
             raise NotApplicable(
                 "a product of sums over steps inside of another sum is not supported: take a flow, or a "
@@ -466,7 +493,7 @@ class _Entries:
     # -- to expressions --------------------------------------------------------------------------------
 
     def groups(self) -> list[Group]:
-        """Return the collected products as sums, one for each coefficient and set of kernels."""
+        """Return the collected sum, with terms of equal coefficient and data kernels in one group."""
         by_coefficient: dict[tuple[Expr, IntegralProduct, bool], list[IntegralProduct]] = {}
         for (p, response), c in self.found.items():
             coefficient = c.expand()
@@ -477,7 +504,11 @@ class _Entries:
     def group(
         self, c: Expr, outer: IntegralProduct, products: list[IntegralProduct], response: bool
     ) -> Group:
-        """Return products with the same coefficient ``c`` and common factors ``outer`` as one sum."""
+        """Return products of iterated integrals with a common coefficient ``c`` as one bracketed sum.
+
+        ``outer`` are the factors that all ``products`` contain: data kernels and the error at s. ``response``
+        adds the weight of an update as a factor.
+        """
         weight = self.rule.memory(self.now, self.past)[1] if response else S.One
         inner = sorted(
             (_of_kinds(p, NOW, SINCE, PAST) for p in products),
@@ -490,7 +521,7 @@ class _Entries:
         return Group(c, weight, ranges, factors[0], factors[1:])
 
     def factor(self, x: IntegralFactor) -> Expr:
-        """Return a factor (kernel, iterated integral, or error) as a SymPy expression."""
+        """Return one factor as a SymPy expression: data kernel, iterated integral, or the error at s."""
         kind, name, v = x
         samples, orders = [self.sample(i) for i, _ in v], [n for _, n in v]
         if kind == KERNEL:

@@ -97,7 +97,7 @@ class LinearExpansion(LinearSeries, Expansion):
 
     @cached_property
     def recursion(self) -> Orders:
-        """Recursion of each order in terms of lower orders."""
+        """Equations that give order n in gamma0 of each operator in terms of lower orders."""
         return Orders(self.closure, self.order)
 
     def matrix(self, name: str, n: int, layer: Expr | int = ell) -> Expr:

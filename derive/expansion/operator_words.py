@@ -53,7 +53,7 @@ class Memory(WithoutCode, Expr):  # type: ignore[misc, unused-ignore]
     is_commutative = False
 
     def __new__(cls, kernel: Any, order: Any, body: Any) -> Memory:
-        """Return the memory of the word ``body`` in a kernel, with the error of one order."""
+        """Return the memory of the correlation ``body`` in a kernel, with the given order of the error."""
         name = Symbol(str(kernel))
         return Expr.__new__(cls, name, Integer(order), sympify(body))  # type: ignore[no-any-return]
 
@@ -64,7 +64,7 @@ class Memory(WithoutCode, Expr):  # type: ignore[misc, unused-ignore]
 
     @property
     def order(self) -> int:
-        """Order of the error."""
+        """Order in gamma0 of the error that multiplies the correlation."""
         return int(self.args[1])
 
     @property
@@ -147,7 +147,7 @@ class LetterTexts(dict[Expr, str]):
         return text
 
     def word(self, w: Iterable[Expr]) -> tuple[str, ...]:
-        """Return the texts of the letters of a word."""
+        """Return the text of each letter (single operator) of a word, in order."""
         return tuple([self[x] for x in w])
 
 
@@ -205,11 +205,11 @@ OperatorProduct = tuple[LayerLimits | None, AppliedUndef | None, AppliedUndef]
 
 
 def layer_products(closure: LinearClosure) -> list[OperatorProduct]:
-    """Return the terms of the tangent kernel as triples (limits, first factor, second factor).
+    """Return the terms of a linear theory's tangent kernel as triples (limits, first factor, second factor).
 
-    Limits are the first and last layer if the term is summed over layers, else None. Factors are multiplied
-    entry by entry. The second factor has the samples as arguments; a first factor None stands for the kernel
-    that is 1. The result is empty for a theory without a tangent kernel.
+    A term is the product of two order parameters, entry by entry. Limits are the first and last layer if the
+    term is summed over layers, else None. The second factor depends on samples; a first factor None stands
+    for the number 1. The result is empty for a theory without a tangent kernel.
     """
     if not closure.theory.observables:
         return []
@@ -234,9 +234,10 @@ AlgebraElement = TypeVar("AlgebraElement")
 
 
 class Algebra(Protocol[AlgebraElement]):
-    """Operations on the operators of a closure, for one way to represent them.
+    """Interface to one representation of the operators of a linear theory, such as words or matrices.
 
-    Operators are sums of words, matrices, or functions of time. None stands for zero.
+    Operators are kernels of two times and their products. The methods are the operations that a recursion
+    over layers needs; a result None stands for zero.
     """
 
     def identity(self, c: Expr | int) -> AlgebraElement:
@@ -265,11 +266,12 @@ class Algebra(Protocol[AlgebraElement]):
 
 
 class Recursion(Generic[AlgebraElement]):
-    """Operators of a closure at an integer depth, order by order in gamma0; None stands for zero.
+    """Solution of the operator equations of a linear theory at an integer depth, order by order in gamma0.
 
-    ``[a b]_n = sum_k a_k b_(n-k)``, and ``[1/a]_n = - sum_(k>0) a_k [1/a]_(n-k)`` for ``a_0 = 1``. An
-    operator follows from those of the neighbouring layer. Parity is not assumed: odd orders are computed like
-    even ones, and vanish.
+    The operators are its order parameters and kernels, in the representation ``algebra``; None stands for
+    zero. Those of one layer follow from those of the neighbouring layer, with the product ``[a b]_n = sum_k
+    a_k b_(n-k)`` and the inverse ``[1/a]_n = - sum_(k>0) a_k [1/a]_(n-k)`` for ``a_0 = 1``. Odd orders are
+    computed like even ones, and vanish.
     """
 
     def __init__(self, closure: LinearClosure, algebra: Algebra[AlgebraElement], depth: Any) -> None:
@@ -285,23 +287,24 @@ class Recursion(Generic[AlgebraElement]):
         self.follow: Callable[[str, Expr, int], AlgebraElement | None] = self.at
 
     def at(self, name: str, layer: Expr, n: int) -> AlgebraElement | None:
-        """Return order n of the operator ``name`` at a layer, with a cache; None if it vanishes."""
+        """Return order n in gamma0 of the operator ``name`` at a layer, cached; None if it vanishes."""
         if ((name, layer), n) not in self.operators:
             self.operators[(name, layer), n] = self.computed(name, layer, n)
         return self.operators[(name, layer), n]
 
     def computed(self, name: str, layer: Expr, n: int) -> AlgebraElement | None:
-        """Return order n of the operator ``name`` at a layer, without cache.
+        """Compute order n in gamma0 of the operator ``name`` at a layer; None if it vanishes.
 
-        At the first or last layer it is the given initial value, elsewhere it follows from its equation.
+        At the end of the network where the operator is given it is the given value, elsewhere it follows from
+        its equation.
         """
         place, value = self.ends.get(name, (None, S.Zero))
         return self.at_order(value, n) if layer == place else self.law(name, layer, n)
 
     def output(self, n: int) -> AlgebraElement | None:
-        """Return order n of the output f, which the closure gives as gamma0 times f.
+        """Return order n in gamma0 of the output f, as an operator whose entries at equal times are f.
 
-        Raises :class:`NotApplicable` if that average does not vanish at gamma0 = 0.
+        The theory gives gamma0 times f. Raises :class:`NotApplicable` if that does not vanish at gamma0 = 0.
         """
         average = self.closure.outputs[0]
         if self.at_order(average.rhs, 0) is not None:
@@ -311,10 +314,16 @@ class Recursion(Generic[AlgebraElement]):
         return self.at_order(self.placed(average.rhs), n + 1)
 
     def tangent(self, n: int) -> AlgebraElement | None:
-        """Return order n of the tangent kernel: entrywise products of operators, summed over layers."""
+        """Return order n in gamma0 of the tangent kernel; None if it vanishes.
+
+        It is a sum of products of two operators entry by entry, summed over layers.
+        """
 
         def product(a: AppliedUndef | None, b: AppliedUndef, layer: Expr) -> AlgebraElement | None:
-            """Return order n of the product of two factors, entry by entry, at one layer."""
+            """Return order n in gamma0 of the product of two order parameters, entry by entry, at one layer.
+
+            ``a`` None is the number 1. The result None stands for zero.
+            """
             pairs = [(self.factor(a, layer, k), self.factor(b, layer, n - k)) for k in range(n + 1)]
             both = ((x, y) for x, y in pairs if x is not None and y is not None)
             return self.total(self.algebra.entrywise(x, y) for x, y in both)
@@ -330,9 +339,9 @@ class Recursion(Generic[AlgebraElement]):
         return self.total(f(Integer(layer)) for layer in range(*ends))
 
     def factor(self, a: AppliedUndef | None, layer: Expr, n: int) -> AlgebraElement | None:
-        """Return order n of a factor of the tangent kernel at a layer.
+        """Return order n in gamma0 of an order parameter ``a`` in the tangent kernel, at a layer.
 
-        The factor None is the kernel that is 1.
+        ``a`` None stands for the kernel that is 1. The result None stands for zero.
         """
         if a is not None and str(a.func) in self.laws:
             return self.at(str(a.func), self.placed(a.args[0].subs(ell, layer)), n)
@@ -344,14 +353,14 @@ class Recursion(Generic[AlgebraElement]):
         self.operators = {k: v for k, v in self.operators.items() if k[1] < n}
 
     def placed(self, e: Any) -> Expr:
-        """Return an expression with the number of layers in place of the symbol L."""
+        """Return an expression with the integer depth in place of the symbol L."""
         return sympify(e).subs(L, self.depth)
 
     def law(self, name: str, layer: Expr, n: int) -> AlgebraElement | None:
-        """Return order n of the operator ``name`` at a layer by its equation.
+        """Return order n in gamma0 of the operator ``name`` at a layer by its equation, None if zero.
 
-        A covariance or response has an equation of the closure; a kernel is a response plus the memory of a
-        correlation.
+        A covariance or response has an equation that the theory states; a kernel is a response plus a
+        correlation times the error.
         """
         if name in self.laws:
             e = self.laws[name]
@@ -367,7 +376,10 @@ class Recursion(Generic[AlgebraElement]):
         return self.total(parts)
 
     def known(self, x: Indexed, n: int) -> AlgebraElement | None:
-        """Return order n of an operator ``X[layer]`` that occurs in an equation of the closure."""
+        """Return order n in gamma0 of the operator x, such as ``H[ell - 1]``, that occurs in an equation.
+
+        The result None stands for zero.
+        """
         return self.at(str(x.args[0]), x.args[1], n)
 
     # -- expressions -----------------------------------------------------------------------------------
@@ -409,7 +421,10 @@ class Recursion(Generic[AlgebraElement]):
         return self._power(e, n)
 
     def _power(self, e: Expr, n: int) -> AlgebraElement | None:
-        """Return order n of a product or positive power; anything else has order 0 only."""
+        """Return order n in gamma0 of a product or positive power of operators.
+
+        Any other expression is an operator that does not depend on gamma0 and has order 0 only.
+        """
         if isinstance(e, Mul):
             return self._once(e.args, n, self._product)
         if isinstance(e, Pow) and e.exp.is_Integer and e.exp > 0:
@@ -417,7 +432,7 @@ class Recursion(Generic[AlgebraElement]):
         return self.algebra.constant(e) if n == 0 else None
 
     def _product(self, factors: tuple[Expr, ...], n: int) -> AlgebraElement | None:
-        """Return order n of the product of the factors: ``[a b]_n = sum_k a_k b_(n-k)``."""
+        """Return order n in gamma0 of a product of operators ``factors``: ``[a b]_n = sum_k a_k b_(n-k)``."""
         first, *rest = factors
         if not rest:
             return self.at_order(first, n)
@@ -426,7 +441,10 @@ class Recursion(Generic[AlgebraElement]):
         return self.total([self.algebra.times(a, b) for a, b in later if b is not None])
 
     def _inverse(self, e: Pow, n: int) -> AlgebraElement | None:
-        """Return order n of ``1/a``, ``- sum_(k>0) a_k [1/a]_(n-k)``; a must be 1 at gamma0 = 0."""
+        """Return order n in gamma0 of the inverse operator ``e = 1/a``, where a must be 1 at gamma0 = 0.
+
+        It is ``- sum_(k>0) a_k [1/a]_(n-k)``.
+        """
         one = self.algebra.identity(1)
         if n == 0:
             if self.at_order(e.base, 0) != one:
@@ -441,7 +459,7 @@ class Recursion(Generic[AlgebraElement]):
         return None if total is None else self.algebra.times(self.algebra.identity(-1), total)
 
     def total(self, parts: Iterable[AlgebraElement | None]) -> AlgebraElement | None:
-        """Return the sum of those parts that are not None (zero); None if all are."""
+        """Return the sum of operators, where None stands for zero; None if all operators are None."""
         nonzero = [x for x in parts if x is not None]
         return self.algebra.sum(nonzero) if nonzero else None
 
@@ -457,12 +475,12 @@ WORDS = 8
 
 @dataclass(frozen=True)
 class LinearSeries:
-    """Operators, output and tangent kernel of a linear theory as sums of operator words.
+    """Series in gamma0 of a linear theory's operators, output and tangent kernel, in operator words.
 
-    A word is a product of kernels; see :class:`.LinearExpansion`. ``sums[X][n]`` are the words of X with
-    their coefficients, elements of a polynomial ring. ``sums["f"]`` are those of the output and ``sums["K"]``
-    are pairs of words of the tangent kernel. They end at order ``written``; beyond it,
-    :mod:`.order_recursions` gives each order by lower orders.
+    A word is a product of kernels, its letters. ``sums[X][n]`` maps the words in order n of the operator X to
+    their coefficients; ``sums["f"]`` is for the output, and in ``sums["K"]``, for the tangent kernel, the
+    keys are pairs of words that are multiplied entry by entry. Words end at order ``written``; beyond it
+    :mod:`.order_recursions` gives each order in terms of lower orders.
     """
 
     closure: LinearClosure
@@ -474,7 +492,7 @@ class LinearSeries:
         return _unpickled, (type(self), self.closure, self.order)
 
     def expr(self, name: str, n: int) -> Expr:
-        """Return order n of the operator ``name``, or of the output ``f``, as a sum of words."""
+        """Return order n in gamma0 of the operator ``name``, or of the output ``f``, in operator words."""
         self.check_written(n)
         return _exprs(self.sums[name][n])
 
@@ -494,22 +512,28 @@ class LinearSeries:
 
     @cached_property
     def words(self) -> dict[str, list[Expr]]:
-        """Coefficients of all operators, by name and then by order, as SymPy expressions."""
+        """Order n of each operator except the output, ``words[name][n]``, as a sum of operator words."""
         names = [x for x in self.sums if x not in (OUTPUT, TANGENT)]
         return {x: [self.expr(x, n) for n in range(self.written + 1)] for x in names}
 
     @cached_property
     def output(self) -> list[Expr]:
-        """Coefficients of the output, by order, as SymPy expressions."""
+        """Orders in gamma0 of the output, as sums of operator words; entries at equal times are f."""
         return [self.expr(OUTPUT, n) for n in range(self.written + 1)]
 
     @cached_property
     def tangent(self) -> list[list[tuple[Expr, Expr, Expr]]]:
-        """Coefficients of the tangent kernel, by order, as triples (number, word of G, word of H)."""
+        """Coefficients of the tangent kernel: at each order a list of triples (number, word of G, word of H).
+
+        The two operator words are multiplied entry by entry.
+        """
         return [self.triples(n) for n in range(self.written + 1)]
 
     def triples(self, n: int) -> list[tuple[Expr, Expr, Expr]]:
-        """Return order n of the tangent kernel as triples (number, word of G, word of H)."""
+        """Return order n in gamma0 of the tangent kernel as triples (number, word of G, word of H).
+
+        The two operator words are multiplied entry by entry, and the products summed.
+        """
         self.check_written(n)
         coefficients = self.sums[TANGENT][n]
         shown = {c: c.as_expr() for c in coefficients.values()}
@@ -559,9 +583,10 @@ def linear_series(closure: LinearClosure, order: int) -> LinearSeries:
 
 
 class Errors:
-    """Substitution of the series of the error in words, whose letters are written with the error of order 0.
+    """Expansion of the error in operator words: replaces the error of order 0 in each letter by its series.
 
-    ``orders`` are those at which the error does not vanish.
+    A word is a product of letters (operators). ``orders`` are the orders in gamma0 at which the error does
+    not vanish.
 
     >>> from derive.linear.operators import operator
     >>> c, d = (Memory(x, 0, operator("K_x")) for x in "CD")
@@ -575,10 +600,11 @@ class Errors:
 
     @classmethod
     def of(cls, output: Sequence[WordCoefficients]) -> Errors:
-        """Return the substitution for an output whose words are given by order.
+        """Find the orders at which the error does not vanish, and return the expansion with these.
 
-        It needs the orders at which the error does not vanish. If all words of an order of the output contain
-        the error of that order, the error obeys a homogeneous Volterra equation and vanishes.
+        ``output[n]`` are the operator words of the output at the power n of gamma0 beside the errors. If all
+        words of an order contain the error of that order, the error obeys a homogeneous Volterra equation and
+        vanishes.
         """
         orders = [0]
         for n in range(1, len(output)):
@@ -601,13 +627,19 @@ class Errors:
                     yield from ((x, c) for x in self.word(w, n - m))
 
     def word(self, w: Word, n: int) -> list[Word]:
-        """Return the copies of a word in which the orders of all errors in its letters sum to n."""
+        """Return the versions of a word w of order n, with an order of the error chosen in each letter.
+
+        The orders of the errors in all letters of the word add up to n.
+        """
         if n == 0 or not w:
             return [w] if n == 0 else []
         return [(x, *v) for k in range(n + 1) for x in self.letter(w[0], k) for v in self.word(w[1:], n - k)]
 
     def letter(self, x: Expr, n: int) -> list[Expr]:
-        """Return the copies of a letter (one operator) in which the orders of all errors in it sum to n."""
+        """Return the versions of a letter (one operator) of order n, with an order for each error in it.
+
+        The orders of these errors add up to n.
+        """
         if n == 0:
             return [x]
         if (x, n) not in self.cache:
@@ -622,9 +654,10 @@ class Errors:
 
 
 class _WordAlgebra:
-    """Operators as sums of words, dictionaries from words to coefficients.
+    """Representation of operators as sums of operator words, dictionaries from words to coefficients.
 
-    The error in all letters has order 0.
+    A word is a tuple of letters (kernels); coefficients are polynomials in ell and L. The error in all
+    letters has order 0.
     """
 
     def __init__(self, closure: LinearClosure, degree: int) -> None:
@@ -635,15 +668,15 @@ class _WordAlgebra:
         self.flipped = Transposes(e.rhs for e in closure.base if e.rhs != 0)
 
     def identity(self, c: Expr | int) -> WordCoefficients:
-        """Return the number c times the empty word, which is the identity."""
+        """Return the number c times the identity operator, which is the empty word."""
         return {(): self.numbers.of(c)}
 
     def constant(self, x: Expr) -> WordCoefficients:
-        """Return the word of a kernel that does not depend on gamma0."""
+        """Return the operator of a kernel x that does not depend on gamma0, such as K_x, as one word."""
         return {tuple(letters(x)): self.numbers.one}
 
     def sum(self, parts: Sequence[WordCoefficients]) -> WordCoefficients | None:
-        """Return the sum of sums of words, with equal words added; None if all cancel."""
+        """Return the sum of operators, dictionaries from words to coefficients; None if all cancel."""
         return gathered(pair for x in parts for pair in x.items()) or None
 
     def times(self, a: WordCoefficients, b: WordCoefficients) -> WordCoefficients | None:
@@ -662,11 +695,14 @@ class _WordAlgebra:
         return {(v, w): c * d for v, c in a.items() for w, d in b.items()}
 
     def moved(self, a: WordCoefficients, layer: Expr) -> WordCoefficients | None:
-        """Return a sum of words at another layer: ``layer`` is put in place of ell in the coefficients."""
+        """Return an operator at another layer: ``layer`` replaces ell in the coefficients of its words."""
         return {w: x for w, c in a.items() if (x := self.numbers.moved(c, layer))} or None
 
     def summed(self, a: WordCoefficients, lower: Expr, upper: Expr) -> WordCoefficients | None:
-        """Return a sum of words with each coefficient summed over the layers from ``lower`` to ``upper``."""
+        """Return an operator summed over the layers from ``lower`` to ``upper``; its words depend on ell.
+
+        The coefficients of words are polynomials in ell; each is summed in closed form.
+        """
         return {w: x for w, c in a.items() if (x := self.numbers.summed(c, lower, upper))} or None
 
     def orders(self, n: int) -> Iterable[int]:
@@ -674,13 +710,14 @@ class _WordAlgebra:
         return (0,)
 
     def remembered(self, kernel: str, order: int, body: WordCoefficients) -> WordCoefficients:
-        """Return the memory in a kernel of a sum of words X, ``sum Delta X``, as one letter for each word."""
+        """Return the memory of an operator X in a kernel: X times the error, a letter for each word."""
         return {(memory(kernel, order, w),): c for w, c in body.items()}
 
     def rest(self, a: WordCoefficients) -> WordCoefficients | None:
-        """Return a sum of words without the operator that is being solved for, a letter ``X[layer]``.
+        """Return the right-hand side of an operator's equation without that operator itself.
 
-        Raises :class:`NotApplicable` if it occurs with a coefficient other than 1 or beside other letters.
+        The operator occurs at the neighbouring layer, as a letter ``X[layer]``. Raises :class:`NotApplicable`
+        if it occurs with a coefficient other than 1 or in a product.
         """
         unknown = {w: c for w, c in a.items() if any(isinstance(x, Indexed) for x in w)}
         if beside := [w for w, c in unknown.items() if len(w) > 1 or c is not self.numbers.one]:
@@ -693,10 +730,10 @@ class _WordAlgebra:
 
 
 class AnyDepth(Recursion[WordCoefficients]):
-    """Recursion in words, with symbolic layer and depth.
+    """Solution of the operator equations of a linear theory at symbolic layer and depth, in operator words.
 
-    Each operator obeys ``X(ell) = X(ell -+ 1) + known(ell)`` with coefficients polynomial in ell and L, and
-    is a sum over layers of polynomials in closed form.
+    Each operator obeys ``X(ell) = X(ell -+ 1) + known(ell)``, where the coefficients of words are polynomials
+    in ell and L, so that X is a sum over layers of polynomials in closed form.
     """
 
     algebra: _WordAlgebra
@@ -717,7 +754,7 @@ class AnyDepth(Recursion[WordCoefficients]):
     def over_layers(
         self, f: Callable[[Expr], WordCoefficients | None], lower: Expr, upper: Expr
     ) -> WordCoefficients | None:
-        """Return the sum of ``f(ell)`` over layers with symbolic limits, in closed form."""
+        """Return the sum of the operator ``f(ell)`` over layers between symbolic limits, in closed form."""
         here = f(ell)
         return here and self.algebra.summed(here, lower, upper)
 
@@ -752,9 +789,9 @@ class AnyDepth(Recursion[WordCoefficients]):
         return self.total([self.at_order(value, n), e and self.algebra.summed(e, *limits)])
 
     def known(self, x: Indexed, n: int) -> WordCoefficients | None:
-        """Return order n of an operator ``X[layer]``.
+        """Return order n of the operator x, such as ``H[ell - 1]``, that occurs in an equation.
 
-        The one that is being solved for is returned as an unknown letter.
+        If it is the operator for which the equation is being solved, x itself is returned as a letter.
         """
         name, layer = str(x.args[0]), x.args[1]
         if (name, n) != next(reversed(self.steps), None):
@@ -764,5 +801,8 @@ class AnyDepth(Recursion[WordCoefficients]):
 
 
 def memory(kernel: str, order: int, word: Word) -> Memory:
-    """Return the letter for the memory of a word in a kernel, with the error of one order."""
+    """Return the letter of a memory in operator words: a correlation times the error, as part of a kernel.
+
+    ``kernel`` is C or D, ``order`` the order in gamma0 of the error, and ``word`` the correlation.
+    """
     return Memory(kernel, order, Mul(*word))

@@ -75,7 +75,10 @@ def _without_inverses(x: Expr, e: Expr) -> Expr:
 
 
 def _terms(e: Expr) -> list[OperatorTerm]:
-    """Return a sum of operator words as terms (number, power of gamma0, letters), lowest powers first."""
+    """Return a sum of operator products as terms (number, power of gamma0, letters), lowest powers first.
+
+    The letters are the operators of the product from left to right.
+    """
     operator_terms = []
     for part in Add.make_args(e):
         numbers, word = part.args_cnc()
@@ -109,7 +112,10 @@ class Orders:
                 self.add(n)
 
     def add(self, n: int) -> None:
-        """Add the operators that do not vanish at order n to ``nonzero``, until no other one follows."""
+        """Add to ``nonzero`` all pairs (operator, n) of operators that do not vanish at order n in gamma0.
+
+        An operator that is found may make others nonzero; the search is repeated until no more follow.
+        """
         while more := {(x, n) for x in self.laws if (x, n) not in self.nonzero and any(self.products(x, n))}:
             self.nonzero |= more
 
@@ -118,19 +124,28 @@ class Orders:
         return Add(*self.products(name, n))
 
     def products(self, name: str, n: int) -> Iterator[Expr]:
-        """Yield the nonzero products of which order n of the operator ``name`` is the sum."""
+        """Yield the nonzero products in the recursion of order n in gamma0 of the operator ``name``.
+
+        Their sum is that order. Factors are operators at lower orders, such as ``H2[ell]``.
+        """
         for c, power, factors in self.laws[name]:
             yield from (Mul(c, *x) for x in self.filled(factors, n - power))
 
     def filled(self, factors: OperatorFactors, n: int) -> Iterator[OperatorFactors]:
-        """Yield all choices of orders of the factors that add up to n, as tuples of letters."""
+        """Yield all ways to give each operator in ``factors`` an order in gamma0 with sum n.
+
+        Each way is a tuple of letters such as ``H2[ell]``. Orders that vanish are left out.
+        """
         if not factors and n == 0:
             yield ()
         for k, x in self.at_orders(factors[0], n) if factors else ():
             yield from ((x, *rest) for rest in self.filled(factors[1:], n - k))
 
     def at_orders(self, x: Expr, n: int) -> Iterator[tuple[int, Expr]]:
-        """Yield (k, factor at order k) for all k up to n at which a factor does not vanish."""
+        """Yield (k, operator at order k) for all k up to n at which the operator x does not vanish.
+
+        The order of a memory is that of its error plus that of its correlation.
+        """
         if isinstance(x, transpose):
             yield from ((k, transpose(y)) for k, y in self.at_orders(x.args[0], n))
         elif isinstance(x, Memory):
@@ -146,11 +161,11 @@ class Orders:
 
 
 class _Matrices:
-    """Operators at an integer depth as matrix expressions, where every sum and product is a named step.
+    """Representation of operators as matrix expressions, in which every sum and product is a named step.
 
-    ``C[X]`` is ``W_C * (X E_k)``, entry by entry, for a kernel with samples on its left, with ``E_k[(alpha,
-    s), s'] = Delta_k,alpha(s)`` at ``s' = s``. For a kernel with samples on its right, ``D[X]`` is ``W_D * (X
-    E_k^T)``. ``W[.., t, .., s]`` is the weight of an update at s in the weights at t.
+    The memory of a matrix X in the kernel C is ``W_C * (X E_k)``, entry by entry, with the error at order k
+    as the matrix ``E_k[(alpha, s), s'] = Delta_k,alpha(s)`` at ``s' = s``. In D, which has samples on its
+    right, it is ``W_D * (X E_k^T)``. ``W[.., t, .., s]`` is the weight of an update at s in the weights at t.
     """
 
     def __init__(self, closure: LinearClosure) -> None:
@@ -160,7 +175,10 @@ class _Matrices:
         self.given: dict[str, MatrixSymbol] = {}
 
     def named(self, e: Expr) -> Expr:
-        """Return a matrix symbol for an expression; its definition is added to ``steps`` if it is new."""
+        """Return a new matrix symbol that stands for an expression, the same for equal expressions.
+
+        The symbol and its definition are added to ``steps``.
+        """
         if e not in self.names:
             self.names[e] = MatrixSymbol(f"x{len(self.steps)}", *e.shape)
             self.steps.append((self.names[e], e))

@@ -210,7 +210,7 @@ class TheorySeries(Expansion):
 
     @cached_property
     def _symbols(self) -> dict[str, AppliedUndef]:
-        """Fields, order parameters and scalars by name, as functions of their indices and times."""
+        """Fields, order parameters and scalars of the theory by name, as functions such as ``h(ell, t)``."""
         singles = (*self.theory.scalars, *self.theory.equations)
         symbols = {q.name: q.symbol for q in self.theory.order_parameters}
         return symbols | {e.name: e.lhs for e in singles if isinstance(e.lhs, AppliedUndef)}
@@ -226,7 +226,7 @@ class TheorySeries(Expansion):
         return (f"every quantity is a power series in {self.variable}",)
 
     def parts(self, name: str) -> tuple[tuple[tuple[Expr, tuple[int, ...]], ...], ...]:
-        """Return the parts of an order parameter or scalar, order by order.
+        """Return the terms of an order parameter or scalar at each order of the small parameter.
 
         Parameters
         ----------
@@ -236,7 +236,8 @@ class TheorySeries(Expansion):
         Returns
         -------
         tuple[tuple[tuple[Expr, tuple[int, ...]], ...], ...]
-            For each order, pairs of a number and the orders of a part.
+            For each order n a tuple of terms, pairs (factor, orders). A correlation ``<a b>`` has the terms
+            ``<a_k b_l>`` with orders (k, l), other quantities those with orders (k,).
 
         Examples
         --------
@@ -274,7 +275,10 @@ class TheorySeries(Expansion):
 
     @property
     def marks(self) -> dict[str, str]:
-        """LaTeX names of all orders except zero, with the orders as lower index."""
+        """LaTeX name of each coefficient of order 1 and higher, by its name in the theory of all orders.
+
+        The order is in parentheses as a lower index: that of ``v__2`` is ``v_{(2)}``.
+        """
         plain = notation(self.theory)
         single = [e.name for e in (*self.theory.equations, *self.theory.scalars)]
         single += [str(x.func) for u in self.theory.sources for x in (u.symbol, u.partner)]
@@ -370,10 +374,11 @@ def expand_sizes(
 
 
 class Expander(Expressions):
-    """Derivation of the theory of all orders in ``variable``, for a theory that is linear in its fields.
+    """Derivation of the theory of all orders in a small parameter, for a theory that is linear in its fields.
 
-    ``tables`` are given functions of two times (the weights of a rule) that are series themselves: their
-    parts of order one and higher also exist at ``s = t``.
+    Each field, source and order parameter is replaced by its coefficients in powers of ``variable``.
+    ``tables`` are names of given functions of two times, the weights of a rule, that are series in the
+    parameter themselves; their coefficients of order one and higher also exist at ``s = t``.
     """
 
     def __init__(
@@ -415,9 +420,10 @@ class Expander(Expressions):
         return replace(self.theory, sources=sources, observables=()).each(orders)
 
     def equation(self, e: Equation, live: set[SourceAtIndices]) -> Iterator[Equation]:
-        """Yield the equation of each order of a field or scalar.
+        """Yield the equation of each coefficient of a field or scalar, from order 0 on.
 
-        ``live`` are the sources that have a covariance or to which something responds; others are left out.
+        ``live`` are the sources that have a covariance or to which something responds; others are set to
+        zero.
         """
         if not isinstance(e.lhs, AppliedUndef):
             raise NotApplicable(
@@ -429,16 +435,16 @@ class Expander(Expressions):
             yield Equation(at_order(e.lhs, n), tuple(self.term(x, y) for x, y in kept if y != 0), e.ranges)
 
     def series(self, e: Expr, term: Term | None = None) -> PowerCoefficients:
-        """Return the coefficients of variable^0, variable^1, ...
+        """Return the coefficients in powers of the small parameter of a covariance or of one term's product.
 
-        Of a covariance, or of the product in a term.
+        ``term`` is the term of an equation to which ``e`` belongs; it is not used here.
         """
         return self.coefficients(e)
 
     def term(self, x: Term, body: Expr) -> Term:
-        """Return ``x`` with the product ``body`` in place of its own.
+        """Return the term ``x`` of an equation with ``body`` as its summand.
 
-        A sum over past times includes the present time if a factor of the product exists there.
+        A sum over past times then includes the present time if a factor of ``body`` exists there.
         """
         reach = "past" if x.reach == "strict" and self.instant & _names(body) else x.reach
         fields = [
@@ -449,7 +455,10 @@ class Expander(Expressions):
         return replace(x, field=fields[0] if fields else body, reach=reach, **parts)
 
     def alive(self, e: Expr, live: set[SourceAtIndices]) -> Expr:
-        """Return ``e`` with zero for sources that have no covariance and to which nothing responds."""
+        """Return ``e`` with zero in place of all sources that are not in ``live``.
+
+        Those sources have no covariance, and nothing responds to them.
+        """
         sources = [
             a for a in e.atoms(AppliedUndef) if self.kinds.get(self.random.get(str(a.func), "")) == "source"
         ]
@@ -466,9 +475,10 @@ class Expander(Expressions):
                 yield replace(u, **ends, covariance=(c if n == 0 else c / 2).expand())
 
     def parameter(self, q: OrderParameter) -> Iterator[OrderParameter]:
-        """Yield the orders of a correlation, ``<a_k b_l>`` with k + l up to the order, or of a response.
+        """Yield the coefficients of an order parameter in the theory of all orders.
 
-        A response of order n is ``<d a_n / d u_0>``.
+        For a correlation ``<a b>`` they are ``<a_k b_l>`` with k + l up to the highest order, for a response
+        to the source u they are ``<d a_n / d u_0>``.
         """
         average = next(iter(q.definition.atoms(Average)))
         body = average.body
@@ -490,9 +500,9 @@ class Expander(Expressions):
             )
 
     def response_definition(self, body: Expr, n: int) -> Expr:
-        """Return the definition of the response of order n.
+        """Return the coefficient of order n in a response: d (field of order n) / d (source of order 0).
 
-        It is the response of order n of the field to a perturbation of order zero of the source.
+        ``body`` is the averaged response to expand.
         """
         node = next(iter(body.atoms(Response)))
         fields = [a for a in node.body.atoms(AppliedUndef) if self.kind(a) == "field"]
@@ -607,10 +617,10 @@ def boundary_coefficients(order: int) -> tuple[Expr, ...]:
 
 
 def weights(order: int) -> tuple[Eq, ...]:
-    """Return for each order of the weights the equation of a sum with these weights over a smooth function F.
+    """Return equations that define the coefficients ``w, w__1, w__2, ...`` of the weights of past steps.
 
-    The weights of order 0 give the integral of F, those of order n > 0 differences of derivatives at the
-    ends.
+    Each states the sum over s of a smooth function F(s) with weights of one order: the integral of F at order
+    0, and differences of derivatives of F at both ends at higher orders.
 
     >>> for e in weights(2): print(e.rhs)
     Integral(F(s), (s, 0, t))
@@ -626,7 +636,7 @@ def weights(order: int) -> tuple[Eq, ...]:
 
 
 def _weighed(n: int, F: Function) -> Expr:
-    """Return the sum over s from 0 to t of F(s) times the weights of order n."""
+    """Return the unevaluated ``sum over s from 0 to t of w_n(t, s) F(s)``, w_n the weights of order n."""
     return Sum(Function(named(WEIGHT, n))(t, s) * F(s), (s, 0, t))
 
 
@@ -681,7 +691,10 @@ def expand_step_size(theory: Theory, order: int) -> TheorySeries:
 
 
 def _counts_steps(e: Expr) -> bool:
-    """Return whether times occur outside of functions in an expression, such as a number of steps."""
+    """Return whether an expression contains t or s other than as arguments of functions.
+
+    Such a factor counts steps, and has no limit of small steps.
+    """
     return bool(e.replace(lambda a: isinstance(a, AppliedUndef), lambda _: S.One).has(t, s))
 
 

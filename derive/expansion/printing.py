@@ -90,7 +90,7 @@ def render(series: LinearSeries, format: str = "text") -> str:
 
 
 class _EquationWriter:
-    """Writer of equations, as pairs of a left-hand side and the texts of the terms on the right."""
+    """Writer of a linear expansion's equations as pairs: left-hand side, texts of the orders or terms."""
 
     def __init__(self, series: LinearSeries, script: Script) -> None:
         self.x, self.script = series, script
@@ -113,9 +113,9 @@ class _EquationWriter:
         return str(self.printer.doprint(e))
 
     def in_orders(self, parts: list[tuple[int, str]]) -> list[str]:
-        """Return the strings of ``a + gamma0^2 [b] + ...`` from pairs (order, text), one for each order.
+        """Return the text of each term of a series ``a + gamma0^2 [b] + ...``.
 
-        "0" if none.
+        ``parts`` are pairs (order, text of the coefficient). The result is ["0"] without any.
         """
         shown = [
             f"{self.script.power(self.script.gamma, n)}{self.script.gap}{self.script.bracket(x)}" if n else x
@@ -124,7 +124,7 @@ class _EquationWriter:
         return shown or ["0"]
 
     def series(self) -> PrintedBlock:
-        """Yield the equation of each operator, with its orders as sums of words."""
+        """Yield (name, orders) of each operator: its coefficients as texts of sums of operator words."""
         for name in self.known:
             write = self.words.products if name == TANGENT else self.words.total
             orders = [(n, write(e)) for n, e in enumerate(self.x.sums[name][: self.last + 1]) if e]
@@ -133,7 +133,7 @@ class _EquationWriter:
             yield self.script.operator(name), self.in_orders(orders)
 
     def counted(self) -> PrintedBlock:
-        """Yield for each operator the number of words at the orders that are too long to be printed."""
+        """Yield (operator, sentence) with the number of operator words at orders too long to print."""
         for name in self.known:
             counts = [(n, len(e)) for n, e in enumerate(self.x.sums[name]) if e and n > self.last]
             shown = ", ".join(f"{count} words at order {n}" for n, count in counts)
@@ -166,7 +166,10 @@ class _EquationWriter:
         yield self.show(Function(ERROR)(mu, t)), [self.show(ErrorLaw.of(self.theory).body)]
 
     def term(self, x: OperatorTerm, joint: str | None = None) -> str:
-        """Return the text of a term at order n, a sum over all orders of its factors that add up to n."""
+        """Return the text of one term in a recursion: a sum over orders of its operators with sum n.
+
+        ``x`` is (number, power of gamma0, operators). ``joint`` is the text between two operators.
+        """
         c, power, factors = x
         total = f"n-{power}" if power else "n"
         count = sum(len(y.atoms(Indexed)) + len(y.atoms(Memory)) for y in factors)
@@ -178,9 +181,9 @@ class _EquationWriter:
         return self.words.signed_sum([(c, shown)])
 
     def at_order(self, x: Expr, orders: Iterator[str]) -> str:
-        """Return the text of an operator with the next letter of ``orders`` as its order.
+        """Return the text of an operator with its order, for which the next letter of ``orders`` stands.
 
-        Constants have none.
+        Operators that do not depend on gamma0 have no order.
         """
         if isinstance(x, transpose):
             return self.script.flipped(self.at_order(x.args[0], orders))
@@ -199,7 +202,10 @@ class _EquationWriter:
                 yield self.show(k.entry), [self.show(k.definition)]
 
     def letters(self) -> PrintedBlock:
-        """Yield the entries of the memories of a constant kernel, printed as c and d, as time integrals."""
+        """Yield (c or d, time integral): the error at order 0 times a data kernel, as part of C or of D.
+
+        These two short names are used in the printed operator words.
+        """
         for name in ("C", "D"):
             small = self.x.expr(name, 0).atoms(Memory) if name in self.x.sums else []
             for x in small:
@@ -210,7 +216,10 @@ class _EquationWriter:
                     yield self.show(Function(name.lower())(sample, t, s)), [self.show(e)]
 
     def groups(self, terms: list[Group]) -> str:
-        """Return the text of a sum of groups; equal coefficients are written once, before brackets."""
+        """Return the text of an entry as time integrals, a sum of groups of terms with a common coefficient.
+
+        Equal coefficients of neighbouring groups are written once, before brackets.
+        """
         parts: list[tuple[Expr, str]] = []
         for c, same in groupby(terms, key=lambda x: x.coefficient):
             bodies = [self.body(x) for x in same]
@@ -219,7 +228,7 @@ class _EquationWriter:
         return self.words.signed_sum(parts)
 
     def body(self, x: Group) -> str:
-        """Return the text of a group without coefficient: weight, sum over samples, and factors."""
+        """Return the text of a group of time integrals: weight, sum over samples, factors."""
         samples = "".join(self.show(r.index) for r in x.samples)
         parts = [] if x.weight == 1 else [self.script.weight(self.show(x.weight))]
         parts += [self.script.summation(samples)] if samples else []
@@ -241,7 +250,10 @@ class _EquationWriter:
             yield self.show(Function(name)(*layer, *samples, t, s)), self.in_orders(parts)
 
     def written(self, name: str, n: int) -> list[Group] | None:
-        """Return an entry of order n as time integrals; None for responses with momentum, which have none."""
+        """Return an operator's entry of order n in gamma0 as time integrals of the error.
+
+        Returns None if it has no such form, as responses with momentum.
+        """
         try:
             return groups(self.x, name, n)
         except NotApplicable:
@@ -267,7 +279,10 @@ class _EquationWriter:
             yield self.show(lower[n]), [self.groups(terms)]
 
     def integrals(self) -> PrintedBlock:
-        """Yield the definitions of the iterated integrals ``v`` that occur, one of each kind."""
+        """Yield (v, definition) for each kind of iterated integral ``v`` of the error that is printed.
+
+        A kind is a name with a number of samples and of times.
+        """
         seen: dict[tuple[str, int, int], AppliedUndef] = {}
         for n in self.orders:
             for name in (*ENTRIES, OUTPUT):
@@ -290,7 +305,10 @@ _INDICES = str.maketrans("ijklmn", "ᵢⱼₖₗₘₙ")
 
 @dataclass(frozen=True, eq=False)
 class Script:
-    """Spellings of one output format, text or LaTeX: symbols, and functions that add indices."""
+    """Symbols and spellings of one output format, text or LaTeX.
+
+    Functions take the text of an expression and add indices, powers, brackets or transposition.
+    """
 
     printer: type[PaperLatex | PaperText]
     plain: Callable[[Expr], str]
@@ -320,7 +338,10 @@ class Script:
 
 
 class Words:
-    """Writer of coefficients and operator words in one format, with a cache of what was written."""
+    """Writer of coefficients and operator words as text or LaTeX, with a cache.
+
+    A word is a product of letters, which are operators.
+    """
 
     def __init__(self, script: Script, symmetric: Iterable[Expr] = ()) -> None:
         self.script, self.spelled, self.flipped = script, LetterTexts(), Transposes(symmetric)
@@ -331,17 +352,17 @@ class Words:
     # -- coefficients ----------------------------------------------------------------------------------
 
     def coefficient(self, c: Expr | PolyElement) -> str:
-        """Return a positive coefficient in front of a word: empty for 1, sums in parentheses."""
+        """Return the text of the absolute value of a coefficient in front of a word, empty for 1."""
         return self.signed(c)[1]
 
     def signed(self, c: Expr | PolyElement) -> tuple[bool, str]:
-        """Return whether a coefficient is negative, and its text in front of a word."""
+        """Return (is negative, text of the absolute value) of a coefficient before a word; empty for 1."""
         if c not in self.numbers:
             self.numbers[c] = self._signed(c)
         return self.numbers[c]
 
     def _signed(self, c: Expr | PolyElement) -> tuple[bool, str]:
-        """Return sign and text of a coefficient, without cache."""
+        """Return (is negative, text of the absolute value) of a coefficient, factored; no cache is used."""
         number, prime_powers = prime_factors(c)
         assert isinstance(number, Rational)
         size = {p: _simplicity(p) for p, _ in prime_powers}
@@ -382,16 +403,16 @@ class Words:
         return self.script.joint.join(map(self.of_letter, w)) or "1"
 
     def of_letter(self, x: Expr) -> str:
-        """Return the text of a letter, from the cache.
+        """Return the text of a letter, one operator in a word, from the cache.
 
-        The memory of a constant kernel is the lower-case kernel name.
+        The memory of a constant kernel (the kernel times the error) is written as the lower-case name c or d.
         """
         if x not in self.letters:
             self.letters[x] = self._of_letter(x)
         return self.letters[x]
 
     def _of_letter(self, x: Expr) -> str:
-        """Return the text of a letter, without cache."""
+        """Return the text of a letter, one operator in a word, without the cache."""
         if isinstance(x, transpose):
             return self.script.flipped(self.of_letter(x.args[0]))
         if x == J:
@@ -412,9 +433,10 @@ class Words:
         return "".join(out) or "0"
 
     def words(self, ws: Iterable[Word]) -> list[str]:
-        """Return the texts of words that have the same coefficient.
+        """Return the texts of operator words that have the same coefficient, some of them joined.
 
-        A word and its transpose share one text, and so do memories in the same kernel at the same order.
+        A word and its transpose share one text, and so do memories in the same kernel with the same order of
+        the error.
         """
         left, shown = dict.fromkeys(ws), []
         alike: dict[tuple[str, int], list[Word]] = {}
@@ -455,9 +477,10 @@ class Words:
         return self.signed_sum(shown)
 
     def products(self, coefficients: Mapping[tuple[Word, Word], PolyElement]) -> str:
-        """Return the text of a sum of entrywise products of two words.
+        """Return the text of a sum of entrywise products of two operator words, as in the tangent kernel.
 
-        Products with the same coefficient and the same constant factor are grouped.
+        ``coefficients`` maps pairs of words to numbers. Products with the same coefficient and the same
+        constant word are put in one bracket.
         """
         together: dict[PolyElement, dict[tuple[str, Word], list[Word]]] = {}
         for (a, b), c in coefficients.items():

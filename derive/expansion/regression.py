@@ -140,7 +140,7 @@ class _Regression:
     # -- fields ----------------------------------------------------------------------------------------
 
     def response_names(self, row: Row) -> set[str]:
-        """Return the names of the responses in the equation of a field."""
+        """Return the names of the responses in a field's equation, given as a row of the linear theory."""
         return {str(a.func) for x in row.actions for a in x.weight.atoms(AppliedUndef)} & set(self.responses)
 
     def response_function(self, name: str) -> Expr | None:
@@ -173,8 +173,9 @@ class _Regression:
     def form(self, row: Row) -> SourceCombination:
         """Return the equation of a field as a combination of sources and of fields that are not yet solved.
 
-        Coefficients are generating functions: ``sum_(s<t) R(t - s) a(s)`` becomes ``R(z) a(z)``, and
-        ``sum_(s<t) a(s)`` becomes ``z/(1 - z) a(z)``.
+        The combination maps each of them to its coefficient, a generating function in z: ``sum_(s<t) R(t - s)
+        a(s)`` becomes ``R(z) a(z)``, and ``sum_(s<t) a(s)`` becomes ``z/(1 - z) a(z)``. ``row`` is the
+        equation as a row of the linear theory.
         """
         combination: SourceCombination = {}
         for x in (*row.sources, *row.actions):
@@ -234,7 +235,10 @@ def _fields(row: Row) -> set[Expr]:
 
 
 def _added(form: SourceCombination, other: SourceCombination, factor_: Any) -> SourceCombination:
-    """Return ``form + factor_ * other`` for combinations of sources, dictionaries of coefficients."""
+    """Return ``form + factor_ * other`` for fields that are linear combinations of sources.
+
+    Both are dictionaries from sources (or fields not yet solved) to coefficients.
+    """
     return gathered((*form.items(), *((x, factor_ * c) for x, c in other.items())))
 
 
@@ -269,15 +273,18 @@ def _tidy(e: Expr) -> Expr:
 
 
 def _shifted(poles: list[tuple[Expr, int]], i: int, j: int) -> Expr:
-    """Return the coefficient of ``z^t y^t`` in ``z^i y^j`` over a power of a linear form in z and one in y.
+    """Return the coefficient of ``z^t y^t`` in ``z^i y^j / (a(z)^m b(y)^n)``, where a and b are linear.
 
-    ``poles`` are the two pairs (linear form, power).
+    ``poles`` are the two pairs (a, m) and (b, n).
     """
     return Mul(*[_at(base, m, t - (i if base.has(z) else j)) for base, m in poles])
 
 
 def _at(base: Expr, m: int, time: Expr) -> Expr:
-    """Return the coefficient of ``z^time`` in ``base^-m``, for a base that is linear in z (or in y)."""
+    """Return the coefficient of ``z^time`` in the power series of ``base^-m``.
+
+    ``base`` is linear in z (or in y). Raises NotApplicable if it vanishes at 0 or m is not positive.
+    """
     (argument,) = base.free_symbols & {z, y}
     slope, start = Poly(base, argument).all_coeffs()
     if m < 1 or start == 0:

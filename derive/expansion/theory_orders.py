@@ -41,16 +41,16 @@ UNKNOWN = Dummy("beyond")
 
 @dataclass(frozen=True)
 class StrengthSeries(TheorySeries):
-    """Linear theory in powers of gamma0, as a theory of all orders.
+    """Expansion of a linear theory in powers of gamma0, as a theory whose fields are the coefficients.
 
-    ``poles`` are pairs of an order parameter or scalar that contains 1/gamma0 and the power p of 1/gamma0.
-    ``scaled`` is the theory in which these quantities are multiplied by gamma0^p.
+    ``poles`` are pairs (name, p) of the quantities that contain the factor 1/gamma0^p. In ``scaled``, the
+    theory that is expanded, these quantities are multiplied by gamma0^p.
     """
 
     poles: tuple[tuple[str, int], ...] = ()
 
     def expander(self) -> Expander:
-        """Return the derivation of the theory of all orders, which leaves out parts that vanish."""
+        """Return the object that derives the theory of all orders, without coefficients that vanish."""
         return _Strength(self)
 
     def parts(self, name: str) -> tuple[tuple[tuple[Expr, tuple[int, ...]], ...], ...]:
@@ -74,13 +74,16 @@ class StrengthSeries(TheorySeries):
 
     @cached_property
     def _nonzero(self) -> frozenset[str]:
-        """Names of the parts (orders of fields, order parameters and scalars) that do not vanish."""
+        """Names of the nonzero coefficients of fields, order parameters and scalars, such as ``h__1``."""
         x = self.expanded
         items: tuple[Any, ...] = (*x.order_parameters, *x.equations, *x.scalars)
         return frozenset(str(i.name) for i in items)
 
     def observable(self, e: Equation) -> PowerCoefficients:
-        """Return the coefficients of gamma0^0, gamma0^1, ... of an observable in the nonzero parts."""
+        """Return the coefficients of gamma0^0, gamma0^1, ... of an observable, by those of the theory.
+
+        ``e`` is its equation. Coefficients that vanish are set to zero.
+        """
         nonzero = self._nonzero
         series = _Strength(self)
         _, coefficients = series.laurent(series.scaled(e.rhs))
@@ -140,24 +143,31 @@ def expand_strength(theory: Theory, order: int) -> StrengthSeries:
 
 
 def _power(e: Expr) -> int:
-    """Return the power of gamma0 by which an expression is multiplied, negative for 1/gamma0."""
+    """Return the power of gamma0 in the prefactor of an expression, negative for 1/gamma0."""
     _, power = e.as_coeff_exponent(gamma0)
     return int(power)
 
 
 def _without(e: Expr, shifted: dict[str, int]) -> Expr:
-    """Return ``e`` with ``q / gamma0^p`` for each quantity q in ``shifted``, which maps names to p."""
+    """Replace each function q named in ``shifted`` by ``q / gamma0^p``, where ``shifted`` maps names to p.
+
+    The symbol q then stands for the quantity multiplied by gamma0^p.
+    """
     singular = [a for a in sympify(e).atoms(AppliedUndef) if str(a.func) in shifted]
     return sympify(e).xreplace({a: a / gamma0 ** shifted[str(a.func)] for a in singular})
 
 
 def _term(x: Term, put: Any, front: Expr) -> Term:
-    """Return a term with the function ``put`` applied to its factors, times the factor ``front``."""
+    """Return a term of an equation with ``put`` applied to its factors, times ``front``."""
     return replace(x, coefficient=put(x.coefficient) * front, kernel=put(x.kernel), field=put(x.field))
 
 
 class _Strength(Expander):
-    """Expansion of a linear theory in gamma0, with one more order of the quantities that contain 1/gamma0."""
+    """Derivation of the theory of all orders in gamma0 of a linear theory, see :class:`StrengthSeries`.
+
+    Quantities that contain 1/gamma0 are expanded to one more order. ``known_to`` is the highest order at
+    which each quantity is known; ``poles`` collects the terms in 1/gamma0, which must vanish.
+    """
 
     def __init__(self, series: StrengthSeries) -> None:
         self.shifted, self.wanted = dict(series.poles), series.order
@@ -167,7 +177,7 @@ class _Strength(Expander):
         self.dependence: SourceDependence | None = None
 
     def own(self, a: AppliedUndef) -> bool:
-        """Return whether a function is a quantity of the theory or one of its orders, and not given data."""
+        """Return whether a function is a quantity of the theory or its coefficient, not given data."""
         return orders_in(str(a.func))[0] in self.kinds
 
     def scaled(self, e: Expr) -> Expr:
@@ -178,10 +188,10 @@ class _Strength(Expander):
         return _without(e, self.shifted)
 
     def expanded(self) -> Theory:
-        """Return the theory of the known orders, without parts that vanish.
+        """Return the theory whose fields are the coefficients in powers of gamma0, without those that vanish.
 
-        The orders that are known are found by iteration. Raises :class:`NotApplicable` if a wanted order of a
-        quantity is not known or if 1/gamma0 remains.
+        The orders up to which quantities are known are found by iteration. Raises :class:`NotApplicable` if
+        an order that is asked for is not known, or if 1/gamma0 remains.
         """
         theory = super().expanded()
         self.dependence = SourceDependence(theory, frozenset(self.random))
@@ -212,9 +222,8 @@ class _Strength(Expander):
     def series(self, e: Expr, term: Term | None = None) -> PowerCoefficients:
         """Return the coefficients of gamma0^0, gamma0^1, ... of an expression.
 
-        Its terms in 1/gamma0 go to ``poles``.
-
-        ``term`` is the term of an equation to which the expression belongs, summed over times as there.
+        Its coefficients of negative powers are added to ``poles``. ``term`` is the term of an equation to
+        which the expression belongs; they are summed over times as there.
         """
         pole, coefficients = self.laurent(e.expand())
         summed = term is not None and (term.reach or term.over)
@@ -222,22 +231,25 @@ class _Strength(Expander):
         return coefficients
 
     def equation(self, e: Equation, live: Any) -> Iterator[Equation]:
-        """Yield the orders of an equation, and record up to which order its field is known.
+        """Yield the equation of each coefficient of a field or scalar; record up to which order it is known.
 
-        ``live`` are the sources that remain in the theory of all orders.
+        ``live`` are the sources that remain in the theory of all orders; others are set to zero.
         """
         for x in super().equation(e, live):
             self.record(e.name, order_of(x.symbol), [y.expr for y in x.terms])
             yield x
 
     def source(self, u: Source) -> Iterator[Source]:
-        """Yield the orders of a source, and record up to which order its covariance is known."""
+        """Yield the sources of all orders for one source; record up to which order they are known."""
         for x in super().source(u):
             self.record(u.name, order_of(x.symbol) + order_of(x.partner), [x.covariance])
             yield x
 
     def parameter(self, q: OrderParameter) -> Iterator[OrderParameter]:
-        """Yield the orders ``<a_k b_l>`` or ``<d a_n / d u_0>`` and record which are known."""
+        """Yield the coefficients of an order parameter, and record up to which order it is known.
+
+        For a correlation they are ``<a_k b_l>``, for a response ``<d a_n / d u_0>``.
+        """
         for x in super().parameter(q):
             fields = [a for a in x.definition.atoms(AppliedUndef) if self.kind_of(a) == "field"]
             orders = sum(order_of(a) for a in fields)
@@ -247,11 +259,15 @@ class _Strength(Expander):
             yield x
 
     def kind_of(self, a: AppliedUndef) -> str:
-        """Return the kind (field, source, scalar, ...) of the quantity of which a function is one order."""
+        """Return the kind (field, source, scalar, ...) of the quantity whose coefficient a function is."""
         return self.kinds.get(orders_in(str(a.func))[0], "")
 
     def record(self, name: str, n: int, parts: Iterable[Expr]) -> None:
-        """Record that order n of ``name`` is unknown if one of ``parts`` contains an unknown order."""
+        """Lower the highest known order of ``name`` to n - 1 if an expression in ``parts`` is not known.
+
+        ``parts`` are the terms of order n; unknown coefficients in them are marked by a symbol. Raises
+        NotApplicable if no order remains.
+        """
         if self.dependence is not None and any(y.has(UNKNOWN) for y in parts):
             self.known_to[name] = min(self.known_to[name], n - 1)
             if self.known_to[name] < 0:
@@ -262,7 +278,10 @@ class _Strength(Expander):
                 )
 
     def laurent(self, e: Expr) -> tuple[list[Expr], PowerCoefficients]:
-        """Return two lists: coefficients of 1/gamma0, 1/gamma0^2, ..., and of gamma0^0, gamma0^1, ...."""
+        """Return the Laurent series in gamma0 of an expression as two lists of coefficients.
+
+        The first list is for 1/gamma0 and its powers, the second for gamma0^0, gamma0^1, ....
+        """
         poles: list[Expr] = []
         total: PowerCoefficients = [S.Zero] * (self.order + 1)
         for part in Add.make_args(sympify(e)):
@@ -277,7 +296,11 @@ class _Strength(Expander):
         return poles, total
 
     def known(self, x: Expr) -> PowerCoefficients | None:
-        """Return the series of a quantity, with a mark in place of orders that are not known."""
+        """Return the series in gamma0 of a field, source or order parameter, as a list of coefficients.
+
+        Coefficients that vanish are zero, and those that are not yet known contain a marker symbol. None for
+        a sum, product or power, which is expanded.
+        """
         series = super().known(x)
         if not isinstance(x, AppliedUndef) or not self.kind(x) or series is None:
             return series
@@ -295,12 +318,12 @@ class _Strength(Expander):
 
 
 def order_of(a: AppliedUndef) -> int:
-    """Return the order of one part of a field or order parameter: the sum of the orders in its name."""
+    """Return the order in gamma0 of a coefficient from its name: 2 for ``h__2``, 3 for ``H__1_2``."""
     return sum(orders_in(str(a.func))[1])
 
 
 def _known(theory: Theory) -> Theory:
-    """Return the theory without equations and sources that depend on unknown orders."""
+    """Remove from a theory all equations and sources that depend on coefficients whose order is not known."""
 
     def known(x: Any) -> bool:
         value = x.covariance if isinstance(x, Source) else x.rhs if isinstance(x, Equation) else S.Zero
@@ -310,7 +333,10 @@ def _known(theory: Theory) -> Theory:
 
 
 def place(a: AppliedUndef) -> QuantityAtLayer:
-    """Return name and layer of a quantity; the layer is None unless its first argument is an integer."""
+    """Return (name, layer) of a field, source or order parameter.
+
+    The layer is None unless the first of several arguments is an integer.
+    """
     first = a.args[0] if len(a.args) > 1 else None
     return str(a.func), first if first is not None and first.is_Integer else None
 
@@ -337,16 +363,19 @@ class SourceDependence:
             self.sweep()
 
     def place(self, a: AppliedUndef) -> QuantityAtLayer:
-        """Return name and layer of a quantity; in a theory of families of layers the layer is always None."""
+        """Return (name, layer) of a field, source or order parameter.
+
+        In a theory with families of layers, of symbolic index, the layer is always None.
+        """
         return (str(a.func), None) if self.families else place(a)
 
     @property
     def size(self) -> int:
-        """Number of elements of all sets, which stops growing at the solution."""
+        """Number of dependences and nonzero quantities found so far; it stops growing at the solution."""
         return len(self.nonzero) + len(self.pairs) + sum(map(len, self.fields.values()))
 
     def sweep(self) -> None:
-        """Add to the sets what follows from each source, equation, order parameter and scalar."""
+        """Extend the sets of sources, correlated pairs and nonzero quantities once by all equations."""
         for u in self.whole.sources:
             if self.nonzero_part(u.covariance) != 0:
                 a, b = self.place(u.symbol), self.place(u.partner)
@@ -371,7 +400,7 @@ class SourceDependence:
                 self.nonzero.add(self.place(e.symbol))
 
     def moving(self, e: Expr) -> list[QuantityAtLayer]:
-        """Return name and layer of the fields and sources in a product."""
+        """Return (name, layer) of each field and source in an expression."""
         return [self.place(a) for a in e.atoms(AppliedUndef) if str(a.func) in self.random]
 
     def sources_of(self, x: QuantityAtLayer) -> set[QuantityAtLayer]:
@@ -405,7 +434,7 @@ class SourceDependence:
         return Add(*[x for x in Add.make_args(sympify(e).expand()) if self.holds(x)])
 
     def theory(self) -> Theory:
-        """Return the theory without parts that vanish."""
+        """Return the theory without the quantities, terms and sources that vanish."""
 
         def left(x: Any) -> Iterator[Any]:
             if isinstance(x, Source):
@@ -418,7 +447,7 @@ class SourceDependence:
         return self.whole.each(left)
 
     def term(self, x: Term) -> Term | None:
-        """Return a term of an equation without parts that vanish; None if the whole term vanishes."""
+        """Return a term of an equation without summands that vanish; None if all vanish."""
         # The equation of a scalar has all its averages in one term, so that they are tested one by one.
         if x.field.has(Average):
             left = self.nonzero_part(x.field)

@@ -77,48 +77,56 @@ class Exponentials:
         self._maps: dict[tuple[str, TimeErrorPowers], dict[TimeErrorPowers, Image]] = {}
 
     def exponential(self, powers: Sequence[int]) -> PolyElement:
-        """Return ``E_1^n_1 E_2^n_2 ...``.
+        """Return a product of powers of the exponentials, ``E_1(t)^n_1 E_2(t)^n_2 ...``.
+
+        E_k(t) is ``exp(v_k t)``, or ``v_k^t`` if time counts steps, where v_k are the given eigenvalues.
 
         Parameters
         ----------
         powers : Sequence[int]
-            Exponents n_k.
+            Exponents (n_1, n_2, ...), one for each eigenvalue.
 
         Returns
         -------
         PolyElement
-            Element.
+            The product, a polynomial in the symbols of t and of the exponentials.
         """
         return self.term((0, *powers))
 
     def term(self, powers: TimeErrorPowers) -> PolyElement:
-        """Return ``t^a E_1^n_1 ...``.
+        """Return a power of time times powers of the exponentials, ``t^a E_1(t)^n_1 E_2(t)^n_2 ...``.
+
+        E_k(t) is ``exp(v_k t)``, or ``v_k^t`` if time counts steps, where v_k are the given eigenvalues.
 
         Parameters
         ----------
         powers : TimeErrorPowers
-            Exponents (a, n_1, ...).
+            Exponents (a, n_1, n_2, ...).
 
         Returns
         -------
         PolyElement
-            Element.
+            The term, a polynomial in the symbols of t and of the exponentials.
         """
         rest = (0,) * (self.ring.ngens - self.width)
         return self.ring.from_dict({(*powers, *rest): self.field.one})
 
     def eigenvalue(self, powers: Sequence[int]) -> Any:
-        """Return the eigenvalue of ``E_1^n_1 E_2^n_2 ...``.
+        """Return the eigenvalue of ``E_1^n_1 E_2^n_2 ...`` under the derivative, or under the step forward.
+
+        The exponentials are E_k(t) = exp(v_k t) with the derivative as operator, so that the eigenvalues v_k
+        add up. If time counts steps, they are v_k^t with the step t to t + 1, so that the eigenvalues
+        multiply.
 
         Parameters
         ----------
         powers : Sequence[int]
-            Exponents n_k.
+            Exponents (n_1, n_2, ...), one for each exponential.
 
         Returns
         -------
         field element
-            Eigenvalue.
+            Sum of n_k v_k, or product of v_k^n_k if time counts steps.
         """
         key = tuple(powers)
         if key not in self._values:
@@ -129,17 +137,17 @@ class Exponentials:
         return self._values[key]
 
     def number(self, c: Any) -> PolyElement:
-        """Return a polynomial in the parameters as an element.
+        """Convert a polynomial in the given parameters from SymPy; it does not depend on time.
 
         Parameters
         ----------
         c : Expr
-            Polynomial.
+            Polynomial in the symbols of :attr:`parameters` with numbers as coefficients.
 
         Returns
         -------
         PolyElement
-            Element.
+            The same polynomial in the ring of exponential polynomials.
         """
         out = self.zero
         for part in Add.make_args(sympify(c).expand()):
@@ -154,102 +162,105 @@ class Exponentials:
     # -- linear maps -----------------------------------------------------------------------------------
 
     def integral(self, f: PolyElement) -> PolyElement:
-        """Return the integral of f from 0 to t; in steps, a sum from 0 to t-1.
+        """Return the integral of a function f of time from 0 to t; in steps, the sum from 0 to t - 1.
 
         Parameters
         ----------
         f : PolyElement
-            Function.
+            Exponential polynomial in t.
 
         Returns
         -------
         PolyElement
-            Integral.
+            Its integral or sum, as a function of t.
         """
         return self._mapped("solve", self.idle[1:], f, self._solved)
 
     def solve(self, f: PolyElement, powers: Sequence[int], start: PolyElement) -> PolyElement:
-        """Return the solution of ``advance u = v u + f``.
+        """Solve ``du/dt = v u + f`` with a given initial value; in steps, ``u(t+1) = v u(t) + f(t)``.
 
         Parameters
         ----------
         f : PolyElement
-            Drive.
+            Right-hand side, an exponential polynomial in t.
         powers : Sequence[int]
-            Exponents of the exponential with eigenvalue v.
+            Exponents (n_1, n_2, ...) of the product of exponentials that solves the equation with f = 0; they
+            define v.
         start : PolyElement
-            Initial value, which does not depend on t.
+            Initial value u(0), which does not depend on t.
 
         Returns
         -------
         PolyElement
-            Solution.
+            The solution u as a function of t.
         """
         key = tuple(powers)
         return self._mapped("solve", key, f, self._solved) + start * self.exponential(key)
 
     def difference(self, f: PolyElement) -> PolyElement:
-        """Return the derivative of f; in steps, ``f(t+1) - f(t)``.
+        """Return the derivative of a function f of time; in steps, ``f(t+1) - f(t)``.
 
         Parameters
         ----------
         f : PolyElement
-            Function.
+            Exponential polynomial in t.
 
         Returns
         -------
         PolyElement
-            Derivative.
+            Its derivative or difference.
         """
         return self._mapped("difference", self.idle[1:], f, self._difference)
 
     def volterra(self, drive: PolyElement, rate: Any, powers: Sequence[int]) -> PolyElement:
-        """Return the solution of ``u = drive - rate * integral(u)``.
+        """Solve the linear Volterra equation ``u(t) = drive(t) - rate * (integral of u from 0 to t)``.
+
+        In steps the integral is a sum from 0 to t - 1.
 
         Parameters
         ----------
         drive : PolyElement
-            Drive.
+            Known function of time.
         rate : field element
-            Rate.
+            Factor of the integral.
         powers : Sequence[int]
-            Exponents of the solution for a drive of 1.
+            Exponents (n_1, n_2, ...) of the product of exponentials that solves the equation for the drive 1.
 
         Returns
         -------
         PolyElement
-            Solution.
+            The solution u as a function of t.
         """
         return self.solve(self.difference(drive), powers, self.at_start(drive))
 
     def at_start(self, f: PolyElement) -> PolyElement:
-        """Return the value at t = 0.
+        """Return the value of a function of time at t = 0.
 
         Parameters
         ----------
         f : PolyElement
-            Function.
+            Exponential polynomial in t.
 
         Returns
         -------
         PolyElement
-            Value.
+            The value f(0), a polynomial in the parameters.
         """
         kept = (((*self.idle, *m[self.width :]), c) for m, c in f.iterterms() if m[0] == 0)
         return self.ring.from_dict(gathered(kept))
 
     def parts(self, f: PolyElement) -> dict[TimeErrorPowers, PolyElement]:
-        """Return the coefficient of every ``t^a E^n`` in a function.
+        """Return the coefficient of each ``t^a E_1(t)^n_1 E_2(t)^n_2 ...`` in an exponential polynomial.
 
         Parameters
         ----------
         f : PolyElement
-            Function.
+            Exponential polynomial in t, with exponentials E_k.
 
         Returns
         -------
         dict[TimeErrorPowers, PolyElement]
-            Coefficients, which do not depend on t, by exponents.
+            Coefficients by the exponents (a, n_1, n_2, ...); they contain the parameters and not t.
         """
         coefficients: dict[TimeErrorPowers, dict[TimeErrorPowers, Any]] = {}
         for m, c in f.iterterms():
@@ -263,9 +274,11 @@ class Exponentials:
         f: PolyElement,
         image: Callable[[TimeErrorPowers, TimeErrorPowers], Image],
     ) -> PolyElement:
-        """Return a linear map of f, the sum of the images of its terms.
+        """Apply a linear map to an exponential polynomial f, term by term.
 
-        ``image(powers, key)`` returns the image of one term; images are cached under ``name`` and ``key``.
+        ``image(powers, key)`` returns the image of the term ``t^a E_1^n_1 ...`` with exponents ``powers``, as
+        a dictionary from exponents to coefficients. Images are cached by the ``name`` of the map, its
+        argument ``key``, and the exponents.
         """
         known = self._maps.setdefault((name, key), {})
         parts = [(m[: self.width], m[self.width :], c) for m, c in f.iterterms()]
@@ -277,10 +290,11 @@ class Exponentials:
     # -- one term --------------------------------------------------------------------------------------
 
     def _solved(self, term: TimeErrorPowers, powers: TimeErrorPowers) -> Image:
-        """Return the solution of ``(advance - v) u = t^a E^n`` with u(0) = 0, for the exponents (a, n).
+        """Solve ``du/dt = v u + t^a E^n`` with u(0) = 0; in steps, ``u(t+1) = v u(t) + t^a E^n``.
 
-        v is the eigenvalue of the exponential with exponents ``powers``; ``advance`` is the derivative, or
-        the step forward.
+        ``term`` has the exponents (a, n_1, ...) of the right-hand side, where ``E^n`` is a product of powers
+        of the exponentials. v is the eigenvalue of the product of exponentials with exponents ``powers[0]``,
+        ``powers[1]``, and so on. The solution is returned as a dictionary from exponents to coefficients.
         """
         degree, exponents = term[0], term[1:]
         w = self.eigenvalue(exponents)
@@ -293,13 +307,21 @@ class Exponentials:
         return {p: c for p, c in out.items() if c}
 
     def _moved(self, i: int, j: int, w: Any) -> Any:
-        """Return the coefficient of t^j w^t, with j < i, in ``advance(t^i w^t)``."""
+        """Return a coefficient of the derivative of ``t^i exp(w t)``, or of ``t^i w^t`` shifted by one step.
+
+        It is the coefficient of the same exponential times ``t^j``, for a power j lower than i. In steps the
+        shifted function is ``(t + 1)^i w^(t + 1)``.
+        """
         if self.discrete:
             return w * self.field.convert(comb(i, j))
         return self.field.convert(i) if j == i - 1 else self.field.zero
 
     def _difference(self, term: TimeErrorPowers, _: TimeErrorPowers) -> Image:
-        """Return the derivative of the term with these exponents; in steps, ``f(t+1) - f(t)``."""
+        """Return the derivative of ``t^a E_1^n_1 ...`` in time; in steps, its difference ``f(t+1) - f(t)``.
+
+        ``term`` has the exponents (a, n_1, ...). The second argument is not used. The result is a dictionary
+        from exponents to coefficients.
+        """
         degree, exponents = term[0], term[1:]
         w = self.eigenvalue(exponents)
         out = {(j, *exponents): self._moved(degree, j, w) for j in range(degree)}
@@ -309,10 +331,11 @@ class Exponentials:
 
 @dataclass(frozen=True)
 class ModeVector:
-    """Functions of time for each mode: ``unit^unit feedback^-damping entries``.
+    """One function of time for each eigenmode of the data, with common factors taken out.
 
-    ``unit`` is the power of the unit of the entries. The feedback is the factor of the error in its own
-    equation, and ``damping`` the power of its inverse. Entries themselves contain neither.
+    The function of mode k is ``entries[k] * U**unit / c**damping``. Eigenvalues of the data are written as
+    numbers divided by U, and c is the factor with which the error enters its own equation, ``feedback`` of
+    :class:`Modes`. The entries are exponential polynomials that do not contain these factors.
     """
 
     entries: dict[Any, PolyElement]
@@ -327,12 +350,13 @@ class ModeVector:
 
 @dataclass(frozen=True)
 class ModeKernel(ModeVector):
-    """Functions of two times for pairs of modes.
+    """Operator in the eigenmodes of the data: a function of two times (t, s) for each pair of modes.
 
-    ``entries[row, column, powers of (s, E(s))]`` are functions of t. Rows and columns are modes, or 0 if the
-    operator has no sample index. Entries of a ``causal`` operator hold for s < t; as exponential polynomials
-    they extend to all times, and products need only running integrals. A ``flipped`` kernel is the transpose
-    of the operator with these entries.
+    ``entries[row, column, powers]`` is a function of t, and multiplies ``s^a E_1(s)^n_1 ...`` with the
+    exponents ``powers``; the sum over powers is the kernel of these two modes. Rows and columns are numbers
+    of modes, or 0 if the operator has no sample index there. If ``causal``, the kernel holds for s < t and is
+    zero otherwise. If ``flipped``, the operator is the transpose of the one with these entries. ``unit`` and
+    ``damping`` are powers of common factors as in :class:`ModeVector`.
     """
 
     causal: bool = True
@@ -344,16 +368,17 @@ class ModeKernel(ModeVector):
         return self.unit, self.causal, self.flipped
 
     def at(self, row: int, column: int) -> dict[TimeErrorPowers, PolyElement]:
-        """Return the entry at a row and column as functions of t, by exponents (a, n).
+        """Return the kernel of one pair of modes: functions of t by the powers of the earlier time s.
 
-        The entry is the sum of these functions, each times ``s^a E(s)^n``.
+        The kernel is the sum over exponents (a, n_1, ...) of the functions of t, each times ``s^a E_1(s)^n_1
+        ...``, where E_k are the exponentials in time.
         """
         return {m: f for (i, j, m), f in self.entries.items() if (i, j) == (row, column)}
 
 
 @dataclass(frozen=True)
 class Multiple:
-    """The identity operator times ``number``."""
+    """The operator ``number`` times the identity, beside kernels of two times (:class:`ModeKernel`)."""
 
     number: PolyElement
 
@@ -364,10 +389,12 @@ ZERO = ModeKernel({}, causal=False)
 
 
 class Modes:
-    """Operators in the eigenmodes of the data, with exponential polynomials as entries.
+    """Algebra of the operators of a linear theory in the eigenmodes of the data.
 
-    ``errors`` are the orders of the error found so far, ``rates`` the eigenvalues of the data. ``feedback``
-    is the number by whose powers operators are divided.
+    Operators are matrices over modes whose entries are exponential polynomials of two times. ``errors[n]`` is
+    order n in gamma0 of the error of each mode, as far as it is solved; ``rates`` are the eigenvalues of the
+    data. ``feedback`` is the factor of the error in its own equation; powers of its inverse are taken out of
+    operators.
     """
 
     def __init__(
@@ -386,11 +413,15 @@ class Modes:
     # -- operations of the recursion ------------------------------------------------------------------
 
     def identity(self, c: Expr | int) -> ModeOperator:
-        """Return the identity operator times a polynomial in the parameters."""
+        """Return the identity operator times c, a number or a polynomial in the symbolic parameters."""
         return Multiple(self.functions.number(c))
 
     def constant(self, x: Expr) -> ModeKernel:
-        """Return the kernel that is 1, or the kernel of the data, which is diagonal in its eigenmodes."""
+        """Return the operator of a kernel that does not depend on time: 1 (x = J), or that of the data.
+
+        The kernel of the data is diagonal in the modes, with the eigenvalues ``rates``. Raises NotApplicable
+        for any other x.
+        """
         f = self.functions
         if x == J:
             return ModeKernel({(0, 0, f.idle): f.one}, causal=False)
@@ -402,7 +433,7 @@ class Modes:
         return ModeKernel(entries, unit=-1, causal=False)
 
     def sum(self, parts: Sequence[ModeOperator]) -> ModeOperator | None:
-        """Return the sum of operators; None if multiples of the identity cancel."""
+        """Return the sum of operators; None if all are multiples of the identity and cancel."""
         operators = [x for x in parts if isinstance(x, ModeKernel)]
         total = sum((x.number for x in parts if isinstance(x, Multiple)), self.functions.zero)
         if operators and len(operators) < len(parts):
@@ -436,7 +467,10 @@ class Modes:
         return replace(x, entries=gathered(turned))
 
     def entrywise(self, a: ModeOperator, b: ModeOperator) -> ModeKernel:
-        """Return the entrywise product of two operators, where ``a`` has no mode indices."""
+        """Return the product of two operators entry by entry, at the same two times.
+
+        The first operator, ``a``, has no mode indices, so that it multiplies all pairs of modes of ``b``.
+        """
         assert isinstance(a, ModeKernel)
         assert isinstance(b, ModeKernel)
         both = (
@@ -451,11 +485,11 @@ class Modes:
         return range(min(n + 1, len(self.errors)))
 
     def remembered(self, kernel: str, order: int, body: ModeOperator) -> ModeKernel:
-        """Return the memory of the operator X = ``body`` in a kernel, with the error of this order.
+        """Return the memory of a correlation X in a kernel: X times the error, as part of an update.
 
-        It is ``sum_j X_ij(t, s) error_j(s)`` for a kernel with mode index on its left, else ``X(t, s)
-        error_j(s)``. Each memory has one power of the unit and one of the inverse feedback: the weight of an
-        update.
+        X is the operator ``body``, and ``order`` the order in gamma0 of the error. The result is ``sum_j
+        X_ij(t, s) error_j(s)`` for a ``kernel`` with a mode index on its left, else ``X(t, s) error_j(s)``.
+        The weight of an update adds one to ``unit`` and one to ``damping``, see :class:`ModeVector`.
         """
         assert isinstance(body, ModeKernel)
         rows, error = self.rows[kernel], self.errors[order]
@@ -472,13 +506,14 @@ class Modes:
     # -- sums and products -----------------------------------------------------------------------------
 
     def scale(self, c: PolyElement, x: ModeVectorLike) -> ModeVectorLike:
-        """Return a vector or an operator times a polynomial in the parameters."""
+        """Return a vector or an operator x times c, a polynomial in the parameters without time."""
         return x if c == self.functions.one else replace(x, entries={k: f * c for k, f in x.entries.items()})
 
     def add(self, *xs: ModeVectorLike) -> ModeVectorLike:
-        """Return the sum of vectors or operators, with the largest power of inverse feedback among them.
+        """Return the sum of vectors over modes, or of operators.
 
-        Raises NotApplicable if units, or kinds of operators, differ.
+        Terms with lower powers ``damping`` of the inverse feedback are expanded to the largest one. Raises
+        NotApplicable if terms have different powers of the unit, or if only some are causal or transposed.
         """
         live = [x for x in xs if x.entries] or [xs[0]]
         if len(kinds := {x.kind for x in live}) > 1:
@@ -494,9 +529,10 @@ class Modes:
         return replace(live[0], entries=gathered(out), damping=top)
 
     def product(self, a: ModeKernel, b: ModeKernel) -> ModeKernel:
-        """Return ``(a b)(t, s) = sum_k int_0^t a_ik(t, r) b_kj(r, s) dr``, from s on if b is causal.
+        """Return the operator product ``(a b)(t, s) = sum_k int_0^t a_ik(t, r) b_kj(r, s) dr``, k over modes.
 
-        Raises NotApplicable if ``a`` is not causal, because the integration time is then unbounded.
+        If b is causal, the integral begins at s. In discrete time it is a sum. Raises NotApplicable if ``a``
+        is not causal, because the integration time is then unbounded.
         """
         if b.flipped:
             return self.flipped(self.product(self.flipped(b), self.flipped(a)))
@@ -507,7 +543,7 @@ class Modes:
         x = self.functions
 
         def parts() -> Iterator[tuple[Any, PolyElement]]:
-            """Yield ((row, column, exponents in s), function of t): terms whose sum is the product."""
+            """Yield ((row, column, exponents of the powers of s), function of t), summands of the product."""
             for (i, k, m), left in a.entries.items():
                 for (k_, j, last), right in b.entries.items():
                     if k == k_:
@@ -523,12 +559,15 @@ class Modes:
         return ModeKernel(gathered(parts()), a.unit + b.unit, a.damping + b.damping, b.causal)
 
     def equal_times(self, x: ModeKernel) -> ModeVector:
-        """Return the entries of an operator at s = t, one for each row."""
+        """Return the values at s = t of an operator with one column, as a vector over its rows."""
         now = ((i, f * self.functions.term(m)) for (i, _, m), f in x.entries.items())
         return ModeVector(gathered(now), x.unit, x.damping)
 
     def reduced(self, v: ModeVector) -> ModeVector:
-        """Return a vector with powers of feedback divided out of all its entries as far as possible."""
+        """Return the same vector with the lowest power ``damping`` of the inverse feedback.
+
+        The number ``feedback`` is divided out of all entries as long as this leaves no remainder.
+        """
         damping, entries = v.damping, v.entries
         while damping > 0 and entries and not self.feedback.is_ground:
             halves = {i: f.div(self.feedback) for i, f in entries.items()}
@@ -539,7 +578,7 @@ class Modes:
 
 
 def _times(a: TimeErrorPowers, b: TimeErrorPowers) -> TimeErrorPowers:
-    """Return the exponents of the product of two terms with exponents ``a`` and ``b``."""
+    """Return the exponents of the product of two terms ``t^a E_1^n_1 ...``: the sums of their exponents."""
     return tuple(x + y for x, y in zip(a, b, strict=True))
 
 
@@ -547,30 +586,41 @@ def _times(a: TimeErrorPowers, b: TimeErrorPowers) -> TimeErrorPowers:
 
 
 class OperatorValues(ABC):
-    """Operators of a linear theory, evaluated for the orders of the error found so far."""
+    """Base class of evaluations of a linear theory's operators and output, order by order in gamma0.
+
+    Values are exponential polynomials in time in the eigenmodes of the data. They use the orders of the error
+    that are solved so far; :meth:`solve` finds the next ones.
+    """
 
     def __init__(self, algebra: Modes) -> None:
         self.algebra = algebra
 
     @abstractmethod
     def operator(self, name: str, n: int, layer: Any) -> ModeKernel:
-        """Return order n of the operator ``name`` at a layer; ``K`` is the tangent kernel."""
+        """Return order n in gamma0 of an operator of the theory at a layer, as a kernel of two times.
+
+        ``name`` is that of an order parameter or of a kernel, such as ``H`` or ``C``, or ``K`` for the
+        tangent kernel.
+        """
 
     @abstractmethod
     def output(self, n: int) -> ModeVector:
-        """Return order n of the output for each mode, without the part from errors that are not yet found."""
+        """Return order n in gamma0 of the network's output, as one function of time for each mode.
+
+        Terms with orders of the error that are not yet solved are left out.
+        """
 
     @abstractmethod
     def forget(self, n: int) -> None:
         """Delete cached values of order n and beyond, because the error of order n has just been found."""
 
     def solve(self, targets: Sequence[PolyElement], powers: Sequence[TimeErrorPowers], order: int) -> None:
-        """Find the error of each order from the linear Volterra equation that it obeys.
+        """Find the error up to an order in gamma0; at each order it obeys a linear Volterra equation in time.
 
-        It is driven by the targets and by the known part of the output. ``powers[k]`` are the exponents of
-        the lazy error of mode k. Every solution is substituted back; raises NotApplicable if it is not a
-        solution, because then the output depends on the error of its own order in another way than at order
-        0.
+        The equation is driven by the targets and by the part of the output that lower orders of the error
+        give. ``powers[k]`` are the exponents of the exponentials in the error of mode k at gamma0 = 0. Each
+        order is appended to ``algebra.errors`` and then substituted in the output; raises NotApplicable if
+        output and error do not add up to the targets.
         """
         a, f = self.algebra, self.algebra.functions
         for n in range(order + 1):
@@ -586,7 +636,10 @@ class OperatorValues(ABC):
             self.check(targets, n)
 
     def check(self, targets: Sequence[PolyElement], n: int) -> None:
-        """Raise NotApplicable unless error and output of order n add up to the targets, exactly."""
+        """Raise NotApplicable unless error plus output, both of order n, equal the targets at that order.
+
+        The targets contribute at order 0 only. The comparison is exact.
+        """
         a, zero = self.algebra, self.algebra.functions.zero
         vectors = (self.output(n), a.errors[n])
         top = max(v.damping for v in vectors)
@@ -601,9 +654,11 @@ class OperatorValues(ABC):
                 )
 
     def feedback(self) -> PolyElement:
-        """Return the number c in ``f = c rate integral(Delta)``, the output f at order 0 for the error Delta.
+        """Return the factor c in the output at gamma0 = 0, ``f_k(t) = c rate_k int_0^t Delta_k``.
 
-        No error may be known yet, and the feedback of the algebra must be 1.
+        f_k is the output and Delta_k the error of mode k, and rate_k its eigenvalue. A trial error is
+        appended as order 0, so that none may be solved before, and the ``feedback`` of the algebra must be 1.
+        Raises NotApplicable if f has another form, or if c differs between modes.
         """
         f = self.algebra.functions
         trial = f.one + f.ring.gens[0] * 3
@@ -640,7 +695,11 @@ class AtDepth(OperatorValues):
         self.recursion.forget(n)
 
     def operator(self, name: str, n: int, layer: Any) -> ModeKernel:
-        """Return order n of the operator ``name`` at an integer layer; ``K`` is the tangent kernel."""
+        """Return order n in gamma0 of an operator of the theory at a layer, as a kernel of two times.
+
+        ``name`` is that of an order parameter or of a kernel, such as ``H`` or ``C``, or ``K`` for the
+        tangent kernel. The layer is an integer or L; raises ValueError for a symbolic one.
+        """
         place = self.recursion.placed(layer)
         if name != "K" and not place.is_Integer:
             raise ValueError(
@@ -651,7 +710,7 @@ class AtDepth(OperatorValues):
         return kernel or ZERO
 
     def output(self, n: int) -> ModeVector:
-        """Return order n of the output for each mode."""
+        """Return order n in gamma0 of the network's output, as one function of time for each mode."""
         kernel = self.recursion.output(n)
         assert not isinstance(kernel, Multiple)
         return self.algebra.equal_times(kernel or ZERO)
@@ -670,7 +729,11 @@ class FromWords(OperatorValues):
         self.outputs: dict[int, tuple[ModeVector, list[tuple[Expr, Expr]]]] = {}
 
     def operator(self, name: str, n: int, layer: Any) -> ModeKernel:
-        """Return order n of the operator ``name`` as a sum of products of the operators in its words."""
+        """Return order n in gamma0 of an operator of the theory at a layer, as a kernel of two times.
+
+        It is a sum of operator words, each evaluated as a product of kernels. ``name`` is that of an order
+        parameter or of a kernel, such as ``H`` or ``C``, or ``K`` for the tangent kernel.
+        """
         a = self.algebra
         if name == "K":
             products = [(c, a.entrywise(self.word(g), self.word(h))) for c, g, h in self.series.tangent[n]]
@@ -680,7 +743,10 @@ class FromWords(OperatorValues):
         return a.add(ZERO, *[a.scale(a.functions.number(c), x) for c, x in products])
 
     def output(self, n: int) -> ModeVector:
-        """Return order n of the output for each mode, from those words whose errors have been found."""
+        """Return order n in gamma0 of the network's output, as one function of time for each mode.
+
+        Operator words that contain an order of the error that is not yet solved are left out.
+        """
         # The part of the output from words whose errors are all known does not change, and is kept in
         # `outputs` as a vector at equal times, which has far fewer terms than the operators.
         known_part, pending = self.outputs.get(n) or (ModeVector({}), terms(self.series.output[n]))
@@ -694,15 +760,18 @@ class FromWords(OperatorValues):
         """Keep all cached values, because only words whose errors are known have been cached."""
 
     def errors_known(self, ls: Sequence[Expr]) -> bool:
-        """Return whether all orders of the error in these operators (letters of a word) have been found."""
+        """Return whether every order of the error that occurs in a product of kernels has been solved.
+
+        ``ls`` are the kernels (letters of an operator word).
+        """
         return all(x.order < len(self.algebra.errors) for y in ls for x in y.atoms(Memory))
 
     def word(self, w: Expr) -> ModeKernel:
-        """Return the operator of a word: the product of the operators of its letters."""
+        """Return an operator word as an operator in the modes: the product of its kernels (letters)."""
         return self.product(tuple(letters(w)))
 
     def product(self, ls: tuple[Expr, ...]) -> ModeKernel:
-        """Return the product of the operators of these letters, from the cache if known."""
+        """Return the product of kernels (letters of an operator word), from the cache if possible."""
         if ls in self.known:
             return self.known[ls]
         value = self.letter(ls[0])
@@ -718,7 +787,11 @@ class FromWords(OperatorValues):
         return value
 
     def letter(self, x: Expr) -> ModeKernel:
-        """Return the operator of one letter: a constant kernel, a memory, or the transpose of one."""
+        """Return one kernel (letter of an operator word) as an operator in the modes.
+
+        A letter is a constant kernel, the memory of a correlation (the correlation times the error), or the
+        transpose of a memory. It is zero if its order of the error is not yet solved.
+        """
         if isinstance(x, transpose):
             return self.algebra.flipped(self.letter(x.args[0]))
         if not isinstance(x, Memory):

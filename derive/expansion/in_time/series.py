@@ -152,12 +152,13 @@ def exact(name: str, x: Any) -> Expr:
 
 @dataclass(frozen=True)
 class Scales:
-    """Units of time and of the entries of operators, in which the exponents of the solution are exact.
+    """Units of time and of operators, and the exponentials of which the lazy error of each mode is a product.
 
-    ``rates[k]`` is the eigenvalue of mode k in units of ``1/unit``, an element of ``field``; time runs
-    ``clock`` times as fast as t. The lazy error of mode k is the product of the exponentials with eigenvalues
-    ``exponents`` to the powers ``powers[k]``. ``names`` maps the symbols of the field to what they stand for;
-    the symbol ``reference`` has been set to 1.
+    ``rates[k]`` is the eigenvalue of mode k times ``unit``, an element of ``field``. Time in these units is
+    ``clock * t``. The error of mode k at gamma0 = 0 is the product over j of the exponential with eigenvalue
+    ``exponents[j]`` to the power ``powers[k][j]``. ``names`` maps auxiliary symbols of the field to the
+    expressions for which they stand. ``reference`` is a symbolic eigenvalue that is set to 1 as the unit, or
+    None.
     """
 
     field: Any
@@ -171,10 +172,11 @@ class Scales:
 
 
 def scales_of(modes: Sequence[Mode], weight: Expr, discrete: bool) -> Scales:
-    """Return the units for an error that decays by ``weight * eigenvalue`` per unit time (or step).
+    """Return the units in which the error of each mode at gamma0 = 0 is a product of few exponentials.
 
-    Raises NotApplicable if one step removes the lazy error of a mode (its geometric sums have ratio 0), and
-    for an irrational number together with symbols.
+    This error decays by the rate ``weight * eigenvalue`` of the mode, or by that fraction in each step if
+    ``discrete``. Raises NotApplicable if one step removes the error of a mode completely, and for an
+    irrational number together with symbols.
     """
     values = [m.eigenvalue for m in modes]
     irrational = [x for v in values for x in v.atoms(Pow, NumberSymbol) if x.is_number and not x.is_Rational]
@@ -200,9 +202,11 @@ def scales_of(modes: Sequence[Mode], weight: Expr, discrete: bool) -> Scales:
 
 
 def _flow(values: list[Expr], weight: Expr) -> tuple[list[Expr], dict[str, Any]]:
-    """Return (rates, units) for continuous time, as fields of :class:`Scales`.
+    """Return (rates, units) of the modes for continuous time, from their eigenvalues ``values``.
 
-    If all eigenvalues are proportional to one symbol, rates are in units of it.
+    ``units`` are the fields unit, clock, names and reference of :class:`Scales`. If all eigenvalues are
+    proportional to one symbol, that symbol is the unit of the rates. The error decays at ``weight`` times the
+    eigenvalue.
     """
     symbols = sorted({x for v in values for x in v.free_symbols}, key=str)
     for one in symbols[:1]:
@@ -215,10 +219,11 @@ def _flow(values: list[Expr], weight: Expr) -> tuple[list[Expr], dict[str, Any]]
 
 
 def _steps(values: list[Expr], weight: Expr) -> tuple[list[Expr], dict[str, Any]]:
-    """Return (decays per step, units) for discrete time, as fields of :class:`Scales`.
+    """Return (decays, units) of the modes for discrete time, from their eigenvalues ``values``.
 
-    If the symbolic eigenvalues are independent, the fraction of the error that a step leaves is one symbol
-    for each of them.
+    A decay is the fraction ``weight * eigenvalue`` of the error that one step removes. ``units`` are the
+    fields unit, clock and names of :class:`Scales`. If symbolic eigenvalues are independent, the remaining
+    fraction of each becomes a symbol of its own.
     """
     scales = {"unit": weight, "clock": S.One}
     if weight.is_Rational and not any(v.free_symbols for v in values):
@@ -237,7 +242,10 @@ def _generators(
 ) -> tuple[tuple[tuple[int, ...], ...], tuple[Any, ...]]:
     """Return (powers, eigenvalues) of exponentials whose products are the lazy errors of the modes.
 
-    One exponential is enough if all rates have a common divisor.
+    A lazy error is the error of a mode at gamma0 = 0. ``decays`` are the eigenvalues of these errors, one for
+    each mode: minus the decay rate, or the fraction that a step leaves if ``discrete``. Modes with 0 in
+    ``rates`` do not decay. ``powers[k]`` are the powers for mode k, one for each exponential. In continuous
+    time one exponential is enough if all rates are multiples of one number.
     """
     distinct = list(dict.fromkeys(v for v, x in zip(decays, rates, strict=True) if x))
     if not distinct:
@@ -260,10 +268,11 @@ def samples_of(modes: Sequence[Mode]) -> Expr:
 
 @dataclass(frozen=True)
 class ExpressionWriter:
-    """Writer of exponential polynomials as SymPy expressions.
+    """Converter of exponential polynomials in time, with common factors, to SymPy expressions.
 
-    ``known`` maps the parameters of the polynomials to what they stand for; ``feedback`` is the number by
-    whose powers operators are divided.
+    ``functions`` is their ring and ``scales`` has the units of time. ``known`` maps parameters of the
+    polynomials, such as targets, to the expressions for which they stand. ``feedback`` is the number of whose
+    inverse powers are taken out of operators. ``rates`` caches the exponents of exponentials.
     """
 
     functions: Exponentials
@@ -273,11 +282,19 @@ class ExpressionWriter:
     rates: dict[TimeErrorPowers, tuple[Expr, ...]] = field(default_factory=dict, compare=False, repr=False)
 
     def front(self, x: ModeVector) -> Expr:
-        """Return the factor ``unit^unit feedback^-damping`` of a vector or operator."""
+        """Return the common factor of all entries of a vector or operator x over modes.
+
+        It is ``U**x.unit / c**x.damping``, where eigenvalues are written as numbers divided by U, and c is
+        the feedback of the error on itself.
+        """
         return Mul(Pow(self.scales.unit, x.unit), Pow(self.feedback, -x.damping))
 
     def written(self, f: Mapping[TimeErrorPowers, PolyElement], front: Expr, now: Expr, past: Expr) -> Expr:
-        """Return ``front f(now, past)``, where f is given by the powers of (past, E(past))."""
+        """Return ``front`` times a function of two times as a SymPy expression in ``now`` and ``past``.
+
+        ``f`` maps exponents (a, n_1, ...) of the powers ``s^a E_1(s)^n_1 ...`` of the earlier time to
+        polynomials in powers of the later time. E_k are the exponentials.
+        """
         out = []
         for last, g in f.items():
             for m, c in self.functions.parts(g).items():
@@ -286,7 +303,11 @@ class ExpressionWriter:
         return Add(*out)
 
     def wave(self, m: TimeErrorPowers, time: Expr) -> Expr:
-        """Return ``time^a E(time)^n`` for the exponents m = (a, n), without factors from the unit of time."""
+        """Return ``time^a E_1(time)^n_1 ...`` as a SymPy expression, for the exponents m = (a, n_1, ...).
+
+        E_k are the exponentials of the solution. The unit of time is put in the exponentials, and not in the
+        power of time.
+        """
         power = Pow(time, m[0])
         if not any(m[1:]):
             return power
@@ -302,7 +323,10 @@ class ExpressionWriter:
         return Mul(power, *waves)
 
     def rate(self, powers: TimeErrorPowers) -> tuple[Expr, ...]:
-        """Return the factors of the exponent v in ``E^powers = exp(v t)``, or of v in ``v^t`` for steps."""
+        """Return the factors of v, where the exponentials to the powers ``powers`` are ``exp(v time)``.
+
+        In discrete time the product is ``v^time``.
+        """
         if powers not in self.rates:
             number, factors = self.factored(self.functions.ring(self.functions.eigenvalue(powers)))
             clock = Mul.make_args(Mul(self.scales.clock, *factors))
@@ -310,16 +334,20 @@ class ExpressionWriter:
         return self.rates[powers]
 
     def coefficient(self, c: PolyElement, front: Expr, degree: int) -> Expr:
-        """Return ``front clock^degree c`` in factored form; c does not depend on time."""
+        """Return the factored coefficient of one term ``time^degree exp(...)`` as a SymPy expression.
+
+        It is ``front * clock^degree * c``, where c is a polynomial that does not depend on time, and the time
+        of the polynomials is ``clock`` times t.
+        """
         number, factors = self.factored(c)
         value = Mul(number, front, Pow(self.scales.clock, degree), *factors)
         return value.xreplace(dict(self.known)) if self.known else value
 
     def factored(self, c: PolyElement, time: bool = False) -> tuple[Expr, list[Expr]]:
-        """Return a number, and factors that are polynomials or inverse polynomials.
+        """Return (number, factors) of a polynomial c whose coefficients may be rational functions.
 
-        With ``time``, c may depend on time; factors then contain the letters of the ring for t and
-        exponentials.
+        Factors are polynomials or inverse polynomials as SymPy expressions. With ``time``, c may depend on
+        time; factors then contain the ring's symbols of t and of the exponentials.
         """
         f = self.functions
         first = 0 if time else f.width
@@ -347,15 +375,15 @@ class ExpressionWriter:
         return a * b, [*up, *down]
 
     def listed(self, p: PolyElement, sign: int) -> tuple[Expr, list[Expr]]:
-        """Return the number and the other factors of a polynomial, each to the power ``sign`` (1 or -1)."""
+        """Return (number, factors) of a polynomial p, or of 1/p for ``sign`` -1, from its factorization."""
         number, factors = p.factor_list()
         exact_number = Rational(int(QQ(number).numerator), int(QQ(number).denominator))
         return Pow(exact_number, sign), [Pow(self.named(q.as_expr()), sign * k) for q, k in factors]
 
     def named(self, e: Expr) -> Expr:
-        """Return a polynomial in the symbols of the field in terms of the symbols of the user.
+        """Return an expression in auxiliary symbols of the coefficient field in terms of the user's symbols.
 
-        Ratios to the reference symbol are written out.
+        If eigenvalues were divided by a reference eigenvalue, their ratios are written out.
         """
         reference, names = self.scales.reference, self.scales.names
         if reference is None:
@@ -460,9 +488,10 @@ class InTime(Expansion):
         return self.expressions.written(x.at(*at), front, now, past)
 
     def _place(self, name: str, modes: tuple[int, ...]) -> tuple[int, int]:
-        """Return row and column of an entry from the mode numbers that the user gave; missing ones are 0.
+        """Return the (row, column) of an operator's entry from the numbers of modes that the user gave.
 
-        Raises KeyError for an unknown name and IndexError for a mode that does not exist.
+        Missing numbers, and indices that the quantity ``name`` does not have, are 0. Raises KeyError for an
+        unknown name and IndexError for a mode that does not exist or too many modes.
         """
         if name not in SIDES:
             raise self.unknown(name)
@@ -527,7 +556,10 @@ class InTime(Expansion):
         return scales.clock * self._written(replace(v, entries=left), mode, now)
 
     def _written(self, v: ModeVector, mode: int, now: Expr, count: Expr = S.One) -> Expr:
-        """Return the entry of a vector at a mode, divided by ``count``, as a SymPy expression."""
+        """Return the function of time of one mode in a vector over modes, as a SymPy expression.
+
+        It is divided by ``count``. ``now`` is the symbol of time, ``mode`` the number of the mode.
+        """
         f = v.entries.get(mode)
         by_past_powers = {} if f is None else {self.values.algebra.functions.idle: f}
         return self.expressions.written(by_past_powers, self.expressions.front(v) / count, now, S.Zero)
@@ -555,7 +587,7 @@ class InTime(Expansion):
         return samples_of(self.modes)
 
     def squared(self, n: int) -> ModeVector:
-        """Return order n of the sum of squared errors.
+        """Return order n in gamma0 of the squared error, summed over all modes.
 
         Parameters
         ----------
@@ -565,7 +597,7 @@ class InTime(Expansion):
         Returns
         -------
         ModeVector
-            Vector with one entry.
+            Function of time, as the entry 0 of a vector.
         """
         self.check_order(n)
         errors, total = self.values.algebra.errors, ModeVector({})
@@ -699,7 +731,10 @@ def in_time(
         )
 
     def values_of(algebra: Modes) -> OperatorValues:
-        """Return the operators: from words at symbolic depth, from the closure at an integer depth."""
+        """Return the evaluation of the theory's operators in an algebra of modes.
+
+        It uses operator words at symbolic depth, and the closure's recursion over layers at an integer depth.
+        """
         return FromWords(expansion, algebra) if depth is None else AtDepth(closure, depth, algebra)
 
     plain = Exponentials(QQ, [], discrete, layers)
@@ -723,7 +758,7 @@ def in_time(
 
 
 class _Letters:
-    """Symbols that shorten printed formulas: time in units of the rates, and one for each exponential."""
+    """Short symbols of printed series: tau for time in units of the rates, and e for each exponential."""
 
     def __init__(self, x: InTime) -> None:
         self.x = x
@@ -745,7 +780,7 @@ class _Letters:
         self.expressions = replace(x.expressions, scales=replace(scales, names=kept))
 
     def definitions(self) -> Iterator[tuple[Expr, Expr]]:
-        """Yield each symbol and the expression for which it stands."""
+        """Yield (symbol, expression) for each short symbol in the printed series, such as e and exp(-tau)."""
         expressions = self.expressions
         if self.time == tau:
             yield tau, Mul(expressions.scales.clock, t)
@@ -759,16 +794,17 @@ class _Letters:
             yield e, value**self.time if self.x.discrete else exp(value * self.time)
 
     def compact(self, f: Any, front: Expr) -> Expr:
-        """Return an exponential polynomial times ``front`` as one product, in the short symbols."""
+        """Return ``front`` times an exponential polynomial f as one product in the short symbols."""
         expressions = self.expressions
         number, factors = expressions.factored(f, time=True)
         shown = [y.xreplace(self.renamed).xreplace(dict(expressions.known)) for y in factors]
         return Mul(number, front, *shown)
 
     def lines(self) -> Iterator[tuple[Expr, list[tuple[int, Expr]]]]:
-        """Yield (left-hand side, nonzero orders) of the error along each mode with a target, and of the loss.
+        """Yield (left-hand side, orders) for the error of each mode that has a target, and for the loss.
 
-        Orders are pairs (order, coefficient).
+        ``orders`` is a list of pairs (n, coefficient of gamma0^n as a function of time), without those that
+        vanish.
         """
         x, errors = self.x, self.x.values.algebra.errors[: self.x.order + 1]
         aims = [k for k, m in enumerate(x.modes) if m.target != 0]

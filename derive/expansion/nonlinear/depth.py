@@ -91,7 +91,11 @@ def laws_of_one_sample(laws: Laws, names: Iterable[str]) -> dict[ForestCoefficie
 
 
 def _at_layer(terms: Terms, moved: int = 0) -> LayerPolynomial:
-    """Return a sum of products as a polynomial in tensors and averages, ``moved`` layers from ell."""
+    """Return a sum of products as a polynomial in tensors and Gaussian averages, for one sample.
+
+    A tensor is a number for each layer that multiplies a sum over times. Each one is listed with its layer
+    minus ell, to which ``moved`` is added.
+    """
     found = []
     for p, c in terms.items():
         orders = tuple(sorted(a for _, found in p.averages for a in found))
@@ -103,12 +107,20 @@ def _at_layer(terms: Terms, moved: int = 0) -> LayerPolynomial:
 def _collected(
     parts: Iterable[tuple[list[tuple[ForestCoefficient, int]], list[tuple[DerivativeOrders, int]], Any]],
 ) -> LayerPolynomial:
-    """Return the polynomial with the given monomials (tensors, averages, coefficient), equal ones added."""
+    """Return a polynomial in tensors and averages from its monomials (tensors, averages, coefficient).
+
+    Tensors and averages are pairs with their layer relative to ell. The coefficients of equal monomials are
+    added.
+    """
     return gathered(((tuple(sorted(tensors)), tuple(sorted(averages))), c) for tensors, averages, c in parts)
 
 
 def _put_in(law: LayerPolynomial, rules: Mapping[ForestCoefficient, LayerPolynomial]) -> LayerPolynomial:
-    """Return a recursion with every tensor that is a key of ``rules`` replaced by its own recursion."""
+    """Replace tensors in the right-hand side of a recursion over layers by the right-hand sides in ``rules``.
+
+    A tensor is a number for each layer that multiplies a sum over times. Replacement is repeated until no key
+    of ``rules`` is left.
+    """
     done, left = [], [([*tensors], [*averages], c) for (tensors, averages), c in law.items()]
     while left:
         tensors, averages, c = left.pop()
@@ -127,7 +139,11 @@ def _put_in(law: LayerPolynomial, rules: Mapping[ForestCoefficient, LayerPolynom
 def _with_whole_kernels(
     laws: dict[ForestCoefficient, LayerPolynomial],
 ) -> dict[ForestCoefficient, LayerPolynomial]:
-    """Return the recursions with the sum of D and of its part at equal times as one tensor, in place of D."""
+    """Return the recursions with the sum of D and its part at equal times as one tensor, instead of D.
+
+    D is the kernel in the equation of z at order 0. The keys of ``laws`` are tensors, the values the
+    right-hand sides of their recursions over layers.
+    """
     parts = [t for t in laws if t.name == "D" and t.order == 0]
     now = next((t for t in parts if t.shape[0].marked), None)
     plain = next((t for t in parts if not t.shape[0].marked), None)
@@ -145,11 +161,12 @@ def _with_whole_kernels(
 
 
 class AtFixedPoint:
-    """Tensors of one sample with the same variance at every layer, with ell and L symbolic.
+    """Tensors of one sample in closed form in ell and L, if the variance of h is the same at every layer.
 
-    ``moments`` gives numbers for averages by the orders of their derivatives, ``{(1, 1): 1}`` for ``<phi'^2>
-    = 1``; other averages stay `symbols`. The powers of a multiplier equal to one are sums. ``found`` contains
-    the tensors in closed form.
+    A tensor is a number for each layer that multiplies a sum over times in the nonlinear expansion; ``found``
+    maps it to its closed form. ``moments`` gives numbers for Gaussian averages of derivatives of phi, by the
+    orders of the derivatives: ``{(1, 1): 1}`` states ``<phi'^2> = 1``. Other averages stay `symbols`. If the
+    factor of a recursion over layers is one, its solution is a polynomial in ell.
     """
 
     def __init__(
@@ -174,11 +191,15 @@ class AtFixedPoint:
             self.found[t] = self.solved(t, law)
 
     def constant(self, c: Any) -> PolyElement:
-        """Return a number as a constant function of the layer."""
+        """Return a number c as a function of the layer ell that does not depend on ell."""
         return self.growth.ring(self.growth.field(c))
 
     def exponents(self, m: Any) -> tuple[int, int]:
-        """Return (i, k) of a multiplier ``x^i p^k`` of a recursion."""
+        """Return (i, k) of the factor ``m = x^i p^k`` in a recursion ``X(ell) = m X(ell + step) + known``.
+
+        x is ``<phi'^2>`` and p is ``<phi'^2> + <phi phi''>``. Raises NotApplicable for a factor of another
+        form.
+        """
         for exponents in ((0, 0), (1, 0), (0, 1), (1, 1), (2, 0)):
             if self.growth.power(exponents) == m:
                 return exponents
@@ -188,7 +209,10 @@ class AtFixedPoint:
         )
 
     def written(self, e: PolyElement) -> Expr:
-        """Return a function of the layer as a SymPy expression in ell, L, x and p."""
+        """Return a function of the layer as a SymPy expression in ell, L, x and p.
+
+        x is ``<phi'^2>`` and p is ``<phi'^2> + <phi phi''>``, averages over the Gaussian field h.
+        """
         return Add(
             *[
                 c.as_expr() * ell**a * L**b * x ** (i * ell + j * L) * p ** (k * ell + n * L)
@@ -197,9 +221,10 @@ class AtFixedPoint:
         )
 
     def product(self, y: LayerMonomial, c: Any, without: ForestCoefficient | None = None) -> PolyElement:
-        """Return a term of a recursion, coefficient times tensors times averages, as a function of the layer.
+        """Return one term in the recursion of a tensor as a function of the layer ell.
 
-        The tensor ``without`` is left out.
+        The term is ``c`` times the tensors and Gaussian averages in ``y``. The tensor ``without``, for which
+        the recursion is being solved, is left out.
         """
         number = Rational(c)
         value = self.constant(QQ(int(number.p), int(number.q)))
@@ -211,9 +236,10 @@ class AtFixedPoint:
         return value
 
     def base(self, tensor: ForestCoefficient) -> tuple[Expr, PolyElement]:
-        """Return a layer at which a tensor is known, and its value there.
+        """Return (layer, value): a layer at which a tensor of the expansion is known, and its value there.
 
-        C and D are known at the first and the last layer, where their response vanishes.
+        The kernels C and D are known at the first and at the last layer, because they contain no response
+        there; order parameters have given values at the ends of the network.
         """
         if tensor.name in KERNELS:
             whole = tensor.shape == WHOLE
@@ -233,7 +259,11 @@ class AtFixedPoint:
         raise NotApplicable(f"the order parameter {tensor.name} has no given value at any layer")
 
     def solved(self, tensor: ForestCoefficient, law: LayerPolynomial) -> PolyElement:
-        """Return the solution of the recursion of a tensor, ``X(ell) = m X(ell + step) + known``."""
+        """Solve the recursion ``X(ell) = m X(ell + step) + known`` of a tensor X over layers, in closed form.
+
+        ``law`` is the right-hand side as a polynomial in tensors. Raises NotApplicable if it is not linear in
+        X.
+        """
         if (tensor.name, tensor.order) == ("Phi", 0):
             return self.constant(self.moments[0, 0])
         step, m, known = 0, self.growth.field.zero, self.constant(0)
@@ -255,9 +285,10 @@ class AtFixedPoint:
         return self.growth.solved(known, self.exponents(m), step, *self.base(tensor))
 
     def tangent(self, n: int, shape: Forest = PAIR) -> Expr:
-        """Return a coefficient in order n of the tangent kernel, as a function of L.
+        """Return a coefficient of order n in gamma0 of the tangent kernel, as a function of L.
 
-        It multiplies the forest ``shape``, a sum over times that does not depend on the layer.
+        It multiplies the forest ``shape``, a sum over times that does not depend on the layer. By default
+        that is the forest of order 0, which is 1.
         """
         total = self.constant(0)
         for y in self.site.tangent:
@@ -272,19 +303,26 @@ class AtFixedPoint:
         return self.written(total)
 
     def expression(self, tensor: ForestCoefficient) -> Expr:
-        """Return a tensor as a function of ell and L."""
+        """Return a tensor of the nonlinear expansion in closed form, as a function of ell and L.
+
+        A tensor is the factor of a sum over times, here for one sample.
+        """
         return self.written(self.found[tensor])
 
     def average(self, orders: DerivativeOrders) -> Expr:
-        """Return the Gaussian average of derivatives of phi for which a symbol ``m_..`` stands."""
+        """Return the Gaussian average for which a symbol such as ``m_0_2`` stands, here ``<phi phi''>``.
+
+        ``orders`` are the orders of the derivatives of phi whose product is averaged.
+        """
         u, phi = Symbol("u"), self.site.activation
         return GaussianAverage(Mul(*[phi(u).diff(u, a) if a else phi(u) for a in orders]), {(u, u): q})
 
 
 def _moved(name: str, n: int, shape: Forest) -> ForestCoefficient:
-    """Return the tensor in order n of the order parameter ``name`` that multiplies the forest ``shape``.
+    """Return the key of the tensor in order n of the order parameter ``name`` that multiplies a forest.
 
-    A forest is a sum over times that does not depend on the layer.
+    The forest ``shape`` is a sum over times that does not depend on the layer. At order 0 there is one forest
+    only, and ``shape`` is not used.
     """
     return oriented(ForestCoefficient(name, n, shape if n else PAIR))[0]
 
@@ -317,14 +355,14 @@ class Leading:
         return max((i + j for i, j in self.terms), default=self.beyond)
 
     def __mul__(self, other: Leading) -> Leading:
-        """Return the leading terms of a product."""
+        """Return the leading powers of ell and L of a product of two functions from those of the factors."""
         terms = [
             {(i + k, j + m): c * d} for (i, j), c in self.terms.items() for (k, m), d in other.terms.items()
         ]
         return Leading(_added(*terms), max(self.degree + other.beyond, self.beyond + other.degree))
 
     def __add__(self, other: Leading) -> Leading:
-        """Return the leading terms of a sum; if they cancel, the remainder is unknown."""
+        """Return the leading powers of ell and L of a sum; if they cancel, no term is known."""
         beyond = max(self.beyond, other.beyond)
         terms = {k: c for k, c in _added(self.terms, other.terms).items() if k[0] + k[1] > beyond}
         top = max((i + j for i, j in terms), default=beyond)
@@ -386,9 +424,10 @@ class AtCriticality:
             self.found[t] = self.solved(t, law)
 
     def moment(self, orders: DerivativeOrders) -> dict[int, Any]:
-        """Return the average ``<prod phi^(a)(u)>`` over Gaussian u as a series in its variance q.
+        """Return the Gaussian average ``<phi^(a)(u) phi^(b)(u) ...>`` as a series in the variance q of u.
 
-        ``orders`` are the a, the orders of the derivatives; ``<u^2k> = (2k - 1)!! q^k``.
+        ``orders`` are the orders a, b, ... of the derivatives of phi. The result maps each power of q to its
+        coefficient, from the Taylor series of phi and ``<u^2k> = (2k - 1)!! q^k``.
         """
         x = self.phi.variables[0]
         product = Poly(Mul(*[self.taylor.diff(x, a) for a in orders]), x)
@@ -398,13 +437,20 @@ class AtCriticality:
         return {k: c for k, c in sorted(even.items()) if k <= TERMS - 4}
 
     def average(self, orders: DerivativeOrders) -> Leading:
-        """Return the leading term of the average of derivatives of phi, for variance 1/(mu ell)."""
+        """Return the leading term in 1/ell of a Gaussian average of derivatives of phi at layer ell.
+
+        The variance of the Gaussian is ``1/(mu ell)``; ``orders`` are the orders of the derivatives.
+        """
         series = self.moment(orders)
         k = min(series)
         return Leading({(Rational(-k), S.Zero): series[k] / self.mu**k}, Rational(-k - 1))
 
     def solved(self, tensor: ForestCoefficient, law: LayerPolynomial) -> Leading:
-        """Return the leading terms of X with ``X(ell) = (1 - r/ell + ..) X(ell + step) + known``."""
+        """Return the leading powers of ell and L in a tensor X, from its recursion over layers.
+
+        The recursion is ``X(ell) = (1 - r/ell + ..) X(ell + step) + known`` with step 1 or -1; ``law`` is its
+        right-hand side. Raises NotApplicable if the factor of X does not tend to 1 in deep layers.
+        """
         if (tensor.name, tensor.order) == ("Phi", 0):
             return Leading({(Rational(-1), S.Zero): 1 / self.mu}, Rational(-2))
         step, multiplier, rate, known = 0, S.Zero, S.Zero, Leading({})
@@ -429,7 +475,10 @@ class AtCriticality:
         return self.forward(known, rate) if step == -1 else self.backward(tensor, known, rate)
 
     def product(self, y: LayerMonomial, c: Any) -> Leading:
-        """Return the leading terms of one term of a recursion: coefficient times averages times tensors."""
+        """Return the leading powers of ell and L of one term in a recursion over layers.
+
+        The term is ``c`` times the Gaussian averages and the tensors in ``y``.
+        """
         value = Leading({(S.Zero, S.Zero): c})
         for orders, _ in y[1]:
             value *= self.average(orders)
@@ -438,7 +487,11 @@ class AtCriticality:
         return value
 
     def forward(self, known: Leading, rate: Any) -> Leading:
-        """Return the solution of ``dX/dell = -rate X/ell + known`` without the part ``ell^-rate``."""
+        """Return the leading powers of the solution of ``dX/dell = -rate X/ell + known``, for deep layers.
+
+        The homogeneous part ``ell^-rate`` is smaller and left out. Raises NotApplicable if it is not smaller,
+        because X then depends on the first layers.
+        """
         for a, _ in known.terms:
             if (a + 1 + rate).is_nonpositive:
                 raise NotApplicable(
@@ -449,7 +502,11 @@ class AtCriticality:
         return Leading(out, known.beyond + 1)
 
     def backward(self, tensor: ForestCoefficient, known: Leading, rate: Any) -> Leading:
-        """Return the solution of ``dX/dell = rate X/ell - known`` with X given beyond the last layer."""
+        """Return the leading powers of the solution of ``dX/dell = rate X/ell - known``, for deep layers.
+
+        X is known beyond the last layer: the given value of the order parameter ``tensor`` there, or zero.
+        Raises NotApplicable if the solution contains a logarithm.
+        """
         total = Leading({})
         base = self.site.bases.get((tensor.name, L + 1))
         if base is not None and tensor.order == 0 and tensor.shape == PAIR:
@@ -486,8 +543,9 @@ class AtCriticality:
         return total.expr()
 
     def expression(self, tensor: ForestCoefficient) -> Expr:
-        """Return the leading power law of a tensor in ell and L.
+        """Return a tensor of the nonlinear expansion as its leading power law in ell and L.
 
-        Raises :class:`NotApplicable` if the leading powers cancel.
+        A tensor is the factor of a sum over times. Raises :class:`NotApplicable` if the leading powers
+        cancel.
         """
         return self.found[tensor].expr()

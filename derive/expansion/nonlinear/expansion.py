@@ -78,9 +78,11 @@ DATA = "K_x"
 
 
 class Writer:
-    """Writer of the terms of one layer as SymPy expressions.
+    """Converter of the terms of the nonlinear expansion at one layer to SymPy expressions.
 
-    ``numbers`` counts the tensors of the same name and order, which are written ``Phi2_1``, ``Phi2_2``, ....
+    A term is a product of tensors (numbers for each layer and choice of samples), Gaussian averages and sums
+    over times. ``numbers`` maps tensors of the same order parameter and order to 1, 2, ...; they are written
+    ``Phi2_1``, ``Phi2_2``, ....
     """
 
     def __init__(
@@ -97,20 +99,25 @@ class Writer:
         return Symbol("beta" + "_" * (i - COL - 1), integer=True, positive=True)
 
     def given(self, name: str, samples: Iterable[Symbol]) -> Expr:
-        """Return a kernel of the data as a function of two samples; the name "1" is the number one."""
+        """Return the data kernel ``name`` as a function of two samples; the name "1" gives the number 1."""
         return S.One if name == "1" else Function(name)(*sorted(samples, key=str))
 
     def known(self, name: str, at: Expr, samples: SampleIndices) -> Expr:
-        """Return order 0 of an order parameter at a layer, its given value beyond both ends."""
+        """Return order 0 in gamma0 of an order parameter at the layer ``at``, for two samples.
+
+        Before the first and after the last layer it is the given value, elsewhere a symbol such as
+        ``Phi0(ell, mu, alpha)``.
+        """
         base = self.site.bases.get((name, at))
         if base is not None:
             return base if not base.free_symbols else self.given(DATA, samples)
         return Function(f"{name}0")(at, *samples)
 
     def static(self, x: StaticTensor, times: Mapping[int, Expr]) -> Expr:
-        """Return a tensor as a function of layer and samples, or of two times too if it depends on time.
+        """Return a tensor of the expansion as a function of layer and samples, such as ``Phi2_1(ell, ...)``.
 
-        ``times`` maps the number of a sample to the time at which the sample stands in the forest.
+        A tensor that is an unexpanded function of two times has these as arguments too; ``times`` maps the
+        number of each sample to its time. Tensors beyond the ends of the network have their given values.
         """
         at, samples = sympify(self.layer + x.shift), tuple(map(self.sample, x.samples))
         name, n = x.tensor.name, x.tensor.order
@@ -128,9 +135,10 @@ class Writer:
         return Function(self.name(x.tensor))(at, *samples)
 
     def at_end(self, x: ForestCoefficient, at: Expr, samples: SampleIndices) -> Expr | None:
-        """Return order 0 of C or D at a layer as a sum of kernels, if one of its kernels is given there.
+        """Return order 0 of the kernel C or D in terms of order parameters, if ``at`` is an end layer.
 
-        Returns None at other layers, where C or D is a symbol.
+        An end is a layer at which one of the order parameters in the kernel has a given value. Returns None
+        at other layers, where C or D is written as a symbol.
         """
         edges = self.site.edges(x.name)
         if not any(e.kernel.given or (e.kernel.name, at + e.kernel.shift) in self.site.bases for e in edges):
@@ -139,7 +147,7 @@ class Writer:
         return Add(*[self.kernel(k, at, samples) for k in parts])
 
     def kernel(self, k: Neighbour, at: Expr, samples: SampleIndices) -> Expr:
-        """Return order 0 of an order parameter near the layer ``at``, for two samples."""
+        """Return order 0 of the order parameter ``k`` for two samples; its layer is ``at`` plus its shift."""
         return self.given(k.name, samples) if k.given else self.known(k.name, at + k.shift, samples)
 
     def name(self, x: ForestCoefficient) -> str:
@@ -149,15 +157,15 @@ class Writer:
         return f"{x.name}0" + ("_now" if x.shape[0].marked else "")
 
     def symbol(self, x: ForestCoefficient, at: Expr, samples: SampleIndices) -> Expr:
-        """Return a tensor as a function of a layer and samples."""
+        """Return a tensor of the expansion as an undefined function of a layer and samples."""
         return Function(self.name(x))(
             at, *(_in_order(samples) if x.order == 0 and x.shape == PAIR else samples)
         )
 
     def source(self, i: int, time: Expr | None = None) -> Expr:
-        """Return the source u of the sample with number i, at ``time``.
+        """Return the Gaussian source u of h as a function of the layer, the sample number i, and ``time``.
 
-        Inside of an average over the sources of order 0, which do not depend on time, no time is given.
+        Without ``time`` it is the source at gamma0 = 0, which does not depend on time.
         """
         return Function("u")(self.layer, self.sample(i), *(() if time is None else (time,)))
 
@@ -169,9 +177,10 @@ class Writer:
         return self.site.activation.expr.diff(x, order).doit().xreplace({x: u})
 
     def average(self, p: Piece) -> Expr:
-        """Return the Gaussian average in a product: derivatives of phi at the sources u of order 0.
+        """Return the Gaussian average in one product of the expansion as an unevaluated expression.
 
-        The covariances of u are order parameters of the neighbouring layer.
+        It is an average of derivatives of phi at the sources u at gamma0 = 0, whose covariances are order
+        parameters of the neighbouring layer. Without such derivatives it is 1.
         """
         body = Mul(*[self.derivative(a, self.source(i)) for i, orders in p.averages for a in orders])
         labels = [i for i, _ in p.averages if body.has(self.source(i))]
@@ -187,24 +196,25 @@ class Writer:
         )
 
     def number(self, p: Piece, coefficient: Expr) -> Expr:
-        """Return the part of a product that does not depend on time: coefficient, tensors and average."""
+        """Return the product of a term's factors without time: coefficient, tensors, Gaussian average."""
         return Mul(coefficient, *[self.static(x, {}) for x in p.statics], self.average(p))
 
     # -- functions of time -----------------------------------------------------------------------------
 
     def piece(self, p: Piece, coefficient: Expr, row: Expr = t, col: Expr = s) -> Expr:
-        """Return a product with all its factors, summed over samples and earlier times.
+        """Return one product of the expansion with all factors, summed over samples and earlier times.
 
-        ``row`` and ``col`` are its two times.
+        ``coefficient`` is its numerical factor; ``row`` and ``col`` are the two times on which it depends.
         """
         body = Mul(coefficient, self.average(p), self.time(p, row, col))
         bound = sorted(i for i in p.labels() if i > COL)
         return Sum(body, *[(self.sample(i), 1, P) for i in bound]) if bound and body != 0 else body
 
     def time(self, p: Piece, row: Expr = t, col: Expr = s) -> Expr:
-        """Return the factors of a product that depend on the times ``row`` and ``col``: tensors and forest.
+        """Return the factors of a product that depend on time, summed over all times but two.
 
-        The average over sources is left out, and samples are not summed over.
+        The two times are ``row`` and ``col``. The factors are iterated integrals of the error and tensors
+        that are functions of time. The Gaussian average is left out, and samples are not summed over.
         """
         tree = _Tree(self, p, row, col)
         times = {x.sample: tree.times[i] for i, x in reversed(list(enumerate(p.nodes)))}
@@ -216,18 +226,22 @@ class Writer:
         return tree.over_times(Mul(*parts))
 
     def weight(self, now: Expr, past: Expr) -> Expr:
-        """Return the weight k(now, past) of an update at the time ``past``."""
+        """Return the factor k(now, past) of an update at the time ``past`` in the weights at ``now``."""
         return self.site.weight.subs({t: now, s: past}, simultaneous=True)
 
     def terms(self, terms: Terms, row: Expr = t, col: Expr = s) -> Expr:
-        """Return a sum of products, given by their coefficients, as an expression in two times."""
+        """Return a sum of products of the expansion as a SymPy expression in the times ``row`` and ``col``.
+
+        ``terms`` maps each product to its coefficient.
+        """
         return Add(*[self.piece(p, c, row, col) for p, c in terms.items()])
 
 
 class _Tree:
-    """Expression of the forest of one product: nodes are times, and times other than roots are summed over.
+    """Converter of the time dependence of one product, a forest of times, to a SymPy expression.
 
-    ``row`` and ``col`` are the times of the roots. The children of a node are earlier times.
+    Nodes of the forest are times; the children of a node are earlier times. The roots are the times ``row``
+    and ``col``, and all other times are summed over.
     """
 
     def __init__(self, writer: Writer, p: Piece, row: Expr, col: Expr) -> None:
@@ -247,11 +261,11 @@ class _Tree:
                 self.times.append(Symbol("t" + "_" * count, nonnegative=True))
 
     def chain(self, i: int, marked: bool = False) -> list[Symbol] | None:
-        """Return the samples of the iterated integral ``v`` of the error that the subtree of node i is.
+        """Return the samples a, b, ... if the subtree of node i is an iterated integral ``v(a, b, ..., t)``.
 
-        A node is a time, its children are earlier times. Returns None for a subtree that branches, or that
-        has factors other than errors of order 0. With ``marked`` the integral must end at the time of the
-        perturbation.
+        A node is a time, its children are earlier times; v is the iterated integral of the error at order 0.
+        Returns None for a subtree that branches or has other factors. With ``marked`` the integral must end
+        at the time of the perturbation, that of the marked node.
         """
         x = self.p.nodes[i]
         if marked and x.marked:
@@ -297,13 +311,16 @@ class _Tree:
         return weight * self.hanging(i)
 
     def reaches(self, i: int) -> bool:
-        """Return whether the sum over the time of node i includes the time of its parent."""
+        """Return whether the sum over the time of node i includes the next later time, of its parent."""
         x = self.p.nodes[i]
         kernels = {y.tensor.name for y in self.p.statics if x.sample in y.samples and y.tensor.moves}
         return not self.writer.site.discrete or (x.error == OPAQUE and "D" in kernels)
 
     def over_times(self, e: Expr) -> Expr:
-        """Return the sum (or integral) of e over the times of the nodes, with constant factors outside."""
+        """Return the sum or integral of e over all times of the tree except those of its roots.
+
+        Factors that do not depend on a summed time are moved in front of its sum.
+        """
         if not self.limits or e == 0:
             return e
         add = Sum if self.writer.site.discrete else Integral
@@ -484,9 +501,9 @@ class NonlinearExpansion(Laws, Expansion):
         known = set(self.errors) | set(range(self.order + 1, n + 1))
 
         def shapes(kernel: str, k: int) -> list[Forest]:
-            """Return the forests (trees of times) in order k of an order parameter.
+            """Return the forests (iterated sums over times) in order k of the order parameter ``kernel``.
 
-            Beyond the order of the series it is one function of two times.
+            Beyond the order of the series the order parameter is one unexpanded function of two times.
             """
             return self._shapes(kernel, k) or ([PAIR] if k > self.order else [])
 
@@ -682,11 +699,14 @@ class NonlinearExpansion(Laws, Expansion):
         return Writer(self.site, layer, numbers)
 
     def _shapes(self, name: str, n: int) -> list[Forest]:
-        """Return the forests (trees of times) in order n of an order parameter; none if it vanishes."""
+        """Return the forests in order n of an order parameter, an empty list if that order vanishes.
+
+        A forest is an iterated sum over times that multiplies a tensor.
+        """
         return list(self.forests(name, n))
 
     def _kernel(self, name: str, n: int, layer: Expr) -> Expr:
-        """Return order n of the kernel C (of h) or D (of z) at a layer."""
+        """Return order n in gamma0 of the kernel C in the equation of h, or D in that of z, at a layer."""
         writer = self.writer(layer)
         if n == 0:
             return _causal(writer.terms(coefficient(Neighbour(name), 0, self._shapes)))
@@ -703,9 +723,11 @@ class NonlinearExpansion(Laws, Expansion):
         return total
 
     def _order_parameter(self, kernel: Neighbour, n: int, at: Expr) -> Expr:
-        """Return order n of an order parameter at layer ``at``; zero if it vanishes.
+        """Return order n in gamma0 of an order parameter at layer ``at`` as an undefined function.
 
-        It is a function of two samples and two times; correlations of order 0 do not depend on time.
+        It is zero if that order vanishes. ``kernel`` has its name. The result is a function of two samples
+        and two times; correlations at order 0 do not depend on time, and beyond the ends of the network the
+        given value is returned.
         """
         name = kernel.name
         if kernel.given:
@@ -784,9 +806,10 @@ def _causal(e: Expr) -> Expr:
 def tangent_kernel(
     summands: Iterable[Summand], n: int, order_parameter: Callable[[Neighbour, int, Expr], Expr]
 ) -> Expr:
-    """Return order n of the tangent kernel, a sum over products of order parameters.
+    """Return order n in gamma0 of the tangent kernel, a sum of products of order parameters.
 
-    ``order_parameter(name and shift, k, layer)`` returns order k of an order parameter.
+    ``summands`` are these products. ``order_parameter(x, k, layer)`` returns order k of the order parameter
+    that x names, at a layer.
     """
     total: Expr = S.Zero
     for x in summands:
@@ -843,13 +866,16 @@ class _Shown:
                 yield self.label(name, n, (mu, t)), self.terms(self.x.field(name, n))
 
     def static(self) -> Iterator[tuple[str, list[str]]]:
-        """Yield the recursions over layers of the tensors of order 0, which do not depend on time."""
+        """Yield (left-hand side, terms) of the recursion over layers of each tensor of order 0.
+
+        Tensors of order 0 do not depend on time.
+        """
         for tensor, e in zip(self.x.tensors(0), self.x.recursions(0), strict=True):
             if tensor.name != OUTPUT:
                 yield self.show(e.lhs), self.terms(e.rhs)
 
     def coefficients(self) -> Iterator[tuple[str, list[str]]]:
-        """Yield the coefficients of the order parameters, the tangent kernel and the error."""
+        """Yield (name, terms) for each order of the order parameters, the tangent kernel and the error."""
         for name in ("Phi", "G", "A", "B", "K", "Delta"):
             if name in ("A", "B") and not self.x.forests(name, 0):
                 continue

@@ -111,11 +111,12 @@ Cases = dict[tuple[bool, ...], Expr]
 
 @dataclass(frozen=True)
 class AverageJump:
-    """Contribution of units at the kink to an average, at its lowest order in ``|gamma0|``.
+    """Contribution of units near the kink of phi to one average, at its lowest order in |gamma0|.
 
-    It is an integrand over the initial position x of the unit. The keys of ``cases`` say which of the samples
-    ``(mu, alpha)``, or ``(mu,)`` for f, equal kappa; a missing case contributes nothing at this order.
-    ``after`` is added after the integral: minus the effect of the motion of the source alone.
+    The units at the kink of sample kappa have ``h_kappa = |gamma0| x`` initially; ``cases`` are integrands
+    over x. The keys say for each sample of the average, (mu, alpha), or (mu,) for f, whether it is kappa. A
+    missing key is a contribution of zero. ``after``, with the same keys, is added after the integral: minus
+    the part that comes from the motion of the Gaussian source alone. ``order`` is the power of |gamma0|.
     """
 
     name: str
@@ -167,7 +168,7 @@ class KinkExpansion(Expansion):
 
     @cached_property
     def generic(self) -> NonlinearExpansion:
-        """Expansion at order 0 in which phi is an undefined function."""
+        """Expansion of the same theory at order 0 with an undefined function in place of phi."""
         (slot,) = self.bulk.activation.variables
         return replace(self.bulk, site=replace(self.bulk.site, activation=Lambda(slot, phi(slot))))
 
@@ -179,12 +180,16 @@ class KinkExpansion(Expansion):
 
     @property
     def place(self) -> Expr:
-        """Position ``u_kappa / |gamma0|`` of a unit at the kink if only its source moves."""
+        """Position ``h_kappa / |gamma0|`` of a unit at the kink of sample kappa without weight updates.
+
+        It is the initial position x, plus the change xi(t) of the Gaussian source if there are several
+        layers.
+        """
         return x + xi(t) if self.drifts else x
 
     @cached_property
     def motion(self) -> Terms:
-        """Sum of trees of ``[h - u]_1``, the first-order change of h for one sample."""
+        """Change of the field h of one sample at first order in gamma0, as a sum of products."""
         return self.generic.fields(1).moved[1]
 
     def moved(self, sample: Expr, followed: bool = True) -> Expr:
@@ -214,14 +219,21 @@ class KinkExpansion(Expansion):
 
     @property
     def drift(self) -> Expr:
-        """Covariance ``<xi(t) xi(s)>`` of the change of u, from its covariance at order two."""
+        """Covariance ``<xi(t) xi(s)>`` of the change in time of the source u of sample kappa.
+
+        The change is |gamma0| xi. The covariance follows from order 2 of that of u, and is zero with one
+        hidden layer.
+        """
         if not self.drifts:  # with one hidden layer the source u is the data and does not change
             return S.Zero
         ends = (((t, s), 1), ((t, S.Zero), -1), ((S.Zero, s), -1), ((S.Zero, S.Zero), 1))
         return Add(*[c * self._variance(2, *times) for times, c in ends])
 
     def _variance(self, order: int, *times: Expr) -> Expr:
-        """Return an order of the variance of the source ``u_kappa``; order 0 does not depend on times."""
+        """Return the variance of the source ``u_kappa`` at order 0 in gamma0, or order 2 at two ``times``.
+
+        u_kappa is the Gaussian part of h for the sample kappa. Order 0 does not depend on time.
+        """
         source = self.bulk.site.u
         if source.given:
             return Function(source.name)(kappa, kappa)
@@ -278,7 +290,7 @@ class KinkExpansion(Expansion):
 
     @cached_property
     def turning(self) -> AverageJump:
-        """Contribution of units at the kink to the response B at order -1 in ``|gamma0|``.
+        """Contribution of units at the kink to the response B of g to u, at order -1 in ``|gamma0|``.
 
         A perturbation of u at one time takes units across the kink and so changes their later slopes.
         """
@@ -287,10 +299,11 @@ class KinkExpansion(Expansion):
     def _fields(
         self, is_kappa: bool, sample: Expr, time: Expr, followed: bool
     ) -> dict[str, tuple[Expr, Expr]]:
-        """Return orders 0 and 1 of phi(h), g, z, rho and upsilon of a unit at the kink, by name.
+        """Return (order 0, order 1) in |gamma0| of the fields of a unit at the kink, by name.
 
-        With ``is_kappa`` the sample is kappa, whose field is at the kink. With ``followed`` slopes are taken
-        at their times, else at the initial time.
+        The fields are phi(h), z and g, and the factors rho and upsilon of responses. With ``is_kappa`` the
+        sample is kappa, for which h is at the kink. With ``followed`` the slope of phi is that at ``time``,
+        else the initial one.
         """
         at = kappa if is_kappa else sample
         if is_kappa:
@@ -306,18 +319,20 @@ class KinkExpansion(Expansion):
         return {"phi": feature, "z": z, "g": (slope * z[0], slope * z[1])} | responses
 
     def _jump(self, name: str, one: str, two: str) -> AverageJump:
-        """Return the contribution of units at the kink to the average of the fields ``one`` and ``two``.
+        """Return the contribution of units at the kink to the average of a product of two fields.
 
-        It is the product along the unit's path minus that along the regular continuation, at the first order
-        at which they differ.
+        ``one`` and ``two`` name the fields, ``name`` the average. The contribution is the product with the
+        slopes of phi at their times minus that with initial slopes, at the first order in |gamma0| at which
+        they differ.
         """
         single = name == OUTPUT
         divided = single or name in RESPONSES
 
         def pair(are_kappa: tuple[bool, ...], followed: bool) -> tuple[tuple[Expr, Expr], tuple[Expr, Expr]]:
-            """Return orders 0 and 1 of both fields.
+            """Return both fields of the average for a unit at the kink, each as (order 0, order 1).
 
-            ``are_kappa`` says for each sample whether it is kappa.
+            ``are_kappa`` says for each sample of the average whether it is kappa, the sample of the kink.
+            With ``followed`` slopes of phi are taken at their times, else at the initial time.
             """
             first = self._fields(are_kappa[0], mu, t, followed)[one]
             return first, self._fields(are_kappa[-1], *((mu, t) if single else (alpha, s)), followed)[two]
@@ -345,7 +360,11 @@ class KinkExpansion(Expansion):
 
     @cached_property
     def _excess(self) -> Expr:
-        """Change of ``phi(h_kappa)`` by the motion of the source alone, integrated over x from -xi to 0."""
+        """Change of ``phi(h_kappa)`` by the motion xi of the source alone, integrated over crossing units.
+
+        These units have the initial position x = h_kappa/|gamma0| between -xi and 0. Zero with one hidden
+        layer.
+        """
         if not self.drifts:
             return S.Zero
         return integrate((self.above - self.below) * (x + xi(t)), (x, -xi(t), 0))
@@ -354,7 +373,10 @@ class KinkExpansion(Expansion):
 
     @cached_property
     def laws(self) -> TermsByLaw:
-        """Contributions of units that keep their initial slopes, see :func:`straight`."""
+        """Contributions of units that keep their initial slopes of phi, by (order parameter, order).
+
+        Each is a sum of products with their coefficients, see :func:`straight`.
+        """
         return straight(self.bulk.site)
 
     variable = Abs(gamma0)
@@ -435,7 +457,10 @@ class KinkExpansion(Expansion):
 
     @staticmethod
     def _at_kinks(body: Expr) -> Expr:
-        """Return ``sum over kappa <delta(u_kappa) body>``, the average over units at the kink of a sample."""
+        """Return ``sum over kappa of <delta(u_kappa) body>``: ``body`` averaged over units at the kink.
+
+        u_kappa is the Gaussian source of h for the sample kappa.
+        """
         return Sum(Average(DiracDelta(u(kappa)) * body), (kappa, 1, P))
 
     def coefficient(self, name: str, n: int) -> Expr:
@@ -529,7 +554,7 @@ class KinkExpansion(Expansion):
         return self._at_kinks(Integral(at * turn, (x, -oo, oo))) + self._of_bulk(name, n)
 
     def _of_bulk(self, name: str, n: int) -> Expr:
-        """Return the contribution to order n of the units that do not cross a kink."""
+        """Return the contribution to order n of a quantity by units that do not cross the kink."""
         layer, past = (L, t) if name == OUTPUT else (self.bulk.site.layer, s)
         value = self.generic.writer(layer).terms(self.laws.get((name, n), {}), t, past)
         for edge in self.bulk.site.h:
@@ -541,7 +566,10 @@ class KinkExpansion(Expansion):
         return value
 
     def _order_parameter(self, kernel: Neighbour, n: int, at: Expr) -> Expr:
-        """Return order 0 or 1 of Phi or G at layer ``at``, as it occurs in the tangent kernel."""
+        """Return order n, 0 or 1, in |gamma0| of Phi or G at layer ``at`` as an undefined function.
+
+        It is zero at order 1 for an order parameter that changes only at order 2.
+        """
         if n == 0:
             return Function(f"{kernel.name}0")(at, *sorted((mu, alpha), key=str))
         moves = self.jumps[kernel.name].order == 1
@@ -646,7 +674,10 @@ class KinkExpansion(Expansion):
         return printed(format, head, {"Unit": unit, "Coefficients": coefficients()})
 
     def _entries(self) -> Iterator[tuple[str, int, tuple[Expr, ...], Expr]]:
-        """Yield (name, order, arguments, value) of all coefficients, then of the responses A and B."""
+        """Yield (name, order, arguments, value) of each coefficient to be printed, those of A and B last.
+
+        ``arguments`` are the layer, samples and times on which the coefficient depends.
+        """
         place = dict.fromkeys(("Phi", "G", "K"), (mu, alpha, t, s)) | {"loss": (t,)}
         for name, top in self.known.items():
             for n in range(top + 1):
@@ -730,10 +761,11 @@ TermsByLaw = dict[tuple[str, int], Terms]
 
 
 class _StraightFields(Fields):
-    """Fields of units that keep their initial slopes, up to order 2.
+    """Fields h, z, g and phi(h) of units that keep their initial slopes of phi, to order 2 in gamma0.
 
-    ``known`` lists the forests of each order parameter by (name, order). ``C`` of order 0 is a given number
-    for each pair of samples; ``D``, if there is a B, and higher orders are functions of two times.
+    ``known`` maps (order parameter, order) to its forests, which are iterated sums over times. The kernel C
+    of order 0 is a number for each pair of samples; higher orders, and D if there is a response B, are
+    functions of two times.
     """
 
     def __init__(self, site: Site, known: Mapping[tuple[str, int], list[Forest]]) -> None:
@@ -741,13 +773,16 @@ class _StraightFields(Fields):
         super().__init__(site, 2, lambda name, n: known.get((name, n), []), {0})
 
     def forests(self, name: str, n: int) -> dict[Forest, Terms]:
-        """Return the known forests of order n of the kernel ``C`` or ``D``."""
+        """Return the forests in order n of the kernel ``C`` or ``D``, as keys; the values are empty.
+
+        A forest is an iterated sum over times.
+        """
         return {forest: {} for forest in self.known.get((name, n), [])}
 
     def phi(self, derivative: int, n: int) -> Terms:
-        """Return order n of the given derivative of phi at h.
+        """Return order n in gamma0 of phi(h), or of a derivative of phi at h, as a sum of products.
 
-        Slopes are constant, so that the Taylor series ends.
+        Slopes of phi are constant, so that the Taylor series around the source u ends after the first term.
         """
         here, slope = ({Piece((Node(-1, ROW, phi=(derivative + k,)),)): Rational(1)} for k in (0, 1))
         if n == 0:
@@ -756,10 +791,11 @@ class _StraightFields(Fields):
 
 
 def straight(site: Site) -> TermsByLaw:
-    """Return the contributions of units that keep their initial slopes, by (name, order).
+    """Return the contributions of units that keep their initial slopes of phi, by (order parameter, order).
 
-    They are Phi at order 2, G at 1, and with several layers A and f at 1 and B at -1 and 0. ``C_1`` in A and
-    f is the response of the layer below; B at 0 is summed over s.
+    They are Phi at order 2, G at 1, and with several layers A and f at 1 and B at -1 and 0. Each is a sum of
+    products with their coefficients. ``C_1`` in A and f is the response of the layer below; B at 0 is summed
+    over s.
 
     >>> from derive.expansion.nonlinear.single_site import read
     >>> from derive import L, mean_field, mlp
@@ -777,11 +813,17 @@ def straight(site: Site) -> TermsByLaw:
     phi, g = [fields.phi(0, n) for n in range(3)], [fields.g(n) for n in range(2)]
 
     def mean(series: TermsByOrder, n: int, fields: Fields = fields) -> Terms:
-        """Return order n of the average of a series over the sources."""
+        """Return order n in gamma0 of the average of a field over the Gaussian sources.
+
+        ``series[k]`` is order k of the field as a sum of products.
+        """
         return average(series, n, site.u, site.r, fields.shapes)
 
     def pair(series: TermsByOrder, n: int) -> Terms:
-        """Return order n of the correlation of a field with itself at two samples and times."""
+        """Return order n in gamma0 of the correlation of a field with itself, at two samples and two times.
+
+        ``series[k]`` is order k of the field as a sum of products.
+        """
         return mean([convolved(series, series, k, side_by_side) for k in range(n + 1)], n)
 
     contributions = {("Phi", 2): pair(phi, 2), ("G", 1): pair(g, 1)}
@@ -799,13 +841,17 @@ def straight(site: Site) -> TermsByLaw:
 
 
 def _turning(terms: Terms, summed: bool) -> Terms:
-    """Return the terms without those in which the kernel of z at order -1 acts on features at rest.
+    """Return a sum of products without those that vanish because D of order -1 has zero sum over time.
 
-    These sum to zero. With ``summed`` the sum runs also over the time of the perturbation.
+    D is the kernel in the equation of z. Such a product contains D of order -1 times a factor that does not
+    depend on D's earlier time. With ``summed`` the sum runs also over the time of the perturbation.
     """
 
     def rests(p: Piece) -> bool:
-        """Return whether the kernel of z at order -1 in a product acts on a feature that is at rest."""
+        """Return whether a product contains D of order -1 times a factor without its earlier time.
+
+        D is the kernel in the equation of z.
+        """
         for i, y in enumerate(p.nodes):
             kernel = any(z.tensor.order == LOWEST and z.samples[1] == y.sample for z in p.statics)
             leaf = (
@@ -828,10 +874,12 @@ size = Symbol("rho", positive=True)
 
 
 def _half(series: KinkExpansion, body: Expr, side: int, force: Expr, push: Expr) -> Expr:
-    """Return the integral over the units that start on one side of the kink and move with one sign of r.
+    """Integrate the contribution ``body`` of one sample over the units that start on one side of the kink.
 
-    ``side`` is 1 for units that start above the kink and -1 below; ``push`` is their r. Their position obeys
-    ``dX/dv = force sigma(X)``. Raises :class:`NotApplicable` if both sides move units onto the kink.
+    ``side`` is 1 for units that start above the kink and -1 below. All have the same source r of z, ``push``.
+    Their position X obeys ``dX/dv = force * (slope of phi at X)``, where v is the time integral of the error.
+    The result is a function of v at the earlier time and v + dv at the later one. Raises
+    :class:`NotApplicable` if both sides move units onto the kink.
     """
     near, far = (series.above, series.below)[::side]
     start = side * away
@@ -842,7 +890,10 @@ def _half(series: KinkExpansion, body: Expr, side: int, force: Expr, push: Expr)
         )
 
     def unit(crossed: bool, moved: Expr) -> tuple[Expr, Expr]:
-        """Return slope and position of a unit at ``v = moved``, before or after it has crossed the kink."""
+        """Return (slope of phi, position) of a unit when the integrated error v has the value ``moved``.
+
+        ``crossed`` says whether the unit has passed the kink before.
+        """
         return (far, force * far * (moved - meets)) if crossed else (near, start + force * near * moved)
 
     segments = [((False, False), (S.Zero, oo))]

@@ -23,9 +23,9 @@ x = Symbol("x", real=True)
 
 @dataclass(frozen=True)
 class Neighbour:
-    """Order parameter ``name`` at layer ``ell + shift``.
+    """Name of an order parameter and its layer, ``ell + shift``, in the equations of layer ell.
 
-    With ``given`` it is data or the number one, which has order 0 only.
+    With ``given`` it is a kernel of the data or the number one, which has order 0 in gamma0 only.
     """
 
     name: str
@@ -35,10 +35,11 @@ class Neighbour:
 
 @dataclass(frozen=True)
 class Edge:
-    """Term ``gamma0 sum_alpha sum_s kernel(t, s) field_alpha(s)`` of the equation of h or z.
+    """One term of the equation of the field h or z: ``gamma0 sum_alpha sum_s kernel(t, s) field_alpha(s)``.
 
-    ``memory`` is true if the kernel has the factor ``k(t, s) Delta_alpha(s)``, the weight of an update times
-    the error, and false for a response. ``field`` is ``g`` or ``phi``.
+    ``kernel`` names an order parameter. If ``memory`` is true, it is multiplied by ``k(t, s)
+    Delta_alpha(s)``, the weight of an update times the error signal; if false, the order parameter is a
+    response. ``field`` is ``g`` or ``phi``, the field summed over earlier times s and samples alpha.
     """
 
     kernel: Neighbour
@@ -48,9 +49,10 @@ class Edge:
 
 @dataclass(frozen=True)
 class Summand:
-    """Term of the tangent kernel: ``given`` times order parameters, each a name and a layer.
+    """One term of the tangent kernel: a product of order parameters and of the factor ``given``.
 
-    ``layers`` is the range of ell if the term is summed over layers.
+    ``factors`` are pairs of the name of an order parameter and its layer. ``layers`` is the range of the
+    layer ell if the term is summed over layers, else None.
     """
 
     factors: tuple[tuple[str, Expr], ...]
@@ -60,11 +62,13 @@ class Summand:
 
 @dataclass(frozen=True)
 class Site:
-    """Equations of one population: terms of h and z, covariances of u and r, and layers of the responses.
+    """Equations of the units of one layer of a perceptron: those of h and z, and of their order parameters.
 
-    ``forward`` and ``backward`` are the shifts of A and B (None if they do not exist), and ``weight`` is k(t,
-    s). ``bases`` are the values of kernels beyond the ends, ``tangent`` the terms of the tangent kernel.
-    ``discrete`` is true if the past is summed, not integrated.
+    ``h`` and ``z`` are the terms of their equations besides the sources u and r, whose covariances ``u`` and
+    ``r`` name. ``weight`` is k(t, s), the weight of an update. ``forward`` and ``backward`` are the layer
+    shifts of the responses A and B, None if there are none. ``bases`` maps (order parameter, layer) to given
+    values before the first and after the last layer. ``tangent`` are the terms of the tangent kernel.
+    ``discrete`` is true if past times are summed and not integrated.
     """
 
     h: tuple[Edge, ...]
@@ -81,7 +85,10 @@ class Site:
     discrete: bool
 
     def edges(self, name: str) -> tuple[Edge, ...]:
-        """Return the terms of the equation of h, whose kernel is ``C``, or of the equation of z (``D``)."""
+        """Return the terms of the equation of h for the kernel name ``C``, or of that of z for ``D``.
+
+        Sources are left out.
+        """
         return self.h if name == "C" else self.z
 
 
@@ -112,9 +119,9 @@ def read(theory: Theory) -> Site:
 
 
 class _Reader:
-    """Reader of the single-site equations of one layer.
+    """Reader of the equations of one layer's units from a theory of a perceptron.
 
-    ``deep`` is true for a theory with a family of layers.
+    ``deep`` is true for a theory of several hidden layers, with a family of layers of symbolic index.
     """
 
     def __init__(self, theory: Theory, deep: bool) -> None:
@@ -143,14 +150,15 @@ class _Reader:
     # -- one layer -------------------------------------------------------------------------------------
 
     def family(self, name: str) -> Equation:
-        """Return the equation of the field ``name`` in the family of layers, or its only equation."""
+        """Return the equation of the field ``name`` at a general layer, or its only equation."""
         equations = [e for e in self.theory.equations if e.name == name]
         return next((e for e in equations if e.layers), equations[0])
 
     def activation(self) -> Lambda:
-        """Return phi from ``f = <phi(h) z>/gamma0``.
+        """Return the activation phi, read off from the output ``f = <phi(h) z>/gamma0`` of the theory.
 
-        Raises NotApplicable unless Phi is the correlation of phi(h), and g is the slope of phi times z.
+        Raises NotApplicable unless f has this form, Phi is the correlation of phi(h), and g is the slope of
+        phi times z.
         """
         f = self.theory.equation("f")
         (average,) = f.rhs.atoms(Average) or (None,)
@@ -182,7 +190,11 @@ class _Reader:
         return activation
 
     def source(self, name: str) -> Neighbour:
-        """Return the order parameter, relative to the source's layer, that is the source's covariance."""
+        """Return the order parameter that is the covariance of the Gaussian source ``name`` (u or r).
+
+        Its layer is given relative to that of the source. Raises NotApplicable if there is no such source or
+        if the covariance is not one order parameter.
+        """
         sources = [u for u in self.theory.sources if str(u.symbol.func) == name]
         u = next((u for u in sources if u.layers), sources[0] if sources else None)
         if u is None:
@@ -199,7 +211,10 @@ class _Reader:
         return kernel
 
     def kernel(self, e: Expr, layer: Expr) -> Neighbour | None:
-        """Return an order parameter relative to a layer, or given data; None if the expression is neither."""
+        """Return the order parameter that an expression is, with its layer relative to ``layer``.
+
+        Kernels of the data and the number one are marked as given. Returns None for any other expression.
+        """
         if e == 1:
             return Neighbour("1", 0, True)
         if not isinstance(e, AppliedUndef):
@@ -252,9 +267,10 @@ class _Reader:
         return Edge(kernel, memory, field)
 
     def ends(self) -> dict[tuple[str, Expr], Expr]:
-        """Return the values of order parameters at the layers before the first and after the last one.
+        """Return the given values of order parameters before the first and after the last layer.
 
-        Keys are (name, layer).
+        Keys are (name of the order parameter, layer). Raises NotApplicable if an equation at an end of the
+        network differs from that of the other layers.
         """
         joined = families(self.theory)
         items: tuple[Equation | Source, ...] = (*joined.equations, *joined.sources)
@@ -287,7 +303,7 @@ class _Reader:
         return None
 
     def summand(self, term: Term) -> Summand:
-        """Return a term of the tangent kernel: order parameters, given factors, and range of layers."""
+        """Convert a term of the tangent kernel to order parameters, other factors, and range of layers."""
         factors = Mul.make_args(term.coefficient * term.kernel * term.field)
         order_parameters = [f for f in factors if isinstance(f, AppliedUndef) and str(f.func) in self.known]
         given = Mul(*[f for f in factors if f not in order_parameters])

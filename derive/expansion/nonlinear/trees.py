@@ -56,9 +56,9 @@ Forest = tuple[Node, ...]
 
 
 class ForestCoefficient(NamedTuple):
-    """Tensor that multiplies the forest ``shape`` in order ``order`` of the order parameter ``name``.
+    """Key of a tensor: the factor of the forest ``shape`` in order ``order`` of the order parameter ``name``.
 
-    It is a number for each choice of samples and each layer.
+    A forest is an iterated sum over times. The tensor is a number for each choice of samples and each layer.
     """
 
     name: str
@@ -67,7 +67,7 @@ class ForestCoefficient(NamedTuple):
 
     @property
     def moves(self) -> bool:
-        """Whether the tensor is written as a function of two times."""
+        """Whether the tensor is written as an unexpanded function of two times, not as a number."""
         return self.shape == BETWEEN or (self.shape == PAIR and self.order != 0)
 
 
@@ -82,7 +82,7 @@ BETWEEN: Forest = (Node(-1, ROW), Node(0, COL, error=OPAQUE, marked=True))
 
 
 class StaticTensor(NamedTuple):
-    """Tensor at the layer ``ell + shift``, for the samples with these numbers."""
+    """Factor of a product: a tensor at the layer ``ell + shift``, for the samples with the given numbers."""
 
     tensor: ForestCoefficient
     shift: int
@@ -90,10 +90,11 @@ class StaticTensor(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Product of tensors and averages, which depend on samples, and of a forest, which depends on time.
+    """One product in the nonlinear expansion: tensors, Gaussian averages, and a forest of times.
 
-    ``averages`` are pairs of a sample and the orders of the derivatives of phi at it that have been averaged
-    over the sources.
+    ``nodes`` are the times that are summed over, with the factors at each time. ``statics`` are tensors,
+    numbers that depend on the layer and on samples. ``averages`` are pairs (sample number, orders of the
+    derivatives of phi at the source of this sample); together they are one average over the sources.
     """
 
     nodes: Forest = (Node(-1, ROW),)
@@ -102,11 +103,11 @@ class Piece(NamedTuple):
 
     @property
     def roots(self) -> list[int]:
-        """Positions of the roots, the nodes without a parent, in ``nodes``."""
+        """Positions in ``nodes`` of the roots, the latest times of the product; they have no parent."""
         return [i for i, x in enumerate(self.nodes) if x.parent < 0]
 
     def labels(self) -> set[int]:
-        """Return the numbers of all samples in the product."""
+        """Return the numbers of all samples that occur in the product's times, tensors and averages."""
         labels = {x.sample for x in self.nodes} | {i for i, _ in self.averages}
         return labels.union(*[s.samples for s in self.statics])
 
@@ -125,11 +126,11 @@ class Piece(NamedTuple):
         return self.renamed({i: i + by for i in self.labels() if i >= BOUND})
 
     def changed(self, i: int, **fields: Any) -> Piece:
-        """Return the product with these fields of its node i replaced."""
+        """Return the product with the given fields of its node (time) number i replaced."""
         return self._replace(nodes=(*self.nodes[:i], self.nodes[i]._replace(**fields), *self.nodes[i + 1 :]))
 
     def children(self) -> dict[int, list[int]]:
-        """Return the positions of the children of each node; the roots are listed at the key -1."""
+        """Return the positions of the children (next earlier times) of each node, of roots at the key -1."""
         children: dict[int, list[int]] = {i: [] for i in range(-1, len(self.nodes))}
         for i, x in enumerate(self.nodes):
             children[x.parent].append(i)
@@ -144,7 +145,7 @@ TermsByOrder = list[Terms]
 
 
 def _order(x: Node) -> tuple[object, ...]:
-    """Return a key by which nodes of a tree (times with their factors) are sorted, without their children."""
+    """Return the sort key of a node (a time with its factors) among the children of one parent."""
     return x.error, x.phi, x.r, x.marked, x.sample
 
 
@@ -215,7 +216,7 @@ def mirrored(shape: Forest) -> tuple[Forest, tuple[int, ...]]:
 
 
 def _key(p: Piece) -> tuple[object, ...]:
-    """Return a key by which products are compared to choose a standard one among equal ones."""
+    """Return the sort key by which one of several equal products with other sample numbers is chosen."""
     nodes = tuple((x.parent, *_order(x)) for x in p.nodes)
     return nodes, p.statics, p.averages
 
@@ -233,17 +234,24 @@ def standard(p: Piece) -> Piece:
 
 
 def collected(parts: Iterable[tuple[Rational, Piece]]) -> Terms:
-    """Return the sum of pairs (coefficient, product) as a dictionary, with equal products added."""
+    """Return a sum of products as a dictionary to coefficients, from (coefficient, product) pairs.
+
+    Products that are equal up to the names of summed samples are added.
+    """
     return gathered((standard(p), c) for c, p in parts)
 
 
 def added(*xs: Terms) -> Terms:
-    """Return the sum of several sums of products, with equal products added."""
+    """Return the sum of several sums of products, each a dictionary from products to coefficients."""
     return collected((c, p) for x in xs for p, c in x.items())
 
 
 def grafted(p: Piece, at: Mapping[int, int], q: Piece) -> Piece:
-    """Return ``p`` times ``q``; a root of ``q`` is merged with the node of ``p`` to which ``at`` maps it."""
+    """Return the product ``p`` times the product ``q``, with some times of both identified.
+
+    A product contains trees whose nodes are times. ``at`` maps roots of ``q`` to nodes of ``p`` that stand
+    for the same time: their factors are joined. The other nodes of ``q`` are added.
+    """
     nodes = list(p.nodes)
     place: dict[int, int] = {}
     for i, x in enumerate(q.nodes):
@@ -258,19 +266,22 @@ def grafted(p: Piece, at: Mapping[int, int], q: Piece) -> Piece:
 
 
 def fresh(p: Piece) -> int:
-    """Return the number to add to summed samples of another product, to differ from those of ``p``."""
+    """Return the shift of sample numbers that separates another product's summed samples from ``p``."""
     return max((i for i in p.labels() if i >= BOUND), default=BOUND - 1) - BOUND + 1
 
 
 def product(a: Terms, b: Terms) -> Terms:
-    """Return the product of two sums, fields of the same sample at the same time."""
+    """Return the product of two fields at the same sample and time, each a sum of products."""
     return collected(
         (c * d, grafted(p, {0: 0}, q.shifted(fresh(p)))) for p, c in a.items() for q, d in b.items()
     )
 
 
 def side_by_side(a: Terms, b: Terms) -> Terms:
-    """Return the product of field ``a`` (row's sample, time t) and field ``b`` (column's sample, time s)."""
+    """Return the product of field ``a`` at (row sample, t) and field ``b`` at (column sample, s).
+
+    Fields are sums of products, dictionaries from products to coefficients.
+    """
 
     def pair(p: Piece, q: Piece) -> Piece:
         moved = q.shifted(fresh(p)).renamed({ROW: COL})
@@ -282,7 +293,11 @@ def side_by_side(a: Terms, b: Terms) -> Terms:
 
 
 def composed(kernel: Terms, field: Terms) -> Terms:
-    """Return a kernel applied to a field, which takes the place of the kernel's earlier (marked) time."""
+    """Return ``sum over s and samples of kernel(t, s) field(s)`` as a sum of products.
+
+    In the products of ``kernel`` the earlier time s is the marked node; the factors of ``field`` are put
+    there. Both arguments are dictionaries from products to coefficients.
+    """
 
     def one(p: Piece, q: Piece) -> Piece:
         place = next(i for i, x in enumerate(p.nodes) if x.marked)
@@ -300,7 +315,11 @@ def composed(kernel: Terms, field: Terms) -> Terms:
 def convolved(
     a: TermsByOrder, b: TermsByOrder, n: int, combine: Callable[[Terms, Terms], Terms] = product
 ) -> Terms:
-    """Return order n of the product of two series, ``sum_k a_k b_(n-k)``, with ``combine`` as the product."""
+    """Return order n of the product of two power series, ``sum_k a_k b_(n-k)``.
+
+    Each order is a sum of products, a dictionary to coefficients; ``combine(a_k, b_m)`` multiplies two of
+    them.
+    """
     return added(*[combine(a[k], b[n - k]) for k in range(n + 1) if a[k] and b[n - k]])
 
 
@@ -318,7 +337,10 @@ Shapes = Callable[[str, int], list[Forest]]
 
 
 def by_forest(terms: Terms) -> dict[Forest, Terms]:
-    """Return a sum of products, grouped by forest: by the part of a product that depends on time."""
+    """Group the terms of a sum of products by their forest, the part that depends on time.
+
+    ``terms`` maps products to coefficients; the result maps each forest to the terms that contain it.
+    """
     groups: dict[Forest, Terms] = {}
     for p, c in terms.items():
         groups.setdefault(p.nodes, {})[p] = c
@@ -334,7 +356,7 @@ def leads(forest: Forest, i: int) -> bool:
 
 
 def samples_of(shape: Forest) -> tuple[int, ...]:
-    """Return the numbers of the samples in a forest: row, column if it has one, then those summed over."""
+    """Return the numbers of a forest's samples: 0 (row), 1 (column, if any), then summed ones."""
     return tuple(sorted({x.sample for x in shape}))
 
 
@@ -362,10 +384,11 @@ def coefficient(kernel: Neighbour, n: int, shapes: Shapes) -> Terms:
 
 
 class Fields:
-    """Coefficients of the fields h, z, g and phi(h) of one layer in powers of gamma0, as sums of products.
+    """Series in gamma0 of the fields h, z, g and phi(h) of one layer; each order is a sum of products.
 
-    ``shapes(name, n)`` lists the forests of the order parameters in their equations; ``errors`` are the
-    orders at which the error has a coefficient. ``moved`` is the series of h - u.
+    The fields are computed from their equations order by order. ``shapes(name, n)`` lists the forests
+    (iterated sums over times) in order n of an order parameter. ``errors`` are the orders in gamma0 at which
+    the error does not vanish. ``moved`` is the series of h minus its source u.
     """
 
     def __init__(self, site: Site, order: int, shapes: Shapes, errors: set[int]) -> None:
@@ -382,9 +405,10 @@ class Fields:
             self.z.append(added(self.next("D", n), {} if n else {Piece((Node(-1, ROW, r=1),)): Rational(1)}))
 
     def next(self, name: str, n: int) -> Terms:
-        """Return order n of h - u (``C``) or of z - r (``D``) from lower orders of kernel and field.
+        """Return order n in gamma0 of h minus its source for ``C``, or of z minus its source for ``D``.
 
-        The kernel is multiplied by gamma0, so that orders k and n - 1 - k are multiplied.
+        It is ``sum_k kernel_k field_(n-1-k)``, because the kernel (C in the equation of h, D in that of z) is
+        multiplied by gamma0. The result is a sum of products.
         """
         orders = [k for k in range(LOWEST, n) if self.kernels[name, k]]
         return added(*[composed(self.kernel(name, k), self.of(KERNELS[name], n - 1 - k)) for k in orders])
@@ -405,15 +429,21 @@ class Fields:
         return by_forest(added(*[self.edge(e, n) for e in self.site.edges(name)]))
 
     def of(self, field: str, n: int) -> Terms:
-        """Return order n of the field ``g = phi'(h) z`` or ``phi(h)``."""
+        """Return order n in gamma0 of ``g = phi'(h) z`` or of ``phi(h)`` as a sum of products.
+
+        ``field`` is "g" or "phi".
+        """
         return self.g(n) if field == "g" else self.phi(0, n)
 
     def g(self, n: int) -> Terms:
-        """Return order n of ``g = phi'(h) z``."""
+        """Return order n in gamma0 of the field ``g = phi'(h) z`` as a sum of products with coefficients."""
         return convolved([self.phi(1, k) for k in range(n + 1)], self.z, n)
 
     def phi(self, derivative: int, n: int) -> Terms:
-        """Return order n of the given derivative of phi at h, by its Taylor series around u."""
+        """Return order n in gamma0 of the derivative of phi of the given order at h, as a sum of products.
+
+        It is found from the Taylor series around the source u of h.
+        """
         parts: list[Terms] = []
         power: TermsByOrder = [ONE, *[{} for _ in range(n)]]
         for p in range(n + 1):
@@ -424,7 +454,10 @@ class Fields:
         return added(*parts)
 
     def edge(self, edge: Edge, n: int) -> Terms:
-        """Return order n in gamma0 of one term of a kernel: a response, or a correlation times the error."""
+        """Return order n in gamma0 of one term in the kernel of h or z, as a sum of products.
+
+        The term is a response, or a correlation times the error signal.
+        """
         if not edge.memory:
             return coefficient(edge.kernel, n, self.shapes)
         parts: list[Terms] = []
@@ -436,17 +469,20 @@ class Fields:
 
 
 class OpaqueFields(Fields):
-    """Fields in which the kernels of higher order are functions of two times and not written out.
+    """Fields of one layer in which kernels of order 1 and higher stay undefined functions of two times.
 
-    ``shapes`` lists the forests of a solved theory, which decide whether an order vanishes; kernels of order
-    0 stay as they are.
+    ``shapes`` lists the forests (iterated sums over times) of a solved theory by order parameter and order;
+    an empty list means that the order vanishes. Kernels of order 0 are written out.
     """
 
     def __init__(self, site: Site, order: int, shapes: Shapes, errors: set[int]) -> None:
         self.solved = shapes
 
         def seen(name: str, n: int) -> list[Forest]:
-            """Return the forests of order 0, or one function of two times for a nonzero higher order."""
+            """Return the forests of order 0 of an order parameter, or one function at higher orders.
+
+            The result is empty if the order vanishes.
+            """
             forests = shapes(name, n)
             return forests if n == 0 else [PAIR] if forests else []
 
@@ -465,9 +501,10 @@ class OpaqueFields(Fields):
 
 
 def remembered(p: Piece, error: int) -> Piece:
-    """Return a correlation of times t and s as a kernel: s becomes an earlier time, with the error as weight.
+    """Return a correlation X(t, s) times the error as a kernel, in which s is an earlier summed time.
 
-    ``error`` is the order of the error.
+    ``p`` is one product in X, and ``error`` the order in gamma0 of the error at time s. The node of s is
+    marked.
     """
     earlier = Piece((Node(-1, ROW), Node(0, COL, error=error, marked=True)))
     row, col = p.roots
@@ -475,9 +512,10 @@ def remembered(p: Piece, error: int) -> Piece:
 
 
 def source_derivative(terms: Terms, source: str) -> Terms:
-    """Return the derivative of a field by the source ``r`` or ``u`` at an earlier or equal time.
+    """Return the derivative of a field by its source ``r`` or ``u`` at an earlier or equal time.
 
-    The perturbed time is the marked node of each product.
+    ``terms`` is the field as a sum of products. In each product of the result the node of the perturbed time
+    is marked.
     """
     return collected(
         (c * many, q)
@@ -488,7 +526,10 @@ def source_derivative(terms: Terms, source: str) -> Terms:
 
 
 def _node_derivatives(p: Piece, i: int, source: str) -> Iterator[tuple[Rational, Piece]]:
-    """Yield the terms (factor, product) of the derivative of a product by the source at its node (time) i."""
+    """Yield (factor, product): terms of the derivative of a product by the source ``r`` or ``u`` at one time.
+
+    i is the position of the node of this time.
+    """
     x = p.nodes[i]
     names = {x.sample: COL} if x.parent >= 0 else {}
     if source == "u":
@@ -498,7 +539,10 @@ def _node_derivatives(p: Piece, i: int, source: str) -> Iterator[tuple[Rational,
 
 
 def raised(phi: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Return the terms of the product rule: in each, one derivative order in ``phi`` is raised by one."""
+    """Return the terms of the derivative of ``phi^(a)(u) phi^(b)(u) ...`` by u, with (a, b, ...) = ``phi``.
+
+    Each term is a tuple of orders in which one is raised by one.
+    """
     return [tuple(sorted((*phi[:j], phi[j] + 1, *phi[j + 1 :]))) for j in range(len(phi))]
 
 
@@ -517,7 +561,7 @@ def average(series: TermsByOrder, n: int, u: Neighbour, r: Neighbour, shapes: Sh
     """
 
     def parts() -> Iterator[WeightedProduct]:
-        """Yield the averaged products with their coefficients."""
+        """Yield (coefficient, product) for each term of the averaged series at order n."""
         for k, terms in enumerate(series[: n + 1]):
             for p, c in terms.items():
                 for used in range(n - k + 1):
@@ -529,9 +573,11 @@ def average(series: TermsByOrder, n: int, u: Neighbour, r: Neighbour, shapes: Sh
 
 
 def price(p: Piece, order: int, u: Neighbour, shapes: Shapes) -> Iterator[WeightedProduct]:
-    """Yield (factor, product): terms by which the change of the covariance of ``u`` changes an average.
+    """Yield (factor, product): corrections to the average of a product p, as the covariance of u changes.
 
-    The orders in gamma0 of the changes add up to ``order``.
+    u is the Gaussian source of h, and its covariance the order parameter that ``u`` names. By Price's theorem
+    a change of the covariance adds second derivatives by u. The orders in gamma0 of the changes add up to
+    ``order``.
     """
     if u.given and order:
         return
@@ -544,7 +590,10 @@ def price(p: Piece, order: int, u: Neighbour, shapes: Shapes) -> Iterator[Weight
 
 
 def _moved(p: Piece, kernel: Terms) -> Iterator[WeightedProduct]:
-    """Yield the terms of ``sum_{t, s} dPhi(t, s) d^2 p / du(t) du(s)``, where ``kernel`` is dPhi."""
+    """Yield the terms of ``sum_{t, s} dPhi(t, s) d^2 p / du(t) du(s)`` as (coefficient, product).
+
+    ``kernel`` is dPhi, the change of the covariance of the source u, as a sum of products.
+    """
     for a in range(len(p.nodes)):
         for once in (p.changed(a, phi=phi) for phi in raised(p.nodes[a].phi)):
             for b in range(len(p.nodes)):
@@ -553,9 +602,10 @@ def _moved(p: Piece, kernel: Terms) -> Iterator[WeightedProduct]:
 
 
 def isserlis(p: Piece, order: int, r: Neighbour, shapes: Shapes) -> Iterator[WeightedProduct]:
-    """Yield the product for all pairings of its factors r, each pair replaced by an order of the covariance.
+    """Yield (coefficient, product): p averaged over its factors r by Isserlis' theorem.
 
-    The orders of the covariances add up to ``order``.
+    The factors r are the Gaussian source of z at the nodes (times) of p. Each pair of them is replaced by one
+    order in gamma0 of the covariance that ``r`` names, and these orders add up to ``order``.
     """
     slots = [i for i, x in enumerate(p.nodes) for _ in range(x.r)]
     bare = p._replace(nodes=tuple(x._replace(r=0) for x in p.nodes))
@@ -569,14 +619,20 @@ def isserlis(p: Piece, order: int, r: Neighbour, shapes: Shapes) -> Iterator[Wei
 
 
 def attached(p: Piece, a: int, b: int, forest: Piece) -> Piece:
-    """Return ``p`` times a correlation of two of its nodes (times), at the positions ``a`` and ``b``."""
+    """Return the product ``p`` times a correlation between two of its times, the nodes ``a`` and ``b``.
+
+    ``forest`` is the correlation as a product, with one root for each of the two times.
+    """
     moved = forest.shifted(fresh(p)).renamed({ROW: p.nodes[a].sample, COL: p.nodes[b].sample})
     row, col = forest.roots
     return grafted(p, {row: a, col: b}, moved)
 
 
 def averaged(p: Piece) -> Piece:
-    """Return a product with the derivatives of phi at its nodes (times) moved to the averages, by sample."""
+    """Move the derivatives of phi from the nodes (times) of a product to its Gaussian averages, by sample.
+
+    This is the average over the source u at order 0, which does not depend on time.
+    """
     averages: dict[int, tuple[int, ...]] = dict(p.averages)
     for x in p.nodes:
         if x.phi:
@@ -610,7 +666,10 @@ OUTPUT = "f"
 
 @dataclass(frozen=True)
 class Law:
-    """Recursion over layers: ``tensor`` at ``ell + shift`` equals the sum ``terms`` at ``ell``."""
+    """Recursion over layers of one tensor: ``tensor`` at layer ``ell + shift`` equals ``terms`` at layer ell.
+
+    A tensor is the factor of a forest of times in an order parameter; ``terms`` is a sum of products.
+    """
 
     tensor: ForestCoefficient
     shift: int
@@ -619,9 +678,10 @@ class Law:
 
 @dataclass(frozen=True)
 class Laws:
-    """Recursions over layers of all tensors of one layer, up to an order.
+    """Recursions over layers of all tensors in the order parameters of a theory, up to an order in gamma0.
 
-    ``errors`` are the orders of gamma0 at which the error does not vanish.
+    A tensor is the factor of a forest, an iterated sum over times. ``site`` are the equations of one layer,
+    ``laws`` the recursion of each tensor, and ``errors`` the orders at which the error does not vanish.
     """
 
     site: Site
@@ -638,9 +698,10 @@ class Laws:
 
 
 class _TreeSearch:
-    """Search, order by order, for the forests (sums over times) that occur in each order parameter.
+    """Search, order by order in gamma0, for the forests that occur in each order parameter.
 
-    ``found[name, n]`` maps each forest of order n to the products that are multiplied by it.
+    A forest is an iterated sum over times. ``found[name, n]`` maps each forest in order n of an order
+    parameter (or of a kernel, or of the output f) to the sum of products that multiplies it.
     """
 
     def __init__(self, site: Site, order: int) -> None:
@@ -698,7 +759,10 @@ def order_parameters(fields: Fields, n: int) -> dict[str, Terms]:
 
 
 def solved_laws(site: Site, order: int) -> Laws:
-    """Return the recursions over layers of all tensors of the order parameters up to an order."""
+    """Return the recursions over layers of all tensors in the order parameters, up to an order in gamma0.
+
+    A tensor is the factor of a forest, an iterated sum over times. ``site`` are the equations of one layer.
+    """
     search = _TreeSearch(site, order)
     shifts = {"A": site.forward or 0, "B": site.backward or 0}
     tensors = {
@@ -723,7 +787,7 @@ def solved_laws(site: Site, order: int) -> Laws:
 
 
 def _beyond(p: Piece, site: Site) -> bool:
-    """Return whether a product vanishes at the last layer, because an order parameter beyond it does."""
+    """Return whether a product vanishes at the last layer, as an order parameter beyond it is zero."""
     for x in p.statics:
         value = site.bases.get((x.tensor.name, L + x.shift))
         if value == 0 or (value is not None and x.tensor.order > 0):
