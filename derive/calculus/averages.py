@@ -98,7 +98,7 @@ class Average(Expr):
 
 
 def _linear(body: Expr, random: frozenset[str] | None) -> Expr:
-    """Return the average of an expanded expression as a sum of averages, with deterministic factors in front.
+    """Expand the average of a sum of products by linearity, with factors that are not random in front.
 
     ``random`` are the names of random functions; None if all functions are random.
     """
@@ -163,12 +163,12 @@ class Response(Expr):
 
     @property
     def body(self) -> Expr:
-        """The quantity that responds."""
+        """The quantity (a field, or a function of fields) that responds to the source."""
         return self.args[0]
 
     @property
     def source(self) -> Expr:
-        """The source that is perturbed."""
+        """The source, a field at one time, whose perturbation causes the response."""
         return self.args[1]
 
     def doit(self, **hints: Any) -> Expr:
@@ -297,7 +297,10 @@ def leaves(e: Expr, formal: frozenset[Expr] = frozenset()) -> list[Expr]:
     collected: dict[Expr, None] = {}
 
     def walk(x: Any, formal: frozenset[Expr]) -> None:
-        """Collect the leaves of a subexpression, with ``formal`` as the variables bound there."""
+        """Append to the result the quantities in x at which the chain rule ends, such as fields.
+
+        ``formal`` are the variables that derivatives around the subexpression bind.
+        """
         if getattr(x, "is_averaged", False) or not getattr(x, "args", ()):
             return
         if isinstance(x, Response | Sum | Integral) or is_field(x, formal):

@@ -282,7 +282,7 @@ def _where(value: Expr, conditions: Sequence[Boolean]) -> Expr:
 
 
 class _Bound(Dummy):
-    """Temporary bound variable; ``original`` is the symbol that it replaces."""
+    """Temporary variable of a sum or integral; ``original`` is the symbol that it replaces."""
 
     original: Any
 
@@ -295,7 +295,10 @@ class _Bound(Dummy):
 
 
 def _freshened(expr: Expr, outer: Mapping[Expr, Expr] = MappingProxyType({})) -> Expr:
-    """Return the expression with a temporary bound variable for every sum; ``outer`` maps those around it."""
+    """Replace the variable of every sum and integral by a temporary one, so that no two are equal.
+
+    ``outer`` maps the variables of sums around the expression to temporary ones.
+    """
     if not expr.has(Sum, Integral):
         return expr.xreplace(outer) if outer else expr
     if isinstance(expr, Sum | Integral):
@@ -306,7 +309,7 @@ def _freshened(expr: Expr, outer: Mapping[Expr, Expr] = MappingProxyType({})) ->
 
 
 def _restored(expr: Expr) -> Expr:
-    """Return the expression with the original names of bound variables, primed if a name is in use."""
+    """Give the temporary variables of sums and integrals their original names, primed if a name is in use."""
     if not expr.has(_Bound):
         return expr
     if isinstance(expr, Sum | Integral):

@@ -68,14 +68,14 @@ class NoClosedForm(Exception):
 
 @dataclass(frozen=True)
 class LinearFactor:
-    """Factor ``sign(a.x + m)`` of an average over x, or ``erf(a.x + m)`` if ``soft``."""
+    """Factor ``sign(a.x + m)`` in an average over Gaussian variables x, or ``erf(a.x + m)`` if ``soft``."""
 
     a: tuple[Expr, ...]
     m: Expr
     soft: bool
 
     def moved(self, shift: MatrixBase) -> LinearFactor:
-        """Return the factor after the substitution ``x -> x + shift``."""
+        """Return the factor with ``x + shift`` in place of x, the variables of its linear form."""
         return replace(self, m=cancel(self.m + sum(p * q for p, q in zip(self.a, shift, strict=True))))
 
 
@@ -204,10 +204,10 @@ class _Term:
         return cls(_poly(polynomial, variables), A, b, form.coeff_monomial(1), tuple(units), C)
 
     def value(self) -> Expr:
-        """Return the expectation of the term; raise NoClosedForm if there is no closed form.
+        """Return the Gaussian average of the term; raise NoClosedForm if there is no closed form.
 
-        The exponential changes the covariance to ``(1 + C A)^-1 C`` and the mean to that times ``b``, with
-        the weight ``exp(c + b.C' b / 2) / sqrt(det(1 + C A))``.
+        The factor ``exp(b.x - x.A x / 2 + c)`` changes the covariance of x from C to ``C' = (1 + C A)^-1 C``
+        and the mean to ``C' b``, and gives the weight ``exp(c + b.C' b / 2) / sqrt(det(1 + C A))``.
         """
         C, shift, weight, units, polynomial = self.C, self.b, exp(self.c), self.units, self.polynomial
         if any(x != 0 for x in (*self.A, *self.b)):
@@ -284,9 +284,10 @@ def _moment(powers: tuple[int, ...], units: tuple[LinearFactor, ...], C: MatrixB
 def _by_derivative_of_erf(
     u: LinearFactor, powers: tuple[int, ...], others: tuple[LinearFactor, ...], C: MatrixBase
 ) -> Expr:
-    """Return the average with the factor ``u = erf(l)`` replaced by its derivative ``2 exp(-l^2)/sqrt(pi)``.
+    """Return an average over x with ``u = erf(l)`` replaced by its derivative ``2 exp(-l^2)/sqrt(pi)``.
 
-    The other factors are the monomial of x with these ``powers``, and ``others``.
+    The other factors are a monomial of x with the exponents ``powers``, and the signs and error functions
+    ``others``. C is the covariance of x.
     """
     a = ImmutableDenseMatrix(u.a)
     gens = tuple(_generators(len(powers)))
@@ -298,10 +299,11 @@ def _by_derivative_of_erf(
 def _by_derivative_of_sign(
     u: LinearFactor, powers: tuple[int, ...], others: tuple[LinearFactor, ...], C: MatrixBase
 ) -> Expr:
-    """Return the average with the factor ``u = sign(l)`` replaced by its derivative ``2 delta(l)``.
+    """Return an average over x in which ``u = sign(l)`` is replaced by its derivative ``2 delta(l)``.
 
-    The other factors are the monomial of x with these ``powers``, and ``others``. The delta is the density of
-    ``l = a.x + m`` at zero times the average conditioned on ``l = 0``.
+    The other factors are a monomial of x with the exponents ``powers``, and the signs and error functions
+    ``others``. C is the covariance of x. The delta is the density of ``l = a.x + m`` at zero times the
+    average conditioned on ``l = 0``.
     """
     a = ImmutableDenseMatrix(u.a)
     across = C * a
@@ -337,7 +339,7 @@ def _dot(x: Any, y: Any) -> Expr:
 
 
 def _without_squares(units: tuple[LinearFactor, ...]) -> tuple[LinearFactor, ...]:
-    """Return the factors without pairs of equal signs, whose product is one.
+    """Remove pairs of equal signs of linear forms, whose product is one, from a list of factors.
 
     This must precede derivatives, because ``sign(0)`` is not defined.
     """
@@ -471,7 +473,7 @@ class GaussianAverage(Expr):
 
     @property
     def bound_symbols(self) -> list[Symbol]:
-        """The variables that are plain symbols."""
+        """Those variables of the average that are plain symbols; substitution does not change them."""
         return [x for x in self.variables if isinstance(x, Symbol)]
 
     @property
@@ -482,9 +484,9 @@ class GaussianAverage(Expr):
         return set().union(inside, self.matrix.free_symbols, *fields)
 
     def doit(self, **hints: Any) -> Expr:
-        """Return the closed form.
+        """Return the average in closed form, as far as one is known.
 
-        Parts without one stay averages, with constants and independent factors outside.
+        Parts without one stay unevaluated averages, with constants and independent factors outside.
         """
         return expectation(self.body, self.variables, self.matrix, _folded)
 
@@ -588,7 +590,10 @@ class GaussianAverage(Expr):
         return _folded(e.xreplace({d: x for x, d in slots.items()}), self.variables, self.matrix)
 
     def _eval_derivative(self, x: Expr) -> Expr:
-        """Return the derivative by a symbol in the body or in the covariance (Price's theorem)."""
+        """Return the derivative of the average by a symbol in the averaged expression or in the covariance.
+
+        The derivative by a covariance follows from Price's theorem.
+        """
         if x in self.variables:
             return S.Zero
         slots, body = self._slots(self.body)

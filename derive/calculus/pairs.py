@@ -91,24 +91,27 @@ class EntryStep(Expr):
     is_commutative = True
 
     def __new__(cls, weight: Any, gradient: Any, time: Any) -> EntryStep:
-        """Return the step of the weight with this name, for a gradient as a function of time, at ``time``."""
+        """Return the unevaluated step of an entrywise rule for one entry, at ``time``.
+
+        ``weight`` is the name of the weight, and ``gradient`` that of the entry as a function of time.
+        """
         name = weight if isinstance(weight, Str) else Str(str(weight))
         node: EntryStep = Expr.__new__(cls, name, S(gradient), S(time))
         return node
 
     @property
     def weight(self) -> str:
-        """The name of the weight."""
+        """The name of the weight matrix whose entries are trained."""
         return str(self.args[0])
 
     @property
     def gradient(self) -> Expr:
-        """The gradient of an entry as a function of time."""
+        """The gradient of one entry of the weight matrix as a function of time."""
         return self.args[1]
 
     @property
     def time(self) -> Expr:
-        """The time of the step."""
+        """The time at which the step is taken."""
         return self.args[2]
 
     def _latex(self, printer: Any, *_: Any) -> str:

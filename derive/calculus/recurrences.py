@@ -138,7 +138,7 @@ class Layered:
         return particular + rest.mul_term(((0, *free, 0, *back, *others), one))
 
     def summed(self, p: PolyElement, lower: Any, upper: Any) -> PolyElement:
-        """Return the sum of ``p(k)`` over the layers k from ``lower`` to ``upper``."""
+        """Return the sum over the layers k from ``lower`` to ``upper`` of the function ``p(k)``."""
         total = self.solved(p, (0,) * len(self.bases), -1, 0, self.zero)
         return self.moved(total, upper) - self.moved(total, S(lower) - 1)
 
@@ -279,7 +279,7 @@ class ValueGrid:
         return moved
 
     def summed(self, p: Sampled, lower: Any, upper: Any) -> Sampled:
-        """Return the sum of ``p(k)`` over the layers k from ``lower`` to ``upper``."""
+        """Return the sum over the layers k from ``lower`` to ``upper`` of ``p(k)``, p a polynomial in ell."""
         if (p, None) not in self.known:
             values = (x for row in self.rows(p) for x in accumulate(row[1:], initial=0))
             self.known[p, None] = self.element(values, p.degree + 1)
@@ -399,10 +399,11 @@ Sums over layers have many of them."""
 
 
 def _without_lines(p: PolyElement) -> tuple[PolyElement, list[PolyElement]]:
-    """Return ``p`` without its factors ``x + k`` and ``x - y + k``, and the list of these factors.
+    """Divide a polynomial by its factors ``x + k`` and ``x - y + k``; return (quotient, factors).
 
-    The remaining polynomial is factored much faster. A factor is tried if p vanishes at a point of the line
-    at which no polynomial vanishes by accident, and accepted if the division leaves no remainder.
+    x and y are variables and k small integers. The quotient is factored much faster. A factor is tried if p
+    vanishes at a point of the line at which no polynomial vanishes by accident, and accepted if the division
+    leaves no remainder.
     """
     lines, ring = [], p.ring
     at = [10007 + 101 * n for n in range(ring.ngens)]

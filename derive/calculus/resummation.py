@@ -111,9 +111,10 @@ ComplexEstimate: TypeAlias = "mpmath.mpc | None"
 
 
 def ratios(c: Sequence[mpmath.mpf]) -> ComplexEstimate:
-    """Estimate the singularity z0 by the ratio method of Domb and Sykes; None if a coefficient vanishes.
+    """Estimate the singularity z0 of a series next to 0 by the ratio method of Domb and Sykes.
 
-    Near a singularity ``(1 - z / z0)**-p``, ``c[k] / c[k-1] = (1 + (p - 1) / k) / z0``; two ratios give z0.
+    ``c`` are the coefficients. Near a singularity ``(1 - z / z0)**-p``, ``c[k] / c[k-1] = (1 + (p - 1) / k) /
+    z0``; two ratios give z0. None if a coefficient vanishes.
     """
     if len(c) < 3 or c[-2] == 0 or c[-3] == 0:
         return None
@@ -123,9 +124,10 @@ def ratios(c: Sequence[mpmath.mpf]) -> ComplexEstimate:
 
 
 def determinants(c: Sequence[mpmath.mpf]) -> ComplexEstimate:
-    """Estimate a pair ``z0 exp(+-i angle)`` by the method of Mercer and Roberts; None if it does not apply.
+    """Estimate a pair of singularities ``z0 exp(+-i angle)`` of a series by the method of Mercer and Roberts.
 
-    The method uses ``c[k-1] c[k+1] - c[k]**2`` for two successive k.
+    ``c`` are the coefficients. The method uses ``c[k-1] c[k+1] - c[k]**2`` for two successive k. None if it
+    does not apply.
     """
     if len(c) < 4:
         return None
@@ -218,7 +220,10 @@ class Mapped:
         size, at = mpmath.mpf(_scale(self.distance, self.angle).evalf(mpmath.mp.dps)), mpmath.mpf(self.angle)
 
         def gap(x: mpmath.mpf) -> mpmath.mpf:
-            """Return ``log z(w) - log z`` at ``w = x``."""
+            """Return ``log z(x) - log z``, whose zero is the point w for the given z.
+
+            z(w) is the conformal map.
+            """
             return (
                 mpmath.log(size * x / target) - 2 * at * mpmath.log(1 - x) - 2 * (1 - at) * mpmath.log(1 + x)
             )

@@ -85,7 +85,7 @@ class SeriesRing(ABC, Generic[SeriesCoefficient]):
         return result
 
     def power(self, a: Sequence[SeriesCoefficient], n: int) -> list[SeriesCoefficient]:
-        """Return an integer power of a series."""
+        """Return the power n of a truncated series a; n is an integer of either sign."""
         base = self.inverse(a) if n < 0 else list(a)
         return reduce(self.mul, [base] * abs(n)) if n else self.constant(self.number(1))
 
@@ -567,9 +567,9 @@ def _functions(e: Expr) -> set[AppliedUndef]:
 
 
 def _shaped(result: Any, values: Sequence[Any]) -> Any:
-    """Return the result broadcast to the shape of the arguments.
+    """Return an evaluated result broadcast to the common shape of the arguments ``values``.
 
-    Functions of SymPy return constants as scalars.
+    Compiled functions of SymPy return constants as scalars.
     """
     arrays = [v for v in values if hasattr(v, "__array_namespace__") and v.shape]
     if not arrays or (len(arrays) == 1 and getattr(result, "shape", ()) == arrays[0].shape):

@@ -285,7 +285,7 @@ def drawn_out(e: Expr, moves: Callable[[Expr], bool] = lambda x: True) -> Expr:
     """
 
     def draw(x: Sum | Integral) -> Expr:
-        """Return one sum or integral with its constant factors in front."""
+        """Return one sum or integral with the factors that do not depend on its variables in front."""
         variables = {lim[0] for lim in x.limits}
         front = [y for y in Mul.make_args(x.function) if not variables & y.free_symbols and moves(y)]
         remaining = Mul(*[y for y in Mul.make_args(x.function) if y not in front])
@@ -457,7 +457,7 @@ def _expanded(e: Expr) -> Expr:
 
 
 def _flat(e: Expr) -> list[tuple[Expr, list[Limit]]]:
-    """Return the addends of an expanded expression, each as a summand without sums and a list of limits.
+    """Return the addends of an expanded expression as pairs (summand without sums, list of limits).
 
     A limit is ``(variable, lower, upper, Sum or Integral)``.
     """
@@ -504,7 +504,7 @@ def _standard(body: Expr, limits: list[Limit]) -> Expr:
 
 
 def _named(body: Expr, limits: list[Limit]) -> Expr:
-    """Return the sums and integrals over ``body``, with bound variables ``dummy0``, ``dummy1``, ...."""
+    """Return the sums and integrals over ``body`` with variables named ``dummy0``, ``dummy1``, ...."""
     names = {v: Symbol(f"dummy{k}", **v.assumptions0) for k, (v, *_) in enumerate(limits)}
     body = body.xreplace(names)
     chosen = [((names[v], lo.xreplace(names), up.xreplace(names)), kind) for v, lo, up, kind in limits]

@@ -418,10 +418,10 @@ def infinite_depth(cross: CrossLayer, scaling: Scaling | None = None, order: int
 
 
 def aligned(cross: CrossLayer) -> CrossLayer:
-    """Return the system with layer labels of sources shifted, so that equal layers are equal arguments.
+    """Renumber the layers of sources so that field and source at the same layer have equal layer arguments.
 
-    A response that is used at equal layers, such as ``X(ell, ell + 1)`` to the source of matrix ``ell + 1``,
-    then reads ``X(ell, ell)``. Raises :class:`NotApplicable` if one source needs two different shifts.
+    A response that is used at such layers, for example ``X(ell, ell + 1)`` to the source of matrix ``ell +
+    1``, then reads ``X(ell, ell)``. Raises :class:`NotApplicable` if one source needs two different shifts.
     """
     names = {f"R_{e.name}{p.name}": p.name for e in cross.theory.equations for p in cross.perturbed_sources}
     shifts: dict[str, Expr] = {}
@@ -476,13 +476,13 @@ class _Limit(_EquationTerms):
     """Derivation of the equations in layer time: those between layers at leading order in the depth L."""
 
     def __init__(self, cross: CrossLayer, scaling: Scaling) -> None:
-        """Set the system and the dependence of symbols on L; no term is dropped yet."""
+        """Sort the equations between layers, with the dependence of symbols on L that ``scaling`` gives."""
         super().__init__(cross, scaling)
         self.reader = LayerExpansion(self.slots)
         self.dropped: list[Dropped] = []
 
     def result(self) -> LayerTime:
-        """Return the equations in layer time."""
+        """Return the equations of the network in layer time, in the limit of infinite depth."""
         starts = [self.row(e) for e in self.ends]
         begun = {str(e.lhs.func): e.rhs for e in starts if e.lhs.args and e.lhs.args[0].is_number}
         rated = [(e, self.rate(e), self.step(e)) for e in self.moving]
@@ -659,15 +659,19 @@ class _Solution:
         return self.start + steps + path + self.local
 
     def by_layer(self, reader: LayerExpansion) -> _Solution:
-        """Return the derivative of X by the layer time tau of the field, for tau other than tau_."""
+        """Return the derivative of the solution X by the layer time tau of the field, off tau = tau_.
+
+        ``reader`` differentiates the coefficients of a series by layer times.
+        """
         local = self.direction * self.rate + reader.derivative(self.local, tau)
         return _Solution(self.direction, S.Zero, S.Zero, S.Zero, local)
 
     def by_source(self, reader: LayerExpansion) -> _Solution:
-        """Return the derivative of X by the layer time tau_ of the source.
+        """Return the derivative of the solution X by the layer time tau_ of the source.
 
-        The rate may jump at ``tau = tau_``. The limit of its integral there moves with tau_, so that the
-        difference of the rate on both sides is added to the jump.
+        The rate of X may jump at ``tau = tau_``; this limit of its integral moves with tau_, so that the
+        difference of the rate on both sides is added to the jump of X. ``reader`` differentiates coefficients
+        by layer times.
         """
         sides = [reader.on_sides(self.rate, x, tau_) for x in (BELOW, ABOVE)]
         start, step, rate, local = (
@@ -1005,7 +1009,7 @@ class _Increments:
 
 
 def _added(one: Mapping[int, Expr], other: Mapping[int, Expr]) -> dict[int, Expr]:
-    """Return the sum of two series, given as dictionaries from powers to coefficients."""
+    """Return the sum of two series in one variable, dictionaries from powers to coefficients."""
     return {n: one.get(n, S.Zero) + other.get(n, S.Zero) for n in {**one, **other}}
 
 
@@ -1020,6 +1024,9 @@ def _times(one: Mapping[int, Expr], other: Mapping[int, Expr]) -> dict[int, Expr
 
 
 def _jump(e: Eq) -> Expr:
-    """Return the jump of a response at ``tau = tau_``: the coefficient of its step function."""
+    """Return the jump at ``tau = tau_`` of a response that is given as an integral equation.
+
+    It is the coefficient of the step function of ``tau - tau_``.
+    """
     sides = ((Heaviside(tau - tau_), 1), (Heaviside(tau_ - tau), -1))
     return Add(*[sign * x.coeff(side) for x in Add.make_args(e.rhs) for side, sign in sides])

@@ -100,7 +100,7 @@ class LayerRecursion:
 
     @property
     def shift(self) -> int:
-        """The integer p in the left-hand side ``X(ell + p)``."""
+        """The integer p in the left-hand side ``X(ell + p)`` of a recursion over layers."""
         return int(self.lhs.args[0] - ell)
 
 
@@ -220,10 +220,10 @@ class LayerExpansion(SeriesRing[Expr]):
     # -- functions -------------------------------------------------------------------------------------------
 
     def _function(self, e: AppliedUndef) -> PowerCoefficients:
-        """Return the series of a function of layers by its Taylor series about layer time.
+        """Return the series in the inverse depth of a function of layers: its Taylor series about layer time.
 
-        A function whose name is not in ``slots`` is a constant. Raises :class:`NotApplicable` for a shifted
-        second layer, unless the expansion has order 0.
+        ``X(ell + a)`` is ``X(tau + a/L)`` with tau = ell/L. A function that is not in ``slots`` is a
+        constant. Raises :class:`NotApplicable` for a shifted second layer, unless the expansion has order 0.
         """
         name = str(e.func)
         inner = [x for x in e.args if x.has(AppliedUndef)]
@@ -291,10 +291,10 @@ class LayerExpansion(SeriesRing[Expr]):
         return total
 
     def _given(self, e: AppliedUndef, inner: list[Expr]) -> PowerCoefficients:
-        """Return the series of a given function of an unknown one, such as ``dloss(t, f(t))``.
+        """Return the series of a given function of an unknown one, such as ``dloss(t, f(t))``, in u.
 
-        ``inner`` holds the arguments that contain unknown functions: only the last may. The derivatives of
-        the given function by it have the prefixes ``d``, ``dd``, ... before its name.
+        u is the small power of L. ``inner`` holds the arguments that contain unknown functions: only the last
+        may. The derivatives of the given function by it have the prefixes ``d``, ``dd``, ... before its name.
         """
         if len(inner) > 1 or e.args[-1] != inner[0]:
             raise NotApplicable(f"only the last argument of {e} may be an unknown function")
@@ -306,7 +306,7 @@ class LayerExpansion(SeriesRing[Expr]):
     # -- sums over layers ------------------------------------------------------------------------------------
 
     def _sum(self, e: Sum | Integral) -> PowerCoefficients:
-        """Return the series of a sum over times, over the layers k of sources, or over both.
+        """Return the series in the inverse depth of a sum over times, or over the layers k of sources.
 
         The sum over layers is divided by L and expanded by the formula of Euler and Maclaurin.
         """
@@ -406,10 +406,9 @@ class LayerExpansion(SeriesRing[Expr]):
         return tuple(total)
 
     def at_layer(self, e: Expr, where: Symbol, value: Expr) -> Expr:
-        """Return ``e`` with the layer time ``where`` at the end ``value`` of an interval.
+        """Return an expression with the layer time ``where`` replaced by ``value``, an end of an integral.
 
-        At an end of the network (``value`` 0 or 1) a function of two equal layers takes its limit from
-        inside.
+        At an end of the network (0 or 1) a function of two equal layers takes its limit from inside.
         """
         at_end = e.xreplace({where: value})
         if not value.is_number or not self.order:
@@ -481,7 +480,7 @@ class LayerExpansion(SeriesRing[Expr]):
         return total
 
     def _derivative_of_polynomial(self, e: Expr, x: Symbol) -> Expr:
-        """Return the derivative by the layer time x of a sum, product or integer power."""
+        """Return the derivative by the layer time x of a sum, product or integer power of coefficients."""
         if isinstance(e, Add):
             return Add(*[self.derivative(y, x) for y in e.args])
         if isinstance(e, Pow):
@@ -510,7 +509,7 @@ def place(layer: Expr) -> tuple[Expr, int]:
 
 
 def _spread(e: Expr, limits: Iterable[Expr], kind: type[Expr] = Sum) -> Expr:
-    """Return the Sum or Integral (``kind``) of ``e`` as one for each of its terms."""
+    """Return the Sum (or Integral, ``kind``) over ``limits`` of ``e`` as one such sum for each term."""
     return Add(*[kind(x, *limits) for x in Add.make_args(e.expand(deep=False)) if x != 0])
 
 

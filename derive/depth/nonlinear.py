@@ -141,7 +141,7 @@ class _Effective:
 
     @cached_property
     def gradients(self) -> Expr:
-        """The covariance ``<dx(ell, t) dx(ell, s)>`` of the gradient on the stream."""
+        """The covariance ``<dx(ell, t) dx(ell, s)>`` of the gradient dx on the residual stream."""
         pair = self.above * self.above.xreplace({t: s})
         matching = [q for q in self.whole.correlations() if q.definition == Average(pair)]
         if not matching:
@@ -164,7 +164,11 @@ class _Effective:
         return total
 
     def product(self, body: Expr) -> Expr:
-        """Return the average over u and e of one product of ``phi^(n)(u)``, e and other factors."""
+        """Return the average of one product over the Gaussian source u and the gradient e of a layer.
+
+        Factors are derivatives of ``phi(u)``, gradients e, and others that are not averaged. Raises
+        NotApplicable for more than two of either.
+        """
         plain, slopes, gradients = S.One, [], []
         for y in factors(body):
             if isinstance(y, AppliedUndef) and y.func == e:
@@ -197,9 +201,9 @@ class _Effective:
     # -- one layer ---------------------------------------------------------------------------------------
 
     def leading(self, body: Expr) -> Expr:
-        """Return an expression at leading order in the branch: h is replaced by its source u, dx by e.
+        """Replace in an expression the inner field h by its source u and the stream's gradient dx by e.
 
-        Averages in the expression are carried out.
+        This is the leading order in the branch. Averages in the expression are carried out.
         """
         body = body.replace(lambda y: isinstance(y, Average), lambda y: self.averaged(self.leading(y.body)))
         names = {self.h.lhs.func: self.u, self.dx.lhs.func: e}
@@ -212,7 +216,7 @@ class _Effective:
         return rewritten(body, {*map(str, names), self.b.name}, put)
 
     def slope(self, body: Expr, by: AppliedUndef) -> Expr:
-        """Return the derivative of an expression by ``by``, the source u or gradient e at one time."""
+        """Return the derivative of an expression by ``by``, the source u or gradient e of a layer."""
         mark = Dummy()
         return body.xreplace({by: mark}).diff(mark).xreplace({mark: by})
 
@@ -254,7 +258,7 @@ class _Effective:
     # -- the stream --------------------------------------------------------------------------------------
 
     def theory(self) -> Theory:
-        """Return the linear theory of the stream, without the inner fields h and b of the layers."""
+        """Return the linear theory of the residual stream, without the inner fields of the layers."""
         stream = {self.x.lhs: self.forward(), self.dx.lhs: self.backward()}
         others = (q for q in self.whole.equations if q not in (self.h, self.b))
         equations = tuple(replace(q, terms=tuple(stream.get(q.lhs, q.terms))) for q in others)
@@ -309,10 +313,10 @@ class _Effective:
                 )
 
     def backward(self) -> Iterator[Term]:
-        """Yield the terms of the gradient dx, with kernels averaged over the source of the layer.
+        """Yield the terms in the equation of the gradient dx on the stream, averaged over a layer's source.
 
-        Kernels of response terms are averages of ``d b(t)/d u(s)``, those of memory terms averages of ``b(t)
-        b(s)``.
+        With b the gradient of the inner field and u its source, kernels of response terms are averages of ``d
+        b(t)/d u(s)``, those of memory terms averages of ``b(t) b(s)``.
         """
         later, instant = self.response()
         for y in self.dx.terms:
@@ -443,7 +447,7 @@ def branch_diversity(theory: Theory, activation: Callable[[Expr], Expr] | None =
     variance = layer.covariance.xreplace({s: t})
 
     def average(body: Expr) -> Expr:
-        """Return the Gaussian average of an expression over the source of a layer at time t."""
+        """Return the average of an expression over the Gaussian source z of a layer at time t."""
         body = body.xreplace({layer.u(ell, t): x_})
         if activation is not None:
             body = body.replace(phi, activation).doit()

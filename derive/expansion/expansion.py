@@ -22,11 +22,11 @@ PrintedBlock = Iterable[tuple[str, list[str]]]
 
 
 class Expansion(ABC):
-    """Theory in powers of a small ``variable``, known up to ``order``.
+    """Base class of expansions of a theory: coefficients of its quantities in powers of a small ``variable``.
 
-    The variable is ``gamma0``, ``|gamma0|``, ``1/nu``, ``1/alpha``, ``1/alpha_B`` or ``eta``. Arguments after
-    the name and the order (``layer=``, ``now=``) depend on the kind of expansion and are passed on by all
-    methods.
+    Coefficients are known up to ``order``. The variable is ``gamma0``, ``|gamma0|``, ``1/nu``, ``1/alpha``,
+    ``1/alpha_B`` or ``eta``. Arguments after the name of a quantity and the order (``layer=``, ``now=``)
+    depend on the kind of expansion and are passed on by all methods.
     """
 
     order: int
@@ -35,7 +35,7 @@ class Expansion(ABC):
     @property
     @abstractmethod
     def names(self) -> tuple[str, ...]:
-        """Names of the quantities that have coefficients."""
+        """Names of the quantities (order parameters, fields, outputs) that have coefficients."""
 
     @abstractmethod
     def coefficient(self, name: str, n: int, *args: Any, **where: Any) -> Expr:

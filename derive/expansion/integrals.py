@@ -58,7 +58,9 @@ class Group:
 def time_integrals(
     expansion: LinearSeries, e: Expr, row: Symbol | None, col: Symbol | None, now: Expr = t, past: Expr = s
 ) -> Expr:
-    """Return an entry of a sum of operator words as time integrals of the error.
+    """Return an entry of an operator, given in operator words, as iterated time integrals of the error.
+
+    An operator word is a product of kernels of two times.
 
     Parameters
     ----------
@@ -290,10 +292,10 @@ def _summed(piece: IntegralProduct) -> list[int]:
 
 
 class _Entries:
-    """Sum of products of iterated integrals that is the entry ``(row, now), (col, past)`` of operator words.
+    """Collector of an operator's entry at ``(row, now), (col, past)`` as iterated integrals of the error.
 
-    Words are added one by one; equal products are added. ``row`` and ``col`` are samples, or None for an
-    operator without a sample index on that side.
+    The operator is a sum of operator words, products of kernels, that are added one by one; equal terms are
+    joined. ``row`` and ``col`` are samples, or None for an operator without a sample index on that side.
     """
 
     def __init__(
@@ -310,7 +312,7 @@ class _Entries:
         self.count = FREE
 
     def add(self, e: Expr) -> None:
-        """Add the entry of a sum of operator words, as products of iterated integrals."""
+        """Convert a sum of operator words (products of kernels) to iterated integrals, and add its entry."""
         for c, w in terms(e):
             self.count, ls = FREE, letters(w)
             if response := not any(is_constant(x) for x in ls):
@@ -326,7 +328,10 @@ class _Entries:
                 self.add_term(c, p, response)
 
     def add_product(self, c: Expr, a: Expr, b: Expr) -> None:
-        """Add ``c`` times the product of the entries of two words; only the second word has samples."""
+        """Add ``c`` times the product of the entries of two operator words, a term of the tangent kernel.
+
+        Words are products of kernels; only the second word, b, has sample indices.
+        """
         self.count = FREE
         right = list(self.correlation(b, self.row, self.col))
         for x in self.correlation(a, None, None):
@@ -384,9 +389,10 @@ class _Entries:
         return x, a, (row, a) if rows else (None, None), None if rows else a
 
     def correlation(self, word: Expr, row: int | None, col: int | None) -> Iterator[IntegralProduct]:
-        """Yield the products whose sum is the entry ``(row, t), (col, s)`` of a word with a constant kernel.
+        """Yield iterated integrals whose sum is the entry ``(row, t), (col, s)`` of an operator word.
 
-        Left of the constant are causal kernels, right of it transposes of causal kernels.
+        The word is a product of causal kernels, one constant kernel, and transposes of causal kernels, in
+        this order.
         """
         ls = letters(word)
         at = [k for k, x in enumerate(ls) if is_constant(x)]
@@ -471,10 +477,11 @@ class _Entries:
     def from_past(
         self, whole: tuple[Nested, ...], since: tuple[Nested, ...]
     ) -> Iterator[tuple[tuple[Nested, ...], Nested]]:
-        """Yield (early, late): their products add up to the product of all integrals ``whole`` and ``since``.
+        """Split the product of integrals from 0 to t and from s to t at s; yield pairs (early, late).
 
-        Integrals in ``whole`` run from 0 to t, those in ``since`` from s to t. Each integral from 0 is split
-        at s (Chen): ``early`` are the integrals from 0 to s, ``late`` the one from s to t.
+        ``whole`` are iterated integrals of the error from 0 to t, ``since`` those from s to t. The sum over
+        pairs of the product of the integrals ``early`` from 0 to s and the one integral ``late`` from s to t
+        is the product of all.
         """
         if not whole:
             yield from (((), v) for v in self.product(since))

@@ -50,7 +50,7 @@ class LinearExpansion(LinearSeries, Expansion):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the operators that have a series."""
+        """Names of the operators (order parameters and kernels) that have a series in gamma0."""
         return tuple(x for x in self.sums if x not in (OUTPUT, TANGENT))
 
     def coefficient(self, name: str, n: int, layer: Expr | int = ell) -> Expr:
@@ -101,7 +101,7 @@ class LinearExpansion(LinearSeries, Expansion):
         return Orders(self.closure, self.order)
 
     def matrix(self, name: str, n: int, layer: Expr | int = ell) -> Expr:
-        """Return a coefficient as a matrix expression, for ``lambdify``.
+        """Return order n in gamma0 of an operator as a matrix expression, for ``lambdify``.
 
         Parameters
         ----------
@@ -249,7 +249,10 @@ class LinearExpansion(LinearSeries, Expansion):
         return tuple(self._at_depth(name, layer, depth)[1])
 
     def _at_depth(self, name: str, layer: Expr | int, depth: int) -> MatrixChain:
-        """Return the series at an integer depth: (steps between matrices, input matrices, result)."""
+        """Return the series of an operator at an integer depth, as steps between matrices.
+
+        The result is (steps, input matrices, result); each step is a matrix symbol with its definition.
+        """
         if name not in self.names:
             raise self.unknown(name)
         if depth < 1 or not sympify(layer).is_Integer:

@@ -59,7 +59,7 @@ class Memory(WithoutCode, Expr):  # type: ignore[misc, unused-ignore]
 
     @property
     def kernel(self) -> str:
-        """Name of the kernel, such as ``C``."""
+        """Name of the kernel, such as ``C``, of which the memory is a part."""
         return str(self.args[0])
 
     @property
@@ -244,10 +244,10 @@ class Algebra(Protocol[AlgebraElement]):
         """Return the number c times the identity operator."""
 
     def constant(self, x: Expr) -> AlgebraElement:
-        """Return the operator of a kernel that does not depend on gamma0, such as K_x."""
+        """Return the operator of a kernel x that does not depend on gamma0, such as K_x for the data."""
 
     def sum(self, parts: Sequence[AlgebraElement]) -> AlgebraElement | None:
-        """Return the sum of one or more operators."""
+        """Return the sum of one or more operators; None if it vanishes."""
 
     def times(self, a: AlgebraElement, b: AlgebraElement) -> AlgebraElement | None:
         """Return the operator product ``a b``, in this order."""
@@ -259,10 +259,13 @@ class Algebra(Protocol[AlgebraElement]):
         """Return the product of two operators entry by entry, as in the tangent kernel."""
 
     def orders(self, n: int) -> Iterable[int]:
-        """Return the known orders up to n at which the error does not vanish."""
+        """Return the orders in gamma0, up to n, at which the error is known and does not vanish."""
 
     def remembered(self, kernel: str, order: int, body: AlgebraElement) -> AlgebraElement:
-        """Return the memory ``sum Delta X`` of a correlation X in a kernel, with Delta at one order."""
+        """Return the memory of a correlation X = ``body`` in a kernel: X times the error at one order.
+
+        ``kernel`` names the kernel of which it is a part, ``order`` is the order in gamma0 of the error.
+        """
 
 
 class Recursion(Generic[AlgebraElement]):
@@ -498,11 +501,11 @@ class LinearSeries:
 
     @property
     def written(self) -> int:
-        """Last order that is given as sums of operator words; higher orders have too many words."""
+        """Highest order in gamma0 that is given in operator words; higher orders have too many of them."""
         return min(self.order, WORDS)
 
     def check_written(self, n: int) -> None:
-        """Raise :class:`~derive.errors.NotApplicable` if order n is too high to be given in words."""
+        """Raise NotApplicable if order n in gamma0 has too many operator words to be given as their sum."""
         if n > self.written:
             raise NotApplicable(
                 f"order {n} has too many operator words to be written out, which is done up to order "
@@ -541,7 +544,7 @@ class LinearSeries:
 
 
 def _exprs(coefficients: dict[Word, PolyElement]) -> Expr:
-    """Return a sum of words, given as a dictionary from words to coefficients, as a SymPy expression."""
+    """Convert a sum of operator words to SymPy, from a dictionary from words to polynomial coefficients."""
     shown = {c: c.as_expr() for c in coefficients.values()}
     return sympify(Add(*[shown[c] * Mul(*w) for w, c in coefficients.items()]))
 
@@ -552,11 +555,11 @@ def _unpickled(kind: type[LinearSeries], closure: LinearClosure, order: int) -> 
 
 
 def linear_series(closure: LinearClosure, order: int) -> LinearSeries:
-    """Return the operators of a closure as power series in gamma0, in words up to order ``WORDS``.
+    """Expand the operators of a linear theory in powers of gamma0, as sums of operator words.
 
-    The recursion over layers is solved with the error as one letter; the series of the error is then
-    substituted in the words. Raises :class:`NotApplicable` if the closure is not a first-order recursion in
-    the layer.
+    The words (products of kernels) are given up to order ``WORDS``. The recursion over layers is solved with
+    the error as one letter; the series of the error is then substituted. Raises :class:`NotApplicable` if the
+    operator equations ``closure`` are not a first-order recursion in the layer.
     """
     last = min(order, WORDS)
     degree = 3 * last // 2 + 2
@@ -613,10 +616,10 @@ class Errors:
         return cls(orders)
 
     def expanded(self, parts: Sequence[WordCoefficients], n: int) -> Iterable[tuple[Any, Sampled]]:
-        """Yield (word, coefficient) at order n in gamma0, with the orders of the error written out.
+        """Yield (word, coefficient): operator words of order n in gamma0, with orders of the error chosen.
 
-        ``parts[m]`` are the words at the power m of gamma0 that stands beside the errors; a word of the
-        tangent kernel is a pair of words.
+        ``parts[m]`` maps words to coefficients at the power m of gamma0 that stands beside the errors. A word
+        of the tangent kernel is a pair of words.
         """
         for m, words in enumerate(parts[: n + 1]):
             for w, c in words.items():
@@ -680,11 +683,11 @@ class _WordAlgebra:
         return gathered(pair for x in parts for pair in x.items()) or None
 
     def times(self, a: WordCoefficients, b: WordCoefficients) -> WordCoefficients | None:
-        """Return the product of two sums of words; words are joined in this order."""
+        """Return the product of two operators, sums of operator words; words are joined in this order."""
         return self.sum([{v + w: c * d for w, d in b.items()} for v, c in a.items()])
 
     def transpose(self, a: WordCoefficients) -> WordCoefficients:
-        """Return the transpose of a sum of words."""
+        """Return the transpose of an operator, given as a sum of operator words."""
         return {self.flipped.word(w): c for w, c in a.items()}
 
     def entrywise(self, a: WordCoefficients, b: WordCoefficients) -> WordCoefficients:
@@ -706,7 +709,7 @@ class _WordAlgebra:
         return {w: x for w, c in a.items() if (x := self.numbers.summed(c, lower, upper))} or None
 
     def orders(self, n: int) -> Iterable[int]:
-        """Return order 0 only, because errors are not expanded in these words."""
+        """Return order 0 only, because the error is one letter here and is expanded later."""
         return (0,)
 
     def remembered(self, kernel: str, order: int, body: WordCoefficients) -> WordCoefficients:
@@ -745,7 +748,7 @@ class AnyDepth(Recursion[WordCoefficients]):
         """Operators being solved for, each with the distance of the layer that it is related to."""
 
     def computed(self, name: str, layer: Expr, n: int) -> WordCoefficients | None:
-        """Return order n of the operator ``name`` at a layer, by its closed form in ell."""
+        """Return order n in gamma0 of the operator ``name`` at a layer, from its closed form in ell."""
         if layer == ell:
             return self.closed(name, n)
         here = self.at(name, ell, n)

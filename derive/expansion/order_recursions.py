@@ -58,9 +58,9 @@ def _letter(x: AppliedUndef) -> Expr:
 
 
 def _without_inverses(x: Expr, e: Expr) -> Expr:
-    """Return ``N + X - a X b`` for the right-hand side ``e = a^-1 N b^-1`` of the equation of X.
+    """Return an equation's right-hand side ``e = a^-1 N b^-1`` without inverses, ``N + X - a X b``.
 
-    Both are equal because ``a X b = N``, and the first has no inverse.
+    X is the operator on the left-hand side. Both are equal because ``a X b = N``.
     """
     numbers, factors = e.args_cnc()
     kept = [f for f in factors if not (isinstance(f, Pow) and f.exp == -1)]
@@ -197,17 +197,17 @@ class _Matrices:
         return self.letter(str(x), *self.closure.shape(x))
 
     def sum(self, parts: Sequence[Expr]) -> Expr:
-        """Return the sum of matrices as a named step, or the sum of numbers."""
+        """Return the sum of matrices as a new named matrix, or of numbers (multiples of the identity)."""
         if len(parts) == 1 or not parts[0].is_Matrix:
             return Add(*parts)
         return self.named(MatAdd(*parts))
 
     def times(self, a: Expr, b: Expr) -> Expr:
-        """Return the product of two matrices as a named step; a number times a matrix is not named."""
+        """Return the product of two matrices as a new named matrix; a number times a matrix gets no name."""
         return self.named(MatMul(a, b)) if a.is_Matrix and b.is_Matrix else a * b
 
     def transpose(self, a: Expr) -> Expr:
-        """Return the transpose of a matrix; a multiple of the identity is its own."""
+        """Return the transpose of a matrix; a number, a multiple of the identity, is unchanged."""
         return a.T if a.is_Matrix else a
 
     def entrywise(self, a: Expr, b: Expr) -> Expr:
@@ -217,11 +217,15 @@ class _Matrices:
         )
 
     def orders(self, n: int) -> Iterable[int]:
-        """Return the orders up to n at which the error does not vanish."""
+        """Return the orders in gamma0, up to n, at which the error does not vanish."""
         return [k for k in self.errors if k <= n]
 
     def remembered(self, kernel: str, order: int, body: Expr) -> Expr:
-        """Return the memory ``W * (X E)`` of the matrix X in a kernel, with the error of one order in E."""
+        """Return the memory ``W * (X E)`` of a correlation X in a kernel; ``*`` is entry by entry.
+
+        X is the matrix ``body``, W the weight of past updates in the kernel, and E the matrix of the error at
+        one order.
+        """
         k = self.closure.kernel(kernel)
         error = self.letter(f"Delta_{order}", size((*k.rows, *k.cols)), T)
         weight = self.letter(f"W_{kernel}", size(k.rows), size(k.cols))

@@ -90,7 +90,7 @@ def orders_in(name: str) -> tuple[str, tuple[int, ...]]:
 
 
 def at_order(a: AppliedUndef, *orders: int) -> AppliedUndef:
-    """Return one order of a field, source or order parameter as a function of the same indices and times."""
+    """Return one coefficient of a field, source or order parameter: ``h__2(t)`` for order 2 of ``h(t)``."""
     return Function(named(a.func, *orders))(*a.args)
 
 
@@ -132,13 +132,16 @@ class TheorySeries(Expansion):
 
     @cached_property
     def expanded(self) -> Theory:
-        """Theory of all orders, which can be solved like any other."""
+        """Theory whose fields, sources and order parameters are the coefficients of all orders.
+
+        It can be solved like any other theory.
+        """
         expanded = self.expander().expanded()
         what = f"expanded in {self.variable} to order {self.order}"
         return replace(expanded, reduction=f"{self.theory.reduction}, {what}".strip(", "))
 
     def expander(self) -> Expander:
-        """Return the expander that finds the orders.
+        """Return the object that derives the theory of all orders.
 
         Returns
         -------
@@ -153,7 +156,7 @@ class TheorySeries(Expansion):
         return tuple(self._symbols)
 
     def equations(self, n: int) -> tuple[Eq, ...]:
-        """Return the equations of one order.
+        """Return the equations of the coefficients of one order in the small parameter.
 
         Parameters
         ----------
@@ -257,7 +260,9 @@ class TheorySeries(Expansion):
         )
 
     def render(self, format: str = "text", show: Show = "single-site") -> str:
-        """Return the theory of all orders, with orders as lower indices.
+        """Return the theory whose fields are the coefficients of all orders as text, LaTeX or JSON.
+
+        Orders are written as lower indices.
 
         Parameters
         ----------
@@ -295,7 +300,7 @@ class TheorySeries(Expansion):
 
 
 def _marked(name: Name, orders: tuple[int, ...]) -> str:
-    """Return LaTeX of a name with its orders in parentheses as lower index."""
+    """Return the LaTeX name of a coefficient: a quantity's name with its orders as lower index."""
     lower = f"{name.lower}({','.join(map(str, orders))})"
     base = f"{{{name.base}}}" if "_" in name.base else name.base
     return base + (f"^{{{name.upper}}}" if name.upper else "") + f"_{{{lower}}}"
@@ -407,7 +412,10 @@ class Expander(Expressions):
     # -- the theory ------------------------------------------------------------------------------------
 
     def expanded(self) -> Theory:
-        """Return the theory of all orders; raise NotApplicable for a term that is not a power series."""
+        """Return the theory whose fields, sources and order parameters are the coefficients of all orders.
+
+        Raises NotApplicable for a term that is not a power series.
+        """
         sources = tuple(x for u in self.theory.sources for x in self.source(u))
         perturbed = {_place(x.source) for q in self.theory.responses() for x in q.definition.atoms(Response)}
         live = perturbed | {_place(x) for u in sources for x in (u.symbol, u.partner)}
@@ -740,7 +748,7 @@ class ModifiedEquation(Expansion):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the unknowns."""
+        """Names of the variables of the map, whose rates of change have coefficients."""
         return tuple(self._named)
 
     def coefficient(self, name: str, n: int) -> Expr:
@@ -771,7 +779,7 @@ class ModifiedEquation(Expansion):
 
     @property
     def _named(self) -> dict[str, PowerSeries]:
-        """Power series of the rate of change by the name of the unknown."""
+        """Power series in the step of each variable's rate of change, by the name of the variable."""
         return {str(x.func if isinstance(x, AppliedUndef) else x): rate for x, rate in self.rates.items()}
 
     def conditions(self) -> tuple[str, ...]:
@@ -882,9 +890,10 @@ def modified_equation(step: Mapping[Expr, Expr], order: int, variable: Symbol = 
     known: dict[tuple[int, int], dict[Expr, Expr]] = {}
 
     def repeated(j: int, m: int) -> dict[Expr, Expr]:
-        """Return the part of order m in the step of ``(F . d/dx)^j x``, for each unknown x.
+        """Return order m in the step of ``(F . d/dx)^j x``, for each unknown x.
 
-        F is the right-hand side of the differential equation; only its orders up to m are needed.
+        The derivative along F is applied j times. F is the right-hand side of the differential equation; only
+        its orders up to m are needed.
         """
         if j == 1:
             return fields[m]

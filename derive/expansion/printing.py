@@ -109,7 +109,7 @@ class _EquationWriter:
         self.printer = script.printer(notation(self.theory, names))
 
     def show(self, e: Expr) -> str:
-        """Return an expression in the notation of the papers."""
+        """Return an expression as text or LaTeX in the notation of the papers."""
         return str(self.printer.doprint(e))
 
     def in_orders(self, parts: list[tuple[int, str]]) -> list[str]:
@@ -143,7 +143,10 @@ class _EquationWriter:
             yield self.script.operator(name), [self.script.prose(shown)]
 
     def laws(self) -> PrintedBlock:
-        """Yield the equations of all quantities at a symbolic order n, and their initial values."""
+        """Yield (left-hand side, terms) of the recursion of each operator at a symbolic order n in gamma0.
+
+        Initial values at the ends of the network and the equation of the error follow.
+        """
         known = laws(self.x.closure)
         for name, law in known.items():
             left = self.at_order(operator(name, L if name == OUTPUT else ell), iter("n"))
@@ -196,7 +199,7 @@ class _EquationWriter:
         return self.script.placed(str(x.args[0]), n, self.script.plain(x.args[1]))
 
     def kernels(self) -> PrintedBlock:
-        """Yield the definitions of the causal kernels C and D, with their memory."""
+        """Yield (kernel, definition) of C and D: responses plus the error times correlations."""
         for k in self.x.closure.kernels:
             if k.causal and k.definition != 0:
                 yield self.show(k.entry), [self.show(k.definition)]
@@ -238,7 +241,7 @@ class _EquationWriter:
         return " ".join(filter(None, parts))
 
     def entries(self) -> PrintedBlock:
-        """Yield the entries of order parameters as time integrals, up to order ``INTEGRALS``."""
+        """Yield (order parameter, orders): its entries as time integrals of the error, order by order."""
         for name, samples in ENTRIES.items():
             if name not in self.known:
                 continue
@@ -260,7 +263,7 @@ class _EquationWriter:
             return None
 
     def errors(self) -> PrintedBlock:
-        """Yield the equations of the orders Delta0, Delta1, ... of the error."""
+        """Yield (error, terms) for each order of the error, as an equation in time integrals of the error."""
         law = ErrorLaw.of(self.theory)
         for n in self.orders:
             terms = groups(self.x, OUTPUT, n)
@@ -399,7 +402,7 @@ class Words:
     # -- words -----------------------------------------------------------------------------------------
 
     def word(self, w: Word) -> str:
-        """Return the text of a word, its letters from left to right; 1 if the word is empty."""
+        """Return the text of an operator word, its letters (kernels) from left to right; 1 if it is empty."""
         return self.script.joint.join(map(self.of_letter, w)) or "1"
 
     def of_letter(self, x: Expr) -> str:
@@ -463,7 +466,7 @@ class Words:
         return shown
 
     def total(self, coefficients: Mapping[Word, PolyElement]) -> str:
-        """Return the text of a sum of words; words with the same coefficient are grouped."""
+        """Return the text of a sum of operator words; words with the same coefficient are put in brackets."""
         together: dict[PolyElement, list[Word]] = {}
         for w in sorted(coefficients, key=lambda w: (len(w), self.spelled.word(w))):
             together.setdefault(coefficients[w], []).append(w)

@@ -101,9 +101,10 @@ def kept_share(theory: Theory) -> Expr:
 
 
 class _Regression:
-    """Solution of the expanded equations of a lazy network by generating functions ``a(z) = sum_t z^t a(t)``.
+    """Solution of a lazy network's equations, order by order in 1/alpha, by generating functions of time.
 
-    Every field is a combination of sources, with rational functions of z as coefficients.
+    A function a(t) of the step t becomes ``a(z) = sum_t z^t a(t)``. Every field is a combination of sources
+    with rational functions of z as coefficients.
     """
 
     def __init__(self, theory: Theory, order: int) -> None:
@@ -160,7 +161,10 @@ class _Regression:
         return self.response_functions[name]
 
     def eliminate(self, rows: list[Row]) -> None:
-        """Solve the coupled equations of several fields by elimination; solutions go to ``forms``."""
+        """Solve coupled linear equations of several fields by elimination; add the solutions to ``forms``.
+
+        ``rows`` are the equations. A solution is a combination of sources.
+        """
         forms = {r.lhs: self.form(r) for r in rows}
         for a in list(forms):
             diagonal = forms[a].pop(a, self.numbers.zero)
@@ -207,9 +211,9 @@ class _Regression:
         return self.found[name]
 
     def covariance(self, e: Expr) -> Any:
-        """Return the generating function in z and y of a covariance.
+        """Return the generating function ``sum_(t,s) z^t y^s S(t, s)`` of a covariance S of a source.
 
-        A constant is a geometric series in both.
+        A constant is a geometric series in z and y.
         """
         total = self.numbers.zero
         for part in Add.make_args(e.expand()):
@@ -230,7 +234,7 @@ class _Regression:
 
 
 def _fields(row: Row) -> set[Expr]:
-    """Return the fields on the right-hand side of an equation, at time t."""
+    """Return the fields on the right-hand side of an equation of the linear theory, written at time t."""
     return {x.field.xreplace({s: t}) for x in row.actions}
 
 

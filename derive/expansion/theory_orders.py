@@ -404,7 +404,7 @@ class SourceDependence:
         return [self.place(a) for a in e.atoms(AppliedUndef) if str(a.func) in self.random]
 
     def sources_of(self, x: QuantityAtLayer) -> set[QuantityAtLayer]:
-        """Return the sources on which a field depends; a source depends on itself."""
+        """Return the sources (name, layer) on which the field x depends; a source depends on itself only."""
         return self.fields.get(x, {x})
 
     def average(self, a: Average) -> bool:

@@ -206,7 +206,7 @@ def _balanced(latex: str) -> bool:
 
 @cache
 def _paper(source: str) -> tuple[Entry, ...]:
-    """Return the entries in the file of a paper, with line breaks in texts replaced by spaces."""
+    """Return the ledger's entries on a paper from its file, with line breaks in texts replaced by spaces."""
     rows = _file(source)["entry"]
     texts = [{k: " ".join(v.split()) for k, v in row.items() if isinstance(v, str)} for row in rows]
     evidence = [tuple(row.get("evidence", ())) for row in rows]
@@ -215,7 +215,7 @@ def _paper(source: str) -> tuple[Entry, ...]:
 
 @cache
 def _file(source: str) -> dict[str, Any]:
-    """Return the parsed TOML file of a paper; raise LookupError if there is no file for it."""
+    """Return the contents of the TOML file of a paper; raise LookupError if there is no file for it."""
     if source not in PAPERS:
         raise LookupError(f"source = {source!r}: the ledger has no such paper; it has {', '.join(PAPERS)}")
     return tomllib.loads(Path(__file__).with_name(f"{source}.toml").read_text(encoding="utf-8"))
@@ -385,7 +385,7 @@ class Recorded:
 
 @cache
 def _numbers() -> dict[str, Any]:
-    """Return the parsed file of recorded results, ``numbers.json``."""
+    """Return the contents of ``numbers.json``, the recorded results of the evidence."""
     return dict(json.loads(Path(__file__).with_name("numbers.json").read_text(encoding="utf-8")))
 
 

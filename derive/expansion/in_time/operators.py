@@ -443,7 +443,7 @@ class Modes:
         return Multiple(total) if total else None
 
     def times(self, a: ModeOperator, b: ModeOperator) -> ModeOperator:
-        """Return the operator product ``a b``, in this order."""
+        """Return the operator product ``a b``, in this order: a sum over modes and an integral over time."""
         if isinstance(a, ModeKernel) and isinstance(b, ModeKernel):
             return self.product(a, b)
         if isinstance(a, ModeKernel):
@@ -452,7 +452,7 @@ class Modes:
         return Multiple(a.number * b.number) if isinstance(b, Multiple) else self.scale(a.number, b)
 
     def transpose(self, x: ModeOperator) -> ModeOperator:
-        """Return the transpose of an operator."""
+        """Return the transpose of an operator: rows and columns, and the two times, exchanged."""
         return x if isinstance(x, Multiple) else self.flipped(x)
 
     def flipped(self, x: ModeKernel) -> ModeKernel:
@@ -612,7 +612,10 @@ class OperatorValues(ABC):
 
     @abstractmethod
     def forget(self, n: int) -> None:
-        """Delete cached values of order n and beyond, because the error of order n has just been found."""
+        """Delete cached values that depend on order n in gamma0 of the error, which has just been solved.
+
+        A subclass that caches only final values keeps them.
+        """
 
     def solve(self, targets: Sequence[PolyElement], powers: Sequence[TimeErrorPowers], order: int) -> None:
         """Find the error up to an order in gamma0; at each order it obeys a linear Volterra equation in time.
@@ -757,7 +760,7 @@ class FromWords(OperatorValues):
         return self.outputs[n][0]
 
     def forget(self, n: int) -> None:
-        """Keep all cached values, because only words whose errors are known have been cached."""
+        """Do nothing, because only operator words whose orders of the error are solved have been cached."""
 
     def errors_known(self, ls: Sequence[Expr]) -> bool:
         """Return whether every order of the error that occurs in a product of kernels has been solved.

@@ -407,7 +407,9 @@ SIDES = {"H": 2, "K": 2, "G": 0, "A": 1, "B": 1, "C": 1, "D": 1, "Delta": 1, "f"
 
 @dataclass(frozen=True)
 class InTime(Expansion):
-    """Series of a linear theory in the eigenmodes of the data, in time.
+    """Series in gamma0 of a linear theory, with coefficients that are explicit functions of time.
+
+    The functions belong to the eigenmodes of the data, directions in the space of samples.
 
     Parameters
     ----------

@@ -60,10 +60,11 @@ LayerPolynomial = dict[LayerMonomial, Any]
 
 
 def laws_of_one_sample(laws: Laws, names: Iterable[str]) -> dict[ForestCoefficient, LayerPolynomial]:
-    """Return the recursions of the order parameters ``names``, and of all tensors they need, for one sample.
+    """Return the recursions over layers of the tensors in the order parameters ``names``, for one sample.
 
-    They are in order of dependence. Responses are replaced by the kernels C and D. Raises
-    :class:`NotApplicable` if tensors depend on each other at one layer.
+    A tensor is a number for each layer that multiplies a sum over times. The recursions of all tensors that
+    these need are included, each after those it depends on. Responses are replaced by the kernels C and D.
+    Raises :class:`NotApplicable` if tensors depend on each other at one layer.
     """
     raw = {t: _at_layer(law.terms, -law.shift) for t, law in laws.laws.items() if oriented(t)[0] == t}
     responses, D = ({t: v for t, v in raw.items() if t.name in ns} for ns in (("A", "B"), ("D",)))

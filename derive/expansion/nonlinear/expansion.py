@@ -93,7 +93,7 @@ class Writer:
     # -- quantities that do not depend on time ---------------------------------------------------------
 
     def sample(self, i: int) -> Symbol:
-        """Return the symbol of sample number i: mu (row), alpha (column), beta, beta_, ... (summed)."""
+        """Return the symbol of a sample: mu for number 0 (row), alpha for 1 (column), else beta, ...."""
         if i in (ROW, COL):
             return (mu, alpha)[i]
         return Symbol("beta" + "_" * (i - COL - 1), integer=True, positive=True)
@@ -151,7 +151,10 @@ class Writer:
         return self.given(k.name, samples) if k.given else self.known(k.name, at + k.shift, samples)
 
     def name(self, x: ForestCoefficient) -> str:
-        """Return the printed name of a tensor, such as ``C0``, ``D0_now`` or ``Phi2_1``."""
+        """Return the printed name of a tensor of the expansion, such as ``C0``, ``D0_now`` or ``Phi2_1``.
+
+        It is made of the order parameter, the order in gamma0, and a number among tensors of this order.
+        """
         if x.order:
             return f"{x.name}{x.order}_{self.numbers[x]}"
         return f"{x.name}0" + ("_now" if x.shape[0].marked else "")
@@ -170,7 +173,7 @@ class Writer:
         return Function("u")(self.layer, self.sample(i), *(() if time is None else (time,)))
 
     def derivative(self, order: int, u: Expr) -> Expr:
-        """Return the derivative of phi of this order at u."""
+        """Return the derivative of the activation phi of the given order at u."""
         x = self.site.activation.variables[0]
         if self.site.activation.expr == Function("phi")(x):
             return Function("phi")(u).diff(u, order) if order else Function("phi")(u)
@@ -486,7 +489,9 @@ class NonlinearExpansion(Laws, Expansion):
         raise KeyError(f"no field {name!r}; there are h, z, g, phi")
 
     def fields(self, n: int) -> OpaqueFields:
-        """Return the fields of one layer up to order n as trees.
+        """Return the fields h, z, g and phi(h) of one layer up to order n in gamma0, as sums of products.
+
+        Kernels of order 1 and higher in them are undefined functions of two times.
 
         Parameters
         ----------
@@ -511,6 +516,8 @@ class NonlinearExpansion(Laws, Expansion):
 
     def recursions(self, n: int = 0) -> tuple[Eq, ...]:
         """Return the recursions over layers of the tensors of one order, at layer ``ell``.
+
+        A tensor is the factor of an iterated sum over times in an order parameter.
 
         Parameters
         ----------
@@ -540,7 +547,9 @@ class NonlinearExpansion(Laws, Expansion):
         return tuple(equations)
 
     def tensors(self, n: int) -> tuple[ForestCoefficient, ...]:
-        """Return the tensors of one order, without those that are equal by symmetry.
+        """Return the keys of all tensors of order n, without those that are equal by symmetry.
+
+        A tensor is the factor of an iterated sum over times in an order parameter.
 
         Parameters
         ----------
@@ -681,7 +690,7 @@ class NonlinearExpansion(Laws, Expansion):
         return L if self.site.layer == ell else S.One
 
     def writer(self, layer: Expr) -> Writer:
-        """Return the writer of terms at a layer.
+        """Return the object that converts terms of the expansion at a layer to SymPy expressions.
 
         Parameters
         ----------
@@ -795,7 +804,7 @@ def expand_nonlinear(theory: Theory, order: int = 2) -> NonlinearExpansion:
 
 
 def _causal(e: Expr) -> Expr:
-    """Return a response with the factor ``Heaviside(t - s, 0)`` in front of its part at s < t.
+    """Multiply the part of a response e at s < t by the causality factor ``Heaviside(t - s, 0)``.
 
     The part at equal times has a delta and stays as it is.
     """

@@ -193,7 +193,9 @@ class KinkExpansion(Expansion):
         return self.generic.fields(1).moved[1]
 
     def moved(self, sample: Expr, followed: bool = True) -> Expr:
-        """Return ``[h - u]_1``, the change of h for one sample, in the slopes of the unit.
+        """Return the first-order change of the field h of one sample in terms of the slopes of phi.
+
+        It is the coefficient of gamma0 in h minus its source u.
 
         Parameters
         ----------
@@ -214,7 +216,7 @@ class KinkExpansion(Expansion):
 
     @property
     def drifts(self) -> bool:
-        """Whether the source u changes in time, as it does with more than one hidden layer."""
+        """Whether the Gaussian source u of h changes in time, as it does with more than one hidden layer."""
         return not self.bulk.site.u.given
 
     @property
@@ -255,7 +257,10 @@ class KinkExpansion(Expansion):
 
     @property
     def equations(self) -> tuple[Eq, ...]:
-        """Equations of a unit at the kink, at leading order in gamma0."""
+        """Equations of motion of a unit whose h is near the kink of phi for one sample, at leading order.
+
+        They give its position and slope of phi, with the slopes at their times and with initial slopes.
+        """
         rest = self.side(u(mu))
 
         def slope(place: Expr) -> Expr:
@@ -383,7 +388,7 @@ class KinkExpansion(Expansion):
 
     @property
     def known(self) -> dict[str, int]:
-        """Highest known power of ``|gamma0|`` of each quantity."""
+        """Highest known power of ``|gamma0|`` of each order parameter, f, error and loss, by name."""
         orders = {name: min(j.order, self.highest) for name, j in self.jumps.items() if name in FACTORS}
         least = min(orders.values())
         read = ("K", "Delta", "loss") if ErrorLaw.of(self.bulk.theory).affine else ("K", "Delta")
@@ -391,12 +396,12 @@ class KinkExpansion(Expansion):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the :attr:`known` quantities."""
+        """Names of the order parameters, output, tangent kernel, error and loss that have coefficients."""
         return tuple(self.known)
 
     @property
     def order(self) -> int:  # type: ignore[override]
-        """Highest power that is known of all quantities."""
+        """Highest power of ``|gamma0|`` up to which all quantities are known."""
         return min(self.known.values())
 
     def truncate(self, n: int) -> KinkExpansion:
@@ -576,7 +581,7 @@ class KinkExpansion(Expansion):
         return Function(f"{kernel.name}1")(at, mu, alpha, t, s) if moves else S.Zero
 
     def one_sample(self, name: str) -> Expr:
-        """Return the contribution of units at the kink for one sample.
+        """Return the contribution of units at the kink of phi to G or f in closed form, for one sample.
 
         Parameters
         ----------

@@ -130,7 +130,10 @@ class _Reader:
         self.weights: set[Expr] = set()
 
     def site(self) -> Site:
-        """Return the equations of the layer; raise NotApplicable if updates enter with different weights."""
+        """Convert the theory to the equations of one layer's units.
+
+        Raises NotApplicable if past updates enter with different weights.
+        """
         self.phi = self.activation()
         u, r = self.source("u"), self.source("r")
         h, z = self.edges(self.family("h")), self.edges(self.family("z"))
@@ -223,7 +226,7 @@ class _Reader:
         return Neighbour(name, int(e.args[0] - layer)) if name in self.known else Neighbour(name, 0, True)
 
     def edges(self, e: Equation) -> tuple[Edge, ...]:
-        """Return the terms of the equation of h or z, without its source."""
+        """Convert the equation of h or z, without its source, to terms: kernels applied to fields."""
         sources = [Function(n)(*e.lhs.args) for n in ("u", "r")]
         return tuple(self.edge(x, e.lhs) for x in e.terms if x.kind != "source" or x.expr not in sources)
 

@@ -112,7 +112,10 @@ class Piece(NamedTuple):
         return labels.union(*[s.samples for s in self.statics])
 
     def renamed(self, names: Mapping[int, int]) -> Piece:
-        """Return the product with samples renumbered; those that are not in ``names`` keep their numbers."""
+        """Return the product with samples renumbered by ``names``, from old to new numbers.
+
+        Samples that are not in ``names`` keep their numbers.
+        """
         if not names:
             return self
         return Piece(
@@ -150,7 +153,10 @@ def _order(x: Node) -> tuple[object, ...]:
 
 
 def _sorted(p: Piece) -> Piece:
-    """Return a product with nodes (times) and factors in a standard order; the numbers of samples stay."""
+    """Return a product of the expansion with its nodes (times) and factors in a standard order.
+
+    The numbers of samples stay the same.
+    """
     children = p.children()
 
     def nested(i: int) -> tuple[object, ...]:
@@ -175,9 +181,9 @@ CORRELATIONS = frozenset({"Phi", "G", "K_x"})
 
 
 def _symmetric(s: StaticTensor) -> StaticTensor:
-    """Return the tensor, or the equal one with row and column exchanged, whichever is smaller in sort order.
+    """Return of two equal tensors, with row and column exchanged, the one that comes first in sort order.
 
-    Only tensors of symmetric order parameters (``CORRELATIONS``) are exchanged.
+    Only tensors of symmetric order parameters (Phi, G and the kernel of the data) are exchanged.
     """
     if s.tensor.name not in CORRELATIONS:
         return s
@@ -189,7 +195,8 @@ def _symmetric(s: StaticTensor) -> StaticTensor:
 def oriented(x: ForestCoefficient) -> tuple[ForestCoefficient, tuple[int, ...]]:
     """Return (tensor, positions): of two tensors that are equal by symmetry, the one that is used.
 
-    ``positions[i]`` is the place among the samples of ``x`` of the i-th sample of the returned tensor.
+    A tensor has one argument for each sample of its forest, and the two differ in the order of the samples.
+    ``positions[i]`` is the position in ``x`` of the i-th sample of the returned tensor.
     """
     samples = samples_of(x.shape)
     used = _symmetric(StaticTensor(x, 0, samples))
@@ -198,9 +205,10 @@ def oriented(x: ForestCoefficient) -> tuple[ForestCoefficient, tuple[int, ...]]:
 
 @lru_cache(maxsize=10_000)
 def mirrored(shape: Forest) -> tuple[Forest, tuple[int, ...]]:
-    """Return (forest, positions): a forest (trees of times) with the samples of row and column exchanged.
+    """Return (forest, positions): a forest of times with the samples of row and column exchanged.
 
-    ``positions[i]`` is the place among the samples of ``shape`` of the i-th sample of the returned forest.
+    Summed samples may get other numbers: ``positions[i]`` is the position among the sorted samples of
+    ``shape`` of the i-th sample of the returned forest.
     """
     if not shape:
         return shape, (COL, ROW)
@@ -223,9 +231,10 @@ def _key(p: Piece) -> tuple[object, ...]:
 
 @lru_cache(maxsize=200_000)
 def standard(p: Piece) -> Piece:
-    """Return the product with nodes (times) in standard order and summed samples numbered in a standard way.
+    """Return a product of the expansion in a standard form, the same for equal products.
 
-    Equal products become identical, unless more than ``PERMUTED`` samples are summed over.
+    Nodes (times) are sorted and summed samples renumbered. Products with more than ``PERMUTED`` summed
+    samples are not compared in all numberings, so that equal ones may stay different.
     """
     bound = sorted(i for i in p.labels() if i >= BOUND)
     fresh = range(BOUND, BOUND + len(bound))
@@ -719,7 +728,10 @@ class _TreeSearch:
                 self.iterate(n)
 
     def iterate(self, n: int) -> None:
-        """Find order n of all quantities of the layer, by iteration until no new sum over times appears."""
+        """Find the forests in order n of all order parameters, by iteration until no new forest appears.
+
+        A forest is an iterated sum over times.
+        """
         before = None
         while before != (before := {key: set(x) for key, x in self.found.items()}):
             fields = Fields(self.site, n + 1, lambda name, k: [*self.found.get((name, k), {})], self.errors)
