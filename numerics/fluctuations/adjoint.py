@@ -36,18 +36,20 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class GroupedSums:
-    """Sums of terms by target: ``found[..., targets] += sum of weight * value at source``.
+    """Sparse linear map from an array ``values`` to an array ``totals``.
+
+    For each target position i: ``totals[:, i] += sum over the terms of i of weight * values[:, source]``.
 
     Attributes
     ----------
     targets
-        Positions to which sums are added, each once, ``(m,)``.
+        Positions i in ``totals`` to which sums are added, each once, ``(m,)``.
     starts
-        Positions of the first term of each target, ``(m,)``.
+        Positions in ``sources`` of the first term of each target, ``(m,)``.
     sources
-        The positions of the values, ``(n,)``, sorted by target.
+        Position in ``values`` of each term, ``(n,)``, sorted by target.
     weights
-        The coefficients of the values, ``(n,)``.
+        Coefficient of each term, ``(n,)``.
     """
 
     targets: IntegerArray
@@ -57,7 +59,10 @@ class GroupedSums:
 
     @classmethod
     def of(cls, targets: IntegerArray, sources: IntegerArray, weights: Array) -> GroupedSums:
-        """Return the sums for terms ``weights * value[sources]`` that are added at ``targets``, (n,) each."""
+        """Return the linear map ``totals[targets[k]] += weights[k] * values[sources[k]]``.
+
+        All three arrays have the shape (n,); a target may occur several times.
+        """
         order = np.argsort(targets, kind="stable")
         unique, starts = np.unique(targets[order], return_index=True)
         return cls(unique, starts, sources[order], weights[order])
@@ -71,14 +76,14 @@ class GroupedSums:
 
 @dataclass(frozen=True, eq=False)
 class CausalSums:
-    """Contributions of one time to the order parameters on which it depends.
+    """Two linear maps from quantities of one time to the order parameters on which these depend.
 
     Attributes
     ----------
     same
-        Sums for order parameters of the same time, counted from the first of them.
+        The map to order parameters of the same time, whose positions count from the first of them.
     earlier
-        Sums for order parameters of earlier times.
+        The map to order parameters of earlier times.
     """
 
     same: GroupedSums
@@ -86,9 +91,11 @@ class CausalSums:
 
     @classmethod
     def of(cls, targets: IntegerArray, sources: IntegerArray, weights: Array, present: slice) -> CausalSums:
-        """Divide terms by the time of their targets.
+        """Return a linear map, given by its terms, divided by the time of the targets.
 
-        ``present`` is the range of the targets of the same time. Raise Unserved for targets of later times.
+        The terms are ``totals[targets] += weights * values[sources]``. Targets are order parameters, numbered
+        in the order of their times; ``present`` is the range of those of the same time as the sources. Raise
+        Unserved if a target has a later time.
         """
         if (targets >= present.stop).any():
             raise Unserved(
@@ -103,22 +110,24 @@ class CausalSums:
 
 @dataclass(frozen=True, eq=False)
 class SiteBlock:
-    """The part of a site that belongs to one time.
+    """The fields and hats of one time at one site, with the linear maps that a backward sweep applies there.
 
-    A hat is the perturbation of the equation of a field. A site is a population at one layer.
+    A hat is the response field conjugate to a field: the average of a field times a hat is the response of
+    the field. A site is a population at one layer. V is the covariance of its fields and hats, and Psi a
+    symmetric matrix: the quadratic form of fields and hats by which one unit changes the observable.
 
     Attributes
     ----------
     site
         The number of the site.
     own, last
-        The range of the fields and hats of this time in the site, and the number of them up to this time.
+        The range of rows of V and Psi that belong to this time, and the number of rows up to this time.
     hats
         The positions of hats among those of this time, counted from the first field or hat of this time.
     units
-        Sums from order parameters of this time to the rows ``Psi[own, :last]``, flattened.
+        The map from derivatives by order parameters of this time to ``Psi[own, :last]``, flattened.
     influences
-        Sums from the rows ``(V Psi V)[hats, :last]``, flattened, to order parameters.
+        The maps from ``(V Psi V)[hats, :last]``, flattened, to derivatives by order parameters.
     """
 
     site: int
@@ -131,7 +140,7 @@ class SiteBlock:
 
 @dataclass(frozen=True, eq=False)
 class TimeBlock:
-    """Order parameters and sites of one time.
+    """What one step of a backward sweep needs: order parameters of one time, and fields at each site.
 
     A site is a population at one layer.
 
@@ -140,9 +149,9 @@ class TimeBlock:
     own
         The range of order parameters of this time, in the order of times.
     sites
-        The part of each site that belongs to this time.
+        The fields and hats of this time at each site that has some.
     slopes
-        Sums with the derivatives of those order parameters that are functions of others.
+        The maps given by derivatives of those order parameters that are functions of other order parameters.
     """
 
     own: slice
@@ -152,14 +161,14 @@ class TimeBlock:
 
 @dataclass(frozen=True, eq=False)
 class GradientSpan:
-    """Gradients of observables as combinations of some of them, ``gradients = coefficients @ basis``.
+    """Gradients of observables by order parameters, as ``coefficients @ basis`` with independent rows.
 
     Attributes
     ----------
     basis
-        Independent gradients of length one, ``(basis, columns)``.
+        Linearly independent gradients of length one, ``(basis, columns)``.
     columns
-        The order parameters of the columns, by number.
+        For each column the number of the order parameter that it is the derivative by.
     coefficients
         Coefficients of all gradients, ``(observables, basis)``.
     """
@@ -170,13 +179,18 @@ class GradientSpan:
 
 
 class AdjointFluctuations(LinearTheory):
-    """Covariances of observables of a linear theory at order 1/N, by sweeps backwards in time."""
+    """Covariances at order 1/N of observables of a theory with linear fields, by backward sweeps.
+
+    A sweep solves ``psi = e + D^T psi`` from the last time to the first: e is the gradient of an observable
+    by order parameters, and D holds the derivatives of order parameters by each other.
+    """
 
     def covariances_of(self, blocks: list[GradientBlock]) -> list[Array]:
-        """Return N times the covariance of the observables of each block, ``(observables, observables)``.
+        """Return for each block N times the covariance of its observables, ``(observables, observables)``.
 
-        Only independent combinations of the observables of a block are swept.  Blocks of late times come
-        first, and as many of them together as fit in memory.
+        A block holds the gradients of some observables by order parameters. Only linearly independent
+        gradients are swept backwards in time. Blocks with late times are swept first, and as many together as
+        fit in memory.
         """
         spans = [self._span(x) for x in blocks]
         last = [int(self.lowered.parameter_time[x.columns].max(initial=0)) for x in blocks]
@@ -192,14 +206,19 @@ class AdjointFluctuations(LinearTheory):
         return found
 
     def shifts_of(self, observables: Iterable[ExpandedObservable]) -> None:
-        """Return None, because shifts need all covariances, which sweeps do not compute."""
+        """Return None for any observables: this method does not compute shifts of means at order 1/N.
+
+        They would need the covariances of all order parameters, which sweeps do not give.
+        """
 
     def _sweep_batch(
         self, batch: list[int], spans: list[GradientSpan], last: int, covariances: list[Array]
     ) -> None:
-        """Compute the covariances of the blocks ``batch`` by one sweep and write them into ``covariances``.
+        """Compute N times the covariances of some blocks of observables by one sweep backwards in time.
 
-        ``last`` is the latest time of their observables.
+        ``spans`` holds the gradients of all blocks, and ``batch`` the positions of those that are swept.
+        Results are written into ``covariances`` at these positions. ``last`` is the latest time of their
+        observables.
         """
         counts = np.cumsum([0, *(len(spans[k].basis) for k in batch)])
         psi = np.zeros((counts[-1], self.blocks[last].own.stop))
@@ -216,7 +235,11 @@ class AdjointFluctuations(LinearTheory):
             covariances[k] = spans[k].coefficients @ (own + own.T) @ spans[k].coefficients.T / 2
 
     def _span(self, block: GradientBlock) -> GradientSpan:
-        """Return the gradients of a block as combinations of independent ones, so that fewer are swept."""
+        """Return the gradients of the observables of a block as combinations of independent gradients.
+
+        Columns of order parameters with the same average are added first. The purpose is to sweep fewer
+        gradients.
+        """
         from scipy.linalg import qr  # slow to import, and seldom needed
 
         columns, place = np.unique(self.alike[block.columns], return_inverse=True)
@@ -231,13 +254,16 @@ class AdjointFluctuations(LinearTheory):
         return GradientSpan(basis, columns, coefficients)
 
     def batch_size(self, last: int) -> int:
-        """Return how many observables at times up to ``last`` are swept together within BATCH_BYTES."""
+        """Return how many observables can be swept together with at most BATCH_BYTES bytes of memory.
+
+        ``last`` is the latest time of the observables; a sweep holds arrays up to this time.
+        """
         size = sum(3 * 8.0 * float(x.ends[last]) ** 2 for x in self.sites) + 8.0 * self.blocks[last].own.stop
         return max(1, int(BATCH_BYTES / size))
 
     @cached_property
     def rank(self) -> IntegerArray:
-        """Position of each order parameter in the order of their times."""
+        """Position of each order parameter in the list of all, sorted by time, ``(parameters,)``."""
         found = np.empty(self.count, int)
         found[np.argsort(self.lowered.parameter_time, kind="stable")] = np.arange(self.count)
         return found
@@ -248,8 +274,9 @@ class AdjointFluctuations(LinearTheory):
         """Return the influences Psi of a unit of each site on observables, ``(observables, n, n)`` each.
 
         ``psi`` (observables, parameters) holds gradients by order parameters in the order of ``rank``; it is
-        overwritten by the solution of ``psi = e + D^T psi``. ``last`` is the latest time of the observables.
-        A site is a population at one layer.
+        overwritten by the solution of ``psi = e + D^T psi``, where e are the gradients and D the derivatives
+        of order parameters by each other. Psi is a symmetric matrix over the n fields and hats of the site.
+        ``last`` is the latest time of the observables. A site is a population at one layer.
         """
         batch = len(psi)
         ends = [int(x.ends[last]) for x in self.sites]
@@ -267,10 +294,13 @@ class AdjointFluctuations(LinearTheory):
         return influences
 
     def _step(self, psi: Array, influences: list[Array], block: TimeBlock) -> None:
-        """Propagate contributions of one time to order parameters of this and of earlier times.
+        """Carry out one time of a backward sweep.
 
-        Order parameters of one time depend on each other in a chain, which is followed until nothing is left
-        to add.
+        Derivatives of observables by the order parameters of this time are passed on to the order parameters
+        on which these depend. ``psi`` (observables, parameters) holds the derivatives of observables by order
+        parameters, ``influences`` the matrices Psi (observables, n, n) of each site, the effect of one unit
+        on the observables; both are changed in place. ``block`` is the time. Order parameters of one time
+        depend on each other in a chain, which is followed until nothing is left to add.
         """
         arrived = psi[:, block.own].copy()
         for _ in range(MOST_LEVELS):
@@ -300,9 +330,9 @@ class AdjointFluctuations(LinearTheory):
 
     @cached_property
     def blocks(self) -> list[TimeBlock]:
-        """For each time the order parameters, parts of sites and derivatives that a sweep uses.
+        """For each time the range of its order parameters, its fields and hats at each site, and linear maps.
 
-        A site is a population at one layer.
+        They are all that a backward sweep needs. A site is a population at one layer.
         """
         times = self.lowered.sizes.times
         ends = np.searchsorted(np.sort(self.lowered.parameter_time), np.arange(times), side="right")
@@ -320,9 +350,10 @@ class AdjointFluctuations(LinearTheory):
         return [TimeBlock(*x) for x in zip(ranges, sites, slopes, strict=True)]
 
     def _slopes(self, ranges: list[slice]) -> list[CausalSums]:
-        """Return for each time the derivatives of order parameters that are functions of others.
+        """Return for each time the derivatives of its order parameters that are functions of other ones.
 
-        ``ranges`` are the ranges of order parameters of each time.
+        They are linear maps from derivatives of an observable by these functions to derivatives by the
+        arguments. ``ranges`` holds for each time the range of its order parameters, sorted by time.
         """
         terms = [(z.target, z.other[0], self.lowered.value(z, self.values)) for z in self.lowered.slopes]
         empty = (np.zeros(0, int), np.zeros(0, int), np.zeros(0))
@@ -335,9 +366,12 @@ class AdjointFluctuations(LinearTheory):
         return found
 
     def _unit_rows(self, number: int, ranges: list[slice]) -> list[GroupedSums]:
-        """Return for each time the sums from order parameters to rows of Psi of the site ``number``.
+        """Return for each time a linear map from derivatives by order parameters to a matrix Psi.
 
-        ``ranges`` are the ranges of order parameters of each time. A site is a population at one layer.
+        The derivatives are those of an observable by the order parameters of this time. Psi is the quadratic
+        form of the fields of one unit by which it changes the observable: an order parameter that averages
+        ``x_a x_b`` adds to its entry ab. ``number`` is that of the site (a population at one layer), and
+        ``ranges`` holds for each time the range of its order parameters, sorted by time.
         """
         site, x = self.sites[number], self.units.get(number, NO_PRODUCTS)
         late, early, when = _ordered(x, site.times)
@@ -359,10 +393,13 @@ class AdjointFluctuations(LinearTheory):
         return found
 
     def _influence_rows(self, number: int, ranges: list[slice]) -> list[CausalSums]:
-        """Return for each time the sums from rows of ``V Psi V`` at hats to order parameters.
+        """Return for each time a linear map from ``V Psi V`` to derivatives by order parameters.
 
-        ``number`` is the site, and ``ranges`` are the ranges of order parameters of each time. A hat is the
-        perturbation of the equation of a field. A site is a population at one layer.
+        V is the covariance of fields and hats, and Psi the quadratic form by which one unit changes the
+        observable; the map takes the rows of the hats of this time. ``number`` is that of the site, and
+        ``ranges`` holds for each time the range of its order parameters, sorted by time. A hat is the
+        response field conjugate to a field: the average of a field times a hat is the response of the field.
+        A site is a population at one layer.
         """
         site, x = self.sites[number], self.influences.get(number, NO_PRODUCTS)
         hat, other = x.first, x.second
@@ -393,10 +430,11 @@ def _product(rows: Array, matrix: Array) -> Array:
 
 
 def _ordered(x: SiteProducts, times: IntegerArray) -> tuple[IntegerArray, IntegerArray, IntegerArray]:
-    """Return the later factor of each product, the earlier one, and the time of the later one.
+    """Return the later factor of each product of two factors, the earlier one, and the time of the later one.
 
-    ``times`` are those of the fields and hats of the site. A hat is the perturbation of the equation of a
-    field. A site is a population at one layer.
+    Factors are positions among the fields and hats of a site, whose times are ``times``. A hat is the
+    response field conjugate to a field: the average of a field times a hat is the response of the field. A
+    site is a population at one layer.
     """
     swapped = times[x.second] > times[x.first]
     late, early = np.where(swapped, x.second, x.first), np.where(swapped, x.first, x.second)
@@ -404,6 +442,6 @@ def _ordered(x: SiteProducts, times: IntegerArray) -> tuple[IntegerArray, Intege
 
 
 def _parts(when: IntegerArray, times: int) -> list[IntegerArray]:
-    """Return for each of ``times`` steps the positions at which ``when`` (n,) has this time."""
+    """Return for each time 0, ..., ``times - 1`` the positions k at which ``when[k]`` is this time."""
     order = np.argsort(when, kind="stable")
     return np.split(order, np.searchsorted(when[order], np.arange(1, times)))

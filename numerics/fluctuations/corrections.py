@@ -18,7 +18,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class WidthCorrections:
-    """Variables at infinite width and their corrections at order 1/N, by name.
+    """Variables of results (loss, outputs, kernels) with their corrections at order 1/N, by name.
 
     Attributes
     ----------
@@ -45,7 +45,12 @@ class WidthCorrections:
 
 
 def corrections(solved: SolvedFluctuations, variables: Mapping[str, ObservableVariable]) -> WidthCorrections:
-    """Return the corrections of variables at order 1/N, with errors if the fluctuations were sampled."""
+    """Return the variances and shifts at order 1/N of variables of results, such as the loss.
+
+    ``solved`` gives covariances and shifts of any functions of order parameters; ``variables`` are such
+    functions by name. If ``solved`` has several independent sets of sampled paths, standard errors over them
+    are added.
+    """
     values = {name: x.observable.values.reshape(x.shape) for name, x in variables.items()}
     dims = {name: x.dims for name, x in variables.items()}
     variances, shifts = _variances(solved, variables), _shifts(solved, variables)
@@ -69,7 +74,10 @@ def corrections(solved: SolvedFluctuations, variables: Mapping[str, ObservableVa
 
 
 def _shifts(solved: ObservedFluctuations, variables: Mapping[str, ObservableVariable]) -> dict[str, Array]:
-    """Return N times the mean of each variable minus its value; empty if shifts are not known."""
+    """Return N times (mean over networks minus value at infinite width) of each variable of results, by name.
+
+    The dictionary is empty if ``solved`` does not compute shifts.
+    """
     found = solved.shifts_of([x.observable for x in variables.values()])
     if found is None:
         return {}
@@ -77,10 +85,10 @@ def _shifts(solved: ObservedFluctuations, variables: Mapping[str, ObservableVari
 
 
 def _variances(solved: ObservedFluctuations, variables: Mapping[str, ObservableVariable]) -> dict[str, Array]:
-    """Return N times the variance over networks of each variable, by name, in the variable's shape.
+    """Return N times the variance over networks of each variable of results, by name, in its shape.
 
-    Entries of all variables at the same time are computed in one matrix product, because they are functions
-    of the same order parameters.
+    Array entries of all variables at the same time are computed in one matrix product, because they are
+    functions of the same order parameters.
     """
     found = {name: np.zeros(len(x.times)) for name, x in variables.items()}
     blocks: list[GradientBlock] = []

@@ -23,16 +23,18 @@ CHUNK = 2**22
 
 
 class DenseFluctuations(LinearTheory):
-    """Covariances and shifts of the order parameters of a linear theory.
+    """Covariances and shifts at order 1/N of all order parameters of a theory with linear fields.
 
-    Order parameters with equal averages share a row of the matrices; ``kept`` are those with a row.
+    Order parameters with equal averages share a row of the matrices; ``kept`` holds the numbers of those with
+    a row.
     """
 
     @cached_property
     def products(self) -> dict[int, SiteProducts]:
-        """Products of fields at each site that the order parameters of ``kept`` average.
+        """For each site the products of two fields whose averages over units are order parameters.
 
-        A site is a population at one layer.
+        Only order parameters of ``kept`` are included, those with different averages. A site is a population
+        at one layer.
         """
         found = {}
         for number, x in self.units.items():
@@ -43,9 +45,10 @@ class DenseFluctuations(LinearTheory):
 
     @cached_property
     def driving(self) -> dict[int, SiteProducts]:
-        """Products of fields and hats at each site that order parameters multiply in the exponent.
+        """For each site the products of two fields or hats that order parameters multiply in the action.
 
-        A hat is the perturbation of the equation of a field. A site is a population at one layer.
+        The action is the exponent of the path integral over one unit. A hat is the perturbation of the
+        equation of a field. A site is a population at one layer.
         """
         return {
             number: SiteProducts(self.index[x.parameters], x.first, x.second, x.weights).merged()
@@ -54,9 +57,10 @@ class DenseFluctuations(LinearTheory):
 
     @cached_property
     def kappa(self) -> Array:
-        """N times the covariance that order parameters would have if units did not respond to them.
+        """N times the covariance of order parameters over networks whose units do not respond to them.
 
-        It is that of averages over independent units, ``(kept, kept)``.
+        It is the covariance of averages over independent units, ``(kept, kept)``; ``kept`` are the order
+        parameters with different averages.
         """
         found = np.zeros((len(self.kept),) * 2)
         for number, x in self.products.items():
@@ -70,7 +74,10 @@ class DenseFluctuations(LinearTheory):
 
     @cached_property
     def D(self) -> Array:
-        """Derivatives of each order parameter (row) by each other one (column), ``(kept, kept)``."""
+        """Derivatives of order parameters (rows) with respect to each other (columns), ``(kept, kept)``.
+
+        ``kept`` are the order parameters with different averages, sorted by time.
+        """
         found = np.zeros((len(self.kept),) * 2)
         for number, x in self.products.items():
             if number not in self.driving:
@@ -90,16 +97,21 @@ class DenseFluctuations(LinearTheory):
 
     @cached_property
     def parts(self) -> list[slice]:
-        """Slices of the rows of each time, without empty ones."""
+        """For each time with order parameters, the slice of their rows in the matrices.
+
+        Rows are sorted by time.
+        """
         times = self.lowered.parameter_time[self.kept]
         ends = np.searchsorted(times, np.arange(self.lowered.sizes.times), side="right").tolist()
         return [slice(a, b) for a, b in pairwise([0, *ends]) if b > a]
 
     @cached_property
     def R(self) -> Array:
-        """Response ``(1 - D)^(-1)`` of order parameters, ``(kept, kept)``.
+        """Response ``(1 - D)^(-1)`` of order parameters (rows) to shifts of each other (columns).
 
-        It is computed time after time, because D is causal.
+        The shape is ``(kept, kept)``, where ``kept`` are the order parameters with different averages. D
+        holds their derivatives with respect to each other. The response is computed one time after the other,
+        because D is causal.
         """
         found = np.eye(len(self.kept))
         for own in self.parts:
@@ -111,7 +123,11 @@ class DenseFluctuations(LinearTheory):
 
     @cached_property
     def kept_covariance(self) -> Array:
-        """N times the covariance ``R kappa R^T`` of the order parameters of ``kept``, ``(kept, kept)``."""
+        """N times the covariance ``R kappa R^T`` over networks of order parameters, ``(kept, kept)``.
+
+        ``kept`` are the order parameters with different averages, R is their response, and kappa the
+        covariance without response.
+        """
         found = np.empty_like(self.kappa)
         # covariance R kappa R^T: this loop computes R kappa, the next one multiplies it by R^T
         for own in self.parts:
@@ -127,7 +143,10 @@ class DenseFluctuations(LinearTheory):
         return self.kept_covariance[np.ix_(self.index, self.index)]
 
     def covariances_of(self, blocks: list[GradientBlock]) -> list[Array]:
-        """Return N times the covariance of the observables of each block, ``(observables, observables)``."""
+        """Return for each block N times the covariance of its observables, ``(observables, observables)``.
+
+        A block holds the gradients of some observables with respect to order parameters.
+        """
         found = []
         for x in blocks:
             at = self.index[x.columns]
@@ -135,7 +154,10 @@ class DenseFluctuations(LinearTheory):
         return found
 
     def shifts_of(self, observables: Iterable[ExpandedObservable]) -> list[Array]:
-        """Return N times the mean of each observable minus its value, ``(points,)``."""
+        """Return N times the mean of each observable minus its value at infinite width, ``(points,)``.
+
+        An observable is a function of order parameters on a grid of ``points`` indices and times.
+        """
         return [x.shift(self.shift, self.kept_covariance, self.index) for x in observables]
 
     @cached_property
@@ -164,11 +186,12 @@ class DenseFluctuations(LinearTheory):
         return np.asarray((self.R @ source)[index])
 
     def _twice(self, V: Array, x: SiteProducts) -> Array:
-        """Return ``sum_jk C_jk E_j V E_k`` of one site, which order parameters cause at second order.
+        """Return the matrix ``sum_jk C_jk E_j V E_k`` of one site, a term of the shifts at order 1/N.
 
-        C is the covariance of order parameters, V that of fields and hats, and E_k the symmetric matrix of
-        the products ``x`` that order parameter k multiplies. A hat is the perturbation of the equation of a
-        field. A site is a population at one layer.
+        It is the effect at second order of fluctuating order parameters on a unit. C is the covariance of
+        order parameters, V that of fields and hats, and E_k the symmetric matrix of the products ``x`` that
+        order parameter k multiplies. A hat is the response field conjugate to a field: the average of a field
+        times a hat is the response of the field. A site is a population at one layer.
         """
         k, e = np.concatenate([x.parameters, x.parameters]), np.concatenate([x.weights, x.weights])
         c, d = np.concatenate([x.first, x.second]), np.concatenate([x.second, x.first])
@@ -184,10 +207,11 @@ class DenseFluctuations(LinearTheory):
         return found
 
     def _self_action(self, V: Array, x: SiteProducts, y: SiteProducts) -> Array:
-        """Return ``Q + Q^T`` for the action Q of a unit on itself.
+        """Return the matrix ``Q + Q^T``, with Q the action of a unit on itself, a term of the shifts.
 
-        It moves order parameters, and these move it. ``x`` are the products that order parameters average,
-        ``y`` those that they multiply in the exponent.
+        A unit changes order parameters, and these change the unit; this shifts means at order 1/N. V (n, n)
+        is the covariance of fields and hats of the site, ``x`` are the products that order parameters
+        average, and ``y`` those that they multiply in the exponent of the path integral.
         """
         found = np.zeros_like(V)
         for q, a, b, w in zip(x.parameters, x.first, x.second, x.weights, strict=True):

@@ -32,12 +32,15 @@ Array = NDArray[np.float64]
 
 
 def expanded(problem: Problem) -> Fluctuations:
-    """Return the fluctuations of the program of a problem, in steps.
+    """Return the expansion in 1/N of the program of a problem, as expressions for discrete time steps.
+
+    A flow is replaced by a rule in steps.
 
     Raises
     ------
     SpecError
-        If the networks of the problem have no width, or the theory is not one of averages over units.
+        If the networks of the problem have no finite width, or the theory has order parameters that are not
+        averages over units.
     """
     _require_widths(problem)
     if error_jumps(problem.program):
@@ -53,7 +56,11 @@ def expanded(problem: Problem) -> Fluctuations:
 
 
 def _program(problem: Problem) -> Program:
-    """Return the program whose rules have tables for their memory, with centred outputs if asked for."""
+    """Return the program of a problem, prepared for the expansion in 1/N.
+
+    The memory functions of training rules become tables of numbers, so that flows are rules in steps. If the
+    experiment asks for centred outputs, the initial outputs are subtracted.
+    """
     program, experiment = problem.program, problem.experiment
     if problem.seen and experiment is not None and experiment.spec.centered:
         program = centred(program)
@@ -61,7 +68,10 @@ def _program(problem: Problem) -> Program:
 
 
 def _with_sums_written_out(program: Program, problem: Problem) -> Program:
-    """Return the program with sums inside of functions, as in a softmax, written out term by term."""
+    """Return the program with sums that stand inside of functions, as in a softmax, replaced by their terms.
+
+    The numbers of terms are taken from the values of the problem.
+    """
     sizes = {x: int(v) for x, v in problem.values.items() if isinstance(x, Symbol) and x.is_integer}
     inside = [
         d
@@ -75,7 +85,11 @@ def _with_sums_written_out(program: Program, problem: Problem) -> Program:
 
 
 def _require_widths(problem: Problem) -> None:
-    """Raise SpecError for a problem without finite widths or a depth, and for a theory changed by hand."""
+    """Raise SpecError if corrections at order 1/N cannot be derived for a problem.
+
+    This is so if its layers or modes are infinitely wide, if it has no number for the depth, or if its theory
+    was replaced by the user's equations.
+    """
     if problem.experiment is not None:
         layer_ratios(problem.experiment)
     for x in problem.reductions:
@@ -90,10 +104,10 @@ def _require_widths(problem: Problem) -> None:
 
 
 def lowered(problem: Problem, grid: TimeGrid | None = None, times: int | None = None) -> LoweredFluctuations:
-    """Return the fluctuations of a problem as arrays.
+    """Return the expansion in 1/N of a problem as arrays, with numbered order parameters and fields.
 
-    Their times are the steps of the problem, or a ``grid`` of times of its flow. If ``times`` is given, only
-    so many times from the start are kept.
+    Times are the steps of the problem or, for a flow, the nodes of the integration grid ``grid``. If
+    ``times`` is given, only the first ``times`` of them are kept.
     """
     theory = expanded(problem)
     values = {str(x): v for x, v in problem.values.items()}
@@ -111,7 +125,7 @@ def lowered(problem: Problem, grid: TimeGrid | None = None, times: int | None = 
 
 
 def _of_layer(numbers: Any) -> Callable[[int], float]:
-    """Return the function that maps a layer to its entry in the list ``numbers``."""
+    """Return the function that maps the number of a layer to its entry in the list ``numbers``."""
     return lambda layer: float(numbers[int(layer)])
 
 
@@ -133,7 +147,8 @@ class PathSizes:
     responses
         Number of responses that are order parameters.
     moves
-        Number of terms through which changes of order parameters change the equations and sources of a site.
+        Number of different ways in which a change of order parameters changes the site: coefficients in its
+        equations, and covariances of its sources.
     has_kinks
         Whether a function of fields has a kink or a jump.
     """
@@ -148,9 +163,10 @@ class PathSizes:
 
 @dataclass(frozen=True, eq=False)
 class FluctuationSizes:
-    """Sizes of the fluctuations of a problem.
+    """Sizes of the arrays of the expansion in 1/N of a problem.
 
-    A hat is the perturbation of the equation of a field.
+    A hat is the response field conjugate to a field: the average of a field times a hat is the response of
+    the field.
 
     Attributes
     ----------
@@ -161,7 +177,7 @@ class FluctuationSizes:
     sites
         Number of fields and hats of a unit of each population at each layer, at all times.
     nonlinear
-        A function of fields that is not linear; None for a linear theory.
+        One of the functions of fields that are not linear, as text; None if all are linear.
     paths
         Sizes of sampled paths of each site; None for a linear theory.
     """
@@ -179,9 +195,10 @@ FEW = 3
 
 @dataclass(frozen=True, eq=False)
 class SizeGrowth:
-    """Sizes of the fluctuations of a problem as functions of the number of times.
+    """Sizes of the arrays of the expansion in 1/N of a problem as functions of the number of times.
 
-    A hat is the perturbation of the equation of a field. A site is a population at one layer.
+    A hat is the response field conjugate to a field: the average of a field times a hat is the response of
+    the field. A site is a population at one layer.
 
     Attributes
     ----------
@@ -190,7 +207,7 @@ class SizeGrowth:
         those of fields and hats of each site follow. For nonlinear theories the arrays of :class:`PathSizes`
         follow instead, one after the other.
     nonlinear
-        A function of fields that is not linear; None for a linear theory.
+        One of the functions of fields that are not linear, as text; None if all are linear.
     has_kinks
         Whether a function of fields has a kink or a jump.
     """
@@ -200,7 +217,10 @@ class SizeGrowth:
     has_kinks: bool = False
 
     def at(self, times: int) -> FluctuationSizes:
-        """Return the sizes for a number of times, from the polynomial through the sizes for fewer times."""
+        """Return the sizes of the expansion for a number of times.
+
+        They are the values of the polynomials through the sizes that were counted for few times.
+        """
         known = np.arange(1.0, len(self.counts) + 1)
         found = np.rint(lagrange(known, np.array([float(times)]))[0] @ self.counts).astype(int)
         if self.nonlinear is None:
@@ -235,9 +255,10 @@ def size_growth(problem: Problem) -> SizeGrowth:
 
 
 def _path_counts(theory: LoweredFluctuations, sites: int) -> NDArray[np.intp]:
-    """Return the five arrays of :class:`PathSizes` of a nonlinear theory, ``(5, sites)``.
+    """Return the numbers of fields, hats, products, responses and moves at each site, ``(5, sites)``.
 
-    A site is a population at one layer.
+    They are the arrays of :class:`PathSizes` of a theory with nonlinear functions of fields. A site is a
+    population at one layer.
     """
     none = [np.zeros((2, 0), int)]
     averaged = [(x, np.stack([x.first, x.second])) for x in theory.units]

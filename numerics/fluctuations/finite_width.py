@@ -101,9 +101,10 @@ def corrected(
     progress: Progress | None = None,
     say: Callable[[str], object] | None = None,
 ) -> Result:
-    """Return the result of :func:`finite_width` without importing xarray.
+    """Return the result of :func:`finite_width` for a problem: variances and shifts at order 1/N.
 
-    ``say`` is called with one line of text if the computation takes long.
+    It is a :class:`Result` of NumPy arrays, so that xarray need not be imported. ``kernels`` and ``progress``
+    are those of :func:`finite_width`. ``say`` is called with one line of text if the computation takes long.
     """
     started = clock.perf_counter()
     found, notes = expanded_variables(problem, kernels, progress, say)
@@ -137,10 +138,11 @@ def expanded_variables(
     progress: Progress | None = None,
     say: Callable[[str], object] | None = None,
 ) -> tuple[WidthCorrections, dict[str, Any]]:
-    """Return the variables of results with their corrections, and attributes of the result.
+    """Return the variables of results with their variances and shifts, and the attributes of the result.
 
-    The corrections are N times variances and shifts, where N counts the units of a population of ratio one.
-    Use :func:`largest_ratio` to convert them to the widest hidden layer.
+    Attributes are the name of the method, the kernels that are kept, and why shifts are missing; for flows
+    also estimated errors. Variances and shifts are multiplied by N, the number of units of a population of
+    ratio one; :func:`largest_ratio` converts them to the widest hidden layer.
     """
     require_choice("kernels", kernels, get_args(KeptKernels))
     require_corrections(problem)
@@ -150,7 +152,7 @@ def expanded_variables(
 
 
 def require_corrections(problem: Problem) -> None:
-    """Raise SpecError for a problem whose corrections cannot be computed; nothing is computed yet."""
+    """Raise SpecError if corrections at order 1/N cannot be computed for a problem."""
     if problem.experiment is not None:
         problem.experiment.require_moving_features("the expansion in 1/N at fixed gamma0")
     if problem.flow:
@@ -168,12 +170,15 @@ ONE_TIME = frozenset(
 
 
 def largest_ratio(problem: Problem) -> float:
-    """Return the number of neurons of the widest hidden layer divided by the N of the theory."""
+    """Return the number of neurons of the widest hidden layer, divided by the width N of the theory.
+
+    N is the size to which the ratios of all layers refer.
+    """
     return 1.0 if problem.experiment is None else max(layer_ratios(problem.experiment))
 
 
 def held_times(problem: Problem) -> Array:
-    """Return the times of results: those in ``problem.held``, or all times if it is None."""
+    """Return the output times of a problem: those at the positions ``problem.held``, or all if it is None."""
     return problem.times if problem.held is None else problem.times[problem.held]
 
 
@@ -183,9 +188,10 @@ def _corrections_of_steps(
     progress: Progress | None,
     say: Callable[[str], object] | None,
 ) -> tuple[WidthCorrections, dict[str, Any]]:
-    """Return the corrections of a rule in steps, and attributes of the result.
+    """Return the variances and shifts at order 1/N for a rule in steps, and the attributes of the result.
 
-    ``say`` is called with an estimate of the time if it is long.
+    Attributes are the name of the method, the kernels that are kept, and why shifts are missing. ``progress``
+    is called with (step, total), and ``say`` with an estimate of the duration if it is long.
     """
     times = len(problem.times)
     held = list(range(times)) if problem.held is None else problem.held.tolist()

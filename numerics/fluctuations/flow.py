@@ -67,16 +67,17 @@ FIRST_STEP = 1e-6
 
 @dataclass(frozen=True)
 class StageGrid:
-    """Grid of Runge-Kutta steps.
+    """Grid of the times at which the stages of Runge-Kutta steps are computed.
 
     Attributes
     ----------
     grid
-        The times of all stages and of the end, and the weights of updates.
+        The times of all stages and of the end of the flow, and the weights with which updates are summed.
     ends
-        The positions of the ends of steps among them, the start included.
+        The positions of the start and of the ends of steps among these times, ``(steps + 1,)``.
     places
-        The ends of steps on the axis along which steps are even.
+        The start and the ends of steps in a transformed time in which all steps have equal length, ``(steps +
+        1,)``.
     """
 
     grid: TimeGrid
@@ -84,9 +85,10 @@ class StageGrid:
     places: Array
 
     def read(self, values: Array, positions: Array) -> Array:
-        """Return values at other places along the axis ``places``, by splines.
+        """Interpolate values at the ends of steps to other positions in transformed time, by splines.
 
-        ``values`` has the ends of steps as its first axis, which becomes that of ``positions``.
+        ``values`` (steps + 1, ...) are those at the start and at the ends of steps. The result has
+        ``positions`` along its first axis. In transformed time all steps have equal length.
         """
         from scipy.interpolate import make_interp_spline  # slow to import, and seldom needed
 
@@ -95,9 +97,9 @@ class StageGrid:
 
 
 def stage_grid(places: Array, times: Array) -> StageGrid:
-    """Return the grid of Runge-Kutta stages of steps that end at ``times`` (steps + 1,).
+    """Return the grid of Runge-Kutta stages of the steps between successive ``times``, ``(steps + 1,)``.
 
-    ``places`` (steps + 1,) are these ends on the axis along which steps are of equal length.
+    ``places`` (steps + 1,) are the same times in a transformed time in which all steps have equal length.
 
     >>> stage_grid(np.array([0.0, 1.0]), np.array([0.0, 1.0])).grid.nodes.tolist()
     [0.0, 0.5, 0.5, 1.0, 1.0]
@@ -126,7 +128,10 @@ class FlowTimes:
 
     @classmethod
     def of(cls, problem: Problem) -> FlowTimes:
-        """Return the times of a problem; steps grow with the time up to STEP_GROWTH times the first one."""
+        """Return the output times of a problem, with the transformed time for its integration steps.
+
+        Steps in time become longer as the flow goes on, up to STEP_GROWTH times the first one.
+        """
         tau = 1 / initial_rate(problem)
         return cls(problem.times, Age(tau, STEP_GROWTH * tau))
 
@@ -136,7 +141,7 @@ class FlowTimes:
         return self.age.of(self.times)
 
     def grid(self, steps: int) -> StageGrid:
-        """Return the grid of Runge-Kutta stages with so many steps of equal length in transformed time."""
+        """Return the grid of Runge-Kutta stages with ``steps`` steps of equal length in transformed time."""
         places = np.linspace(0.0, self.places[-1], steps + 1)
         times = self.age.back(places)
         times[-1] = self.times[-1]
@@ -144,9 +149,10 @@ class FlowTimes:
 
 
 def initial_rate(problem: Problem) -> float:
-    """Return the rate at which errors fall at the start, ``|d log loss/dt| / 2``, or 1/time if it is unknown.
+    """Return the rate at which errors fall at the start of a flow, ``|d log loss/dt| / 2``.
 
-    If output intervals grow with the time, the first of them is a bound on the time scale too.
+    If the problem has no loss, or the loss is zero, it is one over the last time. If output intervals grow
+    with the time, the first of them is a bound on the time scale too.
     """
     times = problem.times
     gaps, last = np.diff(times), float(times[-1])
@@ -178,11 +184,13 @@ def require_no_noise(problem: Problem) -> None:
 def corrections_of_flow(
     problem: Problem, kernels: KeptKernels, progress: Progress | None
 ) -> tuple[WidthCorrections, dict[str, Any]]:
-    """Return the corrections of a flow at its output times, and attributes of results.
+    """Return variances and shifts at order 1/N of a flow at its output times, and attributes of the result.
 
-    Variances come from the finest grids whose expansion takes less than a minute. Shifts come from the finest
-    of those grids on which dense matrices of all order parameters are computed. Raise NotConverged if the
-    estimated error of variances exceeds LARGEST_ERROR.
+    Attributes hold the method, the kernels that are kept, and estimated errors. The flow is computed on finer
+    and finer grids of Runge-Kutta steps, which are extrapolated. Variances come from the finest grids whose
+    expansion takes less than a minute. Shifts come from the finest of those grids on which dense matrices of
+    all order parameters are computed. Raise NotConverged if the estimated error of variances exceeds
+    LARGEST_ERROR.
     """
     require_no_noise(problem)
     started, axis = clock.perf_counter(), FlowTimes.of(problem)
@@ -215,10 +223,10 @@ def corrections_of_flow(
 
 
 def _plans(problem: Problem, kernels: KeptKernels) -> Iterator[tuple[int, WidthPlan]]:
-    """Yield numbers of steps with the plan of their expansion, as long as it takes less than a minute.
+    """Yield pairs (number of Runge-Kutta steps, plan of the expansion in 1/N on this grid), coarsest first.
 
-    At least two grids are yielded, because the extrapolation needs two. All keep the kernels of the first
-    plan.
+    Grids follow as long as the expansion takes less than a minute, but at least two, because the
+    extrapolation to short steps needs two. All plans keep the same kernels as the first one.
     """
     growth = size_growth(problem)
     for steps in STEPS:
@@ -236,14 +244,21 @@ def _plans(problem: Problem, kernels: KeptKernels) -> Iterator[tuple[int, WidthP
 
 
 def _on_grid(axis: FlowTimes, stages: StageGrid, plan: WidthPlan) -> WidthCorrections:
-    """Return the corrections at the output times, read from those at the ends of the steps of one grid."""
+    """Return variances and shifts at order 1/N at the output times, computed on one grid of steps.
+
+    Values at the ends of Runge-Kutta steps are interpolated to the output times. ``axis`` holds the output
+    times, ``stages`` the grid, and ``plan`` the problem and the method.
+    """
     solved = plan.method.solve(lowered(plan.problem, stages.grid), plan.problem.solver)
     ends = stages.ends.tolist()
     builder = VariableBuilder(plan.problem, solved.lowered, solved.values, ends, plan.keep)
     found = corrections(solved, builder.variables())
 
     def read(values: dict[str, Array], positive: bool = False) -> dict[str, Array]:
-        """Return variables, by name, at the output times."""
+        """Return variables, by name, interpolated from the ends of steps to the output times.
+
+        If ``positive``, the results are not negative.
+        """
         return {name: _read(stages, found.dims[name], x, axis.places, positive) for name, x in values.items()}
 
     return WidthCorrections(
@@ -252,10 +267,11 @@ def _on_grid(axis: FlowTimes, stages: StageGrid, plan: WidthPlan) -> WidthCorrec
 
 
 def _read(stages: StageGrid, dims: tuple[str, ...], values: Array, positions: Array, positive: bool) -> Array:
-    """Return a variable, known at the ends of steps, at other positions in transformed time, by splines.
+    """Interpolate a variable from the ends of integration steps to other positions, by splines.
 
-    ``dims`` are its dimensions, among which is "time". If ``positive``, the logarithm is interpolated where
-    all values are positive, and negative results are set to zero otherwise.
+    ``positions`` are in the transformed time in which all steps have equal length. ``dims`` are the
+    dimensions of ``values``, among which is "time". If ``positive``, the logarithm is interpolated where all
+    values are positive, and negative results are set to zero otherwise.
     """
     place = dims.index("time")
     first = np.moveaxis(values, place, 0)
@@ -266,19 +282,20 @@ def _read(stages: StageGrid, dims: tuple[str, ...], values: Array, positions: Ar
 
 
 class FlowSeries:
-    """Corrections on finer and finer grids, and their extrapolation to steps of length zero."""
+    """Corrections of a flow at order 1/N on finer and finer grids, extrapolated to zero step length."""
 
     def __init__(self) -> None:
         self.grids: list[tuple[int, WidthCorrections]] = []
 
     def add(self, steps: int, on_grid: WidthCorrections) -> None:
-        """Add the corrections on a grid with more steps than those before."""
+        """Add the corrections at order 1/N on a grid of ``steps`` steps, finer than those before."""
         self.grids.append((steps, on_grid))
 
     def best(self) -> WidthCorrections | None:
-        """Return the extrapolation of the two finest grids to steps of length zero.
+        """Return the corrections at order 1/N of the two finest grids, extrapolated to zero step length.
 
-        None if fewer than two are known.
+        The errors of the grids are assumed to fall as the fourth power of the step. None if fewer than two
+        grids were added.
         """
         if len(self.grids) < 2:
             return None
@@ -286,7 +303,10 @@ class FlowSeries:
         weight = 1 / ((fine / coarse) ** ORDER - 1)
 
         def better(one: dict[str, Array], two: dict[str, Array]) -> dict[str, Array]:
-            """Return the extrapolation of each variable from its values on the coarse and the fine grid."""
+            """Return each variable, extrapolated to steps of length zero.
+
+            ``one`` holds the variables on the coarse grid, ``two`` those on the fine grid.
+            """
             return {name: x + weight * (x - one[name]) for name, x in two.items() if name in one}
 
         variances = better(old.variances, new.variances)
@@ -295,10 +315,11 @@ class FlowSeries:
         return WidthCorrections(values, variances, shifts, new.dims)
 
     def error(self, part: str) -> float:
-        """Return the estimated error of the extrapolation, relative to the largest value of each variable.
+        """Return the estimated relative error of the corrections that are extrapolated.
 
-        ``part`` is "variances" or "shifts". The estimate is SAFETY times the change by the extrapolation,
-        because grids are few and steps not always short. It is infinite if fewer than two grids are known.
+        ``part`` is "variances" or "shifts". It is the largest over variables, relative to the largest value
+        of the variable. The estimate is SAFETY times the change by the extrapolation, because grids are few
+        and steps not always short. It is infinite if fewer than two grids are known.
         """
         best = self.best()
         if best is None:

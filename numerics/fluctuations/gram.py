@@ -22,7 +22,7 @@ Array = NDArray[np.float64]
 
 
 class GramNetworks:
-    """Networks by their Gram matrices M: ``M(t + 1) = U M U^T``, ``U = still + sum_mu Delta_mu moves_mu``.
+    """Linear networks, represented by the Gram matrix M of their hidden fields and readout weights.
 
     Parameters
     ----------
@@ -84,7 +84,10 @@ class GramNetworks:
         )
 
     def _number(self, e: Expr) -> Expr:
-        """Return an expression with data and numbers inserted; raise Unserved if it is not a number then."""
+        """Return a SymPy expression with numbers inserted for its symbols and data for its functions.
+
+        Raise Unserved if the result is not a number.
+        """
         known: dict[Expr, Expr] = dict(self._values)
         for a in e.atoms(AppliedUndef):
             if str(a.func) in self._arrays:
@@ -102,7 +105,8 @@ class GramNetworks:
     def draw(self, width: int, count: int, rng: np.random.Generator) -> Array:
         """Draw the initial Gram matrices of ``count`` networks of width N, ``(count, n, n)``.
 
-        They are Wishart matrices, divided by the number of units, with the mean :attr:`start` ``(n, n)``.
+        n is the number of vectors in a Gram matrix. They are random Wishart matrices, divided by the number
+        of units, with the mean :attr:`start` ``(n, n)``.
         """
         values, vectors = np.linalg.eigh(self.start)
         root = vectors * np.sqrt(np.maximum(values, 0.0))

@@ -72,9 +72,9 @@ def initial_value(
 
 
 def _number(e: Expr, known: Mapping[Expr, Any]) -> float:
-    """Return the value of an expression with Gaussian averages, given values for its symbols and functions.
+    """Return the value of a SymPy expression with Gaussian averages, given values for symbols and functions.
 
-    Raise Unserved with the names of those that have no value in ``known``.
+    ``known`` maps symbols and functions to numbers. Raise Unserved with the names of those that have none.
     """
     with_numbers = e.xreplace(dict(known))
     averages = {a: Float(average(a).value) for a in with_numbers.atoms(GaussianAverage)}

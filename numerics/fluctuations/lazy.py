@@ -50,10 +50,11 @@ class InitialArrays:
         self._known: dict[tuple[str, tuple[int, ...]], InitialCovariance | InitialMean] = {}
 
     def _array(self, name: str, size: int, make: Any) -> Array:
-        """Return values at initialisation as an array with ``size`` axes of samples, each of length P.
+        """Return a quantity at initialisation, such as a kernel, for all tuples of ``size`` samples.
 
-        ``make`` derives the expression that is evaluated, from a list of ``size`` symbols of samples; equal
-        samples have equal symbols. ``name`` is the key of the expression in the cache of derived expressions.
+        The array has ``size`` axes of length P, the number of samples. ``make`` derives the expression that
+        is evaluated, from a list of ``size`` symbols of samples; equal samples have equal symbols. ``name``
+        is the key of the expression in the cache of derived expressions.
         """
         samples = len(self.kernel)
         found = np.zeros((samples,) * size)
@@ -72,11 +73,14 @@ class InitialArrays:
         return self._array("K", 2, lambda x: initial_mean(self.program, ("K", *x)))
 
     def kernel_covariance(self) -> Array:
-        """Return N times the covariance of entries of the initial tangent kernel, ``(P, P, P, P)``."""
+        """Return N times the covariance over networks of pairs of entries of the initial tangent kernel.
+
+        The shape is ``(P, P, P, P)`` for P samples: two samples for each entry.
+        """
         return self._array("KK", 4, lambda x: initial_covariance(self.program, ("K", *x[:2]), ("K", *x[2:])))
 
     def output_covariance(self) -> Array:
-        """Return N times the covariance of initial outputs, ``(P, P)``."""
+        """Return N times the covariance over networks of the initial outputs of two samples, ``(P, P)``."""
         return self._array(
             OUTPUT, 2, lambda x: initial_covariance(self.program, (OUTPUT, x[0]), (OUTPUT, x[1]))
         )
@@ -88,12 +92,12 @@ def lazy_covariance(
     values: Mapping[Symbol, float],
     times: Sequence[float],
 ) -> Array:
-    """Compute N Cov of the errors of lazy networks on given data.
+    """Return N times the covariance of the errors of lazy networks.
 
     Parameters
     ----------
     derived : LazyFluctuations
-        What was derived.
+        The derived expressions, from :func:`derive.scale.fluctuations.lazy_fluctuations`.
     arrays : mapping
         The kernel of the inputs ``K_x`` ``(P, P)`` and targets ``y`` ``(P,)``.
     values : mapping
@@ -104,7 +108,7 @@ def lazy_covariance(
     Returns
     -------
     ndarray, shape (T, P, T, P)
-        N Cov of the errors of two samples at two times.
+        N times the covariance over networks of the errors of two samples at two times.
 
     Raises
     ------
@@ -138,9 +142,10 @@ def lazy_covariance(
 
 
 def _responses(derived: LazyFluctuations, rates: Array, time: float, values: Mapping[Symbol, float]) -> Array:
-    """Return ``E_kl`` at a time for all pairs of eigenvalues ``rates`` (modes,) of the tangent kernel.
+    """Return at a time how errors in eigenmodes of the tangent kernel change with the kernel's entries.
 
-    ``E_kl y_l`` is the derivative of the error in mode k with respect to entry kl of the tangent kernel.
+    ``rates`` (modes,) are the eigenvalues. The result ``E_kl`` (modes, modes), times the component ``y_l`` of
+    the targets, is the derivative of the error in mode k with respect to entry kl of the tangent kernel.
     Eigenvalues that differ by rounding only are treated as equal.
     """
     left, right = (x.ravel() for x in np.meshgrid(rates, rates, indexing="ij"))
@@ -155,10 +160,10 @@ def _responses(derived: LazyFluctuations, rates: Array, time: float, values: Map
 
 
 def _on(e: Expr, left: Array, right: Array, time: float, values: Mapping[Symbol, float]) -> Array:
-    """Return the values of an expression at pairs of eigenvalues ``left``, ``right``, both (n,), at one time.
+    """Return an expression of two eigenvalues and the time as numbers, for pairs of eigenvalues at one time.
 
-    The eigenvalues are values of the symbols ``lamda_k`` and ``lamda_l``. Raise Unserved if another symbol of
-    the expression has no number.
+    ``left`` and ``right`` (n,) are the eigenvalues, values of the symbols ``lamda_k`` and ``lamda_l`` of
+    ``e``; ``values`` are the numbers of its other symbols. Raise Unserved if one of these has no number.
     """
     with_numbers = e.subs({x: float(v) for x, v in values.items()} | {t: time})
     if missing := with_numbers.free_symbols - {lamda_k, lamda_l}:

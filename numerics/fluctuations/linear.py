@@ -27,7 +27,10 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class UnitCovariance:
-    """The fields and hats of one site that stand in products, in the order of their times.
+    """Covariance of the fields and hats of one unit of a site, in the order of their times.
+
+    Only those are included that occur in products of two. A hat is the response field conjugate to a field:
+    the average of a field times a hat is the response of the field. A site is a population at one layer.
 
     Attributes
     ----------
@@ -50,9 +53,10 @@ class UnitCovariance:
     ratio: float
 
     def at(self, time: int) -> slice:
-        """Return the slice of the fields and hats of one time.
+        """Return the slice of rows of the covariance V that are fields and hats of the time ``time``.
 
-        A hat is the perturbation of the equation of a field.
+        A hat is the response field conjugate to a field: the average of a field times a hat is the response
+        of the field.
         """
         return slice(int(self.ends[time - 1]) if time else 0, int(self.ends[time]))
 
@@ -61,7 +65,11 @@ class UnitCovariance:
 class SiteProducts:
     """Products of two fields (or hats) of one site, each with an order parameter and a weight.
 
-    A hat is the perturbation of the equation of a field. A site is a population at one layer.
+    The order
+    parameter is the one that averages the product, or the one that multiplies it in the path integral.
+
+    A hat is the response field conjugate to a field: the average of a field times a hat is the response of
+    the field. A site is a population at one layer.
 
     Attributes
     ----------
@@ -79,9 +87,9 @@ class SiteProducts:
     weights: Array
 
     def merged(self) -> SiteProducts:
-        """Return the same products with the weights of equal ones added.
+        """Return these products with duplicates merged: their weights are added.
 
-        Equal products have the same order parameter and the same pair of factors.
+        Duplicates have the same order parameter and the same pair of factors, in any order.
         """
         pair = np.sort(np.stack([self.first, self.second]), axis=0)
         found, place = np.unique(np.stack([self.parameters, *pair]), axis=1, return_inverse=True)
@@ -92,14 +100,14 @@ class SiteProducts:
 
 @dataclass(frozen=True, eq=False)
 class GradientBlock:
-    """First derivatives of observables whose covariance with each other is computed.
+    """Gradients, with respect to order parameters, of observables whose covariance is computed.
 
     Attributes
     ----------
     matrix
-        Derivatives, ``(observables, columns)``.
+        Derivative of each observable (row) by each order parameter (column).
     columns
-        The numbers of the order parameters of the columns, increasing, ``(columns,)``.
+        The number of the order parameter of each column, increasing, ``(columns,)``.
     """
 
     matrix: Array
@@ -107,21 +115,22 @@ class GradientBlock:
 
 
 class LinearTheory:
-    """A theory whose fields are linear, at infinite width: the starting point of its expansion in 1/N.
+    """Solution at infinite width of a theory with linear fields, from which the expansion in 1/N starts.
 
-    A hat is the perturbation of the equation of a field.
+    A hat is the response field conjugate to a field: the average of a field times a hat is the response of
+    the field.
 
     Parameters
     ----------
     lowered
-        The fluctuations of a program with numbers for its sizes.
+        The expansion in 1/N of a program as arrays, with numbers for its sizes.
 
     Attributes
     ----------
     values
         The order parameters at infinite width, ``(parameters,)``.
     sites
-        For each population and layer the covariance of the fields and hats that stand in products.
+        For each population and layer the covariance of the fields and hats that occur in products of two.
     """
 
     def __init__(self, lowered: LoweredFluctuations) -> None:
@@ -132,9 +141,10 @@ class LinearTheory:
         self._number_places()
 
     def _number_places(self) -> None:
-        """Assign positions to the fields and hats in products, and set their covariance at each site.
+        """Give each field and hat that occurs in a product a row of its site's covariance V, and fill V.
 
-        A hat is the perturbation of the equation of a field. A site is a population at one layer.
+        The rows are sorted by time. A hat is the response field conjugate to a field: the average of a field
+        times a hat is the response of the field. A site is a population at one layer.
         """
         low, march = self.lowered, self.march
         used: list[IntegerArray] = []
@@ -167,10 +177,11 @@ class LinearTheory:
             self.sites.append(UnitCovariance(V, order >= len(own), time[order], ends, low.ratios[number]))
 
     def places(self, x: TermArrays) -> tuple[IntegerArray, IntegerArray, IntegerArray]:
-        """Return for each entry of a term its site, and the positions of both factors at this site.
+        """Return for each product of two factors its site and the rows of both in the site's covariance.
 
-        The positions count the fields and hats in the covariance V of the site. A hat is the perturbation of
-        the equation of a field. A site is a population at one layer.
+        ``x`` holds a term at all values of its indices and times, a product of two fields or hats at each.
+        The three arrays have the shape (n,). A hat is the response field conjugate to a field: the average of
+        a field times a hat is the response of the field. A site is a population at one layer.
         """
         first = (self.hat_place if x.hats > 0 else self.field_place)[x.first]
         second = (self.hat_place if x.hats > 1 else self.field_place)[x.second]
@@ -178,17 +189,19 @@ class LinearTheory:
 
     @cached_property
     def units(self) -> dict[int, SiteProducts]:
-        """Products of fields and hats that order parameters average, by site.
+        """For each site the products of two fields or hats whose averages over units are order parameters.
 
-        A hat is the perturbation of the equation of a field. A site is a population at one layer.
+        A hat is the response field conjugate to a field: the average of a field times a hat is the response
+        of the field. A site is a population at one layer.
         """
         return self.gathered(self.lowered.units)
 
     @cached_property
     def influences(self) -> dict[int, SiteProducts]:
-        """Products of fields and hats that order parameters multiply in the path integral, by site.
+        """For each site the products of two fields or hats that order parameters multiply in the action.
 
-        A hat is the perturbation of the equation of a field. A site is a population at one layer.
+        The action is the exponent of the path integral over one unit. A hat is the perturbation of the
+        equation of a field. A site is a population at one layer.
         """
         return self.gathered(self.lowered.influences)
 
@@ -197,10 +210,12 @@ class LinearTheory:
         entries: list[TermArrays],
         covariance: Callable[[IntegerArray, IntegerArray], Array] | None = None,
     ) -> dict[int, SiteProducts]:
-        """Return the products of some terms, by number of the site.
+        """Return the products of two fields or hats in some terms, by number of the site.
 
-        With ``covariance``, a function of two arrays of order parameters, the terms are second derivatives,
-        which are multiplied by the covariance of both order parameters. A site is a population at one layer.
+        Each term in ``entries`` holds numbers of fields, hats and order parameters at all values of its
+        indices. If ``covariance`` is given, a function of the numbers of two order parameters, the terms are
+        second derivatives by these, and weights are multiplied by the covariance. A site is a population at
+        one layer.
         """
         parts: list[list[tuple[IntegerArray, IntegerArray, IntegerArray, Array]]] = [[] for _ in self.sites]
         for x in entries:
@@ -219,7 +234,10 @@ class LinearTheory:
 
     @cached_property
     def alike(self) -> IntegerArray:
-        """For each order parameter the first one with the same average, such as H(1, 2) for H(2, 1)."""
+        """For each order parameter the number of the first one with the same average.
+
+        For example, H(2, 1) has the same average as H(1, 2).
+        """
         found = np.arange(self.count)
         for x in self.units.values():
             factors = np.sort(np.stack([x.first, x.second]), axis=0)
@@ -235,25 +253,25 @@ class LinearTheory:
 
     @cached_property
     def kept(self) -> IntegerArray:
-        """Numbers of order parameters with different averages, in the order of their times.
+        """Numbers of the order parameters that remain when those with equal averages are counted once.
 
-        Each stands for all order parameters that are ``alike``.
+        They are sorted by time.
         """
         own = np.flatnonzero(self.alike == np.arange(self.count))
         return own[np.argsort(self.lowered.parameter_time[own], kind="stable")]
 
     @cached_property
     def index(self) -> IntegerArray:
-        """For each order parameter the position in ``kept`` of the one that has the same average.
+        """For each order parameter the position in :attr:`kept` of the one with the same average.
 
-        ``kept`` are the order parameters with different averages.
+        :attr:`kept` holds the order parameters with different averages.
         """
         place = np.full(self.count, -1)
         place[self.kept] = np.arange(len(self.kept))
         return place[self.alike]
 
     def number(self, name: str, *arguments: int) -> int:
-        """Return the number of the order parameter ``name`` at given indices and times."""
+        """Return the number of the order parameter ``name`` at integer indices and times ``arguments``."""
         (key,) = (k for k in self.lowered.names if k[0] == name)
         (found,) = self.lowered.parameters.find(key, [np.array([x]) for x in arguments])
         return int(found)

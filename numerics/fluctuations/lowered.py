@@ -45,7 +45,11 @@ class TheorySizes:
     times: int
 
     def numbers(self, e: Any, grid: IndexGrid, size: int) -> IntegerArray:
-        """Return the integer values of an expression of indices and sizes on a grid, ``(size,)``."""
+        """Return the integer values of an expression of indices and sizes at all points of a grid.
+
+        The grid maps each index or time to an array with its value at each of the ``size`` points. The result
+        has the shape ``(size,)``.
+        """
         e = sympify(e)
         if e.is_Integer:
             return np.full(size, int(e))
@@ -67,10 +71,10 @@ class TheorySizes:
         return found
 
     def extended(self, grid: IndexGrid, r: IndexRange, size: int) -> tuple[IndexGrid, IntegerArray]:
-        """Return a grid with one more index, and the position on the old grid of each of its points.
+        """Return a grid with one more index, and for each of its points the point of the old grid.
 
-        ``size`` is the number of points of the old grid; the range of the new index may depend on the old
-        indices.
+        A grid maps each index or time to an array of its values at all points. ``size`` is the number of
+        points of the old grid. The range ``r`` of the new index may depend on the old indices.
         """
         low, high = (self.numbers(x, grid, size) for x in (r.lower, r.upper))
         counts = np.maximum(high - low + 1, 0)
@@ -80,10 +84,11 @@ class TheorySizes:
         return found | {r.index: low[rows] + np.arange(len(rows)) - starts}, rows
 
     def grid(self, ranges: Iterable[IndexRange], reach: str | None) -> IndexGrid:
-        """Return all values of indices and times as a grid: one array for each, ordered by the later time.
+        """Return all combinations of values of indices and times, ordered by the later time.
 
-        ``reach`` None stands for no time, "" for the time t alone, and a name of ``REACHES`` for pairs t and
-        s.
+        The result maps each index or time to an array of its values, all of one length. ``reach`` is None for
+        no time, "" for the time t alone, and a name of ``REACHES`` for the pairs of times t and s that it
+        allows.
         """
         found: IndexGrid = {}
         size = 1
@@ -112,21 +117,23 @@ class TheorySizes:
 
 
 def length(grid: IndexGrid) -> int:
-    """Return the number of points of a grid of indices and times."""
+    """Return the number of points of a grid, which maps indices and times to arrays of one length."""
     return len(next(iter(grid.values())))
 
 
 @dataclass
 class NumberBox:
-    """Numbers of the members of a family, in the box of values that their arguments take.
+    """Table of the numbers of a family's members, such as a field at all samples and times.
+
+    It has an entry for each combination of arguments between their smallest and largest values.
 
     Attributes
     ----------
     lows, highs
         Smallest and largest value of each argument.
     numbers
-        The number of the member at each position of the box, flattened; -1 if it does not exist. None before
-        members are numbered.
+        The number of the member at each combination of arguments, flattened; -1 if it does not exist. None
+        before members are numbered.
     """
 
     lows: IntegerArray
@@ -134,7 +141,11 @@ class NumberBox:
     numbers: IntegerArray | None = None
 
     def places(self, arguments: Sequence[IntegerArray]) -> tuple[IntegerArray, NDArray[np.bool_]]:
-        """Return the position of each member in the flattened box, and whether its arguments are inside."""
+        """Return the positions in the flattened table of given arguments, and whether they are inside.
+
+        ``arguments`` holds one array of values for each argument. The second array is false where an argument
+        is outside of its range.
+        """
         inside = np.ones(np.shape(arguments[0]), bool)
         place = np.zeros(np.shape(arguments[0]), int)
         for x, low, high in zip(arguments, self.lows, self.highs, strict=True):
@@ -144,15 +155,15 @@ class NumberBox:
 
     @property
     def size(self) -> int:
-        """Number of positions in the box: of combinations of values of all arguments."""
+        """Number of combinations of values of all arguments: the length of the flattened table."""
         return int(np.prod(self.highs - self.lows + 1))
 
 
 class NumberRegister:
     """Consecutive numbers of the members of families, such as a field at all samples and times.
 
-    A family is a function of indices and times. All members are declared first, then numbered family by
-    family.
+    A family is a function of indices and times, and a member its value at given ones. All members are
+    declared first, then numbered family by family.
     """
 
     def __init__(self) -> None:
@@ -161,7 +172,11 @@ class NumberRegister:
         self.count = 0
 
     def declare(self, key: FunctionKey, arguments: Sequence[IntegerArray]) -> None:
-        """Declare members of a family with these arguments, one array for each argument."""
+        """Declare that members of the family ``key`` exist, to be numbered later.
+
+        ``arguments`` holds one array for each argument of the function; entry k of all arrays gives one
+        member.
+        """
         if len(arguments[0]):
             self.declared.setdefault(key, []).append(arguments)
 
@@ -178,7 +193,11 @@ class NumberRegister:
         self.declared = {}
 
     def find(self, key: FunctionKey, arguments: Sequence[IntegerArray]) -> IntegerArray:
-        """Return the numbers of the members of a family with these arguments; -1 where none exists."""
+        """Return the numbers of members of the family ``key``; -1 where a member does not exist.
+
+        ``arguments`` holds one array for each argument of the function; entry k of all arrays gives one
+        member.
+        """
         family = self.families.get(key)
         if family is None:
             return np.full(np.shape(arguments[0]), -1)
@@ -188,7 +207,7 @@ class NumberRegister:
 
 
 def key_of(x: AppliedUndef) -> FunctionKey:
-    """Return the key of a function's family: its name and the number of its arguments."""
+    """Return the key of the function in ``x``, such as h(mu, t): its name and the number of its arguments."""
     return str(x.func), len(x.args)
 
 
@@ -205,21 +224,25 @@ CONSTANT = -1
 
 @dataclass(frozen=True, eq=False)
 class TermArrays:
-    """A term at all values of its indices and times, in the order of the later time.
+    """One term of the theory at all n values of its indices and times, ordered by the later time.
 
-    A hat is the perturbation of the equation of a field.
+    The term is a deterministic weight times up to two fields or hats of one unit.
+
+    A hat is the response field conjugate to a field: the average of a field times a hat is the response of
+    the field.
 
     Attributes
     ----------
     weight
-        The deterministic factor.
+        The deterministic factor, an expression of order parameters and numbers.
     grid
         The values of indices and times, ``(n,)`` each.
     ends
-        For each time the number of entries up to it, so that the entries of a time are a slice.
+        For each time the number of the n values up to it.
     target
-        The number of the order parameter or field in whose equation the term stands, ``(n,)``. In derivatives
-        with respect to order parameters without such an equation it is the first of these.
+        The number of the order parameter or field in whose equation the term stands, ``(n,)``. If the term is
+        a derivative of the exponent of the path integral with respect to order parameters, it is the first of
+        these.
     first, second
         The numbers of the fields or hats that the weight multiplies; CONSTANT for none.
     other
@@ -238,13 +261,13 @@ class TermArrays:
     hats: int = 0
 
     def at(self, time: int) -> slice:
-        """Return the slice of the entries of one time."""
+        """Return the slice of the arrays that belongs to the time ``time``, the later one of two times."""
         return slice(int(self.ends[time - 1]) if time else 0, int(self.ends[time]))
 
 
 @dataclass(frozen=True)
 class UnitFunction:
-    """A function of fields of one unit.
+    """A nonlinear function of the fields of one unit, at symbolic indices and times.
 
     Attributes
     ----------
@@ -259,12 +282,12 @@ class UnitFunction:
 
 
 class LoweredFluctuations:
-    """Fluctuations of a program as arrays.
+    """Expansion of a program in 1/N as arrays: numbered order parameters and fields, and all terms.
 
     Parameters
     ----------
     theory
-        The theory that is expanded.
+        The expansion in 1/N as expressions.
     sizes
         The numbers of its sizes.
     known
@@ -275,7 +298,8 @@ class LoweredFluctuations:
     parameters, nodes
         The numbers of order parameters, and of fields, products and functions of fields.
     site, time
-        Of each node: the number of its population and layer, and its time.
+        Of each node (field, product or function): the number of its site, and its time. A site is a
+        population at one layer.
     parameter_time
         Of each order parameter: its time, the later one of two.
     sites
@@ -286,7 +310,7 @@ class LoweredFluctuations:
     units, rests
         Products that order parameters average, and further terms of them.
     influences, second_influences
-        Derivatives of the exponent with respect to one and to two order parameters.
+        Derivatives of the exponent of the path integral with respect to one and to two order parameters.
     slopes, second_slopes
         Derivatives of ``rests``.
     """
@@ -309,17 +333,23 @@ class LoweredFluctuations:
     # -- numbers ---------------------------------------------------------------------------------------------
 
     def grid_of(self, q: FluctuatingParameter) -> IndexGrid:
-        """Return the grid of all indices and times at which an order parameter exists."""
+        """Return all indices and times at which the order parameter ``q`` exists.
+
+        The result maps each index or time to an array of its values, all of one length.
+        """
         reach = "" if s not in q.symbol.args else (q.causal or "all")
         return self.sizes.grid(q.ranges, reach)
 
     def arguments(self, symbol: AppliedUndef, grid: IndexGrid) -> list[IntegerArray]:
-        """Return the values on a grid of the arguments of a function such as ``h(mu, t - 1)``."""
+        """Return the values of the arguments of a function such as ``h(mu, t - 1)`` at all points of a grid.
+
+        The grid maps indices and times to arrays of one length; the result has one array for each argument.
+        """
         size = length(grid)
         return [self.sizes.numbers(x, grid, size) for x in symbol.args]
 
     def _number_parameters(self) -> None:
-        """Assign numbers to order parameters, and store the time of each."""
+        """Assign numbers to order parameters at all indices and times, and store the time of each."""
         places: list[tuple[FunctionKey, list[IntegerArray], IntegerArray]] = []
         for q in self.stated:
             grid = self.grid_of(q)
@@ -338,9 +368,9 @@ class LoweredFluctuations:
         return str(next(key[0] for key, x in families if x.numbers is not None and number in x.numbers))
 
     def _number_fields(self) -> None:
-        """Assign numbers to fields and products, and store the site and time of each.
+        """Assign numbers to fields, and to products of weights with fields, at all indices and times.
 
-        A site is a population at one layer.
+        The site and the time of each are stored. A site is a population at one layer.
         """
         places: list[tuple[FunctionKey, list[IntegerArray], IntegerArray]] = []
         equations = (*self.theory.products, *self.theory.definitions)
@@ -363,7 +393,10 @@ class LoweredFluctuations:
         self.fields = self.nodes.count
 
     def site_number(self, home: Any, layer: int) -> int:
-        """Return the number of a population at a layer, which is added to the sites if it is new."""
+        """Return the number of the site of the population ``home`` at the layer ``layer``.
+
+        A site is a population at one layer. It is added to the list of sites if it is new.
+        """
         name = home.name, layer
         if name not in self.sites:
             self.sites.append(name)
@@ -374,13 +407,15 @@ class LoweredFluctuations:
     # -- terms -----------------------------------------------------------------------------------------------
 
     def is_random(self, e: Expr) -> bool:
-        """Return whether an expression contains fields of a unit."""
+        """Return whether an expression contains a field of a unit, a random quantity of the theory."""
         return any(key_of(a) in self.random for a in e.atoms(AppliedUndef))
 
     def monomials(self, e: Expr) -> Iterator[tuple[Expr, list[Expr], list[Hatted]]]:
-        """Yield the terms of an expression, each as deterministic weight, random factors and hats.
+        """Yield each addend of an expression as a triple (weight, random factors, hats).
 
-        A hat is the perturbation of the equation of a field.
+        The weight is the product of the deterministic factors; random factors are fields and functions of
+        fields. A hat is the response field conjugate to a field: the average of a field times a hat is the
+        response of the field.
         """
         for term in Add.make_args(sympify(e).expand()):
             weight, parts, hats = S.One, [], []
@@ -400,9 +435,10 @@ class LoweredFluctuations:
     def feature(
         self, parts: Sequence[Expr], grid: IndexGrid
     ) -> tuple[FunctionKey, list[IntegerArray]] | None:
-        """Return the family and the arguments of a product of random factors on a grid; None without factors.
+        """Return the key and the arguments of the function of fields that is the product of ``parts``.
 
-        A product of several fields becomes a family of its own, whose function is stored in ``features``.
+        A product that is not one field becomes a new function, which is stored in ``features``. The arguments
+        are arrays of its indices and times at all points of ``grid``. None if ``parts`` is empty.
         """
         if not parts:
             return None
@@ -420,9 +456,9 @@ class LoweredFluctuations:
         return key, [self.sizes.numbers(x, grid, size) for x in places]
 
     def _lower(self) -> None:
-        """Convert all terms to arrays.
+        """Convert all terms of the expansion in 1/N to arrays of numbers of fields and order parameters.
 
-        Functions of fields are declared first, because arrays hold the numbers that these get afterwards.
+        Nonlinear functions of fields are collected and numbered first, because the arrays hold their numbers.
         """
         self.pending: list[tuple[list[Any], Any]] = []
         self.kernels: list[TermArrays] = []
@@ -452,7 +488,7 @@ class LoweredFluctuations:
         self.covariances += [replace(x, target=x.first, first=x.target) for x in self._crossed]
 
     def _place_features(self) -> None:
-        """Set sites and times of functions of fields, which are those of the fields in them.
+        """Store the site and the time of each function of fields: the site and the latest time of its fields.
 
         A site is a population at one layer.
         """
@@ -472,9 +508,10 @@ class LoweredFluctuations:
             self.time[own[there]] = np.max([self.time[x] for x in found], axis=0)
 
     def _parameter(self, q: FluctuatingParameter) -> None:
-        """Add the terms of an order parameter.
+        """Add the terms of the definition of an order parameter to the lists of terms.
 
-        Its average, its addends, and their first and second derivatives.
+        The definition is an average over units plus functions of other order parameters; of the latter, first
+        and second derivatives are added too.
         """
         reach = "" if s not in q.symbol.args else (q.causal or "all")
         if q.unit != 0:
@@ -493,13 +530,13 @@ class LoweredFluctuations:
                         self._product(self.second_slopes, q.symbol, q.symbol, at, (a, b))
 
     def parameters_in(self, e: Expr) -> list[AppliedUndef]:
-        """Return the order parameters in an expression, in a fixed order."""
+        """Return the order parameters that occur in an expression, sorted by their text."""
         return sorted((a for a in e.atoms(AppliedUndef) if key_of(a) in self.names), key=spelled)
 
     def _exponent_term(self, x: Any) -> None:
-        """Add the arrays of a term of the exponent of the path integral over one unit.
+        """Add a term ``x`` of the exponent of the path integral over one unit to the lists of terms.
 
-        Its derivatives with respect to order parameters are added too.
+        Its first and second derivatives with respect to order parameters are added too.
         """
         hats = list(x.hats)
         if len(hats) == 2:
@@ -518,9 +555,10 @@ class LoweredFluctuations:
                     self._influence(self.second_influences, x, second, (a, b))
 
     def _influence(self, into: list[TermArrays], x: Any, e: Expr, by: tuple[AppliedUndef, ...]) -> None:
-        """Add the derivative ``e`` of a term ``x`` of the exponent to the list ``into``.
+        """Add a derivative of the exponent of the path integral over one unit to the list ``into``.
 
-        ``by`` are the order parameters with respect to which it is a derivative.
+        ``x`` is the term of the exponent, ``e`` the derivative of its coefficient, and ``by`` are the order
+        parameters with respect to which it is a derivative.
         """
         body = Addend(Mul(*x.hats) * e, x.addend.over, x.addend.reach)
         self._product(into, None, None, body, by)
@@ -534,11 +572,12 @@ class LoweredFluctuations:
         by: tuple[AppliedUndef, ...],
         beside: AppliedUndef | None = None,
     ) -> None:
-        """Add the arrays of a term ``body`` to the list ``into``, as soon as all fields have numbers.
+        """Add the arrays of a term ``body`` of the theory to the list ``into``, once all fields have numbers.
 
         ``symbol`` is the order parameter or field in whose equation the term stands (None for derivatives of
-        the exponent), and ``parameter`` the same if it is an order parameter. ``by`` are order parameters
-        with respect to which ``body`` is a derivative. ``beside`` is the second field of a covariance.
+        the exponent), and ``parameter`` is the same if it is an order parameter, else None. ``by`` are the
+        order parameters with respect to which ``body`` is a derivative. ``beside`` is the second field if the
+        term is the covariance of two sources.
         """
         grid = self.sizes.grid(body.over, body.reach)
         size = length(grid)
@@ -570,15 +609,18 @@ class LoweredFluctuations:
         fixed: list[IntegerArray],
         hats: int,
     ) -> Callable[[], TermArrays]:
-        """Return the function that makes the arrays of a term, called when functions of fields have numbers.
+        """Return a function that makes the arrays of a term; it is called once all fields have numbers.
 
-        ``equations`` and ``targets`` are numbers of the term's equation and of the order parameters of its
-        derivative. ``declared`` are families with arguments that get numbers later; ``fixed`` are numbers of
-        fields or hats. A hat is the perturbation of the equation of a field.
+        ``weight`` is the deterministic factor and ``grid`` holds all values of indices and times.
+        ``equations`` are numbers of the order parameter or field in whose equation the term stands, and
+        ``targets`` those of order parameters with respect to which it is a derivative. ``declared`` are keys
+        and arguments of functions of fields that get numbers later; ``fixed`` are numbers of fields or hats,
+        and ``hats`` is how many of them are hats. A hat is the response field conjugate to a field: the
+        average of a field times a hat is the response of the field.
         """
 
         def make() -> TermArrays:
-            """Return the arrays of the term."""
+            """Return the arrays of the term: numbers of order parameters, fields and hats at all indices."""
             size = length(grid)
             none = np.full(size, CONSTANT)
             found = [none if x is None else self.nodes.find(*x) for x in declared]
@@ -612,9 +654,10 @@ class LoweredFluctuations:
         return make
 
     def _groups(self, parts: list[Expr], hats: list[Hatted], two: bool) -> list[list[Expr]]:
-        """Divide the random factors of a term into two fields, if it is an average (``two``) of a product.
+        """Divide the random factors of a term into two groups, if it is an average of a product (``two``).
 
-        More than two factors are divided by their time, t or s; other terms keep all factors together.
+        Two factors form a group each. More are divided by their time, t or s. Terms with hats, and other
+        terms, keep all factors in one group.
         """
         if hats or not two:
             return [parts]
@@ -631,9 +674,10 @@ class LoweredFluctuations:
     # -- values ----------------------------------------------------------------------------------------------
 
     def value(self, entries: TermArrays, values: Array, part: slice | None = None) -> Array:
-        """Return the weights of the entries of a term, or of a ``part`` of them.
+        """Return the weights of a term as numbers, for all values of its indices or for the slice ``part``.
 
-        ``values`` are those of all order parameters.
+        ``entries`` is the term, and ``values`` are those of all order parameters, which the weight may
+        contain.
         """
         weight = self._weights.get(entries)
         if weight is None:
@@ -642,9 +686,10 @@ class LoweredFluctuations:
         return weight(values, part)
 
     def weight(self, e: Expr, grid: IndexGrid) -> WeightFunction:
-        """Return an expression on a grid as a function of order parameters.
+        """Return an expression, at all points of a grid, as a compiled function of order parameters.
 
-        All other symbols and functions in it are replaced by their known values.
+        The grid maps indices and times to arrays of one length. All other symbols and functions in the
+        expression are replaced by their known values.
         """
         compiled = function(e)
         at: Any = {x: v - self.known.start(x) for x, v in grid.items() if not isinstance(x, Dummy)}
@@ -667,7 +712,7 @@ def has_kinks(lowered: LoweredFluctuations) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class WeightFunction:
-    """The weight of a term: a function of order parameters and of known numbers.
+    """The deterministic weight of a term at n values of its indices, as a function of order parameters.
 
     Each of its leaves (the arguments of the compiled expression) holds the numbers of order parameters
     ``(n,)`` and None, or None and known values ``(n,)`` or ``()``.
@@ -677,9 +722,10 @@ class WeightFunction:
     leaves: list[tuple[IntegerArray | None, Any]]
 
     def __call__(self, values: Array, part: slice) -> Array:
-        """Return the weights of the entries ``part``, for values of all order parameters.
+        """Return the weight of the term at the values of its indices in the slice ``part``.
 
-        Order parameters that do not exist, such as responses that are not causal, are zero.
+        ``values`` are those of all order parameters. Order parameters that do not exist, such as responses
+        that are not causal, count as zero.
         """
         found = []
         for numbers, known in self.leaves:

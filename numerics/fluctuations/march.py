@@ -23,7 +23,7 @@ MOST_LEVELS = 200
 
 @dataclass(eq=False)
 class SiteFields:
-    """Fields of one population at one layer, in the order of their times.
+    """Responses and covariances of the fields of one unit of a population at one layer, sorted by time.
 
     A *node* is a product of weights with a field, a field, or a function of fields, at one time and for one
     sample. A *hat* is the conjugate of a node: the perturbation of its equation.
@@ -31,7 +31,7 @@ class SiteFields:
     Attributes
     ----------
     nodes, hats
-        The numbers of its nodes ``(n,)``, and of those whose equations are perturbed ``(k,)``.
+        The numbers of the nodes ``(n,)``, and of those that have a hat ``(k,)``.
     node_ends, hat_ends
         For each time the number of nodes and hats up to it, ``(times,)``.
     R, Y, C
@@ -53,11 +53,11 @@ class SiteFields:
 
     @classmethod
     def of(cls, nodes: IntegerArray, hats: IntegerArray, time: IntegerArray, times: int) -> SiteFields:
-        """Return a site whose arrays are zero.
+        """Return the site with given nodes and hats; its matrices are zero and are filled later.
 
-        ``nodes`` and ``hats`` are numbers, ``time`` is the time of every node. A hat is the perturbation of
-        the equation of a field. A site is a population at one layer. A node is a field, or a product of
-        weights with a field, at one time.
+        ``nodes`` and ``hats`` are numbers of nodes, ``time`` is the time of every node of the theory, and
+        ``times`` the number of times. A node is a field, or a product of weights with a field, at one time. A
+        hat is the perturbation of the equation of a field. A site is a population at one layer.
         """
         nodes, hats = (x[np.argsort(time[x], kind="stable")] for x in (nodes, hats))
         node_ends, hat_ends = (
@@ -68,26 +68,24 @@ class SiteFields:
         return cls(nodes, hats, node_ends, hat_ends, R, Y, C, sigma)
 
     def nodes_at(self, time: int) -> slice:
-        """Return the slice of the nodes of one time in the arrays of the site.
-
-        A site is a population at one layer. A node is a field, or a product of weights with a field, at one
-        time.
-        """
+        """Return the slice of rows of the site's matrices that are the fields of the time ``time``."""
         return slice(int(self.node_ends[time - 1]) if time else 0, int(self.node_ends[time]))
 
     def hats_at(self, time: int) -> slice:
-        """Return the slice of the hats of one time in the arrays of the site.
+        """Return the slice of the hats of the time ``time`` among all hats of the site.
 
-        A hat is the perturbation of the equation of a field. A site is a population at one layer.
+        A hat is the response field conjugate to a field: the average of a field times a hat is the response
+        of the field. A site is a population at one layer.
         """
         return slice(int(self.hat_ends[time - 1]) if time else 0, int(self.hat_ends[time]))
 
     def extend(self, time: int, direct: Array) -> None:
-        """Compute the rows and columns of one time in R, Y and C from the coupling K and the sources.
+        """Compute the responses R and the covariances Y and C of the fields of one time.
 
-        ``direct`` (nodes of this time, hats up to it) is 1 where a hat (perturbation) perturbs the node
-        itself. The equations are ``R_now = direct + K R``, ``Y = Sigma R^T`` and ``C = R Y``. A node is a
-        field, or a product of weights with a field, at one time.
+        K holds the coefficients of earlier fields in the equations of this time, and Sigma is the covariance
+        of the sources. ``direct`` (nodes of this time, hats up to it) is 1 where a hat (perturbation)
+        perturbs the node itself. The equations are ``R_now = direct + K R``, ``Y = Sigma R^T`` and ``C = R
+        Y``. A node is a field, or a product of weights with a field, at one time.
         """
         now, known = self.nodes_at(time), slice(int(self.hat_ends[time]))
         earlier, last = slice(now.start), slice(now.stop)
@@ -109,22 +107,22 @@ class SiteFields:
 
 
 class LinearMarch:
-    """The mean-field solution of a linear theory.
+    """The mean-field solution of a theory with linear fields, computed one time step after the other.
 
-    A hat is the perturbation of the equation of a field. A node is a field, or a product of weights with a
-    field, at one time.
+    A hat is the response field conjugate to a field: the average of a field times a hat is the response of
+    the field. A node is a field, or a product of weights with a field, at one time.
 
     Parameters
     ----------
     lowered
-        The theory with numbers for its sizes.
+        The expansion in 1/N as arrays, with numbers for its sizes.
 
     Attributes
     ----------
     values
         The order parameters, ``(parameters,)``.
     sites
-        Fields of each population and layer.
+        Responses and covariances of the fields of each site, a population at one layer.
     local, hat
         The position of each node among the nodes of its site, and among the hats of its site; -1 for nodes
         without hat.
@@ -159,9 +157,10 @@ class LinearMarch:
                 self._step(time)
 
     def _step(self, time: int) -> None:
-        """Compute the solution at one time, repeated until it no longer changes.
+        """Compute order parameters, responses and covariances of one time.
 
-        Raise Unserved if it changes for too long, and Diverged if it is not finite.
+        They depend on each other, so that the computation is repeated until nothing changes. Raise Unserved
+        if it still changes after MOST_LEVELS repetitions, and Diverged if a value is not finite.
         """
         for _ in range(MOST_LEVELS):
             before = self.values.copy()
@@ -181,7 +180,7 @@ class LinearMarch:
         )
 
     def _extend(self, number: int, time: int) -> None:
-        """Compute the rows of one time in R, Y and C of the site with this number.
+        """Compute the responses and covariances of the fields of one time at the site ``number``.
 
         A site is a population at one layer.
         """
@@ -194,9 +193,9 @@ class LinearMarch:
         site.extend(time, own)
 
     def _covariances(self, time: int) -> set[int]:
-        """Compute the covariances of sources at a time with earlier ones.
+        """Compute the covariances of the Gaussian sources of a time with sources up to this time.
 
-        Return the sites where one has changed. A site is a population at one layer.
+        Return the numbers of the sites where one of them has changed. A site is a population at one layer.
         """
         lowered, changed = self.lowered, set()
         found = []
@@ -224,7 +223,7 @@ class LinearMarch:
         return changed
 
     def by_site(self, nodes: IntegerArray) -> list[tuple[int, IntegerArray]]:
-        """Return for each site among those of ``nodes`` its number and the positions of its nodes.
+        """Group nodes by their site: return pairs (number of the site, positions in ``nodes``).
 
         A site is a population at one layer. A node is a field, or a product of weights with a field, at one
         time.
@@ -233,9 +232,10 @@ class LinearMarch:
         return [(int(k), np.flatnonzero(site == k)) for k in np.unique(site)]
 
     def _couplings(self, time: int) -> set[int]:
-        """Compute the rows of the memory kernel K at a time.
+        """Compute the coefficients of fields in the equations of the fields of one time (rows of K).
 
-        Return the sites where a row has changed or is new. A site is a population at one layer.
+        Return the numbers of the sites where a row is new or has changed. A site is a population at one
+        layer.
         """
         lowered = self.lowered
         found = []
@@ -260,9 +260,9 @@ class LinearMarch:
         return changed
 
     def _parameters(self, time: int) -> None:
-        """Compute the order parameters of a time.
+        """Compute the order parameters of one time from the covariances and responses of fields.
 
-        Averages of products, then functions of other order parameters.
+        Averages of products come first, then functions of other order parameters.
         """
         lowered = self.lowered
         fresh = np.zeros(lowered.parameters.count)
@@ -288,10 +288,10 @@ class LinearMarch:
             self.values[touched] = found[touched]
 
     def pair(self, x: TermArrays, part: slice) -> Array:
-        """Return the averages that the entries ``part`` of a term multiply, ``(entries,)``.
+        """Return the averages that multiply the weights of a term, for the values of its indices in ``part``.
 
-        They are averages of pairs of fields, or of a hat and a field. A hat is the perturbation of the
-        equation of a field.
+        They are covariances of two fields, or responses of a field to a hat, ``(entries,)``. A hat is the
+        response field conjugate to a field: the average of a field times a hat is the response of the field.
         """
         found = np.zeros(part.stop - part.start)
         for number, at in self.by_site(x.second[part] if x.hats else x.first[part]):
@@ -305,9 +305,11 @@ class LinearMarch:
 
 
 def _hatted(lowered: LoweredFluctuations) -> IntegerArray:
-    """Return the numbers of the nodes whose equations are perturbed: those with a hat, increasing.
+    """Return the numbers of the nodes that have a hat, increasing.
 
-    A node is a field, or a product of weights with a field, at one time.
+    These are the nodes whose equations are perturbed in a response or have a source. A hat is the response
+    field conjugate to a field: the average of a field times a hat is the response of the field. A node is a
+    field, or a product of weights with a field, at one time.
     """
     perturbed = [x.target for x in (*lowered.kernels, *lowered.covariances)]
     perturbed += [x.first for x in lowered.covariances]

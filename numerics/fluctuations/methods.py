@@ -39,23 +39,30 @@ SWEEP = 4e-10, 1e-3
 
 
 class ObservedFluctuations(Protocol):
-    """Interface of covariances and shifts of observables."""
+    """Interface of objects that give covariances and shifts at order 1/N of functions of order parameters."""
 
     def covariances_of(self, blocks: list[GradientBlock]) -> list[Array]:
-        """Return N times the covariance of the observables of each block, ``(observables, observables)``."""
+        """Return for each block N times the covariance of its observables, ``(observables, observables)``.
+
+        A block holds the gradients of some observables with respect to order parameters.
+        """
         ...
 
     def shifts_of(self, observables: Iterable[ExpandedObservable]) -> list[Array] | None:
-        """Return N times the mean of each observable minus its value, ``(points,)``; None if not computed."""
+        """Return N times the mean of each observable minus its value at infinite width; None if unknown.
+
+        An observable is a function of order parameters at several points (indices and times); there is one
+        array ``(points,)`` for each.
+        """
         ...
 
 
 class SolvedFluctuations(ObservedFluctuations, Protocol):
-    """Interface of the fluctuations of a problem, computed by some method."""
+    """Interface of the solution of a problem at order 1/N: order parameters, covariances and shifts."""
 
     @property
     def lowered(self) -> LoweredFluctuations:
-        """Theory with numbers for its sizes."""
+        """The expansion in 1/N that was solved: numbered order parameters and fields, and terms as arrays."""
         ...
 
     @property
@@ -65,7 +72,7 @@ class SolvedFluctuations(ObservedFluctuations, Protocol):
 
 
 class FluctuationMethod(Protocol):
-    """Interface of a method that computes fluctuations."""
+    """Interface of a method that computes variances and shifts at order 1/N, with its conditions and cost."""
 
     @property
     def name(self) -> str:
@@ -73,23 +80,26 @@ class FluctuationMethod(Protocol):
         ...
 
     def refusal(self, problem: Problem, sizes: FluctuationSizes) -> Refusal | None:
-        """Return the refusal of a problem with these sizes, or None if the method applies."""
+        """Return why the method cannot solve a problem whose arrays have these sizes; None if it can."""
         ...
 
     def seconds(self, sizes: FluctuationSizes, observables: int, solver: Solver) -> float:
-        """Return the estimated seconds for the variances of a number of observables, all times together."""
+        """Return the estimated seconds for the variances of a number of observables.
+
+        ``sizes`` are the sizes of the arrays of the expansion; ``observables`` counts those of all times.
+        """
         ...
 
     def memory(self, sizes: FluctuationSizes, solver: Solver) -> float:
-        """Return the estimated memory in bytes."""
+        """Return the estimated memory in bytes for a problem whose arrays have these sizes."""
         ...
 
     def no_shift(self, sizes: FluctuationSizes) -> str | None:
-        """Return the reason why shifts are not computed, one sentence; None if they are."""
+        """Return the reason why shifts of means are not computed, one sentence; None if they are."""
         ...
 
     def solve(self, arrays: LoweredFluctuations, solver: Solver) -> SolvedFluctuations:
-        """Return the fluctuations of a theory in arrays.
+        """Return the solution at order 1/N of an expansion that is given as arrays.
 
         ``solver`` has the seed and the number of sampled paths.
         """
@@ -98,12 +108,18 @@ class FluctuationMethod(Protocol):
 
 @dataclass(frozen=True)
 class DenseMethod:
-    """Method for linear theories with matrices of all order parameters: covariances and shifts."""
+    """Method for theories with linear fields, by dense matrices over all order parameters.
+
+    It gives covariances and shifts of means.
+    """
 
     name: str = "dense matrices"
 
     def refusal(self, problem: Problem, sizes: FluctuationSizes) -> Refusal | None:
-        """Return a refusal if the theory is not linear or has too many order parameters; None otherwise."""
+        """Return why the method does not apply, or None if it does.
+
+        It needs linear functions of fields, and no more than DENSE order parameters.
+        """
         if (reason := _nonlinear(problem, sizes)) is not None:
             return reason
         if sizes.parameters <= DENSE:
@@ -113,64 +129,76 @@ class DenseMethod:
         return refusal_for(problem, key, too_large, "fewer times or samples")
 
     def seconds(self, sizes: FluctuationSizes, observables: int, solver: Solver) -> float:
-        """Return the estimated seconds of the products of matrices."""
+        """Return the estimated seconds, which are those of products of matrices over all order parameters."""
         return MATRIX_PRODUCTS * float(sizes.parameters) ** 3
 
     def memory(self, sizes: FluctuationSizes, solver: Solver) -> float:
-        """Return the estimated memory in bytes."""
+        """Return the estimated memory in bytes for a problem whose arrays have these sizes."""
         return _linear_memory(sizes)
 
     def no_shift(self, sizes: FluctuationSizes) -> None:
-        """Return None, because shifts are computed."""
+        """Return None: this method computes shifts of means, so that no reason is needed."""
         return None
 
     def solve(self, arrays: LoweredFluctuations, solver: Solver) -> DenseFluctuations:
-        """Return the fluctuations as dense matrices."""
+        """Return the solution at order 1/N with dense matrices over all order parameters.
+
+        ``arrays`` holds the expansion; ``solver`` is not used.
+        """
         return DenseFluctuations(arrays)
 
 
 @dataclass(frozen=True)
 class AdjointMethod:
-    """Method for linear theories by sweeps backwards in time: variances of chosen observables, no shifts."""
+    """Method for theories with linear fields, by one sweep backwards in time for each observable.
+
+    It gives variances of chosen observables, but no shifts of means.
+    """
 
     name: str = "adjoint sweeps"
 
     def refusal(self, problem: Problem, sizes: FluctuationSizes) -> Refusal | None:
-        """Return a refusal if the theory is not linear; None if it is linear."""
+        """Return why the method does not apply (a function of fields is not linear); None if it does."""
         return _nonlinear(problem, sizes)
 
     def seconds(self, sizes: FluctuationSizes, observables: int, solver: Solver) -> float:
-        """Return the estimated seconds of the sweeps, one for each observable."""
+        """Return the estimated seconds of the sweeps backwards in time, one for each observable."""
         sweep = SWEEP[0] * float((sizes.sites.astype(float) ** 3).sum()) / 4 + SWEEP[1] * sizes.times
         return observables * sweep
 
     def memory(self, sizes: FluctuationSizes, solver: Solver) -> float:
-        """Return the estimated memory in bytes."""
+        """Return the estimated memory in bytes for a problem whose arrays have these sizes."""
         return _linear_memory(sizes)
 
     def no_shift(self, sizes: FluctuationSizes) -> str:
-        """Return the sentence that says why shifts are not computed."""
+        """Return the sentence that says why shifts of means are missing: too many order parameters."""
         return (
             "X_shift is not given: means need matrices of all order parameters, and there are "
             f"{sizes.parameters} of them, more than {DENSE}"
         )
 
     def solve(self, arrays: LoweredFluctuations, solver: Solver) -> AdjointFluctuations:
-        """Return the fluctuations by sweeps."""
+        """Return the solution at order 1/N, which computes covariances by sweeps backwards in time.
+
+        ``arrays`` holds the expansion; ``solver`` is not used.
+        """
         return AdjointFluctuations(arrays)
 
 
 @dataclass(frozen=True)
 class SampledMethod:
-    """Method for nonlinear theories in steps by sampled paths.
+    """Method for theories with nonlinear functions of fields, in discrete steps, by sampled paths.
 
-    Covariances and shifts with standard errors.
+    It gives covariances and shifts of means, with standard errors.
     """
 
     name: str = "sampled paths"
 
     def refusal(self, problem: Problem, sizes: FluctuationSizes) -> Refusal | None:
-        """Return a refusal if the theory is linear, a flow, or too large; None if the method applies."""
+        """Return why the method does not apply, or None if it does.
+
+        It needs a nonlinear function of fields, a rule in discrete steps, and not too many order parameters.
+        """
         if sizes.nonlinear is None:
             return refusal_for(
                 problem,
@@ -190,9 +218,10 @@ class SampledMethod:
         return None
 
     def seconds(self, sizes: FluctuationSizes, observables: int, solver: Solver) -> float:
-        """Return the estimated seconds of all runs over the paths of each site.
+        """Return the estimated seconds of all computations of fields on the sampled paths of each site.
 
-        Each perturbation of a site is run in both directions. A site is a population at one layer.
+        Each perturbation of order parameters is computed in both directions. A site is a population at one
+        layer.
         """
         x, samples = sizes.paths, solver.samples or SAMPLES
         assert x is not None
@@ -204,7 +233,7 @@ class SampledMethod:
         return REPLICAS * widths * float(total.sum())
 
     def memory(self, sizes: FluctuationSizes, solver: Solver) -> float:
-        """Return the estimated memory in bytes."""
+        """Return the estimated memory in bytes of paths, derivatives and matrices of order parameters."""
         x, samples = sizes.paths, solver.samples or SAMPLES
         assert x is not None
         paths = float((x.fields * (1.0 + x.hats) * samples).sum())
@@ -212,11 +241,14 @@ class SampledMethod:
         return 8.0 * (paths + slopes + PARAMETER_MATRICES * float(sizes.parameters) ** 2)
 
     def no_shift(self, sizes: FluctuationSizes) -> str | None:
-        """Return None, because shifts are computed."""
+        """Return None: this method computes shifts of means, so that no reason is needed."""
         return None
 
     def solve(self, arrays: LoweredFluctuations, solver: Solver) -> SampledSolution:
-        """Return the fluctuations from several independent sets of paths."""
+        """Return the solution at order 1/N from REPLICAS independent sets of sampled paths.
+
+        ``arrays`` holds the expansion; ``solver`` has the seed and the number of paths.
+        """
         seeds = np.random.SeedSequence(solver.seed).generate_state(REPLICAS)
         samples = solver.samples or SAMPLES
         return SampledSolution(arrays, [sample_fluctuations(arrays, samples, int(x)) for x in seeds])
@@ -246,12 +278,15 @@ METHODS: tuple[DenseMethod | AdjointMethod | SampledMethod, ...] = (
 
 
 def method_for(problem: Problem, sizes: FluctuationSizes) -> FluctuationMethod:
-    """Return the first method that applies to a problem.
+    """Return the first method of METHODS that can compute corrections at order 1/N for a problem.
+
+    The order is dense matrices, sweeps backwards in time, sampled paths.
 
     Raises
     ------
     SpecError
-        If no method applies, with the reason of the most general method for linear or for nonlinear theories.
+        If no method applies. The message has the reason of the sweeps for linear theories, and of sampled
+        paths for nonlinear ones.
     """
     for method in METHODS:
         if method.refusal(problem, sizes) is None:
@@ -267,15 +302,15 @@ FIELD_MATRICES, PARAMETER_ARRAYS = 8, 20
 
 
 def _linear_memory(sizes: FluctuationSizes) -> float:
-    """Return the estimated bytes of the methods for linear theories."""
+    """Return the estimated memory in bytes of a method for theories with linear fields."""
     fields = float((sizes.sites.astype(np.float64) ** 2).sum())
     return 8.0 * (FIELD_MATRICES * fields + PARAMETER_ARRAYS * sizes.parameters)
 
 
 def _nonlinear(problem: Problem, sizes: FluctuationSizes) -> Refusal | None:
-    """Return a refusal of methods for linear theories, whose fields are Gaussian.
+    """Return the reason why a problem has no linear theory: one of its nonlinear functions of fields.
 
-    None if the theory is linear.
+    None if all functions of fields are linear. ``sizes`` names the function.
     """
     if sizes.nonlinear is None:
         return None

@@ -226,9 +226,10 @@ class OrderParameterMoments:
         return self.fluctuations.kept_covariance
 
     def _gradient(self, expanded: ExpandedObservable) -> Any:
-        """Return the first derivatives of an observable at all points, a sparse matrix ``(points, kept)``.
+        """Return the derivatives of an observable at all points by order parameters, a sparse matrix.
 
-        Columns are the order parameters of ``kept``, those with different averages.
+        The shape is ``(points, kept)``: columns are the order parameters of ``kept``, those with different
+        averages.
         """
         from scipy.sparse import csr_array  # slow to import, and seldom needed
 
@@ -236,7 +237,11 @@ class OrderParameterMoments:
         return csr_array((expanded.slopes, places), shape=(len(expanded.values), len(self.fluctuations.kept)))
 
     def _expanded(self, name: str) -> tuple[list[ParameterAxis], ExpandedObservable]:
-        """Return the axes of the order parameter ``name``, and its expansion at all values along them."""
+        """Return the axes of the order parameter ``name``, and its derivatives at all points along them.
+
+        The second value holds the value and the first and second derivatives with respect to those order
+        parameters that are averages over units.
+        """
         own = [q for q in self.fluctuations.lowered.theory.parameters if name in (q.name, _label(q))]
         if not own:
             raise SpecError("name", name, "is not an order parameter of the theory", ", ".join(self.names))
@@ -252,7 +257,7 @@ class OrderParameterMoments:
         return axes, self.builder.on_grid(terms, grid)
 
     def _axes(self, q: FluctuatingParameter) -> list[ParameterAxis]:
-        """Return the axes of an order parameter that is an average: all its indices and times."""
+        """Return one axis for each index and time of an order parameter that is an average over units."""
         box = self.fluctuations.lowered.parameters.families[key_of(q.symbol)]
         found = []
         for a, low, high in zip(q.symbol.args, box.lows.tolist(), box.highs.tolist(), strict=True):
@@ -264,14 +269,17 @@ class OrderParameterMoments:
         return found
 
     def _axes_of_observable(self, q: FluctuatingParameter) -> list[ParameterAxis]:
-        """Return the axes of a function of order parameters: all its indices and times."""
+        """Return one axis for each index and time of a function of order parameters (a tangent kernel)."""
         sizes = self.fluctuations.lowered.sizes
         ends = {r.index: [int(sizes.numbers(x, {}, 1)[0]) for x in (r.lower, r.upper)] for r in q.ranges}
         ends |= {t: [0, sizes.times - 1], s: [0, sizes.times - 1]}
         return [ParameterAxis(_dimension(a), a, np.arange(ends[a][0], ends[a][1] + 1)) for a in q.symbol.args]
 
     def _array(self, name: str, axes: list[ParameterAxis], values: Any) -> xr.DataArray:
-        """Return values as an array with named dimensions and the values of indices as coordinates."""
+        """Return ``values`` as an xarray with the name ``name`` and one dimension for each of ``axes``.
+
+        Coordinates are the values of the indices.
+        """
         import xarray as xr
 
         shape, coords = [len(x.values) for x in axes], {x.dim: x.values for x in axes}
@@ -280,7 +288,7 @@ class OrderParameterMoments:
 
 @dataclass(frozen=True, eq=False)
 class ParameterAxis:
-    """An axis of an order parameter: its dimension, the symbol of its index, and the values of the index."""
+    """An axis of the array of an order parameter: name of the dimension, symbol and values of the index."""
 
     dim: str
     index: Any

@@ -25,17 +25,20 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class ExpandedObservable:
-    """An observable at the points of a grid, to second order in order parameters.
+    """A function of order parameters, at several points, with its first and second derivatives by them.
+
+    A point is a choice of all indices and times.
 
     Attributes
     ----------
     values
         Its values at infinite width, ``(points,)``.
     rows, columns, slopes
-        First derivatives: point, order parameter and derivative of each that is not zero by structure.
+        First derivatives that may be nonzero: the point, the number of the order parameter, and the
+        derivative.
     curved, first, second, curvatures
-        Second derivatives: point, both order parameters, and the factor of their covariance in the mean: the
-        derivative, or half of it where both are the same.
+        Second derivatives: the point, the numbers of both order parameters, and the factor of their
+        covariance in the mean: the derivative, or half of it where both are the same.
     """
 
     values: Array
@@ -48,10 +51,10 @@ class ExpandedObservable:
     curvatures: Array
 
     def gradient(self, points: IntegerArray, columns: IntegerArray) -> Array:
-        """Return first derivatives by order parameters at some grid points, ``(points, columns)``.
+        """Return the first derivatives by order parameters at some points, ``(points, columns)``.
 
-        ``points`` are positions on the grid. ``columns`` are positions of order parameters in increasing
-        order, among which are all with a derivative at these points.
+        ``points`` are positions among the points of this observable. ``columns`` are numbers of order
+        parameters in increasing order, which include all with a derivative at these points.
         """
         place = np.full(len(self.values), -1)
         place[points] = np.arange(len(points))
@@ -64,8 +67,8 @@ class ExpandedObservable:
     def shift(self, shift: Array, covariance: Array, index: IntegerArray) -> Array:
         """Return N times the mean of the observable minus its value at infinite width, ``(points,)``.
 
-        ``shift`` holds the same for all order parameters. ``covariance`` is N times their covariance, in
-        which the row of order parameter k is ``index[k]``.
+        ``shift`` holds N times the mean of each order parameter minus its value at infinite width.
+        ``covariance`` is N times their covariance, in which the row of order parameter k is ``index[k]``.
         """
         found = np.zeros(len(self.values))
         np.add.at(found, self.rows, self.slopes * shift[self.columns])
@@ -75,12 +78,12 @@ class ExpandedObservable:
 
 
 class ObservableBuilder:
-    """Expansion of functions of order parameters to second order.
+    """Evaluates functions of order parameters, and their first and second derivatives by these.
 
     Parameters
     ----------
     lowered
-        The fluctuations of a program with numbers for its sizes.
+        The expansion in 1/N of a program as arrays, with numbers for its sizes.
     values
         The order parameters at infinite width, in the order of ``lowered.parameters``.
     """
@@ -92,7 +95,9 @@ class ObservableBuilder:
         self.responses = {key_of(q.symbol) for q in theory if q.kind == "response"}
 
     def expression(self, e: Expr) -> ExpandedObservable:
-        """Return the expansion of one expression, such as ``f(1, 5)**2``, at integer indices and times.
+        """Return the value and derivatives of an expression of order parameters, such as ``f(1, 5)**2``.
+
+        All indices and times in it are integers.
 
         Raises
         ------
@@ -103,7 +108,10 @@ class ObservableBuilder:
         return self.on_grid([Addend(x) for x in (whole,)], {Dummy("one"): np.zeros(1, int)})
 
     def written_out(self, e: Expr) -> Expr:
-        """Return an expression with observables replaced by order parameters, and with sums written out."""
+        """Return an expression in terms of averages over units, with sums written out.
+
+        Derived quantities, such as a tangent kernel, are replaced by their definitions.
+        """
         for a in [x for x in e.atoms(AppliedUndef) if key_of(x) in self.derived]:
             q = self.derived[key_of(a)]
             e = e.xreplace({a: q.function.xreplace(dict(zip(q.symbol.args, a.args, strict=True)))})
@@ -111,9 +119,10 @@ class ObservableBuilder:
         return sympify(e.xreplace(sizes)).doit()
 
     def on_grid(self, terms: Iterable[Addend], grid: IndexGrid) -> ExpandedObservable:
-        """Return the expansion of a sum of terms at the points of a grid.
+        """Return the value and derivatives of a sum of terms at the points of a grid.
 
-        Terms may sum over further indices.
+        Terms are expressions of order parameters, and may be sums over further indices. The grid maps each
+        index or time to an array of its values at all points.
         """
         size = length(grid)
         values = np.zeros(size)
@@ -139,15 +148,19 @@ class ObservableBuilder:
         return ExpandedObservable(values, *first_order, *second_order)
 
     def _value(self, e: Expr, grid: IndexGrid) -> Array:
-        """Return the values of an expression at all points of a grid, ``(points,)``, at infinite width."""
+        """Return the values of an expression at infinite width at all points of a grid, ``(points,)``.
+
+        The grid maps each index or time to an array of its values.
+        """
         size = length(grid)
         return self.lowered.weight(e, grid)(self.values, slice(0, size))
 
     def _numbers(self, a: AppliedUndef, grid: IndexGrid) -> IntegerArray:
-        """Return the position of an order parameter among all of them at each grid point, ``(points,)``.
+        """Return the number of the order parameter ``a`` at each point of a grid, ``(points,)``.
 
-        Responses that do not exist, because they are not causal, have -1. Raise SpecError if another order
-        parameter does not exist at a point.
+        The grid maps each index or time in ``a`` to an array of its values. Responses that do not exist,
+        because they are not causal, have -1. Raise SpecError if another order parameter does not exist at a
+        point.
         """
         found = self.lowered.parameters.find(key_of(a), self.lowered.arguments(a, grid))
         if key_of(a) not in self.responses and (found < 0).any():
@@ -158,10 +171,7 @@ class ObservableBuilder:
 
 
 def observable_terms(e: Expr) -> tuple[Addend, ...]:
-    """Return the addends of an expression in order parameters.
-
-    Sums over indices become ranges of the addends.
-    """
+    """Return the addends of an expression of order parameters, each with the ranges of its sums."""
     return tuple(addends(e))
 
 
@@ -172,14 +182,16 @@ def _sizes(e: Expr, lowered: LoweredFluctuations) -> list[Any]:
 
 
 def _none(columns: int) -> tuple[Any, ...]:
-    """Return columns of length zero: so many of integers, and one of weights."""
+    """Return empty arrays: ``columns`` arrays of integers, and one of floats for weights."""
     return (*[np.zeros(0, int)] * columns, np.zeros(0))
 
 
 def _kept(*columns: IntegerArray, weights: Array) -> tuple[Any, ...]:
-    """Return columns and weights without the rows in which an order parameter does not exist (position -1).
+    """Return arrays without the entries for which an order parameter does not exist.
 
-    Such order parameters are responses that are not causal, which are zero.
+    ``columns`` are integer arrays in which -1 stands for an order parameter that does not exist; such order
+    parameters are responses that are not causal, which are zero. ``weights`` is shortened in the same way and
+    comes last.
     """
     there = np.all([x >= 0 for x in columns], axis=0)
     return (*(x[there] for x in columns), weights[there])

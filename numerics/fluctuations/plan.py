@@ -17,14 +17,14 @@ SECONDS = 60.0
 
 @dataclass(frozen=True, eq=False)
 class WidthPlan:
-    """Plan of the corrections of a problem.
+    """Plan for the corrections at order 1/N of a problem: method, and kernels to compute.
 
     Attributes
     ----------
     problem
         The problem.
     sizes
-        Sizes of its fluctuations.
+        Sizes of the arrays of its expansion in 1/N.
     method
         Method that computes them.
     outputs
@@ -41,9 +41,10 @@ class WidthPlan:
 
     @classmethod
     def of(cls, problem: Problem, sizes: FluctuationSizes, outputs: int, kernels: KeptKernels) -> WidthPlan:
-        """Return the plan for a problem with corrections at ``outputs`` times.
+        """Return the plan for the corrections at order 1/N of a problem at ``outputs`` times.
 
-        "auto" keeps the most kernels whose estimated time is at most SECONDS, or none.
+        ``kernels`` is "full" (all pairs of samples), "trace" (sums over equal samples), "none" or "auto"; the
+        last keeps the most kernels whose estimated time is at most SECONDS.
         """
         method = method_for(problem, sizes)
         choices: tuple[KeptKernels, ...] = ("full", "trace", "none") if kernels == "auto" else (kernels,)
@@ -55,12 +56,12 @@ class WidthPlan:
 
     @property
     def seconds(self) -> float:
-        """Estimated seconds of the whole expansion."""
+        """Estimated seconds for the corrections at order 1/N of all output times."""
         return self.method.seconds(self.sizes, self.outputs * self.observables, self.problem.solver)
 
     @property
     def observables(self) -> int:
-        """Number of observables at each time whose variances are computed."""
+        """Number of scalars at each time whose variances are computed: outputs and kernel entries."""
         problem, outputs, depth = self.problem, self.problem.outputs, self.problem.depth or 1
         # random data: no observable of single samples, but correlations of errors and fields
         if not problem.seen:
@@ -71,7 +72,7 @@ class WidthPlan:
         return samples * outputs + kernels[self.keep]
 
     def require_resources(self) -> None:
-        """Raise SpecError if the plan takes too much memory or time."""
+        """Raise SpecError if the corrections would take too much memory, or more than ``solver.hours``."""
         problem = self.problem
         setting = problem.key_and_value("training.points" if problem.flow else "training.steps")
         size = self.method.memory(self.sizes, problem.solver)
@@ -80,9 +81,10 @@ class WidthPlan:
         require_time(self.seconds, problem.solver.hours, "the expansion in 1/N", less)
 
     def notes(self) -> dict[str, Any]:
-        """Return the attributes of results.
+        """Return the attributes of results: ``width_method``, ``width_kernels`` and ``no_shift``.
 
-        Method, kept kernels, and the reason for missing shifts (or None).
+        These are the name of the method, the kernels that are kept (None for random data), and the reason for
+        missing shifts of means (None if there are shifts).
         """
         kept = self.keep if self.problem.seen else None
         return {

@@ -60,10 +60,10 @@ half of it.
 
 
 def causal_factor(C: Array) -> tuple[Array, IntegerArray]:
-    """Return a lower triangular factor L of a covariance ``C = L L^T`` (n, n), and its pivots.
+    """Return a lower triangular factor L of a covariance, ``C = L L^T`` (n, n), and its pivots.
 
-    L is ``(n, rank)``. Pivots are the rows that do not follow from earlier ones, within PIVOT of the
-    variance.
+    Pivots are the positions of variables that are not linear combinations of earlier ones, up to a share
+    PIVOT of the variance. L is ``(n, rank)``, with one column for each pivot.
     """
     rows: list[Array] = []
     pivots: list[int] = []
@@ -103,9 +103,10 @@ class MoveBasis:
 
     @classmethod
     def of(cls, factor: Array, pivots: IntegerArray) -> MoveBasis:
-        """Return the basis for changes of a covariance with the triangular factor ``factor`` (n, r).
+        """Return the basis for changes of a covariance ``C = L L^T``.
 
-        ``pivots`` are the rows of the factor that are linearly independent.
+        ``factor`` is L (n, r), and ``pivots`` (r,) are the positions of variables that are not linear
+        combinations of earlier ones.
         """
         weak = np.setdiff1d(np.arange(len(factor)), pivots)
         inner = np.zeros(factor.T.shape)
@@ -117,24 +118,29 @@ class MoveBasis:
         return cls(vectors, np.concatenate([inner, outer]), sizes, len(pivots), weak)
 
     def split(self, change: Array) -> SourceChange:
-        """Return a change of the covariance, ``(n, n)``, written in this basis."""
+        """Return the blocks of X for the change ``F X F^T = change`` (n, n) of the covariance.
+
+        F is this basis.
+        """
         found, r = self.inverse @ change @ self.inverse.T, self.rank
         return SourceChange(self, found[:r, :r], found[r:, :r], found[r:, r:])
 
     @property
     def no_change(self) -> SourceChange:
-        """Return a change of zero in this basis."""
+        """The zero change of the covariance, written in this basis."""
         return self.split(np.zeros((len(self.vectors),) * 2))
 
 
 @dataclass(frozen=True, eq=False)
 class SourceChange:
-    """A change of the covariance of sources in a basis F, ``F X F^T``.
+    """A change ``F X F^T`` of the covariance of n Gaussian sources, written in a basis F.
+
+    r of the variables are pivots: they are not linear combinations of earlier ones.
 
     Attributes
     ----------
     basis
-        The basis F.
+        The basis F, with the pivots.
     inner, mixed, outer
         Blocks of X: pivots with pivots ``(r, r)``, other variables with pivots ``(n - r, r)``, and other
         variables with each other ``(n - r, n - r)``.
@@ -148,7 +154,7 @@ class SourceChange:
 
 @dataclass(frozen=True, eq=False)
 class Move:
-    """Perturbation of all order parameters along a direction, in steps of one length.
+    """Perturbation of order parameters along a direction, with the change of the sources of one site.
 
     A site is a population at one layer.
 
@@ -173,10 +179,12 @@ class Move:
     change: SourceChange | None = None
 
     def at(self, count: int) -> Perturbation:
-        """Return the perturbation after ``count`` steps, which may be negative.
+        """Return the perturbed order parameters and sources after ``count`` steps (negative: backwards).
 
-        With ``u = (L + E X) z`` and ``<z z^T> = 1 + A`` the covariance of ``u`` changes by ``L A L^T`` and
-        ``E X (1 + A) L^T``, which is linear in the step for ``X = mixed (1 + A)^(-1)``.
+        L is the factor of the covariance of the sources u, and E has a unit vector for each source that is a
+        combination of others. With ``u = (L + E X) z`` and ``<z z^T> = 1 + A`` the covariance of ``u``
+        changes by ``L A L^T`` and ``E X (1 + A) L^T``, which is linear in the step for ``X = mixed (1 +
+        A)^(-1)``.
         """
         size = count * self.step
         values = self.values + size * self.direction
@@ -197,7 +205,7 @@ LARGEST_CHANGE = 0.2
 
 @dataclass(frozen=True, eq=False)
 class UnitProducts:
-    """Products of fields, and responses, that order parameters average over the units of one site.
+    """Products of two fields, and responses, of one site whose averages make up order parameters.
 
     A site is a population at one layer.
 
@@ -222,19 +230,19 @@ class UnitProducts:
 
     @property
     def pair_range(self) -> slice:
-        """Range of the products of two fields."""
+        """Slice of the products of two fields among all products and responses."""
         return slice(0, len(self.first) - self.responses)
 
     @property
     def response_range(self) -> slice:
-        """Range of the responses."""
+        """Slice of the responses among all products and responses."""
         return slice(len(self.first) - self.responses, len(self.first))
 
 
 class SampledFluctuations:
-    """Covariances and shifts of the order parameters of any theory, from sampled paths.
+    """Covariances and shifts at order 1/N of order parameters, from sampled paths of each site.
 
-    A site is a population at one layer.
+    A site is a population at one layer. Functions of fields may be nonlinear.
 
     Parameters
     ----------
@@ -266,9 +274,9 @@ class SampledFluctuations:
         self.means = [self._means(k, x.base) for k, x in enumerate(self.paths)]
 
     def _products(self, paths: UnitPaths) -> UnitProducts:
-        """Return the products and responses at one site that order parameters average.
+        """Return the products of two fields, and the responses, that order parameters average at one site.
 
-        A site is a population at one layer.
+        ``paths`` are the sampled paths of the site. A site is a population at one layer.
         """
         low, site = self.lowered, paths.site
         plain: list[tuple[IntegerArray, Array, IntegerArray, IntegerArray]] = []
@@ -303,9 +311,10 @@ class SampledFluctuations:
     # -- averages on paths -----------------------------------------------------------------------------------
 
     def _means(self, number: int, parts: Iterable[PathArrays]) -> Array:
-        """Return the averages over paths of the products of a site, ``(products,)``.
+        """Return the averages over paths of the products and responses of a site, ``(products,)``.
 
-        ``parts`` are batches of paths. A site is a population at one layer.
+        Products are those of two fields whose averages are order parameters. ``number`` is that of the site,
+        and ``parts`` are batches of its paths. A site is a population at one layer.
         """
         units, total = self.units[number], np.zeros(len(self.units[number].first))
         a, b = units.first[units.pair_range], units.second[units.pair_range]
@@ -319,26 +328,32 @@ class SampledFluctuations:
         return total / self.paths[number].samples
 
     def averages(self, number: int, products: Array) -> Array:
-        """Return the part of each order parameter that comes from a site, ``(parameters,)``.
+        """Return what one site contributes to each order parameter, ``(parameters,)``.
 
-        ``products`` are the averages of the products of this site. A site is a population at one layer.
+        ``products`` are the averages of the products and responses of the site ``number``, of which order
+        parameters are weighted sums. A site is a population at one layer.
         """
         units, found = self.units[number], np.zeros(self.count)
         np.add.at(found, units.parameters, units.weights * products[units.product])
         return found
 
     def _field_products(self, units: UnitProducts, paths: PathArrays) -> Array:
-        """Return the products of two fields on all paths, ``(products, paths)``, without responses."""
+        """Return the products of two fields that order parameters average, on all paths of a batch.
+
+        The shape is ``(products, paths)``; responses are left out. ``units`` holds the positions of the
+        fields.
+        """
         a, b = units.first[units.pair_range], units.second[units.pair_range]
         found = paths.X[a]
         found[b != CONSTANT] *= paths.X[b[b != CONSTANT]]
         return found
 
     def _noise(self, number: int, parts: Iterable[PathArrays]) -> tuple[Array, Array]:
-        """Return the averages of the products of a site, and their covariance.
+        """Return the averages over units of the products and responses of a site, and their covariance.
 
-        The covariance of responses with each other is left at zero; :meth:`_response_noise` computes it. A
-        site is a population at one layer.
+        The shapes are ``(n,)`` and ``(n, n)``. ``number`` is that of the site, and ``parts`` are batches of
+        its paths. The covariance of responses with each other is left at zero; :meth:`_response_noise`
+        computes it. A site is a population at one layer.
         """
         units, samples = self.units[number], self.paths[number].samples
         n, plain_count = len(units.first), len(units.first) - units.responses
@@ -367,19 +382,21 @@ class SampledFluctuations:
         return means, found
 
     def _means_and_noise(self, number: int, parts: Iterable[PathArrays]) -> Array:
-        """Return the averages of the n products of a site and their covariance as one array, ``(n, 1 + n)``.
+        """Return averages and covariance of the products of a site as one array, ``(n, 1 + n)``.
 
-        The first column holds the averages. A site is a population at one layer.
+        The first column holds the averages of the n products and responses. ``number`` is that of the site,
+        and ``parts`` are batches of its paths. A site is a population at one layer.
         """
         means, noise = self._noise(number, parts)
         return np.concatenate([means[:, None], noise], axis=1)
 
     def _responses_and_pairs(self, number: int, parts: Iterable[PathArrays]) -> tuple[Array, Array]:
-        """Return responses of a site, and the derivatives ``<d (x x') / d hat>`` of products of their fields.
+        """Return the responses of a site, and derivatives ``<d (x x') / d hat>`` of products of fields.
 
-        The derivatives are ``(responses, fields)``: x is the field of the response, hat its hat, and x' runs
-        over all fields that stand in responses. A hat is the perturbation of the equation of a field. A site
-        is a population at one layer.
+        Responses ``<d x / d hat>`` are ``(responses,)``; ``parts`` are batches of paths. The derivatives are
+        ``(responses, fields)``: x is the field of the response, hat its hat, and x' runs over all fields that
+        stand in responses. A hat is the response field conjugate to a field: the average of a field times a
+        hat is the response of the field. A site is a population at one layer.
         """
         units, samples = self.units[number], self.paths[number].samples
         own, hats = units.first[units.response_range], units.second[units.response_range]
@@ -393,10 +410,10 @@ class SampledFluctuations:
         return means / samples, found / samples
 
     def _response_noise(self, number: int) -> Array:
-        """Return the covariance of the responses of a site with each other, ``(responses, responses)``.
+        """Return the covariance over units of the responses of a site, ``(responses, responses)``.
 
-        It is a difference of :meth:`_responses_and_pairs` between runs with perturbed products. A site is a
-        population at one layer.
+        ``number`` is that of the site. It is computed from finite differences: the products of weights with
+        fields are shifted up and down. A site is a population at one layer.
         """
         units, paths = self.units[number], self.paths[number]
         own, hats = units.first[units.response_range], units.second[units.response_range]
@@ -418,8 +435,10 @@ class SampledFluctuations:
         return found - np.outer(means, means)
 
     def _time_of_hat(self, number: int, column: int) -> int:
-        """Return the time of the product that a hat perturbs; ``column`` counts the hats of the site.
+        """Return the time of the equation that a hat perturbs.
 
+        ``number`` is that of the site, and ``column`` the position of the hat among its hats. A hat is the
+        response field conjugate to a field: the average of a field times a hat is the response of the field.
         A site is a population at one layer.
         """
         site = self.paths[number].site
@@ -427,9 +446,10 @@ class SampledFluctuations:
 
     @cached_property
     def kappas(self) -> list[Array]:
-        """Covariance over units of the products of each site, ``(products, products)``.
+        """For each site the covariance over units of its products and responses, ``(products, products)``.
 
-        A site is a population at one layer.
+        Products are those of two fields whose averages are order parameters. A site is a population at one
+        layer.
         """
         found = []
         for number, units in enumerate(self.units):
@@ -441,9 +461,9 @@ class SampledFluctuations:
 
     @cached_property
     def kappa(self) -> Array:
-        """N times the covariance that order parameters would have if units did not respond to them.
+        """N times the covariance of order parameters over networks whose units do not respond to them.
 
-        It is that of averages over independent units, ``(parameters, parameters)``.
+        It is the covariance of averages over independent units, ``(parameters, parameters)``.
         """
         found = np.zeros((self.count, self.count))
         for units, block, ratio in zip(self.units, self.kappas, self.lowered.ratios, strict=True):
@@ -456,7 +476,10 @@ class SampledFluctuations:
 
     @cached_property
     def directions(self) -> tuple[Array, Array]:
-        """Directions B in which order parameters are perturbed, ``(parameters, n)``, and their inverse."""
+        """Directions in which order parameters are perturbed: a matrix B and its inverse.
+
+        The columns of B ``(parameters, n)`` are the directions.
+        """
         columns: list[Array] = []
         inverse: list[Array] = []
         left = np.ones(self.count, bool)
@@ -487,9 +510,10 @@ class SampledFluctuations:
         return np.stack(columns, axis=1), np.stack(inverse)
 
     def _source_terms(self, number: int) -> tuple[IntegerArray, IntegerArray, IntegerArray]:
-        """Return the order parameters that are covariances of sources of a site, and both fields of each.
+        """Return the order parameters that are covariances of two Gaussian sources of a site.
 
-        A site is a population at one layer.
+        The result is three arrays: numbers of the order parameters, and positions of the two fields whose
+        correlation each is. ``number`` is that of the site, a population at one layer.
         """
         units = self.units[number]
         sources = [x.target for x in self.lowered.influences if x.hats == 2]
@@ -499,10 +523,10 @@ class SampledFluctuations:
         return units.parameters[at], units.first[product], units.second[product]
 
     def _correlated_fields(self, number: int) -> list[IntegerArray]:
-        """Return groups of fields of a site whose correlations are covariances of sources.
+        """Return groups of fields of a site: the correlations within a group are covariances of sources.
 
-        Each group is ordered by time. Fields that are multiplied by one matrix, as in its successive uses,
-        have one covariance. A site is a population at one layer.
+        Each group is an array of positions, sorted by time. Fields that are multiplied by the same matrix, as
+        in its successive uses, form one group. ``number`` is that of the site, a population at one layer.
         """
         _, first, second = self._source_terms(number)
         nodes = self.paths[number].site.nodes
@@ -513,9 +537,11 @@ class SampledFluctuations:
         return [fields[labels[fields] == x] for x in np.unique(labels[fields])]
 
     def _block(self, number: int, fields: IntegerArray) -> tuple[IntegerArray, MoveBasis] | None:
-        """Return the order parameters that are correlations of n fields, and a basis of their changes.
+        """Return the order parameters that are correlations of n fields, and a basis for their changes.
 
-        The order parameters are positions ``(n, n)``. None if a correlation is not an order parameter.
+        The first value is the number of the order parameter for each pair of fields, ``(n, n)``. ``number``
+        is that of the site, and ``fields`` are positions among its fields. None if a correlation is not an
+        order parameter.
         """
         place = np.full(len(self.paths[number].site.nodes), -1)
         place[fields] = np.arange(len(fields))
@@ -534,9 +560,9 @@ class SampledFluctuations:
 
     @cached_property
     def site_directions(self) -> list[IntegerArray]:
-        """For each site the directions, by position, that change a quantity on it.
+        """For each site the directions of order parameters that change its equations or sources.
 
-        A site is a population at one layer.
+        They are positions among the columns of :attr:`directions`. A site is a population at one layer.
         """
         low = self.lowered
         B = self.directions[0]
@@ -549,10 +575,9 @@ class SampledFluctuations:
         return found
 
     def _source_change(self, number: int, direction: Array) -> SourceChange | None:
-        """Return the derivative of the covariance of the sources of a site along a direction.
+        """Return how the covariance of the sources of a site changes along a direction of order parameters.
 
-        The direction is one of order parameters. None if it does not change the covariance. A site is a
-        population at one layer.
+        It is a derivative; None if it is zero. ``number`` is that of the site, a population at one layer.
         """
         sigma, basis, entries = self._sources[number]
         if not direction[entries].any():
@@ -563,10 +588,10 @@ class SampledFluctuations:
         return basis.split(change)
 
     def move(self, number: int, direction: Array, step: float) -> Move:
-        """Return the perturbation of a site along a direction, in steps of at most ``step``.
+        """Return the perturbation of order parameters along a direction, and of the sources of a site.
 
-        Steps are shortened where a variance would change by more than LARGEST_CHANGE. A site is a population
-        at one layer.
+        The step is ``step``, or less where a variance would change by more than a share LARGEST_CHANGE.
+        ``number`` is that of the site, a population at one layer.
         """
         start = int(self.times[direction != 0].min(initial=self.lowered.sizes.times))
         change = self._source_change(number, direction)
@@ -578,11 +603,12 @@ class SampledFluctuations:
         return Move(self.values, direction, start, min(step, LARGEST_CHANGE / max(largest, 1e-300)), change)
 
     def dependent_part(self, number: int, move: Move, evaluate: PathAverage) -> Array | float:
-        """Return the derivative of averages by the covariance of sources that are not pivots.
+        """Return the part of the derivative of path averages that comes from dependent sources.
 
-        Zero without a change. It is half the second derivatives along the eigenvectors of the outer block of
-        the change. ``evaluate`` computes the averages on the paths of the site. A site is a population at one
-        layer.
+        These are sources that are linear combinations of earlier ones; a change of their covariance is half a
+        second derivative with respect to shifts of the sources. ``move`` holds the change, ``evaluate``
+        computes the averages on the paths of the site ``number``. Zero if the covariance does not change. A
+        site is a population at one layer.
         """
         if move.change is None:
             return 0.0
@@ -603,9 +629,10 @@ class SampledFluctuations:
 
     @cached_property
     def _sources(self) -> list[tuple[Array, MoveBasis, IntegerArray]]:
-        """For each site the covariance of its sources, a basis of its changes, and its order parameters.
+        """For each site the covariance of its sources, a basis for its changes, and its order parameters.
 
-        A site is a population at one layer.
+        The last are the numbers of the order parameters on which the covariance depends. A site is a
+        population at one layer.
         """
         found = []
         for number, paths in enumerate(self.paths):
@@ -618,7 +645,7 @@ class SampledFluctuations:
 
     @cached_property
     def times(self) -> IntegerArray:
-        """Later one of the times of each order parameter."""
+        """Time of each order parameter, ``(parameters,)``; the later one if it has two."""
         low, found = self.lowered, np.zeros(self.count, int)
         for q in low.stated:
             grid = low.grid_of(q)
@@ -628,10 +655,11 @@ class SampledFluctuations:
 
     @cached_property
     def slopes(self) -> list[list[tuple[Array, Array | None]]]:
-        """Derivatives of averages and of their covariance, for each site along each of its directions.
+        """For each site the derivatives of its averages, and of their covariance, by order parameters.
 
-        The derivatives of the covariance are None if shifts are not computed. A site is a population at one
-        layer.
+        The derivatives are along directions of order parameters: the list of a site has a pair of arrays
+        ``(products,)`` and ``(products, products)`` for each direction that changes it. The second array is
+        None if shifts are not computed. A site is a population at one layer.
         """
         found = []
         for number, at in enumerate(self.site_directions):
@@ -647,9 +675,10 @@ class SampledFluctuations:
 
     @cached_property
     def D(self) -> Array:
-        """Derivatives of order parameters with respect to each other, in coordinates along ``directions``.
+        """Derivatives of order parameters with respect to each other, ``(n, n)``.
 
-        The matrix is ``(n, n)`` for n directions.
+        Rows and columns are the n directions of :attr:`directions`, along which order parameters are
+        perturbed.
         """
         B, inverse = self.directions
         found = np.zeros((self.count, B.shape[1]))
@@ -663,7 +692,11 @@ class SampledFluctuations:
 
     @cached_property
     def R(self) -> Array:
-        """Response ``(1 - D)^(-1)`` of order parameters, in coordinates along ``directions``."""
+        """Response ``(1 - D)^(-1)`` of order parameters to shifts of each other, ``(n, n)``.
+
+        Rows and columns are the n directions of :attr:`directions`, along which order parameters are
+        perturbed.
+        """
         return np.asarray(np.linalg.inv(np.eye(len(self.D)) - self.D))
 
     @cached_property
@@ -691,10 +724,11 @@ class SampledFluctuations:
         return np.asarray(B @ R @ inverse @ source)
 
     def _curvature_shift(self, number: int, B: Array, C: Array) -> Array:
-        """Return half the second derivatives of the averages of a site, contracted with the covariance C.
+        """Return the contribution of one site to the shift of each order parameter, ``(parameters,)``.
 
-        ``B`` are the directions, and ``C`` is the covariance of order parameters in coordinates along them.
-        The result is a contribution to each order parameter. A site is a population at one layer.
+        It comes from the curvature of the site's averages: half their second derivatives, contracted with the
+        covariance C of order parameters. ``B`` are the directions of perturbations, and C is in coordinates
+        along them. ``number`` is that of the site, a population at one layer.
         """
         at, found = self.site_directions[number], np.zeros(len(self.units[number].first))
         if not len(at):
@@ -717,10 +751,10 @@ class SampledFluctuations:
         return self.averages(number, found)
 
     def _self_action(self, number: int, R: Array, inverse: Array, B: Array) -> Array:
-        """Return the shift of each order parameter because a unit acts on itself through order parameters.
+        """Return the shift of each order parameter because units act on themselves, ``(parameters,)``.
 
-        It contracts derivatives of the covariance of products, ``slopes``, with the response R of order
-        parameters to them.
+        A unit of the site ``number`` changes order parameters, and these change the unit. R is the response
+        of order parameters, in coordinates along the directions B, whose inverse is ``inverse``.
         """
         units = self.units[number]
         # moves[k, i]: change of order parameters along direction k by product i of the site
@@ -735,9 +769,11 @@ class SampledFluctuations:
         return self.averages(number, total) / self.lowered.ratios[number]
 
     def _response_action(self, number: int, B: Array, moves: Array) -> Array:
-        """Return the part of the action of a unit on itself by responses on responses, ``(responses,)``.
+        """Return the shift of responses because responses of a unit act on it, ``(responses,)``.
 
-        ``moves`` (directions, products) is the change of order parameters along directions by each product.
+        They act through order parameters. ``number`` is that of the site, B are directions of order
+        parameters, and ``moves`` (directions, products) is their change along these by each product of the
+        site.
         """
         units, paths, at = self.units[number], self.paths[number], self.site_directions[number]
         own, hats = units.first[units.response_range], units.second[units.response_range]
@@ -793,13 +829,16 @@ class SampledMoments:
     lower: SampledMoments | None = None
 
     def covariances_of(self, blocks: list[GradientBlock]) -> list[Array]:
-        """Return N times the covariance of the observables of each block, ``(observables, observables)``."""
+        """Return for each block N times the covariance of its observables, ``(observables, observables)``.
+
+        A block holds the gradients of some observables with respect to order parameters.
+        """
         return [x.matrix @ self.covariance[np.ix_(x.columns, x.columns)] @ x.matrix.T for x in blocks]
 
     def shifts_of(self, observables: Iterable[ExpandedObservable]) -> list[Array] | None:
-        """Return N times the mean of each observable minus its value, ``(points,)``.
+        """Return N times the mean of each observable minus its value at infinite width, ``(points,)``.
 
-        None if shifts are not known.
+        None if shifts were not computed. An observable is a function of order parameters at several points.
         """
         if self.shift is None:
             return None
@@ -826,20 +865,27 @@ class SampledSolution:
 
     @property
     def lower(self) -> SampledSolution | None:
-        """The same moments from a polynomial of one degree less in the rounding width of kinks.
+        """The same solution, extrapolated to sharp kinks by a polynomial of one degree less.
 
-        None if no kink was rounded.
+        The polynomial is in the width over which kinks of functions are rounded. None if no kink was rounded.
         """
         lower = [x.lower for x in self.replicas if x.lower is not None]
         return SampledSolution(self.lowered, lower) if lower else None
 
     def covariances_of(self, blocks: list[GradientBlock]) -> list[Array]:
-        """Return N times the covariance of the observables of each block, the mean over sets of paths."""
+        """Return for each block N times the covariance of its observables, ``(observables, observables)``.
+
+        A block holds the gradients of some observables with respect to order parameters. The result is the
+        mean over the sets of sampled paths.
+        """
         found = [x.covariances_of(blocks) for x in self.replicas]
         return [np.mean(x, axis=0) for x in zip(*found, strict=True)]
 
     def shifts_of(self, observables: Iterable[ExpandedObservable]) -> list[Array] | None:
-        """Return N times the mean of each observable minus its value; None if shifts are not known."""
+        """Return N times the mean of each observable minus its value at infinite width, ``(points,)``.
+
+        None if shifts were not computed. The result is the mean over the sets of sampled paths.
+        """
         wanted = list(observables)
         found = [x.shifts_of(wanted) for x in self.replicas]
         known = [x for x in found if x is not None]
@@ -849,11 +895,11 @@ class SampledSolution:
 def sample_fluctuations(
     lowered: LoweredFluctuations, samples: int, seed: int, *, shifts: bool = True
 ) -> SampledMoments:
-    """Return covariances and shifts from sampled paths.
+    """Return covariances and shifts of order parameters at order 1/N from one set of sampled paths.
 
     Responses of functions with kinks are averaged with these rounded.  Averages are power series in the width
-    of the rounding: the polynomial through several widths is extrapolated to none.  That without the widest
-    one is of one order less, and differs by an estimate of its error, which bounds that of the former.
+    of the rounding: the polynomial through several widths is evaluated at width zero. A second polynomial
+    omits the largest width; the difference of both is the error estimate.
 
     Parameters
     ----------
@@ -867,7 +913,7 @@ def sample_fluctuations(
     Returns
     -------
     SampledMoments
-        One sample; others with other seeds are independent of it.
+        The moments; those from other seeds are independent of them.
 
     Raises
     ------
@@ -894,9 +940,10 @@ def sample_fluctuations(
 
 
 def extrapolated(widths: Sequence[float], moments: Sequence[SampledMoments]) -> SampledMoments:
-    """Return the value at width zero of the polynomial through moments at each width.
+    """Return moments extrapolated to width zero, from moments at several widths.
 
-    Lagrange's formula: ``p(0) = sum_i p(w_i) prod_(j != i) w_j / (w_j - w_i)``.
+    The width is the one over which kinks of functions are rounded. The polynomial through all widths follows
+    from Lagrange's formula: ``p(0) = sum_i p(w_i) prod_(j != i) w_j / (w_j - w_i)``.
     """
     weights = [np.prod([x / (x - w) for x in widths if x != w]) for w in widths]
     values = np.tensordot(weights, [x.values for x in moments], 1)
@@ -906,6 +953,6 @@ def extrapolated(widths: Sequence[float], moments: Sequence[SampledMoments]) -> 
 
 
 def _not_converged(samples: int, reason: str) -> NotConverged:
-    """Return the exception for an expansion that failed, with its reason and what would help."""
+    """Return the exception for a failed expansion from ``samples`` paths, with its reason and a remedy."""
     would = "a smaller learning rate or more paths (solver.samples) would do"
     return NotConverged(f"the expansion in 1/N about {samples} sampled paths failed: {reason}; {would}")

@@ -50,12 +50,12 @@ class NodeGroup:
     Attributes
     ----------
     rows
-        Positions of the fields among the nodes of the site.
+        Positions of the fields of the group among the nodes of the site.
     columns
         Positions of the nodes in the sums that define them; CONSTANT for an addend without field.
     parts
-        The terms of these sums: arrays of a term, the entries of it that belong to the group, and their rows
-        and columns in the matrix of ``rows`` by ``columns``.
+        The terms of these sums: arrays of a term, the positions in them that belong to the group, and the
+        rows and columns in the matrix of coefficients, ``rows`` by ``columns``.
     compiled, arguments
         For a function of fields: the compiled function, and the kind and the positions or value of each of
         its arguments.
@@ -75,7 +75,7 @@ WIDTH = Symbol("width", positive=True)
 
 
 def rounded(e: Expr) -> Expr:
-    """Return an expression with its kinks and jumps rounded over ``WIDTH``.
+    """Return an expression with its kinks and jumps smoothed over a length, the symbol ``WIDTH``.
 
     A jump becomes the distribution function of a normal number of this standard deviation, and a kink its
     integral, so that one remains the derivative of the other.
@@ -88,15 +88,15 @@ def rounded(e: Expr) -> Expr:
         return e
 
     def step(x: Expr) -> Expr:
-        """Return the step function of ``x``, rounded over WIDTH."""
+        """Return the step function of ``x``, smoothed over a length, the symbol WIDTH."""
         return (1 + erf(x / (sqrt(2) * WIDTH))) / 2
 
     def ramp(x: Expr) -> Expr:
-        """Return ``max(0, x)``, rounded over WIDTH."""
+        """Return ``max(0, x)``, smoothed over a length, the symbol WIDTH."""
         return x * step(x) + WIDTH * exp(-(x**2) / (2 * WIDTH**2)) / sqrt(2 * pi)
 
     def largest(first: Expr, *others: Expr) -> Expr:
-        """Return the maximum of several expressions, rounded over WIDTH."""
+        """Return the maximum of several expressions, smoothed over a length, the symbol WIDTH."""
         return first if not others else first + ramp(largest(*others) - first)
 
     rules = {
@@ -112,7 +112,9 @@ def rounded(e: Expr) -> Expr:
 
 
 class SampledSite:
-    """One population at one layer: its nodes in the order in which they are computed, and its sources.
+    """Equations of one unit of a site: its nodes in the order of computation, and its Gaussian sources.
+
+    A site is a population at one layer.
 
     ``number`` is the position of the site. ``width`` is the width over which kinks of functions are rounded,
     in units of ``scale``, the root mean square of the sources at the start. A node is a field, or a product
@@ -133,10 +135,10 @@ class SampledSite:
         self._groups()
 
     def _sources(self) -> None:
-        """Set ``sources``, the nodes of this site with a Gaussian source, in the order of time.
+        """Find the fields of this site that have a Gaussian source, and sort them by time.
 
-        ``source`` becomes the position of each node among them, or -1. A site is a population at one layer. A
-        node is a field, or a product of weights with a field, at one time.
+        The attribute ``sources`` holds their numbers, and ``source`` the position of each field of the theory
+        among them, or -1. A site is a population at one layer.
         """
         low = self.lowered
         nodes = [x.target[low.site[x.target] == self.number] for x in low.covariances]
@@ -147,7 +149,10 @@ class SampledSite:
         self.source[self.sources] = np.arange(len(self.sources))
 
     def sigma(self, values: Array, time: int | None = None) -> Array:
-        """Return the covariance of the sources, ``(sources, sources)``, or of those up to a time."""
+        """Return the covariance of the Gaussian sources of the site, ``(sources, sources)``.
+
+        ``values`` are all order parameters. With a time, only the sources up to it are included.
+        """
         low = self.lowered
         count = len(self.sources) if time is None else int(np.sum(low.time[self.sources] <= time))
         found = np.zeros((count, count))
@@ -160,9 +165,10 @@ class SampledSite:
         return (found + found.T) / 2
 
     def weights(self, values: Array, time: int | None = None) -> dict[int, Array]:
-        """Return the coefficients in the equations of fields, for each array of terms by its id.
+        """Return the coefficients in the equations of the fields, for given order parameters ``values``.
 
-        With a time they are zero at all other times.
+        The keys are the ``id`` of the arrays of each term. If ``time`` is given, coefficients at all other
+        times are zero.
         """
         low, found = self.lowered, {}
         for x in (*low.kernels, *low.definitions):
@@ -205,8 +211,9 @@ class SampledSite:
     def _sums(
         self, groups: dict[tuple[FunctionKey, int], NodeGroup], of_node: dict[int, tuple[FunctionKey, int]]
     ) -> None:
-        """Set the terms of the groups that are sums of coefficients times fields, and what these groups need.
+        """Store the equations of those groups of fields that are linear combinations of other fields.
 
+        The groups on which each depends are stored too. ``groups`` are fields of one name at one time, and
         ``of_node`` is the group of each node, by number. A node is a field, or a product of weights with a
         field, at one time.
         """
@@ -233,8 +240,9 @@ class SampledSite:
     def _functions(
         self, groups: dict[tuple[FunctionKey, int], NodeGroup], of_node: dict[int, tuple[FunctionKey, int]]
     ) -> None:
-        """Set the compiled functions of the groups that are functions of fields, and their arguments.
+        """Compile the functions of those groups of fields that are nonlinear functions of other fields.
 
+        The arguments of the functions are stored too. ``groups`` are fields of one name at one time, and
         ``of_node`` is the group of each node, by number. A node is a field, or a product of weights with a
         field, at one time.
         """
@@ -275,7 +283,7 @@ class SampledSite:
 
 @dataclass(frozen=True, eq=False)
 class PathArrays:
-    """Fields of a site on some of its paths.
+    """Values and derivatives of the fields of one unit of a site, on a batch of sampled paths.
 
     A site is a population at one layer. A node is a field, or a product of weights with a field, at one time.
 
@@ -284,8 +292,8 @@ class PathArrays:
     X
         The values of all nodes, ``(nodes, samples)``.
     J
-        Derivatives of all nodes with respect to perturbations of the products that have hats, ``(nodes, hats,
-        samples)``.
+        Derivatives of all nodes with respect to perturbations of the products of weights and fields that have
+        hats (perturbations in responses), ``(nodes, hats, samples)``.
     """
 
     X: Array
@@ -294,7 +302,7 @@ class PathArrays:
 
 @dataclass(frozen=True, eq=False)
 class Perturbation:
-    """Order parameters of a run, and perturbations of the sources and products of a site.
+    """Order parameters, and perturbations of sources and products, for which a site's fields are computed.
 
     A site is a population at one layer.
 
@@ -310,9 +318,10 @@ class Perturbation:
     source_shift
         A number added to each source, ``(sources,)``; None for none.
     product_shift
-        A number added to each product that has a hat, ``(hats,)``; None for none.
+        A number added to each product of weights with a field that occurs in a response, ``(hats,)``; None
+        for none.
     start
-        The first time at which the input differs.
+        The first time at which any of these is perturbed.
     """
 
     values: Array
@@ -324,7 +333,7 @@ class Perturbation:
 
 
 class UnitPaths:
-    """The sampled paths of one site.
+    """Sampled paths of one unit of a site: its fields at all times for many draws of the sources.
 
     A site is a population at one layer.
 
@@ -353,7 +362,10 @@ class UnitPaths:
 
     @property
     def factor(self) -> Array:
-        """Factor L of the covariance of sources, ``(sources, rank)``: sources are ``L z``."""
+        """Factor L of the covariance of sources, ``(sources, rank)``.
+
+        Sources are ``L z`` with independent standard normal numbers z.
+        """
         found = np.zeros((len(self.rows), len(self.pivots)))
         for row, into in zip(self.rows, found, strict=True):
             into[: len(row)] = row
@@ -362,10 +374,10 @@ class UnitPaths:
     # -- the mean-field solution, step by step ---------------------------------------------------------------
 
     def extend(self, values: Array, time: int) -> None:
-        """Compute the fields of one time on all paths from order parameters up to this time.
+        """Compute the fields of the site at one time on all paths.
 
-        Order parameters of this time may be provisional; the caller repeats the call until they do not
-        change.
+        ``values`` are the order parameters up to this time. Those of this time may be provisional; the caller
+        repeats the call until they do not change.
         """
         site = self.site
         known = int(np.sum(site.lowered.time[site.sources] < time))
@@ -385,7 +397,10 @@ class UnitPaths:
     # -- other values of the order parameters ----------------------------------------------------------------
 
     def run(self, other: Perturbation) -> Iterator[PathArrays]:
-        """Yield all fields for a perturbed input on the same paths, in batches of paths."""
+        """Yield all fields of the site for perturbed order parameters, sources or products, batch by batch.
+
+        Each batch holds some of the paths. The random numbers are the same as without perturbation.
+        """
         site, factor = self.site, self.factor
         z = self.z[: factor.shape[1]]
         if other.sigma is not None:
@@ -416,10 +431,11 @@ class UnitPaths:
         drawn: Mapping[int, Array],
         product_shift: Array | None = None,
     ) -> None:
-        """Compute the values and derivatives of one group of fields on a batch of paths.
+        """Compute one group of fields on a batch of paths and write them to ``paths``, with derivatives.
 
-        ``weights`` are coefficients of :meth:`SampledSite.weights`, and ``drawn`` the values of each source
-        on the paths.
+        ``values`` are the order parameters, ``weights`` the coefficients of :meth:`SampledSite.weights`, and
+        ``drawn`` has the values of each source on the paths. ``product_shift`` is added to products that
+        occur in responses.
         """
         site, X, J = self.site, paths.X, paths.J
         if group.compiled is not None:
@@ -447,7 +463,11 @@ class UnitPaths:
                     X[k] += product_shift[site.column[k]]
 
     def _function(self, group: NodeGroup, values: Array, X: Array, J: Array) -> None:
-        """Compute a group that is a function of fields, and its derivatives J by the chain rule."""
+        """Compute a group of fields that is a nonlinear function of other fields, on a batch of paths.
+
+        X (nodes, paths) are the values and J (nodes, hats, paths) the derivatives of all fields; both are
+        changed in place, J by the chain rule. ``values`` are the order parameters.
+        """
         assert group.compiled is not None
         found: list[Any] = []
         for kind, at in group.arguments:
@@ -469,11 +489,11 @@ class UnitPaths:
 
 
 def extend_factor(rows: list[Array], pivots: list[int], covariance: Array, smallest: float) -> None:
-    """Add the missing rows of a lower triangular factor of a covariance (n, n).
+    """Append the missing rows to a lower triangular factor L of a covariance ``L L^T``, (n, n).
 
-    A variable of which at most a share ``smallest`` of its variance remains, given earlier variables, has no
-    random number of its own. ``pivots`` are the positions of the other variables. Both lists are extended in
-    place.
+    ``rows`` are the rows of L so far. A variable of which at most a share ``smallest`` of its variance
+    remains, given earlier variables, has no random number of its own. ``pivots`` are the positions of the
+    other variables. Both lists are extended in place.
     """
     for i in range(len(rows), len(covariance)):
         row = np.zeros(len(pivots) + 1)
@@ -550,7 +570,10 @@ _CYCLIC = (
 
 
 def update(lowered: LoweredFluctuations, values: Array, paths: list[UnitPaths], time: int) -> None:
-    """Write the order parameters of a time into ``values``: averages over paths, then functions of them."""
+    """Compute the order parameters of one time from sampled paths and write them into ``values``.
+
+    Averages over the paths of each site come first, then functions of other order parameters.
+    """
     fresh, touched = np.zeros_like(values), np.zeros(len(values), bool)
     for x in lowered.units:
         part = x.at(time)
@@ -575,7 +598,11 @@ def update(lowered: LoweredFluctuations, values: Array, paths: list[UnitPaths], 
 
 
 def pair_average(paths: UnitPaths, x: TermArrays, k: int) -> float:
-    """Return the average over paths of entry k of a term: a product of fields, or a response."""
+    """Return the average over paths of a product of two fields, or a response.
+
+    It is the one at position ``k`` of the arrays of the term ``x``; ``paths`` are the sampled paths of its
+    site.
+    """
     place, total = paths.site.place, 0.0
     for part in paths.base:
         if x.hats:

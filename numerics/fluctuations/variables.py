@@ -49,16 +49,16 @@ DIMENSIONS = {
 
 @dataclass(frozen=True, eq=False)
 class ObservableVariable:
-    """A variable of results at equal times.
+    """A variable of results, such as a loss or kernel at equal times, as a function of order parameters.
 
     Attributes
     ----------
     dims, shape
         Its dimensions, and the number of entries along each.
     times
-        The position of the time of each entry among the output times, ``(entries,)``.
+        The position among the output times of the time of each array entry, ``(entries,)``.
     observable
-        The entries, flattened, to second order in order parameters.
+        The values of all entries, flattened, with first and second derivatives by order parameters.
     """
 
     dims: tuple[str, ...]
@@ -68,16 +68,16 @@ class ObservableVariable:
 
 
 class VariableBuilder:
-    """Expansion of the variables of a problem.
+    """Expresses the variables of results of a problem as functions of order parameters, with derivatives.
 
     Parameters
     ----------
     problem
         The problem.
     lowered, values
-        Its fluctuations, with numbers for sizes, and the order parameters at infinite width.
+        Its expansion in 1/N as arrays, and the order parameters at infinite width.
     at
-        The positions of the output times among those of the fluctuations.
+        The positions of the output times among the times of the expansion.
     keep
         Kernels of all pairs of samples ("full"), their traces ("trace"), or none.
     """
@@ -95,7 +95,10 @@ class VariableBuilder:
         self.theory = {q.name: q for q in lowered.theory.parameters}
 
     def variables(self) -> dict[str, ObservableVariable]:
-        """Return all variables of the problem that can be expanded, by the names of results."""
+        """Return all variables of results, by name, that are functions of order parameters.
+
+        They are outputs, errors, losses and kernels.
+        """
         found: dict[str, ObservableVariable] = {}
         if OUTPUT in numbers_by_role(self.problem):
             found |= dict(self._outputs())
@@ -108,7 +111,7 @@ class VariableBuilder:
     # -- given samples ---------------------------------------------------------------------------------------
 
     def _outputs(self) -> Iterator[tuple[str, ObservableVariable]]:
-        """Yield outputs, errors and losses of training samples and of test points, by names of results."""
+        """Yield pairs (name, variable) of outputs, errors and losses of training samples and test points."""
         seen, count = self.problem.seen, self.problem.sample_count
         training = IndexRange(mu, 1, seen)
         f, error = self.theory[OUTPUT], self.theory[ERROR]
@@ -133,9 +136,10 @@ class VariableBuilder:
             yield "test_error", self._variable("test_error", f, test, terms)
 
     def _loss(self, loss: SampleLoss, e: Expr, samples: IndexRange) -> ObservableVariable:
-        """Return the mean over samples of an expression ``e``, summed over other indices of the output.
+        """Return the loss: the mean over ``samples`` of the expression ``e``, summed over the outputs.
 
-        The mean is not taken if the outputs have no index of samples.
+        ``e`` is the loss of one sample or of one output. The mean is not taken if the outputs have no index
+        of samples.
         """
         sizes = {x: int(v) for x, v in self.problem.values.items() if isinstance(x, Symbol) and x.is_integer}
         ranges = [r for d in self.problem.program.definitions if d.name == OUTPUT for r in d.ranges]
@@ -147,7 +151,7 @@ class VariableBuilder:
         return self._on_axes(("time",), [Addend(written, tuple(over))], [t])
 
     def _kernels(self) -> Iterator[tuple[str, ObservableVariable]]:
-        """Yield kernels of layers and the tangent kernel, each with its trace, by names of results."""
+        """Yield pairs (name, variable) of the kernels of layers, the tangent kernel, and their traces."""
         names = {LINEAR_KERNEL: FEATURE_KERNEL} if FEATURE_KERNEL not in self.theory else {}
         names |= {FEATURE_KERNEL: FEATURE_KERNEL, GRADIENT_KERNEL: GRADIENT_KERNEL}
         names |= {TANGENT_KERNEL: "tangent_kernel"}
@@ -167,7 +171,11 @@ class VariableBuilder:
                 yield label, self._variable(label, q, IndexRange(mu, 1, self.problem.seen), terms)
 
     def _trace(self, label: str, q: FluctuatingParameter, terms: list[Addend]) -> ObservableVariable:
-        """Return the trace of a kernel, given as ``terms``, over training samples and over outputs."""
+        """Return the trace over training samples and outputs of a kernel, as a variable of results.
+
+        ``label`` is the name of the kernel in results, ``q`` its order parameter, and ``terms`` its
+        expression.
+        """
         named = {str(x): x for x in q.symbol.args}
         pairs = ((alpha.name, mu.name), (primed(CHANNEL).name, CHANNEL.name))
         equal = {named[one]: named[other] for one, other in pairs if one in named}
@@ -180,7 +188,7 @@ class VariableBuilder:
     # -- random data -----------------------------------------------------------------------------------------
 
     def _random_data(self) -> Iterator[tuple[str, ObservableVariable]]:
-        """Yield correlations at equal times and losses of random data, by names of results."""
+        """Yield pairs (name, variable) of correlations at equal times, and of losses, for random data."""
         for name, q in self.theory.items():
             if q.kind == "correlation" and name in VARIABLES and name.startswith("C_"):
                 yield name, self._variable(name, q, IndexRange(mu, 1, 1))
@@ -196,7 +204,7 @@ class VariableBuilder:
             yield name, self._on_axes(("time",), self._summed(e), [t])
 
     def _summed(self, e: Expr) -> list[Addend]:
-        """Return the terms of a loss, given as an expression ``e`` for one output, summed over all outputs.
+        """Return the terms of a loss summed over all outputs; ``e`` is the expression for one output.
 
         A term with a correlation that has indices of outputs is summed over these with both indices equal.
         Any other term is multiplied by the number of outputs.
@@ -215,14 +223,20 @@ class VariableBuilder:
         return terms
 
     def _channels(self, kernel: AppliedUndef | None) -> list[Any]:
-        """Return the indices of a correlation that count outputs; an empty list if it has none or is None."""
+        """Return those indices of a correlation that count outputs of the network.
+
+        The list is empty if it has none or is None.
+        """
         own = None if kernel is None else self.theory.get(str(kernel.func))
         return [] if own is None else [x for x in own.symbol.args if DIMENSIONS[str(x)].startswith("channel")]
 
     # -- programs without roles ------------------------------------------------------------------------------
 
     def _authored(self) -> Iterator[tuple[str, ObservableVariable]]:
-        """Yield order parameters of a program without roles, under the names that its author gave them."""
+        """Yield pairs (name, variable) of the order parameters of a program whose quantities have no roles.
+
+        Names are those that the author of the program gave them.
+        """
         for label, x in authored_variables(self.problem).items():
             if x.name not in self.theory:
                 continue
@@ -243,9 +257,10 @@ class VariableBuilder:
     def _variable(
         self, label: str, q: FluctuatingParameter, samples: IndexRange, terms: Iterable[Addend] | None = None
     ) -> ObservableVariable:
-        """Return an order parameter as the variable ``label`` of results, for a range of samples.
+        """Return the order parameter ``q`` at all output times as the variable ``label`` of results.
 
-        ``terms``, if given, are expressions in its indices that replace it.
+        ``samples`` is the range of its samples. ``terms``, if given, are expressions in its indices that are
+        used instead of it.
         """
         own = {DIMENSIONS[str(x)] for x in q.symbol.args}
         known = VARIABLES[label]
@@ -262,9 +277,11 @@ class VariableBuilder:
         indices: Sequence[Any],
         samples: IndexRange | None = None,
     ) -> ObservableVariable:
-        """Return terms expanded along named dimensions.
+        """Return a sum of terms as a variable with the dimensions ``dims``.
 
-        ``indices`` are the symbols that the terms contain. A dimension without such a symbol has length one.
+        It comes with first and second derivatives by order parameters. ``indices`` are the symbols in the
+        terms, each of which runs along one dimension. A dimension without such a symbol has length one.
+        ``samples`` is the range of the index of samples.
         """
         named: dict[str, Any] = {DIMENSIONS[str(x)]: x for x in indices}
         axes = []
@@ -275,7 +292,10 @@ class VariableBuilder:
         return self._expanded(axes, terms)
 
     def _values(self, dim: str, samples: IndexRange | None) -> Sequence[int]:
-        """Return the values that an index takes along a dimension: times, layers, outputs, or samples."""
+        """Return the values of the index that runs along the dimension ``dim``.
+
+        They are output times, layers, outputs of the network, or the samples in the range ``samples``.
+        """
         if dim == "time":
             return self.at
         if dim == "layer":
@@ -288,10 +308,10 @@ class VariableBuilder:
     def _expanded(
         self, axes: Sequence[tuple[str, Any, Sequence[int]]], terms: Iterable[Addend]
     ) -> ObservableVariable:
-        """Return terms on the grid of all values of their indices, with equal times t = s.
+        """Return a sum of terms on the grid of all values of its indices, with equal times t = s.
 
-        Each axis is a triple (name of the dimension, symbol of the index, values of the index). The dimension
-        of one axis is "time".
+        Each axis is a triple (name of the dimension, symbol of the index, values of the index); the dimension
+        of one axis is "time". The result has first and second derivatives by order parameters.
         """
         shape = tuple(len(values) for _, _, values in axes)
         boxed = np.meshgrid(*[np.asarray(values, int) for _, _, values in axes], indexing="ij")
