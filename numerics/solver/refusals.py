@@ -30,6 +30,16 @@ def refusal_for(problem: Problem, key: str, reason: object, accepted: str) -> Re
     return Refusal(*problem.key_and_value(key), str(reason).removesuffix("."), accepted)
 
 
+def steps_on_given_samples(problem: Problem) -> Refusal | None:
+    """Refuse a flow, and a network on random data; a program without recognised roles may have any data."""
+    if problem.flow:
+        accepted = 'a rule in steps, such as "gd"'
+        return refusal_for(problem, "training.rule", "the method needs a rule in steps", accepted)
+    if problem.has_roles and not problem.seen:
+        return refusal_for(problem, "data.kind", "the method needs given samples", '"fixed"')
+    return None
+
+
 def integer_depth(problem: Problem) -> Refusal | None:
     """Refuse a problem without an integer depth, which methods that step from layer to layer need."""
     if problem.depth is not None:

@@ -9,7 +9,13 @@ from numerics.errors import Unserved
 from numerics.experiment.problem import Problem
 from numerics.progress import Progress
 from numerics.solver.method import ACCURACY, KeptKernels, MethodEstimate, MethodResult, Refusal
-from numerics.solver.refusals import integer_depth, linear_rules, moving_features, refusal_for
+from numerics.solver.refusals import (
+    integer_depth,
+    linear_rules,
+    moving_features,
+    refusal_for,
+    steps_on_given_samples,
+)
 
 Array = NDArray[np.float64]
 
@@ -19,17 +25,10 @@ class ReferenceMethod:
 
     name = "direct"
     responses = True
-    needs = (moving_features, linear_rules, integer_depth)
+    needs = (moving_features, linear_rules, integer_depth, steps_on_given_samples)
 
     def fits(self, problem: Problem, keep: KeptKernels) -> MethodEstimate | Refusal:
         """Estimate cost and error of the reference solver, or refuse a flow and random data."""
-        if problem.flow or not (problem.seen or not problem.has_roles):
-            return refusal_for(
-                problem,
-                "training.rule",
-                "the reference solver needs a rule in steps and given samples",
-                'a rule in steps, such as "gd", and given samples',
-            )
         from numerics.solver.direct.replicas import estimate
 
         try:

@@ -10,7 +10,13 @@ from numerics.experiment.problem import Problem
 from numerics.progress import Progress
 from numerics.solver.method import KeptKernels, MethodEstimate, MethodResult, Refusal, estimate_or_refusal
 from numerics.solver.paths.method import PathsMethod
-from numerics.solver.refusals import linear_rules, moving_features, no_attributes, refusal_for
+from numerics.solver.refusals import (
+    linear_rules,
+    moving_features,
+    no_attributes,
+    refusal_for,
+    steps_on_given_samples,
+)
 
 Array = NDArray[np.float64]
 
@@ -20,22 +26,22 @@ class RestMethod:
 
     name = "rest"
     responses = True
-    needs = (moving_features, linear_rules, no_attributes)
+    needs = (moving_features, linear_rules, no_attributes, steps_on_given_samples)
 
     def fits(self, problem: Problem, keep: KeptKernels) -> MethodEstimate | Refusal:
         """Estimate the cost of sampled paths, or refuse networks without derived rest points of outputs."""
-        if problem.flow or not problem.seen:
-            steps = "the method finds rest points for a rule in steps and given samples"
-            return refusal_for(problem, "training.rule", steps, 'a rule in steps, such as "gd"')
+        if not problem.seen:
+            given = "the method finds rest points on given samples"
+            return refusal_for(problem, "data.kind", given, "a loss summed over given samples")
         from derive.reduce.ridge import representer
         from numerics.solver.long_times.solve import FEWEST
 
         try:
             representer(problem.theory)
         except NotApplicable as reason:
-            return refusal_for(
-                problem, "training.weight_decay", reason, "a homogeneous network whose weights decay"
-            )
+            decays = problem.experiment is not None and problem.experiment.training.weight_decay
+            key = "network.activation" if decays else "training.weight_decay"
+            return refusal_for(problem, key, reason, "a homogeneous network whose weights decay")
         if (count := len(problem.times)) < FEWEST:
             short = f"convergence of the outputs cannot be told from {count} times"
             return refusal_for(problem, "training.steps", short, f"at least {FEWEST} times")
