@@ -190,7 +190,10 @@ def linear_closure(theory: Theory | Program) -> LinearClosure:
 
 
 class _Closure:
-    """Assembly of the closure of a theory whose layers are families with base cases at their ends."""
+    """Construction of the closure of a linear theory: equations between kernels, without random fields.
+
+    Layers are families, and the values just beyond the first and the last layer are base cases.
+    """
 
     def __init__(self, theory: Theory) -> None:
         """Read the linear form of a theory in which the equations at the ends are members of families."""
@@ -236,7 +239,7 @@ class _Closure:
     # -- putting the layers together ------------------------------------------------
 
     def closure(self) -> LinearClosure:
-        """Return the closure, layer by layer."""
+        """Return the equations between kernels that the theory implies, layer by layer."""
         family_rows = [r for r in self.rows if r.layers is not None]
         layers = family_rows[0].layers if family_rows else None
         if family_rows and len(family_rows) < len(self.rows):
@@ -491,7 +494,10 @@ def _pair(q: OrderParameter, names: set[str]) -> list[AppliedUndef]:
 
 
 def _spaces(q: OrderParameter) -> tuple[tuple[IndexRange, ...], tuple[IndexRange, ...]]:
-    """Return the ranges of the indices (not layers) of both vectors of an order parameter."""
+    """Return the ranges of the indices of the two vectors of an order parameter, without the layer.
+
+    The vectors are those whose product is averaged, or the field and the source of a response.
+    """
     ranges = tuple(r for r in q.ranges if r.index != ell)
     atoms = _pair(q, {str(a.func) for a in q.definition.atoms(AppliedUndef)})
     if len(atoms) != 2:

@@ -117,9 +117,10 @@ class LinearForm:
     sources: tuple[str, ...]
 
     def row(self, name: str, site: Any = None) -> Row:
-        """Return the row of the field ``name``; of its member at the layer ``site`` if one is given.
+        """Return the equation of the field ``name`` in linear form.
 
-        Raise KeyError if no equation has this name.
+        For a family of layers with several equations, ``site`` selects that of the field at this layer. Raise
+        KeyError if no equation has this name.
         """
         for r in self.rows:
             if r.name == name and (site is None or r.field.args[0] == sympify(site)):

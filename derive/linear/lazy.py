@@ -87,10 +87,17 @@ def at_zero(e: Expr) -> Expr:
 
 
 class _Lazy:
-    """Recursions over layers of a closure at gamma0 = 0."""
+    """Derivation of the lazy limit of a linear theory.
+
+    Responses at gamma0 = 0 obey recursions over layers, which are read from the closure and solved.
+    """
 
     def __init__(self, closure: LinearClosure) -> None:
-        """Read the correlation functions, which must be equal in all layers, and the responses."""
+        """Read correlation and response functions at gamma0 = 0 from the closure of a linear theory.
+
+        Raises NotApplicable unless each correlation function equals that of the neighbouring layer, of the
+        input or of the readout.
+        """
         self.closure, self.program = closure, closure.theory.program
         self.known = {k.operator: k for k in closure.kernels}
         ends = {e.lhs for e in closure.base}
@@ -159,7 +166,7 @@ class _Lazy:
         """
 
         def end(x: AppliedUndef) -> Expr:
-            """Return a correlation function at the end of the network, at the indices of ``x``."""
+            """Return a correlation function in the layer where its recursion starts, at the indices of x."""
             kernel = self.correlations[str(x.func)]
             given = kernel.entry.args[1:] if kernel.name == str(x.func) else kernel.entry.args
             return substitute(kernel.definition, dict(zip(given, x.args[1:], strict=False)))

@@ -130,7 +130,7 @@ class Operator(MatrixSymbol):  # type: ignore[misc, unused-ignore]
 
     @property
     def layer(self) -> Expr:
-        """The layer."""
+        """The index of the layer to which the operator belongs."""
         return self.args[1]
 
     @property
@@ -259,7 +259,11 @@ class Kernel:
         return tuple(self.operator.args[1:])
 
     def at(self, rows: tuple[Expr, ...], cols: tuple[Expr, ...], time: Expr, past: Expr) -> Expr:
-        """Return the entry at other indices ``rows`` and ``cols`` and other times, by the definition."""
+        """Return the entry of the operator at given indices and times, by its definition.
+
+        ``rows`` and ``cols`` replace the sample-like indices on either side, and ``time`` and ``past`` the
+        two times.
+        """
         names = {r.index: x for r, x in zip((*self.rows, *self.cols), (*rows, *cols), strict=True)}
         return substitute(self.definition, names | {t: time, s: past})
 

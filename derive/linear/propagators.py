@@ -317,7 +317,7 @@ class _CrossLayer:
         self.fields_and_sources = {f"R_{f}{p}": (f, p) for f in self.form.fields for p in self.form.sources}
 
     def result(self) -> CrossLayer:
-        """Return the recursions over layers."""
+        """Return the recursions over layers for all responses of fields to Gaussian sources."""
         theory = self.theory
         pairs = ((r, p) for p in self.perturbed_sources.values() for r in self.form.rows)
         responses = tuple(self.respond(r, p) for r, p in pairs if self.same_units(r.name, p.name))
@@ -508,9 +508,10 @@ class _CrossLayer:
         return Mul(*[y for y in parts if y not in moving]) * total
 
     def from_covariance(self, a: AppliedUndef, b: AppliedUndef, u: Source) -> Expr:
-        """Return the contribution of one covariance ``u = <u_1 u_2>`` of sources to ``<a b>``.
+        """Return what one covariance ``u = <u_1 u_2>`` of sources adds to the average ``<a b>`` of fields.
 
-        The field a responds to the first source, b to the second.
+        It is the sum of response of a to u_1, covariance, and response of b to u_2 over layers, indices and
+        past times; zero if the fields belong to other units than the sources.
         """
         first, second = str(u.symbol.func), str(u.partner.func)
         if not (self.same_units(str(a.func), first) and self.same_units(str(b.func), second)):
@@ -701,7 +702,10 @@ def perturbation_indices(theory: Theory, e: Equation) -> tuple[Symbol, ...]:
 
 
 def _response_equation(theory: Theory, r: Row, into: str) -> Expr:
-    """Return the right-hand side of the response of the field of row ``r`` to a perturbation of ``into``."""
+    """Return the right-hand side of the equation of a response to a perturbation of the field ``into``.
+
+    ``r`` is the equation, in linear form, of the field that responds.
+    """
     total = S.Zero
     if r.name == into:
         indices = [x.index for x in r.ranges if x.index not in theory.program.unit_indices]

@@ -83,7 +83,7 @@ class PairEquation:
 
     @property
     def eq(self) -> Eq:
-        """The equation."""
+        """The equation ``symbol = sum of terms`` as a SymPy equation, with sums over units."""
         return Eq(self.symbol, Add(*[self.expr(x) for x in self.terms]), evaluate=False)
 
 
@@ -144,7 +144,7 @@ def transforms(theory: Theory) -> Transforms:
 
 
 class _Transforms:
-    """Assembly of the transformed equations of a theory, at the rates z and z'."""
+    """Derivation of the Laplace-transformed equations of a theory, with rates z and z' of two times."""
 
     def __init__(self, theory: Theory) -> None:
         """Read the linear form; raise NotApplicable for steps, scalars and correlated sources."""
@@ -169,7 +169,7 @@ class _Transforms:
                 )
 
     def result(self) -> Transforms:
-        """Return the equations of all order parameters."""
+        """Return the Laplace-transformed equations of all responses and correlations."""
         responses = tuple(
             Eq(self.responses[q.name], self.of_response(q), evaluate=False) for q in self.theory.responses()
         )

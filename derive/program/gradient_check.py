@@ -320,9 +320,10 @@ class _TinyNetwork:
     # -- expressions -----------------------------------------------------------------------------------------
 
     def value(self, e: Expr, env: IndexValues) -> DualVector:  # noqa: PLR0911 (one for each kind of node)
-        """Return value and derivative of an expression for every unit of its population, or of a number.
+        """Return the value of an expression and its derivative along ``directions``, as pairs of both.
 
-        ``env`` gives the values of the indices in the expression.
+        There is one pair for each unit of a vector, and a single pair for a number; a derivative of zero is
+        None. ``env`` gives the integers of the indices in the expression.
         """
         self.evaluations += 1
         if self.evaluations > LARGEST:
@@ -364,9 +365,10 @@ class _TinyNetwork:
         return [(2 * entry(name, key, i), None if along is None else along[i]) for i in range(UNITS)]
 
     def _product(self, e: Product, env: IndexValues) -> DualVector:
-        """Return a matrix (or its transpose) applied to a vector, as values and derivatives.
+        """Return a random matrix (or its transpose) applied to a vector, as pairs (value, derivative).
 
-        Each unit of the vector counts for the units that it stands for.
+        The two units of the vector represent a larger population: each term of the sum is multiplied by the
+        number of units that one of them stands for.
         """
         name = str(e.matrix.func) if e.matrix.args else str(e.matrix)
         if name not in self.numbers.matrices:
@@ -513,7 +515,7 @@ def _multiplied(parts: list[DualVector]) -> DualVector:
 
 @lru_cache(maxsize=1000)
 def _leaves(e: Expr) -> tuple[Expr, ...]:
-    """Return the quantities of which an entrywise function is a function, the largest ones first met.
+    """Return the quantities of which an entrywise expression is a function.
 
     They are symbols, fields, scalars, sums, means and matrix products: for ``tanh(h(mu, t)) + b`` they are
     ``h(mu, t)`` and ``b``. Each is evaluated by itself and then inserted into the function.
@@ -568,7 +570,7 @@ def _known(e: Expr) -> Expr:
     """Return an expression in which each undefined function is replaced by a fixed polynomial."""
 
     def polynomial(x: Expr) -> Expr:
-        """Return the polynomial of one undefined function."""
+        """Return the fixed polynomial that replaces the application ``x`` of an undefined function."""
         arguments = {_argument(i): a for i, a in enumerate(x.args)}
         return _polynomial(str(x.func), len(x.args)).xreplace(arguments)
 

@@ -194,9 +194,10 @@ class Gradients:
     # -- the graph: functions of fields that matrices are applied to are vertices of their own ---------------
 
     def _with_nodes(self, d: Definition) -> Definition:
-        """Return a definition with a new vertex, a function of the same indices, for each function of fields.
+        """Return a definition with named functions for functions of fields, such as ``tanh(h(ell, mu, t))``.
 
-        Vectors of matrix products and the factors in means are replaced, such as ``tanh(h(ell, mu, t))``.
+        The functions of fields are vectors that a matrix is applied to, and factors in means. Each name
+        stands for a vertex of the graph along which gradients are computed.
         """
         bound = {x for e in d.rhs.atoms(Sum) for x, *_ in e.limits}
         indices = {r.index for r in d.ranges} | bound
@@ -209,7 +210,10 @@ class Gradients:
         rhs = d.rhs.replace(lambda e: isinstance(e, Product), with_node)
 
         def factors(mean: Mean) -> Expr:
-            """Return a mean with known named functions for those factors that are functions of one field."""
+            """Return a mean whose factors are replaced by the named functions that stand for them.
+
+            A factor that is a function of one field is replaced if a name for it exists already.
+            """
             number, body = self.split(mean.args[0])
             groups: dict[Expr | None, Expr] = {}
             for x in Mul.make_args(body):  # an activation may itself be a product, as h (1 + erf(h))/2 is
@@ -292,7 +296,7 @@ class Gradients:
         return sorted((a for a in e.atoms(AppliedUndef) if name_of(a) in self.fields), key=spelled)
 
     def written(self, e: Expr) -> Expr:
-        """Return ``e`` with each vertex replaced by the function of fields for which it stands."""
+        """Return ``e`` with the named functions of fields, such as one for ``phi(h)``, written out."""
         table = {}
         for a in e.atoms(AppliedUndef):
             if name_of(a) in self.nodes:
@@ -516,7 +520,11 @@ class Gradients:
         return needed(conditions, self.known(name))
 
     def known(self, name: str) -> Conditions:
-        """Return the ranges of the indices of a field, a scalar or a function of a field, as conditions."""
+        """Return the conditions for the indices of a quantity to be in their ranges.
+
+        ``name`` is a field, a scalar or a function of a field. Each condition is an expression that is at
+        least zero.
+        """
         return _inside(self.slots[name], self.ranges[name], name)
 
     def _on_axis(self, name: str) -> bool:
@@ -655,7 +663,10 @@ class Gradients:
         return Function(self.called(name))(*atom.args[:-1], *self._extra(name), t)
 
     def _contribution(self, use: _Use) -> Expr:
-        """Return the contribution of one use to the gradient of its target, before indices are solved for."""
+        """Return the contribution of one use to the gradient of the quantity that is used.
+
+        It is written with the indices of the definition that contains the use.
+        """
         ratio, back = self.normal(use.target) / self.normal(use.by), self.backward(use.by)
         if use.kind == "mean":
             seen = use.factor * back
@@ -756,7 +767,7 @@ class Gradients:
     # -- the backward pass -----------------------------------------------------------------------------------
 
     def cells(self, name: str) -> list[_Cell]:
-        """Return the gradient with respect to ``name``, by ranges of layers with one expression each."""
+        """Return the gradient with respect to the quantity ``name``, one expression a range of layers."""
         slots, axis = self.slots[name], self._on_axis(name)
         parts: list[tuple[_Cell, Expr]] = []
         for use in self.uses.get(name, ()):

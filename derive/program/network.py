@@ -144,10 +144,11 @@ class Network:
     def _named_averages(
         self, lines: tuple[Definition, ...], loss: Expr
     ) -> tuple[tuple[Definition, ...], Expr]:
-        """Return lines and loss with scalars for the averages whose values a gradient needs.
+        """Return forward pass and loss with new scalars in place of averages whose values a gradient needs.
 
         These are averages inside another average or inside a vector that a matrix is applied to, averages in
         which a scalar or the loss is not linear, and averages of weights in the definition of a field.
+        ``lines`` are the definitions of the forward pass.
         """
         fields = {x.name for x in self.fields}
         numbers = {d.name for d in lines} - fields
@@ -173,14 +174,21 @@ class Network:
             return scalars[mean].lhs
 
         def inside(e: Expr, d: Definition) -> Expr:
-            """Return an expression with scalars for all averages in it, the innermost first."""
+            """Return an expression with new scalars in place of all averages in it, the innermost first.
+
+            ``d`` is the definition that contains the expression.
+            """
             if not e.has(Mean):
                 return e
             e = e.func(*[inside(x, d) if isinstance(x, Expr) else x for x in e.args])
             return number(e, d) if isinstance(e, Mean) else e
 
         def outside(e: Expr, d: Definition, needed: Container[Expr]) -> Expr:
-            """Return an expression with scalars for the averages in ``needed`` and those inside others."""
+            """Return an expression with new scalars in place of some averages.
+
+            These are the averages in ``needed``, and those that are inside of another average. ``d`` is the
+            definition that contains the expression.
+            """
             if not e.has(Mean):
                 return e
             if e in needed:
@@ -194,7 +202,7 @@ class Network:
             )
 
         def needed_in(d: Definition) -> set[Mean]:
-            """Return the averages of a definition whose values its gradient needs."""
+            """Return the averages of a definition whose values are needed to differentiate it."""
             if d.name in fields:
                 return {mean for mean in d.rhs.atoms(Mean) if any(v.uses(mean) for v in self.vectors)}
             bare = d.rhs.replace(lambda e: isinstance(e, Mean), lambda _: S.One)
@@ -237,7 +245,7 @@ class Network:
         return tuple(r for _, r in sorted(ranges_with_order, key=lambda x: x[0]))
 
     def __post_init__(self) -> None:
-        """Check names, and the indices with which they are used."""
+        """Raise ProgramError for invalid names, and for quantities that are used with wrong indices."""
         lines = self.forward if isinstance(self.forward, Mapping) else [d.lhs for d in self.forward]
         layer_indices = indices_of_layers(lines, {x.name for x in self.fields if x.layered or x.ordered})
         for message in name_conflicts(self._declared(), self.ranges, (), layer_indices):
@@ -268,11 +276,11 @@ class Network:
             raise ProgramError(message)
 
     def _check_indices(self, lines: tuple[Definition, ...], loss: Expr) -> None:
-        """Raise :class:`ProgramError` if the loss contains an index over which nothing is summed.
+        """Raise :class:`ProgramError` if the loss contains an index that has neither a range nor a sum.
 
-        The loss is summed over the indices of the definitions of the network; other indices must stand in a
-        sum. A symbol is an index if it is an integer or occurs only as an argument of functions, not as a
-        number.
+        The loss is summed over the indices that the definitions of the network have; any other index must
+        stand in a sum. A symbol is an index if it is an integer or occurs only as an argument of functions,
+        not as a number.
         """
         ranges = {r.index: r for r in (IndexRange(mu, S.One, P), *self.ranges)}
         # an attribute has the index of a unit, which is no index of the loss: attributes are left out of the
@@ -340,12 +348,15 @@ class Network:
                 raise ProgramError(f"{d.lhs} = {d.rhs} is a vector: list {d.name} among the fields")
 
     def _constants_in_front(self, e: Expr) -> Expr:
-        """Return the expression with constants in front of matrices that are applied to data."""
+        """Return the expression with constant factors moved out of matrix products with data.
+
+        ``W @ (c x(mu))`` becomes ``c (W @ x(mu))``, if x is a given vector of the data.
+        """
         given = {x.name for x in self.given}
         units = given | {x.name for x in (*self.fields, *self.attributes, *self.weights, *self.frozen)}
 
         def constants_in_front(x: Product) -> Expr:
-            """Return one product with its constants in front."""
+            """Return the product ``M @ (c x)`` as ``c (M @ x)``, if x is a given vector of the data."""
             factors = Mul.make_args(x.vector)
             own = [y for y in factors if functions_in(y) & units or y.atoms(Symbol) & vectors]
             if len(own) != 1 or not isinstance(own[0], AppliedUndef) or name_of(own[0]) not in given:
@@ -435,7 +446,11 @@ class Network:
                     )
 
     def _rules(self, rule: TrainingRule, rules: Mapping[str, TrainingRule] | None) -> dict[str, TrainingRule]:
-        """Return the rules of single weights; raise ProgramError for a mapping as the rule of all."""
+        """Return the training rules of single weights, by name of the weight.
+
+        Raises ProgramError for a name that is not that of a trained weight, and if ``rule``, the rule of all
+        weights, is a mapping.
+        """
         if isinstance(rule, Mapping):
             raise ProgramError(
                 f'rule = {rule!r}: must be a rule such as GradientDescent(eta); rules={{"W": ...}} gives '
@@ -756,9 +771,10 @@ class _Assembly:
     # -- the backward pass -----------------------------------------------------------------------------------
 
     def _backward(self) -> tuple[tuple[Definition, ...], dict[str, Definition]]:
-        """Return the gradients that updates need as definitions, and those that are multiples of a field.
+        """Return the backward pass: definitions of the gradients that updates of weights need.
 
-        The latter, by name, are not part of the program: each use is replaced by the multiple.
+        Gradients that are a multiple of one field are in the second value, by name. They are not part of the
+        program: each use is replaced by the multiple.
         """
         graph = self.graph
         trained = {w.name for w in self.network.weights}
@@ -826,7 +842,10 @@ class _Assembly:
         return Outer(u.coefficient * constant, sides[0][1], sides[1][1], u.over, gradient)
 
     def _errors(self) -> tuple[Definition, ...]:
-        """Return the definition of the error: minus the derivative of the loss by the output."""
+        """Return the definition of the error, minus the derivative of the loss by the output, in a tuple.
+
+        The tuple is empty if the gradient is that of the loss as a whole, without an error.
+        """
         output, error = self.graph.output, self.graph.error
         if output is None or error is None:
             return ()
@@ -845,17 +864,20 @@ class _Assembly:
         edited: tuple[Definition, ...],
         updates: Mapping[str, list[Any]],
     ) -> tuple[tuple[Field, ...], tuple[Definition, ...], dict[str, list[Any]]]:
-        """Return fields equal to vectors of weights, and definitions and updates in which they are used.
+        """Return fields that equal vectors of weights, with definitions and updates in which they are used.
 
-        A vector of weights changes in time, and its symbol stands for its present value in definitions only;
-        in an update at ``s`` it is the field at ``s``. ``derived`` is the backward pass, and ``edited`` the
-        same with feedback weights.
+        A vector of weights changes in time. In definitions its symbol stands for its present value; an update
+        at the time s needs its value at s, which the field gives. ``lines`` is the forward pass, ``derived``
+        the backward pass, and ``edited`` the same with feedback weights.
         """
         vectors = self.network.vectors
         new_fields: dict[str, tuple[Field, Definition]] = {}
 
         def with_fields(vector: Expr, indices: set[Symbol]) -> Expr:
-            """Return a vector with fields for its vectors of weights; these may have ``indices``."""
+            """Return an expression with fields of the same values in place of its vectors of weights.
+
+            The fields may have those of the indices ``indices``.
+            """
             for v in vectors:
                 for member in v.uses(vector):
                     vector = vector.xreplace(
@@ -864,7 +886,7 @@ class _Assembly:
             return vector
 
         def updated(u: Any) -> Any:
-            """Return an update with fields for its vectors of weights."""
+            """Return a term of an update with fields of the same values for its vectors of weights."""
             indices = {r.index for r in u.over}.union(*(x.free_symbols for x in _expressions_of(u)))
             if isinstance(u, Along):
                 return replace(u, vector=with_fields(u.vector, indices))
@@ -878,7 +900,10 @@ class _Assembly:
         return tuple(x for x, _ in new_fields.values()), (*changed[:at], *new, *changed[at:]), changed_updates
 
     def _means_changed(self, d: Definition, with_fields: Callable[[Expr, set[Symbol]], Expr]) -> Definition:
-        """Return a definition with fields, by ``with_fields``, for the vectors of weights in its means."""
+        """Return a definition in whose means vectors of weights are replaced by fields of the same values.
+
+        The function ``with_fields`` replaces them in an expression.
+        """
         indices = {r.index for r in d.ranges} | {x for e in d.rhs.atoms(Sum) for x, *_ in e.limits}
         rhs = d.rhs.replace(lambda e: isinstance(e, Mean), lambda e: Mean(with_fields(e.args[0], indices)))
         if rhs == d.rhs:
@@ -890,7 +915,10 @@ class _Assembly:
         )
 
     def _with_new_fields(self, d: Definition, new_fields: dict[str, tuple[Field, Definition]]) -> Definition:
-        """Return a backward definition with the new fields in place of vectors of weights."""
+        """Return a definition of the backward pass with fields in place of vectors of weights.
+
+        ``new_fields`` maps the names of fields to the field and its definition.
+        """
         for v in (v for v in self.network.vectors if v.name in new_fields):
             for member in v.uses(d.rhs):
                 d = replace(
@@ -1044,7 +1072,10 @@ def _expressions_of(u: Along | Outer) -> tuple[Expr, ...]:
 
 
 def _fed_back(e: Expr, feedback: Mapping[str, GaussianWeight], net: Network) -> Expr:
-    """Return a backward definition with ``feedback`` weights in place of those of these names."""
+    """Return a definition of the backward pass in which feedback weights replace weights.
+
+    ``feedback`` maps the name of a replaced weight to the feedback weight.
+    """
 
     def other(x: Expr) -> Expr:
         """Return the feedback weight for the symbol of a weight; the symbol itself if it has none."""
@@ -1059,7 +1090,7 @@ def _fed_back(e: Expr, feedback: Mapping[str, GaussianWeight], net: Network) -> 
 
 
 def _summed(lines: tuple[Definition, ...], loss: Expr) -> Expr:
-    """Return a loss summed over its indices."""
+    """Return a loss summed over its free indices, with ranges from the definitions ``lines``."""
     return over(loss, [r.limits for r in ranges_of_loss(lines, loss)])
 
 
@@ -1104,5 +1135,5 @@ def _neat(e: Expr) -> Expr:
 
 
 def _with_own_sums(d: Definition) -> Definition:
-    """Return the definition of a vector with summation indices that differ from its own."""
+    """Return a definition whose summation indices are renamed if they are indices of the left-hand side."""
     return replace(d, rhs=rename_all_bound(d.rhs, [x for x in d.lhs.args if x.is_Symbol and x != t]))

@@ -36,7 +36,7 @@ class NonlinearRule:
 
     @property
     def law(self) -> tuple[Expr, ...]:
-        """The expressions that define the step Q."""
+        """The expressions that define the step Q as a function of the gradient of a weight."""
         raise NotImplementedError
 
     @property
@@ -83,7 +83,10 @@ class NonlinearRule:
 
 @lru_cache(maxsize=256)
 def _system_of(rule: NonlinearRule) -> LinearSystem:
-    """Return the equation of motion of a rule, always the same object, which caches its solution."""
+    """Return the linear equation of motion of a weight with the steps of the rule as input.
+
+    Calls with the same rule return the same object, which caches its solution.
+    """
     return rule.system
 
 

@@ -169,7 +169,10 @@ class Definition(Rewritable):
 
 @dataclass(frozen=True)
 class Parts(Rewritable):
-    """Parts of a program, with functions that look them up."""
+    """Parts of a program (fields, definitions, weights, data, loss, names), with functions that look them up.
+
+    They are not checked for consistency; the subclass Program does that.
+    """
 
     name: str
     rule: TrainingRule
@@ -203,7 +206,11 @@ class Parts(Rewritable):
 
     @cached_property
     def unit_indices(self) -> frozenset[Symbol]:
-        """The index symbols that number units, at which attributes such as ``lamda(k)`` are written."""
+        """The index symbols that number the units of a population.
+
+        Only attributes, constants of each unit such as the eigenvalue ``lamda(k)``, are written with such an
+        index.
+        """
         names = {x.name for x in self.attributes}
         atoms = [a for d in self.definitions for a in d.rhs.atoms(AppliedUndef)]
         return frozenset(a.args[0] for a in atoms if str(a.func) in names)
@@ -296,7 +303,7 @@ class Parts(Rewritable):
         used_positions = _needed_positions(self)
 
         def prune(e: Any) -> Any:
-            """Return an expression whose fields and scalars have the arguments at ``used_positions`` only."""
+            """Return an expression whose fields and scalars have only the arguments on which they depend."""
             e = expression(e)
             table = {
                 a: Function(str(a.func))(

@@ -120,7 +120,7 @@ class Program(Parts):
         return aligned_latex(Eq(d.lhs, d.rhs, evaluate=False) for d in self.definitions)
 
     def _write_layers(self) -> None:
-        """Rename the index of layers to ``ell``."""
+        """Replace the index symbol of layers by ``ell`` in all parts of the program, in place."""
         given = Parts(**vars(self))
         written = with_layer_index(given)
         if written is not given:
@@ -234,7 +234,7 @@ class Program(Parts):
 
 
 def _problems(program: Parts) -> Iterator[str]:
-    """Yield a message for each way in which a program is not well posed."""
+    """Yield a message for each inconsistency of a program, such as a quantity without a definition."""
     known = {x.name for x in program.fields} | {x.name for x in program.given}
     known |= {*program.scalars, *program.constants} | {x.name for x in program.attributes}
     matrices = [gaussian(m) for m in program.matrices]
@@ -266,7 +266,7 @@ def _problems(program: Parts) -> Iterator[str]:
 
 
 def _problems_of_undefined(program: Parts) -> Iterator[str]:
-    """Yield messages for fields and scalars without a definition, and fields on a given population."""
+    """Yield messages for fields and scalars without a definition, and for fields on units of given data."""
     defined = {d.name for d in program.definitions}
     for x in program.fields:
         if x.name not in defined:
@@ -294,7 +294,11 @@ def _problems_of_functions(d: Definition, known: set[str], usable: set[str]) -> 
 
 
 def _problems_of_matrices(matrices: Iterable[GaussianMatrix]) -> Iterator[str]:
-    """Yield messages for families of matrices without layers, and symmetries of rectangular ones."""
+    """Yield messages for matrices that are declared inconsistently.
+
+    These are families over layers whose populations have no layers, and rectangular matrices with a
+    correlation of ``M_ij`` and ``M_ji``.
+    """
     for m in matrices:
         for side, p in (("rows", m.rows), ("columns", m.cols)):
             if m.index is not None and p.site is None and not p.given:
@@ -324,7 +328,7 @@ def member(matrix: GaussianMatrix, product: Product) -> Expr:
 
 
 def _elsewhere(expected: Population, actual: Population) -> bool:
-    """Return whether two populations consist of different units."""
+    """Return whether two populations, such as those of layers 1 and 2, consist of different units."""
     layers_differ = not actual.shared and None not in (expected.site, actual.site)
     return actual.name != expected.name or (layers_differ and (expression(expected.site) - actual.site) != 0)
 
@@ -347,7 +351,11 @@ def _problems_of_product(program: Parts, d: Definition, product: Product) -> Ite
 
 
 def _problems_of_loss(program: Parts, known: set[str]) -> Iterator[str]:
-    """Yield messages for a loss with undeclared quantities or data, and for a descent without loss."""
+    """Yield messages for names in the loss that the program does not declare, and for input vectors in it.
+
+    A ``descent`` (the rates with which weights descend the loss) without a loss gives a message too.
+    ``known`` are the declared names.
+    """
     if program.loss is None:
         if program.descent is not None:
             yield "descent is given, but not the loss whose gradient the weights descend: give the loss too"
@@ -381,7 +389,7 @@ def _problems_of_update(program: Parts, w: TrainedMatrix | TrainedVector) -> Ite
 
 
 def _problems_of_terms(program: Parts, d: Definition) -> Iterator[str]:
-    """Yield messages for terms of a definition in which weights are not one linear factor.
+    """Yield messages for terms of a definition that are not linear in the weights.
 
     Each term may contain one matrix product or one vector of weights, times entrywise factors.
     """
@@ -403,7 +411,7 @@ def _problems_of_terms(program: Parts, d: Definition) -> Iterator[str]:
 
 
 def _problems_of_members(program: Parts, d: Definition) -> Iterator[str]:
-    """Yield messages for a family of matrices of which only some members are used."""
+    """Yield a message for each family of matrices of which a definition uses some members only."""
     for product in d.products():
         try:
             d.members(product, gaussian(program.matrix_of(product)))
@@ -455,7 +463,12 @@ def _problems_of_names(program: Parts) -> Iterator[str]:
 
 
 def _problems_of_rules(program: Parts) -> Iterator[str]:
-    """Yield messages for rules without memory and noise, or that do not fit program or weight."""
+    """Yield a message for each weight whose training rule is invalid or does not fit the program.
+
+    A rule must have the methods ``memory`` and ``noise`` and the same kind of time (steps or flow) as the
+    program, and its parameters must be constant in time. Weights that are drawn anew at every step cannot be
+    trained.
+    """
     for w in program.trained():
         if not (hasattr(w.rule, "memory") and hasattr(w.rule, "noise")):
             yield (
@@ -637,7 +650,7 @@ def _problems_of_reach(program: Parts, where: str, e: Expr) -> Iterator[str]:
 
 
 def _families(program: Parts) -> dict[tuple[str, int], IndexRange]:
-    """Return the ranges of indices, with keys (name, position of the argument).
+    """Return the ranges of the indices of families, such as fields, by name and number of the argument.
 
     Only quantities with one definition for all members are listed. Layers are left out, because the ends of a
     family of layers have definitions of their own.
@@ -778,7 +791,7 @@ def _within(
     order: list[int] = []
 
     def visit(v: int) -> None:
-        """Add a definition after those that it needs."""
+        """Append the definition number ``v`` to the order, after those that it needs in the same layer."""
         if v in order:
             return
         for w, shifts in uses[v].items():
@@ -814,7 +827,9 @@ def used_once(program: Program, what: str) -> None:
 
 
 def plain_steps(program: Program) -> None:
-    """Raise :class:`NotApplicable` unless weights follow one rule of plain steps, without memory or noise.
+    """Raise :class:`NotApplicable` unless all weights follow one rule ``W(t + 1) = W(t) + rate U(t)``.
+
+    The rate is constant; there is no decay, momentum or noise.
 
     >>> from derive.program import mlp
     >>> plain_steps(mlp(2))

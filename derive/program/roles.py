@@ -64,7 +64,7 @@ class Roles:
 
 @lru_cache(maxsize=64)
 def roles_of(program: Parts) -> Roles:
-    """Return the roles of the quantities of a program.
+    """Return the roles of the quantities of a program, such as output, error, features and samples.
 
     >>> from derive.program import isotropic, mlp
     >>> roles = roles_of(mlp(2, "tanh", outputs=3))
@@ -119,11 +119,10 @@ def roles_of(program: Parts) -> Roles:
 
 
 def _position(program: Parts, indices: set[Symbol], field: Expr | str | None) -> Symbol | None:
-    """Return the only index of fields that is neither a layer nor an index of outputs and samples.
+    """Return the index of the units of a layer, such as the position in an image; None if it is not unique.
 
-    The result is None if there is no such index, or more than one.
-
-    ``indices`` are those of outputs and samples; only the field named ``field`` is searched if one is given.
+    It is the only index of the fields that is neither a layer nor among ``indices``, those of outputs and
+    samples. If ``field`` is given, only this field is searched.
     """
     lines = [d for d in program.definitions if d.name not in program.scalars and field in (None, d.name)]
     candidates = {r.index for d in lines for r in d.ranges if r.index in d.lhs.args} - {ell, *indices}
@@ -260,9 +259,10 @@ def _roles_of_one_layer(program: Parts) -> dict[str, Expr | str | None]:
 
 
 def _at_layer(vector: Expr, field: Expr) -> Expr:
-    """Return the feature ``vector`` at the layer ``ell``, with the indices of ``field``, a left-hand side.
+    """Return the feature, a function of a field, written for the layer ``ell``.
 
-    Scalars of each sample, such as a mean square that divides the field, have these indices too.
+    ``vector`` is the feature as an update contains it, and ``field`` the left-hand side of the field's
+    definition, which gives the names of the other indices.
     """
     at, name = field.func(ell, *field.args[1:]), str(field.func)
     (read, *_) = _applied([vector], {name})

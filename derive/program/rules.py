@@ -91,7 +91,7 @@ class LinearSystem:
     start: Expr = S.One
 
     def __post_init__(self) -> None:
-        """Convert the coefficients to immutable SymPy objects without case distinctions."""
+        """Convert the coefficients to immutable SymPy objects, with step functions of time for cases."""
         if isinstance(self.A, Matrix | ImmutableMatrix) and self.A.shape == (1, 1):
             for name in ("A", "b", "diffusion"):
                 value = getattr(self, name)
@@ -139,12 +139,16 @@ class LinearSystem:
 
     @cached_property
     def tabulated(self) -> bool:
-        """Whether the memory has no closed form: states drive each other, and ``A`` depends on time."""
+        """Whether the memory has no closed form and is a table of numbers.
+
+        This is so if the matrix ``A`` of the equation of motion depends on time and states drive each other
+        in a cycle.
+        """
         return self.moves and self.chain is None
 
     @cached_property
     def moves(self) -> bool:
-        """Whether ``A`` depends on time."""
+        """Whether ``A``, the matrix that multiplies the states in the equation of motion, depends on time."""
         return bool(self.matrix.has(t))
 
     @cached_property
@@ -203,9 +207,10 @@ class LinearSystem:
 
     @cached_property
     def _update_factor_by_steps(self) -> Expr:
-        """The factor of an update after n more steps, an expression of the symbol n of ``_stepped``.
+        """The factor of an update in the weight, n steps after the one in which the update was made.
 
-        The coefficient ``b`` must be constant.
+        It is an expression in the symbol n of ``_stepped``, for constant factors ``b`` of the update in the
+        states.
         """
         n = self._stepped[0]
         return _neat((self.matrix**n * Matrix(self.input))[0, 0])
@@ -234,7 +239,11 @@ class LinearSystem:
         return Sum(self._noise_between(left, right, u), (u, 0, Min(time, past) - 1))
 
     def _row_of_steps(self, time: Expr, since: Expr) -> list[Expr]:
-        """Return the first row of the product of the matrices of steps ``since`` .. ``time - 1``."""
+        """Return the factors (states,) of all states at ``since`` in the weight at ``time``, in steps.
+
+        They are the first row of the product of the matrices by which the steps ``since`` .. ``time - 1``
+        multiply the states.
+        """
         if self.moves:
             return self._stepping(time, since)
         if self.states == 1:
@@ -289,9 +298,10 @@ class LinearSystem:
 
     @cached_property
     def _update_factor_by_flow(self) -> Expr:
-        """The factor of an update after a time x, an expression of the symbol x of ``_flowed``.
+        """The factor of an update in the weight, a time x after the update was made.
 
-        The coefficient ``b`` must be constant.
+        It is an expression in the symbol x of ``_flowed``, for constant factors ``b`` of the update in the
+        states.
         """
         x = self._flowed[0]
         return _neat((Matrix(self.matrix * x).exp() * Matrix(self.input))[0, 0])
@@ -319,7 +329,10 @@ class LinearSystem:
         return Integral(self._noise_between(left, right, u), (u, 0, Min(time, past)))
 
     def _row_of_flow(self, time: Expr, since: Expr) -> list[Expr]:
-        """Return the first row of the propagator ``E(time, since)``, in closed form if ``A`` is constant."""
+        """Return the factors (states,) of all states at ``since`` in the weight at ``time``, in a flow.
+
+        They are the first row of the propagator of ``dz/dt = A z``, in closed form if A is constant.
+        """
         if self.moves:
             return self._flowing(time, since)
         if self.states == 1:
@@ -351,9 +364,10 @@ class LinearSystem:
         return sum((x * _at(y, past) for x, y in zip(row, self.input, strict=True)), S.Zero)
 
     def _noise_between(self, left: list[Expr], right: list[Expr], when: Expr) -> Expr:
-        """Return ``left . D(when) . right``: what noise at ``when`` adds to a covariance of two times.
+        """Return what noise at the time ``when`` adds to the covariance of a weight at two later times.
 
-        ``left`` and ``right`` are the first rows (n,) of the propagators from ``when`` to these times.
+        It is ``left . D(when) . right`` for the covariance D of the noise of the states. ``left`` and
+        ``right``, (n,), are the factors of the states at ``when`` in the weight at the two times.
         """
         noise = self.noise_matrix
         pairs = ((i, j) for i in range(self.states) for j in range(self.states))
@@ -361,10 +375,10 @@ class LinearSystem:
 
     @cached_property
     def chain(self) -> tuple[int, ...] | None:
-        """The weight and the states that reach it, each after all states that it drives.
+        """The weight and the hidden states that act on it, ordered so that none acts on an earlier one.
 
-        None if some of them drive each other in a cycle. With a chain, the memory of a time-dependent system
-        is a sum over intermediate times.
+        The entries are numbers of states; 0 is the weight. None if some of them act on each other in a cycle.
+        With a chain, the memory of a time-dependent system is a sum over intermediate times.
         """
         A, order = self.matrix, list[int]()
         reached = {0}
@@ -379,9 +393,9 @@ class LinearSystem:
         return tuple(order)
 
     def _propagated(self, time: Expr, since: Expr, kind: _Kind) -> list[Expr]:
-        """Return the first row of the propagator from ``since`` to ``time`` of a time-dependent system.
+        """Return the factors (states,) of all states at ``since`` in the weight at ``time``.
 
-        ``kind`` says whether time is discrete or continuous.
+        The coefficients of the system depend on time. ``kind`` says whether time is discrete or continuous.
         """
         return [self._transfer(0, j, time, since, kind, 0) for j in range(self.states)]
 
@@ -485,9 +499,9 @@ def _neat(e: Expr) -> Expr:
 
 
 def without_cases(e: Expr) -> Expr:
-    """Return ``e`` with cases in time written as sums of step functions.
+    """Return ``e`` with functions of time that are defined by cases written as sums of step functions.
 
-    SymPy moves the cases of a summand out of its sum, with conditions on the bound variable.
+    Inside of a sum, SymPy would otherwise move the cases out, with conditions on the summation variable.
 
     >>> without_cases(Piecewise((2, t >= 5), (3, True)))
     3 - Heaviside(t - 5, 1)
@@ -572,7 +586,7 @@ class LinearSystemRule:
     """The intervals in which the parameters must be."""
 
     def __post_init__(self) -> None:
-        """Raise :class:`ProgramError` for a parameter outside of its domain."""
+        """Raise :class:`ProgramError` for a parameter out of its domain, such as a negative rate."""
         for name, domain in self.domains.items():
             domain.require(getattr(self, name), f"{name} of {type(self).__name__}")
 
@@ -663,7 +677,7 @@ class LinearRule(LinearSystemRule):
     name: str = "linear rule"
 
     def __post_init__(self) -> None:
-        """Check shapes and values of the coefficients."""
+        """Convert the coefficients to matrices; raise ProgramError for unequal shapes or text as entry."""
         for key in ("A", "b", "diffusion"):
             value = getattr(self, key)
             if isinstance(value, list | tuple):
@@ -699,7 +713,7 @@ _DESCENT = {"rate": NONNEGATIVE, "decay": NONNEGATIVE, "diffusion": NONNEGATIVE}
 
 
 class _Descent(LinearSystemRule):
-    """Rule ``W' = -decay W + rate U + noise`` of the weight alone."""
+    """Base class of gradient descent and gradient flow: the weight is the only state that moves."""
 
     @cached_property
     def system(self) -> LinearSystem:
@@ -1094,7 +1108,10 @@ def held_at_rest(rule: TrainingRule) -> Expr | None:
 
 
 def accumulate(rule: TrainingRule, integrand: Expr, past: Symbol, now: Expr) -> Expr:
-    """Return the sum of ``integrand`` over the steps ``past`` < ``now``; in continuous time the integral."""
+    """Return the sum of ``integrand`` over the past of a rule in steps, or its integral for a flow.
+
+    The variable ``past`` runs from 0 up to, but without, the time ``now``.
+    """
     if rule.discrete:
         return Sum(integrand, (past, 0, now - 1))
     return Integral(integrand, (past, 0, now))

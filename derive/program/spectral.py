@@ -65,7 +65,7 @@ class Spectral(NonlinearRule):
     memory_tables: tuple[Expr, str, str] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        """Check the parameters."""
+        """Convert the parameters to expressions; raise ProgramError for a negative rate or decay."""
         for key in ("rate", "F", "decay"):
             object.__setattr__(self, key, expression(getattr(self, key), f"{key} of {self.name}"))
         NONNEGATIVE.require(self.rate, f"rate of {self.name}")
@@ -73,7 +73,7 @@ class Spectral(NonlinearRule):
 
     @property
     def law(self) -> tuple[Expr, ...]:
-        """The function of the singular values."""
+        """The function F by which the rule changes the singular values of the gradient, in a tuple."""
         return (self.F,)
 
     @property
@@ -137,12 +137,12 @@ class SpectralEntry(Expr):
 
     @property
     def matrices(self) -> tuple[Expr, Expr]:
-        """The entries of both matrices of inner products."""
+        """The expressions of the entries of the matrices ``left`` and ``right``."""
         return self.args[1], self.args[2]
 
     @property
     def places(self) -> tuple[Symbol, Symbol]:
-        """The indices of the row and of the column."""
+        """The symbols of the row and of the column of the entry."""
         return self.args[3], self.args[4]
 
     def _latex(self, printer: Any, *_: Any) -> str:

@@ -71,7 +71,7 @@ def at_symbolic_depth(program: Program) -> Program:
         return layer - last + L if layer.is_Integer else layer
 
     def written(e: Expr) -> Expr:
-        """Return an expression at symbolic depth."""
+        """Return an expression with ``L`` for the number of layers, at the last layer and in ranges."""
         e = e.replace(
             lambda x: isinstance(x, AppliedUndef) and str(x.func) in layered and x.args[0].is_Integer,
             lambda x: x.func(end(x.args[0]), *x.args[1:]),
@@ -107,7 +107,7 @@ def _atoms(program: Program) -> set[AppliedUndef]:
 def _rewritten(  # noqa: PLR0911 (one for each type of part)
     x: Any, written: Callable[[Expr], Expr], end: Callable[[Expr], Expr], upper: Callable[[Expr], Expr]
 ) -> Any:
-    """Return a part of a program at symbolic depth.
+    """Return a part of a program with its number of layers replaced by the symbol ``L``.
 
     ``written`` rewrites expressions, ``end`` single layers, and ``upper`` the upper ends of ranges of layers.
     """

@@ -55,7 +55,7 @@ class Outer(Rewritable):
     outside: Expr = S.One
 
     def __post_init__(self) -> None:
-        """Move numbers in front of fields into the coefficients."""
+        """Move numeric factors of the vectors into the coefficients: ``left = 2 h`` becomes ``left = h``."""
         _take_numbers(self, "left", "right")
 
     @property
@@ -90,7 +90,7 @@ class Along(Rewritable):
     outside: Expr = S.One
 
     def __post_init__(self) -> None:
-        """Move a number in front of the field into the coefficients."""
+        """Move a numeric factor of the vector into the coefficients: ``2 h`` becomes ``h``."""
         _take_numbers(self, "vector")
 
     @property
@@ -132,7 +132,7 @@ def by_name(values: Any, key: str, accepted: str) -> dict[str, Any]:
 
 
 class _Trained(Rewritable):
-    """Base class of trained weights."""
+    """Base class of trained weights: the weight at initialisation, its update and its training rule."""
 
     initial: GaussianMatrix | GaussianVector
 

@@ -130,7 +130,7 @@ def _span(a: AppliedUndef, runs: Mapping[Symbol, MemberBounds]) -> MemberBounds:
 
 
 def _kept(d: Definition, read: list[MemberBounds], names: set[str]) -> Iterator[Definition]:
-    """Yield the definition with the layers that are used: unchanged, with a shorter range, or not at all.
+    """Yield a definition restricted to the layers that are used; nothing if none of them is.
 
     ``read`` are the first and last layers of all uses of the defined quantity.
     """

@@ -67,12 +67,15 @@ def absorb_factors(theory: Theory, *sources: str) -> Theory:
 
 
 def _absorbed(theory: Theory, name: str, factor: Expr) -> Theory:
-    """Return the theory with the source ``name`` redefined as ``factor`` times the old one."""
+    """Return the theory in terms of a scaled source: ``factor`` times the source ``name``.
+
+    Equations, the covariance of the source and responses to it are rewritten.
+    """
     scaled = [_scaled_response(theory, q, name, factor) for q in theory.order_parameters]
     scales = {q.name: x for q, (_, x) in zip(theory.order_parameters, scaled, strict=True) if x != 1}
 
     def rescaled(e: Expr) -> Expr:
-        """Return an expression in responses to the new source: multiples replace those to the old one."""
+        """Return an expression with responses to the old source as multiples of those to the new one."""
         return rewritten(e, scales, lambda x: scales[str(x.func)] * x)
 
     def bare(e: Expr) -> Expr:
@@ -80,7 +83,10 @@ def _absorbed(theory: Theory, name: str, factor: Expr) -> Theory:
         return rewritten(e, [name], lambda x: x / factor)
 
     def own(u: Source) -> Expr:
-        """Return the factor that the covariance ``u`` gains: ``factor`` once for each of its two fields."""
+        """Return the factor by which a covariance of sources changes when the source is scaled.
+
+        It is ``factor`` for each of the two sources in the covariance that is the scaled one.
+        """
         return Mul(*[factor for x in (u.symbol, u.partner) if _is_named(x, name)])
 
     moved = theory.map(lambda e: rescaled(sympify(e)))
@@ -537,7 +543,10 @@ class _Decomposition:
     """
 
     def __init__(self, theory: Theory, name: str, depth: int = 0) -> None:
-        """Find the field of the correlation function at times t and s; refuse functions of other form."""
+        """Find the field whose correlation function at the times t and s is decomposed.
+
+        Raises NotApplicable if the function ``name`` is not the correlation of a single field with itself.
+        """
         self.theory, self.program, self.depth = theory, theory.program, depth
         self.q, self.units = theory.order_parameter(name), theory.program.unit_indices
         self.given = {x.name for x in self.program.attributes}
@@ -595,7 +604,11 @@ class _Decomposition:
                     yield x, y, value, self.label(x)
 
     def label(self, x: _Entry) -> str:
-        """Return the kind of error of a source: limited width or data if a matrix gives it, else bias."""
+        """Return the kind of error that a source ``x`` stands for, such as "limited width".
+
+        It is limited width or limited data for the source of a product with a trained or an untrained matrix,
+        and bias for others.
+        """
         matrices = {u.matrix for u in self.theory.sources if x.symbol.func in (u.symbol.func, u.partner.func)}
         for m in self.program.matrices:
             if gaussian(m).name in matrices:
@@ -639,10 +652,11 @@ class _Decomposition:
         return ()
 
     def form(self, x: _Entry, y: _Entry, covariance: Expr) -> Expr:
-        """Return the quadratic form of a pair of sources x, y in their transfer functions H.
+        """Return the contribution of two correlated sources x and y to the correlation function of a field.
 
-        It is ``sum over s_1, s_2 of H(t, s_1) <x(s_1) y(s_2)> H(s, s_2)``, in the definition of the
-        correlation.
+        It is ``sum over s_1, s_2 of H(t, s_1) <x(s_1) y(s_2)> H(s, s_2)``, where H is the response of the
+        field to each source, with ``covariance`` for the average; factors in the definition of the
+        correlation multiply it.
         """
         body = self.transferred(x, self.now, 1) * covariance * self.transferred(y, self.past, 2)
         body *= self.average.args[0] / (self.now * self.past)
@@ -657,9 +671,11 @@ class _Decomposition:
         return self.q.definition.xreplace({self.average: value})
 
     def transferred(self, x: _Entry, at: AppliedUndef, i: int) -> Expr:
-        """Return the factor of a source times the transfer function from its equation to the field ``at``.
+        """Return the factor of a source in its equation times the response of the field ``at`` to it.
 
-        ``i`` is 1 for the first and 2 for the second source of a pair.
+        The response is that of ``at``, the field whose correlation is decomposed, to a perturbation of this
+        equation. The source is at summation variables, number ``i``: 1 for the first and 2 for the second
+        source of a pair.
         """
         into = x.equation.name
         if into not in self.transfers:
@@ -671,7 +687,10 @@ class _Decomposition:
         )
 
     def summation_variables(self, x: _Entry, i: int) -> dict[Expr, Expr]:
-        """Return summation variables for the indices and the time of source ``i`` (1 or 2) of a pair."""
+        """Return a dict from the indices and the time of a source to variables over which they are summed.
+
+        ``i`` is the number (1 or 2) of the source in a pair, which is part of the names.
+        """
         return {r.index: self.summation_variable(r.index, i) for r in self.channels(x)} | {
             t: self.summation_variable(s, i)
         }

@@ -268,7 +268,7 @@ class Equilibrium(ConditionalResult):
         names = [given, *[kernel for kernel, _ in layers]]
 
         def with_numbers(e: Expr) -> Expr:
-            """Return an expression with the given numbers in place of symbols, without the input kernel."""
+            """Return an expression with the exact ``numbers`` for symbols, except for the input kernel."""
             return e.subs({x: known[x.name] for x in e.free_symbols if x.name in known and x != given})
 
         kernels: dict[Symbol, Expr] = {}
@@ -465,7 +465,7 @@ def _linear_root(e: Expr, x: Symbol) -> Expr:
 
 
 def _symmetric(e: Expr) -> Expr:
-    """Return an expression with mu as first index of its symmetric kernels ``Phi`` and ``Phihat``."""
+    """Return an expression with the symmetric kernels ``Phi`` and ``Phihat`` written with mu before alpha."""
 
     def turned(x: AppliedUndef) -> Expr:
         site, a, b = x.args

@@ -71,7 +71,10 @@ def frozen_features(theory: Theory) -> Theory:
 
 
 class _Frozen:
-    """Construction of the lazy limit: updates are removed from fields and added to the outputs."""
+    """Construction of the lazy limit, in which features stand still and only outputs move.
+
+    Updates of weights are removed from the equations of fields, and their effect is added to the outputs.
+    """
 
     def __init__(self, source: Theory) -> None:
         """Find the output and the error signal of the program; raise NotApplicable if one is missing."""
@@ -146,9 +149,10 @@ class _Frozen:
                 yield from ((d, p) for p in self.reading.parameters[d] if p.initial == w.initial)
 
     def equations_of(self, d: Definition) -> Iterator[tuple[Equation, dict[Any, Any]]]:
-        """Yield the theory's equations that come from a definition, each with its layer.
+        """Yield the theory's equations that come from a definition of the program, each with its layer.
 
-        The layer is ``{ell: value}``, or empty if the equation is that of the whole family.
+        The theory may have one equation for a family of layers or one for each layer. The second value is
+        ``{ell: number}`` in the latter case, and empty otherwise.
         """
         for e in (e for e in self.source.equations if e.name == d.name):
             if e.lhs == d.lhs:

@@ -128,7 +128,10 @@ def output(program: Program) -> Definition:
 
 
 class _Degrees:
-    """Degrees of fields in the trained weights; those of a layer family obey a recursion over layers."""
+    """Degrees of fields in the trained weights: the powers of c by which they grow if all weights do by c.
+
+    The degrees of a family of layers obey a recursion over layers, which is solved.
+    """
 
     def __init__(self, program: Program) -> None:
         """Read the definitions of fields and the names of the trained weights."""
@@ -139,7 +142,10 @@ class _Degrees:
         self.open: dict[str, Expr] = {}  # symbols that stand for degrees whose computation has begun
 
     def of(self, atom: AppliedUndef) -> Expr:
-        """Return the degree in the weights of one field or scalar; zero for given data."""
+        """Return the power of c by which a field or scalar grows if every trained weight grows by c.
+
+        It is zero for given data.
+        """
         name, program = str(atom.func), self.program
         if name in program.constants or program.given_of(name) or program.attribute_of(name):
             return S.Zero
@@ -182,12 +188,15 @@ class _Degrees:
         return self.known[name]
 
     def of_terms(self, d: Definition) -> list[Expr]:
-        """Return the degree in the weights of each term of a definition."""
+        """Return the power of c by which each term of a definition grows if all trained weights do by c."""
         whole = d.rhs if d.rhs.has(Product, Mean, Sum) else d.rhs.expand()
         return [self.of_term(x) for x in Add.make_args(whole)]
 
     def of_sum(self, d: Definition) -> Expr:
-        """Return the degree of a definition; raise NotHomogeneous if its terms have different degrees."""
+        """Return the power of c by which the terms of a definition grow if every trained weight grows by c.
+
+        Raises NotHomogeneous if the powers differ.
+        """
         first, *others = self.of_terms(d)
         for p in others:
             if simplify(p - first) != 0:
@@ -197,7 +206,10 @@ class _Degrees:
         return first
 
     def of_term(self, e: Expr) -> Expr:
-        """Return the degree of a term: an entrywise expression, a product with a matrix, a mean or a sum."""
+        """Return the power of c by which a term of a definition grows if every trained weight grows by c.
+
+        The term is an entrywise expression, a product with a matrix, a mean or a sum.
+        """
         if isinstance(e, Sum | Mean):
             return self.of_term(e.args[0])
         powers: dict[Expr, Expr] = {}

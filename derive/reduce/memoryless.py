@@ -164,7 +164,11 @@ def motions(theory: Theory) -> tuple[Motion, ...]:
 
 
 def _motion(theory: Theory, e: Equation) -> Motion:
-    """Return the equation of motion of the field of ``e``; raise NotApplicable if it has none."""
+    """Return the equation of motion of the field that the equation ``e`` defines.
+
+    Raises NotApplicable if the field at the next time is not determined by its present value and the other
+    fields.
+    """
     discrete = theory.program.rule.discrete
     named = {x.field for x in e.terms if x.kind == "source"}
     sources = [u for u in theory.sources if u.symbol in named]
@@ -339,9 +343,9 @@ class _Running:
 
     @property
     def gains(self) -> tuple[Term, ...]:
-        """The terms at s = t, by which the sum grows.
+        """The terms by which the sum over past times grows: its terms at ``s = t``.
 
-        In steps they are multiplied by ``factor(t + 1)/factor``.
+        In steps they are multiplied by the growth of the common factor in one step.
         """
         change = self.factor.xreplace({t: t + 1}) / self.factor if self.discrete else S.One
         gains = []
@@ -423,9 +427,10 @@ def _tidy(e: Expr) -> Expr:
 
 
 def _positive(e: Expr) -> tuple[Expr, dict[Expr, Expr]]:
-    """Return an expression with positive symbols for the bases of powers of times, and these bases.
+    """Return an expression with positive symbols in place of the bases of powers such as ``b**(t - s)``.
 
-    The symbols make ``b**(t - s)`` a product, which it is only if b is not zero.
+    The second value maps the symbols to the bases. SymPy splits such a power into factors of t and of s only
+    for a base that is not zero.
     """
     powers_of = {x.base for x in e.atoms(Pow) if x.exp.free_symbols}
     bases = {x: Dummy("b", positive=True) for x in sorted(powers_of, key=str)}

@@ -181,7 +181,10 @@ class _Moments:
     """Moments at one time of a theory without memory, and averages in terms of them."""
 
     def __init__(self, theory: Theory, site: SingleSite) -> None:
-        """Define the moments, and find the output, the error and the average in the output."""
+        """Define the moments: the correlation functions of the theory at equal times.
+
+        The output, its error and the average over units in the output are found too.
+        """
         # `unfolded` rewrites an expression in terms of the independent fields.
         self.theory, self.unfolded = theory, site.unfolded
         self.motions = {str(x.field.func): x for x in site.flows}
@@ -228,7 +231,7 @@ class _Moments:
         """Return an expression at time 0, where second moments of fields are covariances of sources."""
 
         def value(average: Expr) -> Expr:
-            """Return an average at time 0: a covariance for two fields, else with t set to 0."""
+            """Return an average at time 0: the covariance of two fields, or else the average at t = 0."""
             fields = factors(self.unfolded(average.body))
             if len(fields) == 2 and all(isinstance(x, AppliedUndef) for x in fields):
                 x, y = sorted(fields, key=lambda a: mu not in a.args)

@@ -360,7 +360,10 @@ def _ratio_at_rest(program: Program) -> Expr:
 
 
 def _error(program: Program, out: Definition) -> Definition:
-    """Return the definition of the error signal, which contains the output; raise unless there is one."""
+    """Return the definition of the error signal: the only scalar that is defined by the output ``out``.
+
+    Raises NotApplicable if there is not exactly one.
+    """
     errors = [d for d in program.definitions if d.name in program.scalars and d.rhs.has(out.lhs)]
     if len(errors) != 1:
         raise NotApplicable(

@@ -82,7 +82,11 @@ class SingleSite:
         return tidy_sums(Average(Add(*parts)).linear(random)) if total != 0 else S.Zero
 
     def unfolded(self, body: Expr) -> Expr:
-        """Return an expression in the independent fields alone, without indices that they do not need."""
+        """Return an expression in terms of the fields that have equations of motion.
+
+        Other fields are replaced by their definitions, and indices on which a field does not depend are left
+        out.
+        """
         flows = {str(x.field.func): x.field for x in self.flows}
         # drop indices on which a field does not depend: the flows have fewer indices than the program
         body = rewritten(
@@ -222,7 +226,10 @@ def _unused_arguments(x: Motion) -> tuple[int, ...]:
 
 
 def _unlayered(e: Expr, equation: Equation) -> Expr:
-    """Return an expression with each index that has a single value, such as the layer, replaced by it."""
+    """Return an expression with numbers in place of indices that take one value only, such as a single layer.
+
+    ``equation`` gives the ranges of the indices.
+    """
     found = {r.index: r.lower for r in equation.ranges if r.lower == r.upper}
     return e.xreplace(found)
 

@@ -264,7 +264,11 @@ class _Stationary:
         return late.replace(lambda x: isinstance(x, exp), lambda x: factor_of_step ** (-x.exp / loss))
 
     def covariance(self, u: Source, entry: Expr) -> Eq:
-        """Return the covariance of a source at lag tau: ``entry`` times the kernel of a neighbour layer."""
+        """Return the equation of the covariance of a source at time lag tau.
+
+        It is ``entry``, the covariance of a weight, times the kernel of the vector that the weights multiply
+        (that of the layer below for h, of the layer above for z).
+        """
         _, kernel = _weight_and_kernel(u.covariance)
         site, *first = u.symbol.args[:-1]
         name = self.of_source[str(u.symbol.func)].upper()
@@ -293,7 +297,11 @@ class _Stationary:
         return Eq(self.lagged(q.symbol), value, evaluate=False)
 
     def pair(self, name: str, body: Expr, fields: set[AppliedUndef]) -> Expr:
-        """Return the Gaussian average of ``body``, a function of the field ``name`` at two times."""
+        """Return the Gaussian average of ``body``, a function of the field ``name`` at the times t and s.
+
+        Covariances of the field are functions of the time lag tau, such as ``H(ell, mu, alpha, tau)``.
+        ``fields`` are the field at both times.
+        """
         now, then = (next(a for a in fields if a.args[-1] == time) for time in (t, s))
         x, y = Symbol("x", real=True), Symbol("y", real=True)
         H = Function(name.upper())
@@ -400,7 +408,7 @@ def two_sources(theory: Theory) -> TwoSources:
 
 
 class _Split:
-    """Division of sources and responses into those of the initial weights and those of the noise."""
+    """Derivation of a theory with separate sources and responses for initial weights and for noise."""
 
     def __init__(self, theory: Theory, entries: Expr, kept: Expr, noise: Expr) -> None:
         """Set the covariance of a weight at two times, the factor of its initial value, and its noise."""
@@ -408,7 +416,11 @@ class _Split:
         self.names = {q.name for q in theory.responses()}
 
     def sources(self, u: Source) -> Iterator[Source]:
-        """Yield the source of the initial weights, without its time factor, and the source of the noise."""
+        """Yield two sources in place of one: of the initial weights, and of the noise if there is any.
+
+        The covariance of the first has no factor of time for the decay of the weights; equations contain it
+        instead.
+        """
         bare = simplify(u.covariance / self.entries)
         if {t, s} & bare.free_symbols and not bare.atoms(AppliedUndef):
             raise NotApplicable(

@@ -92,7 +92,11 @@ class _Whitened:
     """
 
     def __init__(self, theory: Theory) -> None:
-        """Find the positions of samples among the arguments of functions; refuse unsuitable theories."""
+        """Find which arguments of the functions of a theory are samples.
+
+        Raises NotApplicable for theories in which samples cannot be rotated into the direction of the
+        targets.
+        """
         if theory.reduction:
             raise NotApplicable(f"whitened data: the theory has been rewritten already ({theory.reduction})")
         if has_sample_weights(theory.program):
@@ -434,7 +438,9 @@ class Limits:
 
 
 def whitened_limits(w: Whitened) -> Limits:
-    """Return the limits at small and large gamma0 of the solved theory of one hidden layer.
+    """Return the dynamics of a linear network with one hidden layer at small and at large gamma0.
+
+    ``w`` is the solution on whitened data, from which the limits are taken.
 
     >>> from derive import mean_field, mlp
     >>> ends = whitened_limits(whitened(two_layer(mean_field(mlp(1, rule="flow")))))
@@ -469,10 +475,10 @@ def _leading(e: Expr) -> Expr:
 
 
 def _approach(rate: Expr, rests: dict[Expr, Expr], start: Expr) -> Expr:
-    """Return ``exp(slope * time)`` on the way from ``start`` to f, for a rate with simple zeros.
+    """Return ``exp(slope * time)`` for the time that ``df/dt = rate`` takes from ``start`` to the output f.
 
-    ``rests`` maps each zero of the rate to the slope of the rate there. The result follows from ``1/rate`` in
-    partial fractions; ``slope`` is that of the first zero.
+    The rate has simple zeros; ``rests`` maps each zero to the slope of the rate there, and ``slope`` is that
+    of the first one. The time is the integral of ``1/rate`` in partial fractions.
     """
     first = next(iter(rests.values()))
     value: Expr = Rational(1)

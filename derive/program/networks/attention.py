@@ -51,7 +51,10 @@ here, f, score = (mu, p, t), Function("f"), Function("score")
 
 @dataclass(frozen=True)
 class _Heads:
-    """Contribution of the heads of a block to the stream, with its definitions, fields and weights."""
+    """Contribution of the attention heads of a block to the residual stream, ``added``.
+
+    It comes with the definitions, fields, weights and ranges of indices that it needs.
+    """
 
     added: Expr
     lines: dict[Expr, Expr]
@@ -63,9 +66,10 @@ class _Heads:
 
 @dataclass(frozen=True)
 class _Places:
-    """Positions of a sequence and blocks of a network; position p attends to all positions, or those up to p.
+    """Positions of the sequences and blocks of an attention network.
 
-    ``offsets`` says whether given numbers are added to the scores.
+    Position p attends to all positions, or to those up to p if the network is causal. ``offsets`` says
+    whether given numbers are added to the scores.
     """
 
     blocks: IndexRange
@@ -212,7 +216,10 @@ def _stack(
     rule: str | TrainingRule,
     options: StreamOptions,
 ) -> Program:
-    """Return the trained network of blocks between an embedding and a readout."""
+    """Return the trained network of attention blocks between an embedding of inputs and a readout.
+
+    ``heads`` are the parts of attention in a block, and ``read`` says at which positions the output is read.
+    """
     kind, channels = options.get("normalisation", "rms"), indices(options.get("outputs", 1))[0]
     x, depth = GivenVector("x", Population("input", given=True), "K_x"), places.blocks.upper
     E, w = GaussianMatrix("E", stream.at(0), x.population), GaussianVector("w", stream, indices=channels)
@@ -240,7 +247,11 @@ BranchParts = tuple[dict[Expr, Expr], tuple[GaussianWeight, ...], tuple[Field, .
 
 
 def _branches(blocks: IndexRange, heads: _Heads, activation: Any, options: StreamOptions) -> BranchParts:
-    """Return definitions, weights and fields of the stream behind the heads and the perceptron of a block."""
+    """Return the equations of a block of attention and perceptron, with weights and fields of the perceptron.
+
+    The equations give the stream after the block from the contribution of the attention heads and that of the
+    perceptron; without an ``activation`` there is no perceptron.
+    """
     branch = expression(options.get("branch", 1), "branch")
     attended = h(ell - 1, *here) + branch * heads.added
     if activation is None:

@@ -105,7 +105,11 @@ def experts(
 def _block(
     blocks: IndexRange, members: IndexRange, activation: Activation, options: StreamOptions
 ) -> tuple[dict[Expr, Expr], tuple[GaussianWeight, ...]]:
-    """Return the definitions of a block, from the stream below to the stream above, and its weights."""
+    """Return the equations of a block with a mixture of experts, and its weights.
+
+    The equations give the residual stream after the block from the stream before it. ``members`` is the range
+    of the index of experts.
+    """
     family: dict[str, Any] = {"index": blocks, "others": (members,)}
     U = GaussianMatrix("U", stream.at(ell), stream.at(ell - 1), **family)
     D = GaussianMatrix("D", stream.at(ell), stream.at(ell), **family)

@@ -183,7 +183,7 @@ def network(  # noqa: PLR0913 (options of a network, most of them keywords)
     first, later = W0(k) if offsets else W0, W(ell, k) if offsets else W(ell)
 
     def added(site: Expr) -> Expr:
-        """Return the bias of a layer."""
+        """Return the bias that is added to the field of the layer ``site``; zero without biases."""
         return S.Zero if bias is False else b(site)
 
     stream = S.Zero if branch is None else h(ell, *at, t)

@@ -74,7 +74,10 @@ NAMED: dict[str, Expr] = {
 
 @dataclass(frozen=True)
 class Activation:
-    """Activation function ``phi``, and whether it is the identity (``linear``)."""
+    """Activation function ``phi``, which maps an expression to an expression.
+
+    ``linear`` is true if it is the identity.
+    """
 
     phi: Callable[[Expr], Expr]
     linear: bool = False
@@ -128,9 +131,9 @@ PerLayer: TypeAlias = Expr | float | int | str | Sequence[Expr | float | int] | 
 
 
 class Listed(Function):
-    """Entry at ``i`` of a list that starts at ``first``: ``Listed(i, first, x, y, ...)``.
+    """Entry ``i`` of a list that starts with the entry number ``first``: ``Listed(i, first, x, y, ...)``.
 
-    It is evaluated when ``i`` is a number; nothing is assumed about the entries before.
+    While ``i`` is a symbol, the expression is left unevaluated; with a number for i it becomes the entry.
 
     >>> from sympy.abc import i
     >>> Listed(i, 1, 5, 7).subs(i, 2)

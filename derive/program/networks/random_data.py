@@ -228,7 +228,10 @@ def structured(
 
 
 def noise_strength(noise: bool | Expr) -> Expr:
-    """Return the standard deviation of label noise; raise ProgramError if it is negative."""
+    """Return the standard deviation of label noise: the given number, or the symbol ``sigma`` for True.
+
+    Raises ProgramError if it is negative.
+    """
     strength = sigma if noise is True else expression(noise or 0, "noise")
     NONNEGATIVE.require(strength, "noise")
     return strength

@@ -115,10 +115,10 @@ def _trained(  # noqa: PLR0913 (options of a network, most of them keywords)
     frozen: tuple[GaussianMatrix, ...] = (),
     gradients: dict[str, Gradient] | None = None,
 ) -> Program:
-    """Return the program of a stream between frozen ends that descends the loss of its output.
+    """Return the program of a residual stream whose input and output weights are frozen.
 
-    ``lines`` are the definitions of the blocks, ``weights`` their trained matrices, ``rates`` their learning
-    rates by name.
+    The other weights descend the loss of the output. ``lines`` are the definitions of the blocks, ``weights``
+    their trained matrices, ``rates`` their learning rates by name.
     """
     x, stream = fields[0], fields[0].population
     readout, (U, V) = Field("readout", stream), (GaussianVector(n, stream, source=n) for n in "UV")

@@ -22,7 +22,10 @@ y = Function("y")
 
 
 class TrainingOptions(TypedDict, total=False):
-    """Keyword arguments of :func:`trained`, which builders with a residual stream accept too."""
+    """Keyword arguments of training, such as weight decay, that builders of residual streams accept.
+
+    :func:`trained` uses them.
+    """
 
     loss: str
     objective: str
