@@ -7,9 +7,11 @@ at which it equals the loss, and the law after that. :func:`derive.scale.power_l
 The time variable is ``X``, the integral of the kernel ``C_g(1,t,t)``. Noise of ``phi``, the learnt part of a
 mode, enters at the start (random initial weights) or at each step (fresh batches). It decays ("is forgotten")
 at the rate at which the mode is learnt. Only the gradient adds to the squared singular value ``sigma^2`` of
-the weights, and noise does not. So ``sigma^2 = front sum <phi^2> - entered``, where ``entered`` is the noise
-that has entered, and ``sigma^2`` is smaller by ``S = front (entered - remaining)`` than without noise.
-Because ``dS/dX = front sum 2 rate <noise^2>``, the loss increases by ``C_g/(2 front) dS/dX``, for any noise.
+the weights, and noise does not. So ``sigma^2 = front (sum <phi^2> - entered)``, where ``front`` is a constant
+(gamma0^2), the sum is over modes, and ``entered`` is the variance of the noise that has entered. ``sigma^2``
+is smaller by ``S = front (entered - remaining)`` than without noise, where ``remaining`` is the part of this
+variance that has not decayed. Because ``dS/dX = front sum 2 rate <noise^2>``, the loss increases by ``C_g/(2
+front) dS/dX``, for any noise.
 """
 
 from __future__ import annotations
@@ -127,13 +129,14 @@ class Bottleneck(ConditionalResult):
     basis: tuple[str, ...]
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the range of the share, that of the law after the crossover, and the assumptions."""
+        """Return the assumptions as sentences, with the times at which the share and the later law hold."""
         return self.basis
 
     def exponent(self, size: Symbol) -> Expr:
-        """Return the power of ``size``, one of ``SIZES``, in the crossover time.
+        """Return the power of a finite size in the crossover time.
 
-        Raises NotApplicable if there is no crossover.
+        ``size`` is one of ``SIZES``: the width N, the batch size B or the learning rate eta. If the crossover
+        is at ``t ~ N^3``, the result for N is 3. Raises NotApplicable if there is no crossover.
         """
         if self.crossover is None:
             raise NotApplicable(
@@ -209,7 +212,11 @@ def resources(reduced: RankOne, theory: Theory, online: Theory, steps: Theory) -
 
 
 def _rate(reduced: RankOne) -> Expr:
-    """Return the rate at which noise of a mode's learnt part decays, per unit of the integrated kernel."""
+    """Return the rate r at which noise of a mode decays, as ``exp(-r X)``, such as ``r = lamda(k)``.
+
+    The noise is a random part of phi, the learnt part of mode k, and X is the integral of the kernel
+    ``C_g(1,t,t)`` over time.
+    """
     past = reduced.memory
     rate = -simplify(past.function.diff(X) / past.function)
     if rate.has(X, *past.variables):
@@ -218,10 +225,11 @@ def _rate(reduced: RankOne) -> Expr:
 
 
 def _initial_variance(form: LinearForm, theory: Theory, reduced: RankOne) -> Expr:
-    """Return the variance of phi before training: that of the finite-width source r0 over ``c_g(1, t)^2``.
+    """Return the variance over random initial weights of phi, the learnt part of a mode, before training.
 
-    It is checked that the response of the inputs' field h0 to r0 adds this noise to ``c_h(1) = gamma0 sum h0
-    phi``, by Stein's lemma ``<h0 noise> = sum of R_h0r0 <r0 noise>``.
+    It is that of the source r0, the random initial function of a finite network, over ``c_g(1, t)^2``. It is
+    checked that the response of the inputs' field h0 to r0 adds the same noise to ``c_h(1) = gamma0 sum h0
+    phi``, by Stein's lemma ``<h0 noise> = sum of R_h0r0 <r0 noise>``. Raises NotApplicable if not.
     """
     front = factor_of(form.row("xi"), "r0")
     covariance = with_rank_one(source_of(theory, "r0").covariance)
@@ -240,10 +248,11 @@ def _initial_variance(form: LinearForm, theory: Theory, reduced: RankOne) -> Exp
 
 
 def _batch_variance(form: LinearForm, theory: Theory) -> tuple[Expr, Expr]:
-    """Return the variance that batches add to the learnt part of a mode, and the label noise.
+    """Return (variance that fresh batches add to phi, variance of the label noise on a batch).
 
-    The variance is per unit of the integrated kernel and of the squared error on a batch. The label noise
-    is the squared error on a batch that it causes.
+    phi is the learnt part of a mode. The first variance is per unit of X, the integral of the kernel
+    ``C_g(1,t,t)``, and of the squared error on a batch. ``form`` has the linear equations of ``theory``,
+    which is trained on fresh batches.
     """
     input_factor, source = factor_of(form.row("h0"), "u0"), source_of(theory, "u0").covariance
     fresh = source / KroneckerDelta(s, t)
@@ -269,7 +278,11 @@ def _batch_variance(form: LinearForm, theory: Theory) -> tuple[Expr, Expr]:
 
 
 def _edge(steps: Theory) -> Expr:
-    """Return the value of (learning rate times kernel) above which the first mode does not decay."""
+    """Return the edge of stability: the learning rate times the kernel above which steps diverge.
+
+    In a step of the theory ``steps`` the loss of the mode with the largest eigenvalue, 1, is multiplied by a
+    factor. The factor is 1 at the edge, such as 2.
+    """
     summand = lazy_modes(steps).with_K
     growth = (summand.subs(t, 1) / summand.subs(t, 0)).subs(lamda(k), 1)
     edges = [x for x in solve(simplify(growth) - 1, K) if x != 0]
@@ -342,7 +355,11 @@ def bottlenecks(noise: Resources, law: RichScaling) -> tuple[Bottleneck, ...]:
 
 
 def bottleneck(noise: Resources, law: RichScaling, name: str) -> Bottleneck:
-    """Return one of the :func:`bottlenecks`; ``name`` is ``width``, ``batch``, ``labels`` or ``steps``."""
+    """Return the effect of one finite size on the rich power law ``law`` of the loss.
+
+    ``name`` is ``width``, ``batch``, ``labels`` (label noise on batches) or ``steps`` (finite learning rate),
+    and ``noise`` has the variances that these sizes cause. Raises ValueError for a capacity of 1 or less.
+    """
     if law.capacity.is_number and not law.capacity > 1:
         raise ValueError(f"capacity = {law.capacity}: must be above 1, or the eigenvalues have no sum")
     calculation = _Bottlenecks(noise, law)
@@ -356,10 +373,10 @@ def bottleneck(noise: Resources, law: RichScaling, name: str) -> Bottleneck:
 
 
 class _Bottlenecks:
-    """Calculation of the bottlenecks of one rich power law, from the noise of the finite sizes.
+    """Calculation of the effects of finite width, batches, label noise and steps on one rich power law.
 
-    Moments, which are sums over the profile of the modes, stay symbols until the end because SymPy is slow
-    with them.
+    Input are the variances of the noise of each finite size, and the law. Sums over the modes stay symbols
+    until the end because SymPy is slow with them.
     """
 
     def __init__(self, noise: Resources, law: RichScaling) -> None:
@@ -375,7 +392,7 @@ class _Bottlenecks:
     # -- the noise -----------------------------------------------------------------------------------------
 
     def width(self) -> Bottleneck:
-        """Return the effect of the random initial weights of a network of N units."""
+        """Return the effect of a finite width N on the loss, by its random initial weights."""
         y = Dummy("y", positive=True)
         forgotten = self.resources.forgotten.subs(lamda(k), y / X)
         top = mode_sum(forgotten, y, S.Zero, self.law.capacity, X, terms=1).terms[0]
@@ -395,15 +412,18 @@ class _Bottlenecks:
         return self.bottleneck(decrease, conditions)
 
     def summed_batch_variance(self) -> Expr:
-        """Return the variance that batches add to the learnt parts of all modes.
+        """Return the variance that a batch adds to the learnt parts phi, summed over all modes.
 
-        It is per unit of the integrated kernel and of the squared error on a batch.
+        It is per unit of X, the integral of the kernel ``C_g(1,t,t)``, and of the squared error on a batch.
         """
         part = Power.of(on_eigenvalues(self.resources.batch_variance).subs(capacity_, self.law.capacity), k)
         return part.coefficient * zeta(-part.power)
 
     def batch(self) -> Bottleneck:
-        """Return the effect of fresh batches on the rich law; their squared error is the loss itself."""
+        """Return the effect on the loss of fresh batches of B samples without label noise.
+
+        The noise of a batch is proportional to its squared error, which is the loss itself.
+        """
         conditions = [
             "derived: each batch adds to phi, the learnt part of a mode, noise with a variance proportional "
             "to the loss, which decays as the mode is learnt",
@@ -437,7 +457,7 @@ class _Bottlenecks:
         return self.bottleneck(first, conditions, (after, kernel, values))
 
     def labels(self) -> Bottleneck:
-        """Return the effect of the label noise on fresh batches."""
+        """Return the effect on the loss of label noise on fresh batches of B samples."""
         conditions = [
             "derived: label noise on each batch adds noise to phi, the learnt part of a mode, which decays "
             "as the mode is learnt",
@@ -451,19 +471,20 @@ class _Bottlenecks:
         )
 
     def integral(self, name: str, driven: Power) -> _NormDecrease:
-        """Return the decrease of the squared singular value by noise that enters at the rate ``driven``.
+        """Return the decrease of the squared singular value of the weights by the noise of batches.
 
-        The rate is a power of the integrated kernel X. The decrease is ``front int driven dX``,
-        because nearly all of the noise has been forgotten.
+        ``driven`` is the variance that batches add to the learnt modes, per unit of the integrated kernel X,
+        as a power of X. The decrease is a constant times ``int driven dX``, because nearly all of this noise
+        has decayed. ``name`` is that of the bottleneck.
         """
         rise = driven.power + 1
         return _NormDecrease(name, B, Power(self.front * driven.coefficient / rise, rise))
 
     def loss_from(self, decrease: Power, kernel: Power) -> Power:
-        """Return the loss that forgotten noise causes, as a power of the integrated kernel X.
+        """Return the loss that noise of the modes causes, as a power of the integrated kernel X.
 
-        It is ``weight C_g/(2 front) dS/dX``, where ``S`` is the decrease of the squared singular
-        value, and ``kernel`` is ``C_g(1,t,t)``, both as powers of X.
+        The noise decreases the squared singular value of the weights by S, the power ``decrease`` of X. Its
+        loss is proportional to ``C_g dS/dX``, where the power ``kernel`` of X is ``C_g(1,t,t) = dX/dt``.
         """
         rates = self.resources.weight / 2  # the square of the noise decays at twice the rate of the noise
         front = rates * kernel.coefficient * decrease.coefficient * decrease.power / self.front
@@ -472,9 +493,11 @@ class _Bottlenecks:
     def bottleneck(
         self, decrease: _NormDecrease, conditions: list[str], after: _Balanced | None = None
     ) -> Bottleneck:
-        """Return the bottleneck: the share of the loss, its crossover, and the law after it.
+        """Return a bottleneck: the share of the loss from a finite size, its crossover, and the law after it.
 
-        ``after`` are loss, kernel and moments after the crossover; by default those of :meth:`balanced`.
+        ``decrease`` is the decrease of the squared singular value of the weights by the noise of the finite
+        size, and ``conditions`` are sentences about it. ``after`` are (loss, kernel, values of sums over
+        modes) after the crossover; by default those of :meth:`balanced`.
         """
         conditions, share = [self.law_condition, *conditions], self.share(decrease)
         if not self.hard:
@@ -510,9 +533,10 @@ class _Bottlenecks:
         return Bottleneck(decrease.name, decrease.size, share, root(share), final, kept, tuple(conditions))
 
     def share(self, decrease: _NormDecrease) -> Power:
-        """Return the relative change of the loss by noise, to first order, as a power of time.
+        """Return the loss that the noise of a finite size adds, over the loss without it, as a power of time.
 
-        ``decrease`` is that of the squared singular value by forgotten noise.
+        It is of first order in the noise. ``decrease`` is the decrease of the squared singular value of the
+        weights by this noise.
         """
         law, q = self.law, self.law.profile_exponent
         kernel = Power(tidied(law.named_kernel / law.named_integrated_kernel ** (2 * q)), 2 * q)
@@ -540,11 +564,12 @@ class _Bottlenecks:
     # -- after the crossover -------------------------------------------------------------------------------
 
     def balanced(self, decrease: _NormDecrease) -> _Balanced:
-        """Return loss, kernel and moments after the crossover, where two terms balance.
+        """Return (loss, kernel, values of sums over modes) after the crossover to a law limited by noise.
 
-        The term of the learnt modes and the decrease by forgotten noise are both far above their
-        difference, the squared singular value. Loss (for easy tasks that of noise alone) and kernel
-        are powers of the integrated kernel; their coefficients contain symbols for the moments.
+        Loss and kernel are powers of X, the integral of the kernel; symbols for sums over modes in their
+        constants have the returned values. The squared singular value of the weights is then a small
+        difference of two terms: that of the learnt modes, and its decrease by noise, ``decrease``. For easy
+        tasks the loss is that of the noise alone.
         """
         q = simplify((self.top.power - decrease.part.power) / 2)
         kernel = Power(self.front * self.top.coefficient / decrease.part.coefficient, 2 * q)
@@ -555,10 +580,10 @@ class _Bottlenecks:
         return loss, kernel, self.balance.moments(q)
 
     def alone(self, decrease: _NormDecrease) -> tuple[Power, Power, Power, Mapping[Symbol, Expr]]:
-        """Return loss, kernel, integrated kernel and moments after the crossover of easy tasks.
+        """Return (loss, kernel, integrated kernel, values of mode sums) after the crossover of easy tasks.
 
-        The loss is that of noise alone, and the kernel that without noise. Both are powers of the
-        integrated kernel, which is a power of time.
+        The loss is that of noise alone, and the kernel that without noise. These two are powers of X, the
+        integrated kernel, which is given as a power of time.
         """
         kernel = Power(self.law.named_kernel, S.Zero)
         return self.loss_from(decrease.part, kernel), kernel, self.integrated_kernel, self.law.values
@@ -573,10 +598,10 @@ class _Bottlenecks:
         return Power.of(tidied(integrated_kernel.subs(p, simplify(1 - kernel.power))), late)
 
     def window(self, decrease: _NormDecrease, kernel: Power, time: Power) -> list[str]:
-        """Return the conditions on the law after the crossover, with the times at which it ends.
+        """Return sentences about the law after the crossover, with the times at which it ceases to hold.
 
-        ``kernel`` is a power of the integrated kernel, and ``time`` is the integrated kernel as a
-        power of time.
+        ``decrease`` is the decrease of the squared singular value of the weights by noise, ``kernel`` the
+        kernel as a power of its integral X over time, and ``time`` is X as a power of time.
         """
         if not self.hard:
             below = self.squared(Power(self.law.named_kernel, S.Zero)).coefficient / decrease.part.coefficient
@@ -611,7 +636,10 @@ class _Bottlenecks:
         return conditions
 
     def squared(self, kernel: Power) -> Power:
-        """Return the squared singular value for a kernel, both as powers of the integrated kernel."""
+        """Return the squared singular value of the weights at a kernel ``C_g(1,t,t)``.
+
+        Both are powers of X, the integral of the kernel.
+        """
         c = Dummy("c", positive=True)
         power = power_in(self.law.reduced.singular(c).subs(L, self.law.depth), c)
         return Power(kernel.coefficient**power, simplify(kernel.power * power))
@@ -619,7 +647,10 @@ class _Bottlenecks:
     # -- steps ---------------------------------------------------------------------------------------------
 
     def steps(self) -> Bottleneck:
-        """Return the effect of finite steps: the kernel reaches the edge of stability of the first mode."""
+        """Return the effect of a finite learning rate on the loss.
+
+        The kernel grows up to the edge of stability of the first mode, and is assumed to stay there.
+        """
         law, edge = self.law, self.resources.edge
         conditions = [
             self.law_condition,
@@ -646,11 +677,11 @@ class _Bottlenecks:
 
 
 def valued(e: Expr, values: Mapping[Symbol, Expr]) -> Expr:
-    """Return a product with numbers in place of symbols for moments, and with its constant simplified.
+    """Return a product with symbols for sums over modes replaced by their values, and with a simple constant.
 
-    ``values`` maps the symbols of moments, sums over the profile of the modes, to their values. The constant
-    is the factor without the symbols ``SIZES``. It is not simplified if it contains a hypergeometric
-    function, because SymPy is slow with these.
+    ``values`` maps the symbols to the values. The constant is the factor without the symbols ``SIZES`` of
+    finite sizes. It is not simplified if it contains a hypergeometric function, because SymPy is slow with
+    these.
     """
     constant, sizes = e.as_independent(*SIZES, as_Add=False)
     constant = constant.xreplace(dict(values))
@@ -658,13 +689,21 @@ def valued(e: Expr, values: Mapping[Symbol, Expr]) -> Expr:
 
 
 def root(share: Power) -> Expr:
-    """Return the time at which ``share = coefficient * time**power``, a part of the loss, is equal to one."""
+    """Return the time at which a finite size adds as much loss as there is without it.
+
+    ``share = coefficient * time**power`` is the added loss divided by the loss without it; it is 1 at this
+    time.
+    """
     constant, sizes = share.coefficient.as_independent(*SIZES, as_Add=False)
     return constant ** (-1 / share.power) * tidied(sizes ** (-1 / share.power))
 
 
 def timed(power: Power, integrated_kernel: Power) -> Power:
-    """Return ``power``, a power of X, as a power of time; ``integrated_kernel`` is X as a power of time."""
+    """Return a power of X as a power of time.
+
+    ``power`` is a function of X, the integral of the kernel ``C_g(1,t,t)``, and ``integrated_kernel`` is X as
+    a power of time.
+    """
     return Power(
         tidied(power.coefficient * integrated_kernel.coefficient**power.power),
         factor(simplify(power.power * integrated_kernel.power)),
@@ -672,9 +711,10 @@ def timed(power: Power, integrated_kernel: Power) -> Power:
 
 
 def ended(integral: Expr, time: Power, size: Symbol) -> str:
-    """Return the time at which X is ``integral``, as text ``size**(exponent)`` without its constant.
+    """Return the order of the time at which X has a given value, as text, such as ``N**(3/2)``.
 
-    X is the integrated kernel, and ``time`` is X as a power of time.
+    X is the integrated kernel, ``integral`` its value, and ``time`` is X as a power of time. The text has the
+    power of the finite ``size`` in this time, without its constant.
     """
     when = tidied((integral / time.coefficient) ** (1 / time.power))
     return f"{size}**({factor(power_in(when, size))})"

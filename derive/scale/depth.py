@@ -179,9 +179,10 @@ def depth_first_step(theory: Theory) -> DepthFirstStep:
 
 
 class _First:
-    """Equations of the first step, solved one after the other as functions of the layer.
+    """Equations of the first training step of a linear residual network, solved as functions of the layer.
 
-    ``known`` has the solutions by name, with the layers ``ell`` and k as arguments.
+    They are solved one after the other. ``known`` has the solutions by name, with the layers ``ell`` (of the
+    field) and k (of the source) as arguments.
     """
 
     def __init__(self, theory: Theory) -> None:
@@ -192,7 +193,7 @@ class _First:
         self.gain: Expr | None = None
 
     def result(self) -> DepthFirstStep:
-        """Return the first step in closed form."""
+        """Return the solution of the first step: each function of the layer in closed form."""
         net, stream = self.net, self.net.up.name
         forward_response, backward_response = f"R_{stream}{net.source}", f"R_{net.down.name}{net.back}"
         self.jump(f"{forward_response}_0_0")
@@ -217,7 +218,7 @@ class _First:
         )
 
     def substituted(self, e: Expr) -> Expr:
-        """Return an expression with the solved functions substituted at their layers."""
+        """Return an expression with all solved functions of the layer replaced by their closed forms."""
 
         def value(x: AppliedUndef) -> Expr:
             if str(x.func) == chi_0.name:
@@ -227,7 +228,11 @@ class _First:
         return rewritten(e, {*self.known, chi_0.name}, value)
 
     def constants(self) -> None:
-        """Solve the functions whose recursion has no other term: they are constant in the layer."""
+        """Solve the functions of the layer that equal their neighbours: they have their boundary value.
+
+        These are recursions ``y(ell) = y(ell -+ 1) + terms`` whose terms vanish. Solutions are added to
+        ``known``.
+        """
         solved_before = -1
         while solved_before != len(self.known):
             solved_before = len(self.known)
@@ -238,16 +243,21 @@ class _First:
                     self.known[r.name] = self.substituted(boundary.rhs)
 
     def jump(self, name: str) -> None:
-        """Solve a response that jumps at the layer of its source: a step function of the layer."""
+        """Solve the equal-time response ``name`` of the field at layer ell to a source at layer k.
+
+        It is a constant times a step function of ``ell - k`` (of ``k - ell`` for gradients).
+        """
         (term,) = self.row(name).terms
         (delta,) = term.atoms(KroneckerDelta)
         up = self.row(name).symbol.args[0] == ell
         self.known[name] = term / delta * Heaviside(ell - k if up else k - ell, 1)
 
     def grown(self, name: str) -> Expr:
-        """Solve and return a correlation that is driven by its own values in other layers.
+        """Solve and return the correlation ``name``, which obeys a linear recursion in the layer.
 
-        It is ``C(ell) = c + sum over k on one side of g C(k -+ 1)``, with the solution ``c (1 + g)^ell``.
+        It is ``C(ell) = c + g * (sum of C over the layers below)``, with the solution ``c (1 + g)^ell``; for
+        a gradient the sum is over the layers above, and the power is that of ``L - ell``. Raises
+        NotApplicable if the recursion has another form.
         """
         terms = [self.substituted(x) for x in self.row(name).terms]
         sums = Add(*[x / over_layers for x in terms if x.has(over_layers)])
@@ -270,11 +280,11 @@ class _First:
         return value
 
     def bracket(self, name: str) -> Expr:
-        """Return the factor of dx in h of a layer: its response ``S(ell)`` to its source r, plus the update.
+        """Return the factor of the gradient dx in the preactivation h of a layer after the first step.
 
-        The function ``name(ell, k)`` grows by the same factor for all k above ell, so that S obeys a
-        recursion in ell alone: ``S(ell + 1) = (1 + f) S(ell) + g(ell)``, ``S(1) = 0``. The
-        contribution of the layer is ``f S + g``.
+        The response S(ell) of the stream to the sources of gradients, ``name``, obeys ``S(ell + 1) = (1 + f)
+        S(ell) + g(ell)``, ``S(1) = 0``: it grows by the same factor for every layer of the source. The result
+        is ``S + g/f`` as a function of ell.
         """
         partial_sum, m = Dummy("S"), Dummy("m", integer=True, positive=True)
         increase = Add(*[self.substituted(x) for x in self.row(name).terms]).replace(
@@ -293,10 +303,10 @@ class _First:
         return simplify(value + source_term / rate)
 
     def summed(self, name: str, driver: str, bracket: Expr) -> Expr:
-        """Return the response ``name`` in the first step as a function of the layer.
+        """Return the response ``name``, such as of the stream to the readout, as a function of the layer.
 
-        It is the sum over earlier layers of ``bracket``, the solution for the response ``driver``,
-        times its factor in the equation of ``name``.
+        It is the sum over the layers up to ell of ``bracket`` times the factor with which the response
+        ``driver`` enters the equation of ``name``; ``bracket`` is the solution for ``driver``.
         """
         terms = [self.substituted(x) for x in self.row(name).terms]
         (factor_,) = [x.coeff(a) for x in terms for a in x.atoms(AppliedUndef) if str(a.func) == driver]
@@ -336,7 +346,7 @@ class Statement(Shown):
 
 
 def order_in(e: Expr, small: Symbol) -> int:
-    """Return the lowest power of a small symbol in the expansion of an expression.
+    """Return the lowest power of a small symbol in the series expansion of an expression.
 
     >>> order_in(exp(epsilon) - 1 - epsilon, epsilon)
     2
@@ -345,7 +355,11 @@ def order_in(e: Expr, small: Symbol) -> int:
 
 
 def statements(p: DepthExponents, first: DepthFirstStep) -> tuple[Statement, ...]:
-    """Return one statement for each quantity, with its power ``p`` of L and its value in the first step."""
+    """Return statements about the size of output, stream, preactivation, features and differences of layers.
+
+    Each has the power of L from ``p``, and the value in the first step ``first`` of a linear network if
+    known.
+    """
     ahead = {ell: (tau + epsilon) * L}, {ell: tau * L}
     window, drift = (e.subs(ahead[0]) - e.subs(ahead[1]) for e in (first.start, first.moved))
     near = [epsilon ** order_in(first.large(x), epsilon) for x in (window, drift)]
@@ -468,7 +482,7 @@ class DepthClass(Shown, ConditionalResult):
 
     @property
     def redundant(self) -> bool:
-        """Whether neighbouring layers have the same features (kappa = 0)."""
+        """Whether neighbouring layers have the same features: ``diversity``, the exponent kappa, is zero."""
         return self.diversity == 0
 
     def as_json(self) -> dict[str, object]:
@@ -511,30 +525,45 @@ class DepthParametrization:
         self.theory = theory
 
     def update_power(self, rule: str | Entrywise = "sgd") -> Expr:
-        """Return the gamma with which updates of a rule enter h, see :func:`update_power`."""
+        """Return the exponent gamma with which updates by a rule enter the preactivation h of a layer.
+
+        Updates enter with ``L^-gamma`` at the depth L. ``rule`` is a name such as ``sgd``, or an entrywise
+        rule; its learning rate is ``eta L^-c``, and gamma is a function of c and of the exponent alpha of the
+        branches.
+        """
         return update_power(self.theory.program, rule)
 
     @cached_property
     def exponents(self) -> DepthExponents:
-        """Powers of L of all quantities, in the symbols alpha and gamma."""
+        """Powers of L of the output, the stream, features and other quantities, in alpha and gamma.
+
+        L is the depth; branches are multiplied by ``L^-alpha``, and updates enter a layer with ``L^-gamma``.
+        """
         return depth_exponents(self.theory)
 
     @cached_property
     def first_step(self) -> DepthFirstStep:
-        """First step in closed form, for every depth."""
+        """First training step of the linear residual network in closed form, for every depth L.
+
+        It has the exponents alpha of branches and gamma of updates as symbols.
+        """
         return depth_first_step(self.theory)
 
     @cached_property
     def statements(self) -> tuple[Statement, ...]:
-        """Statements about each quantity, with alpha and gamma as symbols."""
+        """Statements about the size of output, stream and features, with alpha and gamma as symbols.
+
+        alpha is the exponent of branches ``L^-alpha``, and gamma that of updates ``L^-gamma``.
+        """
         return statements(self.exponents, self.first_step)
 
     def classify(self, alpha: GivenNumber, gamma: GivenNumber, rule: str = "sgd") -> DepthClass:
-        """Return the class of branches times ``L^-alpha`` and updates of size ``L^-gamma``.
+        """Return the class of a network with branches times ``L^-alpha`` and updates of size ``L^-gamma``.
 
-        Numbers are taken exactly (``"1/3"``, ``0.1`` is one tenth); symbols need assumptions that
-        decide every sign, like ``1/2 + Symbol("e", positive=True)``. Raises :class:`NotApplicable`
-        for anything else; the message has the value and what would do.
+        ``rule`` is the training rule, which sets the learning rate. Numbers are taken exactly (``"1/3"``,
+        ``0.1`` is one tenth); symbols need assumptions that decide every sign, like ``1/2 + Symbol("e",
+        positive=True)``. Raises :class:`NotApplicable` for anything else; the message has the value and what
+        would do.
         """
         _check(rule)
         p, point = self.exponents, _Point(_number("alpha", alpha), _number("gamma", gamma))
@@ -553,9 +582,10 @@ class DepthParametrization:
             region = "unstable in training" if size["output"] > 0 else "trivial"
 
         def leading(e: Expr) -> Expr:
-            """Return a value for large L: ``z = L (q - 1)`` is 1 at alpha = 1/2, and tends to 0 above.
+            """Return an expression in z for large depth L, with z = 1 at alpha = 1/2 and z -> 0 above.
 
-            If the value vanishes at z = 0, its term linear in z is returned.
+            ``z = L (q - 1)`` is the growth of the stream's variance by all layers, for branches ``L^-alpha``.
+            If the expression vanishes at z = 0, its term linear in z is returned.
             """
             limit_value = e.subs(z, 1 if gain == 0 else 0)
             if gain == 0 or limit_value != 0:
@@ -563,7 +593,7 @@ class DepthParametrization:
             return (e.diff(z).subs(z, 0) * L * self.first_step.gain).expand()
 
         def stated(x: Statement) -> Statement:
-            """Return a statement with the values of alpha and gamma substituted."""
+            """Return a statement with the values of alpha and gamma substituted in its formulas."""
             value = None if x.exact is None else point.at(x.exact)
             if gain > 0:
                 return replace(x, exponent=S.Infinity, exact=value, leading=None)
@@ -592,12 +622,20 @@ class DepthParametrization:
         )
 
     def rate(self, rule: str | Entrywise = "sgd") -> Expr:
-        """Return the c of the rate ``eta L^-c`` with which updates of a rule enter h with ``L^-gamma``."""
+        """Return the exponent c of the learning rate ``eta L^-c`` that gives updates of size ``L^-gamma``.
+
+        L is the depth, ``rule`` the training rule, and gamma the exponent with which updates enter h of a
+        layer.
+        """
         (exponent,) = solve(self.update_power(rule) - gamma, c)
         return exponent
 
     def largest_rate(self, rule: str | Entrywise = "sgd") -> Expr:
-        """Return the c of the largest rate ``eta L^-c`` with outputs of order one, for alpha >= 1/2."""
+        """Return the exponent c of the largest learning rate ``eta L^-c`` at which outputs stay of order one.
+
+        L is the depth, and ``rule`` the training rule. The result holds for branches ``L^-alpha`` with alpha
+        >= 1/2.
+        """
         (exponent,) = solve(self.exponents.output.subs(gamma, self.update_power(rule)), c)
         return exponent
 
@@ -614,20 +652,23 @@ class DepthParametrization:
 
 @dataclass(frozen=True)
 class _Point:
-    """Values of alpha and gamma, at which expressions are evaluated."""
+    """Values of alpha and gamma, the exponents of branches ``L^-alpha`` and of updates ``L^-gamma``.
+
+    Expressions in both are evaluated at these values.
+    """
 
     alpha: Expr
     gamma: Expr
 
     def at(self, e: Expr) -> Expr:
-        """Return an expression at these values of alpha and gamma."""
+        """Return an expression in the exponents alpha and gamma at the values of this point."""
         return e.xreplace({alpha: self.alpha, gamma: self.gamma})
 
     def sign(self, e: Expr) -> int:
-        """Return the sign -1, 0 or 1 of an exponent at these values of alpha and gamma.
+        """Return the sign -1, 0 or 1 of a power of L at the point's values of the exponents alpha and gamma.
 
-        The sign of a maximum is the largest sign of its arguments. Raises NotApplicable for an
-        undecided sign.
+        The sign of a maximum is the largest sign of its arguments. Raises NotApplicable for an undecided
+        sign.
         """
         e = self.at(e).expand()
         if isinstance(e, Max):
@@ -725,7 +766,10 @@ def branch_factor(program: Program) -> Expr:
 
 
 def _residual(program: Program) -> tuple[str, Expr]:
-    """Return the name of the stream of a residual network, and the factor of a layer's matrix product."""
+    """Return (name of the field x, factor c) of the residual layer ``x(ell) = x(ell-1) + c W(ell) x(ell-1)``.
+
+    Raises NotApplicable if the program has no such layer.
+    """
     for d in program.definitions:
         for x in Add.make_args(d.rhs):
             products = [y for y in Mul.make_args(x) if isinstance(y, Product)]
@@ -767,7 +811,7 @@ class FirstUpdate(Shown, ConditionalResult):
     rate: Expr
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the first update, as sentences."""
+        """Return the assumptions of the closed form of the first update, as sentences."""
         return (
             f"assumed: width one, one step of the rule {self.rule}, to first order in the learning rate",
             "assumed: the slope chi of the loss is fixed",
@@ -845,10 +889,11 @@ def _width_one(program: Program, rule: str) -> tuple[Expr, Expr]:
 
 
 def _second_moments(step: Matrix) -> tuple[Matrix, dict[int, Dummy]]:
-    """Return the matrix that multiplies ``(E P^2, E P A, E A^2)`` in a layer, and the names in it.
+    """Return the matrix of second moments of a random linear map of (P, A), and symbols for averages in it.
 
-    ``step`` is the matrix that multiplies ``(P, A)``. The names ``m_n``, by n, stand for averages of
-    ``factor^n``.
+    ``step`` is the 2x2 matrix that multiplies ``(P, A)`` in a layer; its entries are polynomials of a random
+    factor y. The returned 3x3 matrix multiplies ``(E P^2, E P A, E A^2)``. The dictionary has, by n = 1 and
+    2, the symbol ``m_n`` for ``E y^n``.
     """
     names = symbols("P A", cls=Dummy)
     pairs = list(combinations_with_replacement(range(2), 2))
@@ -856,7 +901,7 @@ def _second_moments(step: Matrix) -> tuple[Matrix, dict[int, Dummy]]:
     moments = {n: Dummy(f"m_{n}", positive=True) for n in (1, 2)}
 
     def averaged(e: Expr) -> Expr:
-        """Return a polynomial in the factor of a layer with names for the averages of its powers."""
+        """Return a polynomial in the random factor y of a layer with ``m_n`` in place of ``y^n``."""
         return Add(*[k * moments.get(n, S.One) for (n,), k in Poly(e, layer_factor).terms()])
 
     grown = [Poly(after[i] * after[j], *names) for i, j in pairs]

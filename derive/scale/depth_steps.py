@@ -60,27 +60,28 @@ class StepRow:
 
     @property
     def name(self) -> str:
-        """Name of the function, including its times."""
+        """Name of the function on the left-hand side, including its times, such as ``C_x_1_0``."""
         return str(self.symbol.func)
 
     @cached_property
     def neighbour(self) -> Expr:
-        """The same function at the neighbouring layer if the right-hand side contains it, otherwise 0."""
+        """The same function at the neighbouring layer; 0 if the equation is no recursion in the layer."""
         function = self.symbol.func, self.symbol.args[1:]
         return next((x for x in Add.make_args(self.rhs) if (x.func, x.args[1:]) == function), S.Zero)
 
     @cached_property
     def terms(self) -> tuple[Expr, ...]:
-        """Terms of the right-hand side except the neighbour."""
+        """Terms of the right-hand side without the function's own value at the neighbouring layer."""
         remainder = (self.rhs - self.neighbour).expand()
         return tuple(sorted(Add.make_args(remainder), key=str)) if remainder != 0 else ()
 
 
 @dataclass(frozen=True)
 class Steps:
-    """Equations of all functions at the times ``0 .. last``, in the order of the equations and of time.
+    """Equations of correlations and responses at the times ``0 .. last``, as functions of the layer.
 
-    ``times`` has, by the name of a function with its times, the name without times and the times.
+    They stand in the order of the equations of the theory and of time. ``times`` has, by the name of a
+    function with its times, the name without times and the times.
     """
 
     theory: Theory
@@ -89,14 +90,18 @@ class Steps:
     times: Mapping[str, tuple[str, tuple[int, ...]]]
 
     def kind(self, name: str) -> str:
-        """Return the name of a function without its times, with ``(t, t)`` if both are equal."""
+        """Return the name of a function without its times.
+
+        It is ``C_x`` for ``C_x_1_0``, and ``C_x(t, t)`` for ``C_x_1_1``, because equal times are a kind of
+        their own.
+        """
         head, times = self.times.get(name, (name, ()))
         return f"{head}(t, t)" if len(times) == 2 and times[0] == times[1] else head
 
     def row(self, name: str) -> StepRow:
-        """Return the recursion of a function in the layer, or its only equation.
+        """Return the equation of a function as a recursion in the layer, or its only equation if it has none.
 
-        ``name`` includes the times. Raises KeyError with the known names.
+        ``name`` includes the times, such as ``C_x_1_0``. Raises KeyError with the known names.
         """
         equations = sorted(self.named(name), key=lambda r: r.neighbour == 0)
         if not equations:
@@ -107,16 +112,19 @@ class Steps:
         return equations[0]
 
     def named(self, name: str) -> list[StepRow]:
-        """Return all equations of a function: its recursion and its boundary values."""
+        """Return all equations of the function ``name``: its recursion in the layer and its boundary values.
+
+        The name includes the times, such as ``C_x_1_0``.
+        """
         return [r for r in self.rows if r.name == name]
 
 
 def at_steps(cross: CrossLayer, steps: int, same: Iterable[str] = ("xi",)) -> Steps:
-    """Return the closed equations written out at the times ``0 .. steps``.
+    """Return the closed equations of correlations and responses, written out at the times ``0 .. steps``.
 
-    Functions named in ``same`` (the input) are one number at all times, so that all changes come from
-    training. Gaussian averages of an activation that is not given keep their names and have no equations.
-    Raises :class:`NotApplicable` for equations in continuous time.
+    ``cross`` has the equations for all times. Functions named in ``same`` (the input) are one number at all
+    times, so that all changes come from training. Gaussian averages of an activation that is not given keep
+    their names and have no equations. Raises :class:`NotApplicable` for equations in continuous time.
 
     >>> from derive.theory import mean_field
     >>> from derive.program import depth_program
@@ -140,9 +148,9 @@ def at_steps(cross: CrossLayer, steps: int, same: Iterable[str] = ("xi",)) -> St
 
 
 class _StepWriter:
-    """Writer of the closed equations at integer times.
+    """Writer of the equations at integer times, with one function of the layers for each pair of times.
 
-    Functions named in ``same`` are one number at all times.
+    Functions named in ``same``, such as the input, are one number at all times.
     """
 
     def __init__(self, cross: CrossLayer, same: frozenset[str]) -> None:
@@ -164,9 +172,10 @@ class _StepWriter:
         return StepRow(self.named(lhs.xreplace(times)), value.expand())
 
     def unrolled(self, e: Expr, times: dict[Expr, Expr]) -> Expr:
-        """Return an expression with sums over times written out and with numbers for the times.
+        """Return an expression with sums over times written out and numbers for the times.
 
-        A sum over the layers k of a source becomes the factor ``over_layers``.
+        ``times`` has the number of each time symbol. A sum over the layers k of a source becomes a product
+        with the symbol ``over_layers``.
         """
         if isinstance(e, Sum):
             *inner, (index, lower, upper) = e.limits  # the last limit is the outermost sum
@@ -234,11 +243,12 @@ def sizes(
 
 
 def at_all_steps(steps: Steps, domain: Domain) -> Sizes:
-    """Return exponents that hold at all times.
+    """Return powers of the depth L of correlations and responses that hold at all times of training.
 
-    Functions that differ only in their times count as one, except those at equal times (``R_xu(t, t)``, which
-    jumps). ``steps`` must have the times 0, 1, 2, where every order of the three times in a term occurs.
-    Raises :class:`NotApplicable` for fewer, and as :func:`sizes` does.
+    ``domain`` is a region of the exponents alpha and gamma. Functions that differ only in their times count
+    as one, except those at equal times (``R_xu(t, t)``, which jumps). ``steps`` must have the times 0, 1, 2,
+    where every order of the three times in a term occurs. Raises :class:`NotApplicable` for fewer, and as
+    :func:`sizes` does.
     """
     if steps.last < 2:
         raise NotApplicable(
@@ -253,20 +263,20 @@ def at_all_steps(steps: Steps, domain: Domain) -> Sizes:
 
 @dataclass(frozen=True)
 class Ladder:
-    """Stream and gradient of a residual network, and the names of related functions.
+    """Fields of a residual network: the stream (forward) and its gradient (backward), with related names.
 
     Attributes
     ----------
     up, down
         Equations of the stream and of its gradient.
     correlation, overlap
-        Names of the correlations of the stream and of the gradient.
+        Names of the correlation functions of the stream and of the gradient.
     source, back
-        Names of the sources of the stream and of the gradient.
+        Names of the Gaussian sources in the equations of the stream and of the gradient.
     readout
-        Name of the frozen source of the output.
+        Name of the random output vector, which is not trained.
     output
-        Name of the output.
+        Name of the output of the network.
     """
 
     up: Equation
@@ -280,9 +290,9 @@ class Ladder:
 
 
 def ladder(theory: Theory) -> Ladder:
-    """Return stream, gradient and the names of their sources.
+    """Return the stream of a residual network, its gradient, and the names of sources and correlations.
 
-    Raises NotApplicable unless there is one of each.
+    Raises NotApplicable unless the theory has exactly one stream and one gradient, each with a source.
     """
     families = [e for e in theory.equations if e.layers]
     by_direction = {e.lhs.args[0] - near.args[0]: e for e in families if (near := neighbour(e)) is not None}
@@ -330,7 +340,11 @@ def changes(steps: Steps, field: str | None = None) -> Steps:
 
 
 class _Changes:
-    """Substitution of changes for the correlations of one field, in the equations at integer times."""
+    """Rewriting of the equations at integer times in the changes of correlations by training.
+
+    The correlations of one field are replaced by their initial values plus changes, so that changes can be
+    counted separately.
+    """
 
     def __init__(self, steps: Steps, field: str) -> None:
         self.steps, self.field, self.c = steps, field, f"C_{field}"
@@ -351,12 +365,20 @@ class _Changes:
         self.covariance = self.branch()
 
     def alike(self, r: StepRow, head: str) -> bool:
-        """Return whether a response ``r`` at equal times obeys the equations of ``head`` at (0, 0)."""
+        """Return whether a function obeys the same recursion in the layer as the function ``head`` at (0, 0).
+
+        ``r`` is an equation of the first function, a response at equal times; ``head`` is a name without
+        times.
+        """
         first, now = self.steps.named(f"{head}_0_0"), self.steps.named(r.name)
         return all(a.terms == b.terms for a, b in zip(first, now, strict=True))
 
     def split(self) -> Iterable[tuple[str, tuple[str, ...]]]:
-        """Yield each function that is a sum of an initial value and changes: (name, names of its parts)."""
+        """Yield each correlation or response of the field that is an initial value plus changes.
+
+        Items are pairs: the name of the function, such as ``C_x_1_0``, and the names of the terms that add up
+        to it, such as ``(C_x_0_0, E_x_1)``.
+        """
         for now in self.times:
             for x in self.frozen:
                 yield f"{x}_{now}", (f"{x}_0", f"d_{x}_{now}")
@@ -369,9 +391,10 @@ class _Changes:
                     )
 
     def branch(self) -> dict[str, str]:
-        """Return names of functions V and M by which sources have the covariance ``V(t, s) - M(t) M(s)``.
+        """Return, by name, the second moments V and means M of the outputs of nonlinear branches.
 
-        Keys are V and values are M: second moment and mean of a branch's output.
+        These are the functions in Gaussian sources of covariance ``V(t, s) - M(t) M(s)``. Keys are names of
+        V, and values are names of M.
         """
         means_by_moment = {}
         for u in self.steps.theory.sources:
@@ -383,7 +406,7 @@ class _Changes:
         return means_by_moment
 
     def result(self) -> Steps:
-        """Return the equations of the changes, with those of all other functions."""
+        """Return the rewritten equations: those of the changes, and of functions that were not replaced."""
         rows = [replace(r, rhs=self.in_parts(r.rhs)) for r in self.steps.rows]
         by_name = {r.name: r for r in rows}
         replaced = {*self.parts, *self.same}
@@ -407,14 +430,17 @@ class _Changes:
         return replace(self.steps, rows=(*kept, *added), times={**self.steps.times, **self.added})
 
     def row(self, name: str, like: StepRow, rhs: Expr) -> StepRow:
-        """Return the equation of a change called ``name``; layers and times are those of ``like``."""
+        """Return the equation ``name(layers) = rhs`` of the change of a function, and register its name.
+
+        The layers and times are those of the equation ``like`` of the function that changes.
+        """
         self.added[name] = name, self.steps.times[like.name][1]
         return StepRow(Function(name)(*like.symbol.args), rhs.expand())
 
     def in_parts(self, e: Expr) -> Expr:
-        """Return an expression with functions replaced by the sums of their parts.
+        """Return an expression with each function replaced by its initial value plus its changes.
 
-        The covariance of the branch is replaced first.
+        Second moments of outputs of branches are first written as ``K + (product of the means)``.
         """
         branch_parts: dict[Expr, Expr] = {}
         for x in e.atoms(AppliedUndef):
@@ -438,7 +464,7 @@ REMAINDER = 2
 
 
 class Shown:
-    """Mixin of results that a notebook shows as a list of their expressions, by attribute name."""
+    """Base class of results that a notebook shows as a list of their expressions, by attribute name."""
 
     def _repr_latex_(self) -> str:
         named = {**vars(self), **vars(self).get("exponents", {})}
@@ -542,7 +568,11 @@ def depth_exponents(theory: Theory) -> DepthExponents:
             _require(second_step, name, change_sizes.exponents[stream])
 
     def kernels(*kinds: str) -> ExponentMaximum:
-        """Return the power of L of the factor of the first gradient in h, from terms of these kinds."""
+        """Return the power of L of the factor with which the initial gradient enters h after the first step.
+
+        ``kinds`` selects terms in the equation of the stream, such as ``memory`` or ``response``; the largest
+        counts.
+        """
         powers: list[ExponentMaximum] = []
         for y in (counted(x.kernel) for x in net.up.terms if x.kind in kinds):
             exponents_ = [forward.exponents.get(f"{n}_1_0", ONE) for n in y.functions]
@@ -576,7 +606,10 @@ def depth_exponents(theory: Theory) -> DepthExponents:
 
 
 def _require(sizes_: Sizes, name: str, like: ExponentMaximum) -> None:
-    """Raise NotApplicable if the function ``name`` has a larger power of L than expected (``like``)."""
+    """Raise NotApplicable if a function grows with a larger power of the depth L than expected.
+
+    ``name`` is the function, ``sizes_`` has the powers of all functions, and ``like`` is the expected power.
+    """
     if not all(any(STABLE.below(p, r) for r in like) for p in sizes_.exponents[name]):
         raise NotApplicable(
             f"{name} at the second step is larger than at the first: it has the power "
@@ -585,5 +618,8 @@ def _require(sizes_: Sizes, name: str, like: ExponentMaximum) -> None:
 
 
 def _root(forms: ExponentMaximum) -> ExponentMaximum:
-    """Return the exponent of a root mean square from that of a mean square."""
+    """Return the exponent of a root mean square, half of that of the mean square.
+
+    Exponents are maxima of linear forms.
+    """
     return frozenset((a / 2, b / 2, c / 2) for a, b, c in forms)

@@ -120,7 +120,7 @@ class MemoryFree(ConditionalResult):
         return _lowest(self.error if name is None else self.dropped[name])
 
     def loss(self, steps: int | Expr, start: Expr = S.One) -> Expr:
-        """Return the loss after a number of steps of the recursion.
+        """Return the loss ``C_v`` after a number of steps of ``C_v(t + 1) = factor C_v(t) + drive``.
 
         Parameters
         ----------
@@ -194,9 +194,10 @@ def memory_free(theory: Theory, step: int = 1, order: int | None = None) -> Memo
 
 
 class _EarlyRecursion:
-    """Evaluation of the neglected terms from the exact first steps of the theory.
+    """Evaluation of the terms that the memory-free recursion of the loss neglects.
 
-    ``order`` is the highest power of the learning rate that is kept, or None for exact results.
+    The exact first steps of the theory are used. ``order`` is the highest power of the learning rate that is
+    kept, or None for exact results.
     """
 
     def __init__(self, theory: Theory, order: int | None) -> None:
@@ -226,12 +227,16 @@ class _EarlyRecursion:
             )
 
     def remembered(self) -> bool:
-        """Return whether consecutive inputs are correlated beyond the error, as for repeated batches."""
+        """Return whether inputs h0 of steps 0 and 1 are correlated beyond their common error v.
+
+        This is so if batches are repeated. If not, ``C_h0(1, 0)`` equals the correlation of ``v(1)`` and
+        ``h0(0)``.
+        """
         error, earlier = (self.exact.form(Function(x)(k)) for x, k in (("v", S.One), ("h0", S.Zero)))
         return bool(self.exact.value(Function("C_h0")(S.One, S.Zero)) - self.exact.overlap(error, earlier))
 
     def shown(self, x: Any) -> Expr:
-        """Return a coefficient of the exact steps as a SymPy expression, factored if it is short."""
+        """Return a coefficient of the exact steps as a SymPy expression, factored if it has few terms."""
         e = self.exact.expr(x)
         return factor(e) if len(getattr(x, "numer", x)) < SHORT else e
 
@@ -267,13 +272,20 @@ class _EarlyRecursion:
         return {x: self.shown(exact.trimmed(value)) for x, value in terms.items()}
 
     def kernel(self, now: Expr, past: Expr) -> Any:
-        """Return the factor of ``h0(past)`` in the network's function at time ``now``: ``k(now, past)``."""
+        """Return k(now, past): the factor of the input ``h0(past)`` in the network's function at ``now``.
+
+        It is the sum of the kernels of all memory terms of h0, in the ring of coefficients of the exact
+        steps.
+        """
         row = self.exact.row(Function("xi")(now))
         factors = [self.exact.kernel(x, now, past) for x in row.actions if x.name == "h0" and x.reach]
         return sum(factors, self.exact.zero)
 
     def source(self, now: Expr) -> SourceCombination:
-        """Return the change of the function's own source ``r0`` in the step from ``now``: ``n(now)``."""
+        """Return the change of the Gaussian source of the network's function in the step from ``now``.
+
+        The result has coefficients by source.
+        """
         return gathered(
             (y, sign * c)
             for time, sign in ((now + 1, 1), (now, -1))

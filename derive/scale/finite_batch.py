@@ -96,9 +96,10 @@ class BatchNoise(ConditionalResult):
 
     @cached_property
     def _renewed(self) -> tuple[Expr, Symbol, Symbol, Symbol]:
-        """Loss in terms of transforms of signal, gain and label noise, and the symbols of these three.
+        """Solution of the renewal equation in transforms: (loss, symbols of signal, gain and label noise).
 
-        In transforms the sum over steps in ``renewal`` is a product.
+        In transforms the sum over steps is a product, ``l = signal + gain (l + noise)``, which is solved for
+        l.
         """
         loss, signal, gain, labels = (Dummy(x) for x in ("l", "s", "g", "n"))
         errors = self.errors - self.label + labels
@@ -108,8 +109,8 @@ class BatchNoise(ConditionalResult):
     def floor(self, amplification: Expr | None = None) -> Expr:
         """Return the loss at late times, which is zero without label noise.
 
-        ``amplification`` may be a symbol that replaces :attr:`amplification`. Constant noise has a
-        pole in its transform, and the loss has the same pole with another residue.
+        ``amplification`` may be a symbol that replaces :attr:`amplification`, the sum of the gain over all
+        steps.
         """
         loss, _, gain, labels = self._renewed
         return factor(loss.diff(labels) * self.label).subs(gain, amplification or self.amplification)
@@ -212,10 +213,10 @@ _other = Dummy("j", integer=True, positive=True)
 
 
 def _in_steps(theory: Theory, into: str) -> Expr:
-    """Return the generating function of the response ``H_v_into`` at gamma0 = 0, with the kernel K.
+    """Return the generating function over steps of the response of the error v to a source, at gamma0 = 0.
 
-    ``into`` is the field whose source is perturbed. Coefficients of the generating function are those of
-    powers of the variable ``_x``, one for each step.
+    ``into`` is the field whose source is perturbed. The coefficient of ``_x^n`` is the response n steps
+    later; K is the symbol of the kernel of the modes.
     """
     response_operators = transfer(theory, into)
     values = {START: S.Zero} | {
@@ -231,10 +232,11 @@ def _in_steps(theory: Theory, into: str) -> Expr:
 
 
 def _after(e: Expr, first: int) -> Expr:
-    """Return the coefficient of ``_x^lag`` in a generating function ``e``: ``front ratio^(lag - first)``.
+    """Return the coefficient of ``_x^lag`` in a generating function, which must be a geometric series.
 
-    ``first`` is the first step with a response. The geometric series is summed by SymPy and compared with
-    ``e``.
+    ``e = c _x^first/(1 - r _x)`` gives ``c r^(lag - first)``, where ``first`` is the first step with a
+    response. The constants c and r are read off, and the series is compared with ``e``. Raises NotApplicable
+    if they differ.
     """
     denominator = fraction(factor(e))[1].expand()
     ratio = factor(-denominator.coeff(_x, 1) / denominator.coeff(_x, 0))
@@ -262,13 +264,14 @@ def _all_steps(e: Expr, first: int) -> Expr:
 
 
 def _at_equal_times(e: Expr, definitions: Mapping[str, tuple[tuple[Expr, ...], Expr]]) -> Expr:
-    """Return a correlation at ``s = t`` with known functions substituted and Kronecker deltas summed.
+    """Return a correlation at equal times ``s = t``, with known functions replaced by their definitions.
 
-    ``definitions`` has the arguments and the definition of each function, by its name.
+    ``definitions`` has, by name of a function, its arguments and its definition. Kronecker deltas in sums
+    over times are evaluated.
     """
 
     def value(x: AppliedUndef) -> Expr:
-        """Return the definition of a response or correlation at its arguments."""
+        """Return the definition of a response or correlation with the arguments of ``x`` substituted."""
         arguments, definition = definitions[str(x.func)]
         return definition.subs(dict(zip(arguments, x.args, strict=True)), simultaneous=True)
 

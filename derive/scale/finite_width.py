@@ -72,8 +72,9 @@ age = Symbol("age", positive=True)
 
 @dataclass(frozen=True)
 class FirstInWidth:
-    """Order 1/N of a lazy flow in Laplace transforms, times N, from a driving mode of eigenvalue ``driver``.
+    """Order 1/N of a lazy flow, times N: changes of the kernel and of the mean error, as Laplace transforms.
 
+    They are the effect of one driving mode, whose eigenvalue is ``driver``, and are to be summed over it.
     ``kernel`` is added to the transform of the kernel of the modes, and ``error`` to that of the mean error
     of mode k, which is a product of a function of mode k and one of the driver.
     """
@@ -82,16 +83,21 @@ class FirstInWidth:
     error: Expr
 
     def split(self) -> tuple[Expr, Expr]:
-        """Return the factors of ``error`` of mode k and of the driving mode, as functions of :data:`age`."""
+        """Return ``error`` as two functions of time: the factor of mode k and the factor of the driving mode.
+
+        Both are inverse Laplace transforms, with :data:`age` as the symbol of time. The driving mode is the
+        mode whose fluctuations change the mean error of mode k.
+        """
         driving, observed = factor(self.error).as_independent(k, as_Add=False)
         observed, driving = (factor(x) for x in (observed, driving))
         first, second = (simplify(inverse_laplace_transform(x, z, age)) for x in (observed, driving))
         return first, second
 
     def share(self, kernel: Expr) -> Power:
-        """Return order 1/N of the kernel of the modes divided by the kernel, times N, as a power of time.
+        """Return N times the relative change of the kernel of the modes at order 1/N, as a power of time.
 
-        It is the transform at the rate 1/t, on power-law data; ``kernel`` is that of infinite width.
+        It is the change over ``kernel``, the kernel of infinite width, summed over all modes of power-law
+        data. The Laplace transform at the rate 1/t stands for the value at time t.
         """
         summand = factor(self.kernel * z / kernel).subs(z, 1 / time)
         weight, function = summand.as_independent(driver, time, as_Add=False)
@@ -101,13 +107,14 @@ class FirstInWidth:
 
 
 def first_in_width(theory: Theory) -> FirstInWidth:
-    """Return order 1/N of the kernel and of the mean error.
+    """Return order 1/N of the kernel of the modes and of the mean error, for a lazy flow.
 
-    The fields of a layer are ``h = u + b g`` and ``g = r + a h``. At gamma0 = 0 ``a/gamma0`` is the result of
-    :func:`derive.scale.modes.kernel_of_modes`, and ``gamma0 b`` is the response of the inputs' field to the
-    first weights, which is of order 1/N. The responses ``dg/du`` and ``dh/dr`` are expanded in b; the
-    recursion over layers that sums the lazy kernel sums its order 1/N. All kernels depend on time
-    differences, so that their transforms are numbers, and memories are empty at time 0.
+    The fields of a layer are ``h = u + b g`` and ``g = r + a h``, with sources u and r and memory kernels a
+    and b. At gamma0 = 0 ``a/gamma0`` is the result of :func:`derive.scale.modes.kernel_of_modes`, and
+    ``gamma0 b`` is the response of the inputs' field to the first weights, which is of order 1/N. The
+    responses ``dg/du`` and ``dh/dr`` are expanded in b; the recursion over layers that sums the lazy kernel
+    sums its order 1/N. All kernels depend on time differences, so that their transforms are numbers, and
+    memories are empty at time 0.
 
     Parameters
     ----------
@@ -170,9 +177,10 @@ _a, _b = Symbol("a_h"), Symbol("b_g")
 
 
 def _first_in_response() -> Expr:
-    """Return the first order in b of the response ``dg/du``, for ``h = u + b g`` and ``g = r + a h``.
+    """Return the first order in b of the response of g to u, for ``h = u + b g`` and ``g = r + a h``.
 
-    The change by a itself is left out. It is checked that ``dh/dr`` is b to this order.
+    a and b are the memory kernels of a layer, and b is small, of order 1/N. The response a itself, of order
+    zero, is left out. It is checked that the response of h to r is b to this order.
     """
     h, g, u, r, small, more = (Dummy(x) for x in "hgure1")
     fields = solve([u + _b * g - h, r + _a * h - g], [g, h])
@@ -224,18 +232,18 @@ class WidthNoise(ConditionalResult):
         )
 
     def crossover(self, task: str) -> Expr:
-        """Return the time at which order 1/N equals the loss of infinite width.
+        """Return the time at which the loss of order 1/N equals the loss of infinite width.
 
-        ``task`` is ``hard`` or ``easy``.
+        ``task`` is ``hard`` (source exponent beta below 1) or ``easy`` (above 1).
         """
         (base,) = self.lazy.terms
         top = self.total.largest(summable(task))
         return Power(top.coefficient / N, top.power).meets(base)
 
     def end(self) -> Expr:
-        """Return the time at which order 1/N of the kernel of the modes equals the kernel.
+        """Return the time at which the change of the kernel at order 1/N equals the kernel itself.
 
-        After it order 1/N of the loss is not sufficient.
+        The kernel sets the rate of all modes. After this time order 1/N of the loss is not sufficient.
         """
         return (N / abs(self.share.coefficient)) ** (1 / self.share.power)
 
@@ -336,16 +344,20 @@ def width_noise(theory: Theory, samples: Theory, modes: LazyModes) -> WidthNoise
 
 
 def _tidied(expansion: Powers, conditions: Boolean) -> Powers:
-    """Return an expansion with factored coefficients, expanded exponents, and the given ``conditions``."""
+    """Return a sum of powers with factored coefficients, expanded exponents, and the given ``conditions``.
+
+    The conditions are relations between symbols under which the expansion holds.
+    """
     terms = tuple(Power(factor_terms(p.coefficient), p.power.expand()) for p in expansion.terms)
     return Powers(expansion.variable, terms, expansion.error.expand(), conditions)
 
 
 @dataclass(frozen=True)
 class _Wave:
-    """Summand over modes, ``amplitude k^-decay F(lamda(k) (t + s))``; ``F`` depends on :data:`argument`.
+    """Factor of one mode k in a double sum over modes: ``amplitude k^-decay F(lamda(k) (t + s))``.
 
-    ``rise`` is the power of the eigenvalue in the amplitude, besides the one in the squared target.
+    ``F`` is an expression in :data:`argument`, its argument. ``rise`` is the power of the eigenvalue in the
+    amplitude, besides the one in the squared target. t and s are two times.
     """
 
     amplitude: Expr
@@ -355,7 +367,7 @@ class _Wave:
 
     @classmethod
     def of(cls, summand: Expr) -> _Wave:
-        """Return the parts of a summand over modes.
+        """Return amplitude, decay, rise and F of an expression in mode k and the times t and s.
 
         Raises NotApplicable unless it depends on ``t + s`` and on the eigenvalue times this sum.
         """
@@ -372,9 +384,10 @@ class _Wave:
         return cls(front.coefficient, -front.power, power_in(amplitude, lamda(k)), simplify(function))
 
     def at(self, rate: Expr, when: Expr, kernel: Expr) -> Expr:
-        """Return the summand of one mode at the time ``when``, for amplitude and target 1.
+        """Return ``(rate/kernel)^rise F(lamda(k) when)``: the factor of one mode for amplitude and target 1.
 
-        ``rate`` is the lazy rate of the mode, ``kernel * lamda``.
+        ``rate = kernel lamda(k)`` is the rate at which the mode is learnt in the lazy limit, and ``when`` is
+        the sum of the two times.
         """
         wave = simplify(self.F.subs(argument, argument / kernel))
         return (rate / kernel) ** self.rise * wave.subs(argument, rate * when)
@@ -387,11 +400,12 @@ argument = Symbol("x", positive=True)
 def _check_pair(
     drive: _Wave, response: _Wave, shifted: _Wave, shifting: _Wave, rise: int, kernel: Expr
 ) -> None:
-    """Check that variance and mean part of a pair of modes, as integrals over times, are one convolution.
+    """Check that order 1/N of the loss of a pair of modes is one convolution over time.
 
-    ``drive`` and ``response`` are the two factors of the variance, ``shifted`` and ``shifting`` those of
-    the mean part, which contains the time to the power ``rise``. Raises :class:`NotApplicable` if SymPy
-    does not find the difference to be zero.
+    The loss is a variance plus the effect of the shifted mean, each an integral over times. ``drive`` and
+    ``response`` are the factors of the two modes in the variance; ``shifted`` and ``shifting`` are those in
+    the mean part, which contains the time to the power ``rise``. Raises :class:`NotApplicable` if SymPy does
+    not find the difference to be zero.
     """
     slow_rate, gap, x, y, end = (Symbol(n, positive=True) for n in ("p", "q", "x", "y", "t"))
     fast_rate = slow_rate + gap
@@ -403,7 +417,10 @@ def _check_pair(
         return body
 
     def pair(first: Expr, second: Expr, one: _Wave = drive, two: _Wave = response) -> Expr:
-        """Return the product of the summands ``one`` and ``two`` of the two modes, each at its time."""
+        """Return the product of the factors of a slow and a fast mode, at the times ``first`` and ``second``.
+
+        ``one`` and ``two`` are these factors as functions of rate and time, by default those of the variance.
+        """
         return one.at(slow_rate, first, kernel) * two.at(fast_rate, second, kernel) / front
 
     front = kernel ** -(drive.rise + response.rise)

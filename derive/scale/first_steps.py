@@ -105,17 +105,23 @@ class Unrolled:
         self.covariances: dict[tuple[AppliedUndef, AppliedUndef], Any] = {}
 
     def number(self, e: Expr) -> Any:
-        """Return an expression of symbols and order parameters as an element of the ring of coefficients."""
+        """Return an expression of symbols and order parameters in the form of coefficients.
+
+        Here this is the expression itself; in subclasses it is an element of a ring of polynomials.
+        """
         return e
 
     def trimmed(self, x: Any) -> Any:
-        """Return a coefficient in normal form, without powers that are dropped."""
+        """Return a coefficient in normal form, expanded; subclasses also drop high powers of a symbol."""
         return x.expand()
 
     # -- fields ----------------------------------------------------------------------------------------
 
     def form(self, field: AppliedUndef) -> SourceCombination:
-        """Return a field at an integer time as a sum of sources of its unit: coefficients by source."""
+        """Return a field at an integer time as a linear combination of Gaussian sources.
+
+        The result is a dictionary with the coefficient of each source, without zeros.
+        """
         if field not in self.forms:
             row, now = self.row(field), field.args[-1]
             contributions = (self.contribution(x, now).items() for x in (*row.sources, *row.actions))
@@ -124,7 +130,7 @@ class Unrolled:
         return self.forms[field]
 
     def row(self, field: AppliedUndef) -> Row:
-        """Return the equation of a field with the layer of ``field`` substituted; times stay symbols."""
+        """Return the linear equation of a field at the layer of ``field``; times in it stay symbols."""
         row: Row
         row, values = self.find(((r.lhs, r) for r in self.rows), field)
         if row.given != 0:
@@ -134,7 +140,11 @@ class Unrolled:
         return replace(row, sources=terms[0], actions=terms[1])
 
     def contribution(self, x: LinearTerm, now: Expr) -> SourceCombination:
-        """Return a term ``sum_s kernel(now, s) field(s)`` of an equation as a sum of sources of the unit."""
+        """Return a term ``sum_s kernel(now, s) field(s)`` of an equation as a sum of Gaussian sources.
+
+        The result has the coefficient of each source. ``x`` is the term and ``now`` the integer time of the
+        equation.
+        """
         if x.over:
             raise NotApplicable(
                 f"the equation of a field has {x.expr}, a sum over {x.over[0].index}: the first steps are "
@@ -142,7 +152,7 @@ class Unrolled:
             )
 
         def parts() -> Iterator[tuple[AppliedUndef, Any]]:
-            """Yield pairs of source and coefficient."""
+            """Yield (source, coefficient) for every source of the field at every earlier time in the sum."""
             for k in range(int(now) + (x.reach == "past")) if x.reach else [0]:
                 front = self.kernel(x, now, Integer(k))
                 if front != 0:
@@ -153,21 +163,22 @@ class Unrolled:
         return gathered(parts())
 
     def kernel(self, x: LinearTerm, now: Expr, past: Expr) -> Any:
-        """Return the factor of the field in a term.
+        """Return the kernel that multiplies the field in a term, at the integer times ``now`` and ``past``.
 
-        ``now`` is the time of the equation, and ``past`` that of the field.
+        ``now`` is the time of the equation, and ``past`` that of the field. Order parameters are in standard
+        form.
         """
         return self.number(self.standardised(x.weight.xreplace({t: now, s: past})))
 
     def standardised(self, e: Expr) -> Expr:
-        """Return an expression with all order parameters in standard form, see :meth:`standard`."""
+        """Return an expression in which equal order parameters have one form, see :meth:`standard`."""
         return e.xreplace({a: self.standard(a) for a in e.atoms(AppliedUndef) if str(a.func) in self.names})
 
     def standard(self, a: AppliedUndef) -> Expr:
-        """Return an order parameter in standard form.
+        """Return an order parameter in standard form, so that equal numbers have the same expression.
 
-        An acausal response is zero, one at the input layer has its known value, and the later time of
-        a correlation stands first.
+        A response to a later perturbation is zero, an order parameter at the input layer is replaced by its
+        definition, and the later time of a correlation stands first.
         """
         base = self.base.get((str(a.func), a.args[0]))
         if base is not None:
@@ -205,7 +216,11 @@ class Unrolled:
         return self.values[a]
 
     def averaged(self, body: Expr) -> Any:
-        """Return the average of a body at integer times: ``<d field / d source>`` or ``<field field>``."""
+        """Return the average over units that defines an order parameter, at integer times.
+
+        ``body`` is a product of two fields, or the derivative of a field with respect to a source. Raises
+        NotApplicable for averages over units that are not equivalent.
+        """
         if isinstance(body, Response):
             return self.form(body.body).get(body.source, self.zero)
         fields = factors(body)
@@ -236,7 +251,7 @@ class Unrolled:
         return self.covariances[x, y]
 
     def parameter(self, a: AppliedUndef) -> tuple[OrderParameter, Binding]:
-        """Return the order parameter of which ``a`` is a value, and the values of its layer and times."""
+        """Return the order parameter of which ``a`` is a value, and the layer and times of this value."""
         return self.find(((q.symbol, q) for q in self.parameters), a)
 
     @staticmethod
@@ -304,28 +319,28 @@ class ExactSteps(Unrolled):
         self.zero, self.one = self.field.zero, self.field.one
 
     def subexpressions(self, kind: type[Expr]) -> set[Any]:
-        """Return all subexpressions of a class in the equations of fields and the covariances of sources."""
+        """Return all subexpressions of class ``kind`` in the equations and the covariances of sources."""
         expressions = [*(r.rhs for r in self.rows), *(sympify(u.covariance) for u in self.sources)]
         return {x for e in expressions for x in e.atoms(kind)}
 
     def fixed(self, theory: Theory) -> Theory:
-        """Return the theory with its depth, an integer, substituted."""
+        """Return the theory at its number of layers; raise NotApplicable if the depth is a symbol."""
         depth = theory.program.depth
         if not depth.is_Integer:
             raise NotApplicable(f"depth = {depth}: exact steps beyond the first need a number, not a symbol")
         return theory.at_depth(int(depth))
 
     def ring(self, symbols: Sequence[Symbol]) -> Any:
-        """Return the field of rational functions to which coefficients belong."""
+        """Return the field of rational functions in ``symbols``, to which all coefficients belong."""
         self.place = None if self.order is None else symbols.index(self.order[0])
         return self.domain.frac_field(*symbols)
 
     def expr(self, x: Any) -> Expr:
-        """Return a coefficient as a SymPy expression."""
+        """Return a coefficient, an element of a ring of rational functions, as a SymPy expression."""
         return self.field.to_sympy(x).xreplace({y: x ** Rational(1, n) for y, (x, n) in self.roots.items()})
 
     def trimmed(self, x: Any) -> Any:
-        """Return a coefficient without powers beyond ``order``."""
+        """Return a rational function without those powers of a symbol that exceed ``order``."""
         if self.order is None or not x or len(x.denom) != 1:
             return x
         ((denominator, _),) = x.denom.terms()
@@ -336,7 +351,10 @@ class ExactSteps(Unrolled):
         return self.field(numerator) / self.field(x.denom)
 
     def number(self, e: Expr) -> Any:
-        """Return an expression of symbols and order parameters as a rational function."""
+        """Return an expression of symbols and order parameters as a rational function of the symbols.
+
+        Order parameters are replaced by their values.
+        """
         if isinstance(e, AppliedUndef) and e not in self.widths:
             return self.value(e)
         if isinstance(e, Add):
@@ -358,7 +376,7 @@ class ExactSteps(Unrolled):
             ) from None
 
     def quotient(self, x: Any, y: Any) -> Any:
-        """Return the quotient of two coefficients."""
+        """Return the quotient of two coefficients, which are rational functions of the theory's symbols."""
         return x / y
 
 
@@ -476,7 +494,7 @@ def few_steps(
 
 
 def _of_theory(theory: Theory) -> tuple[str, ...]:
-    """Return the assumptions of a theory at integer times, as sentences."""
+    """Return two sentences: the limits of the theory, and whether the initial output is subtracted."""
     if any(e.name == "xi" for e in theory.equations):
         start = "before training is subtracted (center), so that the initial error is the target"
     else:
@@ -510,7 +528,10 @@ class LayerFamilies(ABC):
 
     @abstractmethod
     def as_function_of_layer(self, e: Expr) -> Any:
-        """Return an expression of symbols and order parameters as a function of the layer ``ell``."""
+        """Return an expression of symbols and order parameters as a function of the layer ``ell``.
+
+        Order parameters are replaced by their closed forms; subclasses choose the kind of function.
+        """
 
     @abstractmethod
     def at(self, value: Any, layer: Expr) -> Any:
@@ -525,13 +546,14 @@ class LayerFamilies(ABC):
         """
 
     def vanishes(self, value: Any) -> bool:
-        """Return whether a function of the layer is zero."""
+        """Return whether a function of the layer ell is zero for every ell."""
         return bool(value == 0)
 
     def member(self, a: AppliedUndef) -> Any:
-        """Return an order parameter of a family, in closed form.
+        """Return an order parameter in closed form, as a function of its layer.
 
-        Its layer is ``ell + i``, ``L + i`` or a number.
+        Its family, one order parameter for each layer, is solved first if necessary. The layer of ``a`` is
+        ``ell + i``, ``L + i`` or a number.
         """
         key = (str(a.func), a.args[1:])
         if key not in self.families:
@@ -543,10 +565,10 @@ class LayerFamilies(ABC):
     def reached(
         self, key: OrderParameterAtTimes
     ) -> dict[OrderParameterAtTimes, tuple[Expr, dict[OrderParameterAtTimes, set[Expr]]]]:
-        """Return the family ``key`` and all unsolved families on which it depends.
+        """Return the family ``key`` and all unsolved families on which it depends directly or indirectly.
 
-        The value of each is a pair: its order parameter at layer ell, and for each family in this the
-        set of layers minus ell at which it occurs.
+        A family has one order parameter for each layer. The value of each key is a pair: its order parameter
+        at layer ell, and for each family in this the set of layers minus ell at which it occurs.
         """
         reached: dict[OrderParameterAtTimes, tuple[Expr, dict[OrderParameterAtTimes, set[Expr]]]] = {}
         todo = [key]
@@ -568,7 +590,13 @@ class LayerFamilies(ABC):
         group: list[OrderParameterAtTimes],
         steps: Mapping[OrderParameterAtTimes, tuple[Expr, dict[OrderParameterAtTimes, set[Expr]]]],
     ) -> None:
-        """Solve families that depend on each other and on solved ones; ``steps`` is from :meth:`reached`."""
+        """Solve the recursions in the layer of a group of families of order parameters; store the results.
+
+        A family has one order parameter for each layer. The families in ``group`` depend on each other and on
+        solved ones. ``steps`` is from :meth:`reached`: for each family its order parameter at layer ell, and
+        the families in it with their distances in layers. Raises NotApplicable unless a layer depends
+        linearly on one neighbouring layer.
+        """
         shifts = {x for k in group for d, layers in steps[k][1].items() if d in group for x in layers}
         if not shifts:
             self.families[group[0]] = self.as_function_of_layer(steps[group[0]][0])
@@ -608,7 +636,10 @@ class LayerFamilies(ABC):
         return self.check(group)
 
     def check(self, group: list[OrderParameterAtTimes]) -> None:
-        """Raise NotApplicable unless the closed forms satisfy the equations of both ends."""
+        """Raise NotApplicable unless the closed forms of these families hold at the first and the last layer.
+
+        They are compared with the equations of these layers. ``group`` has the keys of the families.
+        """
         for k in group:
             for site in (S.One, L):
                 expected = self.as_function_of_layer(self.unrolled.value(_symbol_of(k, site)))
@@ -619,16 +650,20 @@ class LayerFamilies(ABC):
 
 
 def _symbol_of(key: OrderParameterAtTimes, layer: Expr) -> AppliedUndef:
-    """Return the symbol of the order parameter of a family at a layer."""
+    """Return an order parameter at a layer, as a function of layer and times.
+
+    ``key`` is its name with its other arguments, which are integer times.
+    """
     return Function(key[0])(layer, *key[1])
 
 
 def _groups(
     edges: Mapping[OrderParameterAtTimes, Iterable[OrderParameterAtTimes]],
 ) -> list[list[OrderParameterAtTimes]]:
-    """Return families in groups of mutual dependence; a group stands after those on which it depends.
+    """Return families of order parameters in groups of mutual dependence, in an order for solving.
 
-    ``edges`` has, for each family, those on which it depends.
+    ``edges`` has, for each family, the families on which it depends; a group stands after those on which it
+    depends. The groups are the strongly connected components of this graph.
     """
     pairs = [(a, b) for a, needs in edges.items() for b in needs if b in edges]
     return [sorted(c, key=str) for c in strongly_connected_components((list(edges), pairs))]
@@ -662,24 +697,24 @@ class EveryDepth(ExactSteps, LayerFamilies):
         return theory
 
     def ring(self, symbols: Sequence[Symbol]) -> Any:
-        """Return the ring of coefficients: polynomials in the layer, L and the rate.
+        """Return the ring of coefficients: polynomials in the layer, L, the learning rate and ``symbols``.
 
-        Other symbols may have negative powers.
+        ``symbols`` other than these three may have negative powers.
         """
         self.sums = Layered(symbols)
         self.place, self.last = self.sums.ring.symbols.index(eta), self.order[1]  # type: ignore[index]
         return self.sums.ring.to_domain()
 
     def trimmed(self, x: Any) -> Any:
-        """Return a coefficient without powers of the rate beyond ``order``."""
+        """Return a polynomial without powers of the learning rate above the highest power that is kept."""
         if x.degree(self.sums.ring.gens[self.place]) <= self.last:
             return x
         return x.ring.from_dict({m: c for m, c in x.terms() if m[self.place] <= self.last})
 
     def quotient(self, x: Any, y: Any) -> Any:
-        """Return the quotient of one coefficient by another that divides it.
+        """Return the quotient of two coefficients; raise NotApplicable if it is not a polynomial.
 
-        Raise NotApplicable for others.
+        Negative powers of symbols are allowed in both.
         """
         (dividend, up), (divisor, down) = map(self.without_common_powers, (x, y))
         ratio, remainder = dividend.div(divisor) if y else (x, self.one)
@@ -691,12 +726,18 @@ class EveryDepth(ExactSteps, LayerFamilies):
         return ratio.mul_term((tuple(j - i for i, j in zip(up, down, strict=True)), QQ.one))
 
     def without_common_powers(self, x: Any) -> tuple[Any, tuple[int, ...]]:
-        """Return a coefficient without the powers that all its terms share, and minus these powers."""
+        """Return a coefficient divided by the lowest power of each symbol, and minus these powers.
+
+        The powers are a tuple in the order of the symbols of the ring.
+        """
         up = tuple(-min(k) for k in zip(*x.monoms(), strict=True)) or x.ring.zero_monom
         return x.mul_term((up, QQ.one)), up
 
     def value(self, a: AppliedUndef) -> Any:
-        """Return an order parameter at integer times; layers are ``ell + i``, ``L + i`` or numbers."""
+        """Return the value of an order parameter at integer times, as a polynomial in the layer.
+
+        Its layer is ``ell + i``, ``L + i`` or a number.
+        """
         standard = self.standard(a)
         if isinstance(standard, AppliedUndef) and str(standard.func) in self.layered:
             return self.member(standard)
@@ -713,10 +754,11 @@ class EveryDepth(ExactSteps, LayerFamilies):
         return self.sums.moved(value, layer)
 
     def recurrence(self, M: list[list[Any]], f: list[Any], k: int, start: list[Any]) -> list[Any]:
-        """Return ``y(ell) = y(end) + sum of y(m) - y(m + k)``, iterated until it is constant.
+        """Return the solution of ``y(ell) = M y(ell + k) + f(ell)`` as polynomials in ell, by iteration.
 
-        With ``M = D + eta (...)`` and D diagonal with ones and zeros, every iteration determines one
-        more order in eta.
+        Arguments are those of :meth:`LayerFamilies.recurrence`. To order zero in the learning rate M is
+        diagonal with ones and zeros. For a one, ``y(ell)`` is its value at the end plus the sum of the
+        differences between layers. Every iteration determines one more order in the rate.
         """
         last = (self.last + 1) * len(f) + 1
         passed = [self.passed_on(M[i][i]) for i in range(len(f))]
@@ -739,9 +781,10 @@ class EveryDepth(ExactSteps, LayerFamilies):
         )
 
     def passed_on(self, m: Any) -> bool:
-        """Return whether the factor m from layer to layer is 1 to order zero in the rate; False if it is 0.
+        """Return whether a recursion from layer to layer has the factor 1 to order zero in the learning rate.
 
-        Raises NotApplicable for any other factor, because the family is then not a polynomial in the layer.
+        ``m`` is the factor. The result is False if it is 0 to this order. Raises NotApplicable for any other
+        factor, because the solution is then not a polynomial in the layer.
         """
         first = {p: c for p, c in m.terms() if p[self.place] == 0}
         if first and m.ring.from_dict(first) != 1:
@@ -752,15 +795,18 @@ class EveryDepth(ExactSteps, LayerFamilies):
         return bool(first)
 
     def summed(self, x: Any, k: int) -> Any:
-        """Return the sum of ``x`` over the layers between ``ell`` and the end.
+        """Return the sum of ``x``, a polynomial in the layer, over the layers from ell to the last or first.
 
-        The end is L for k = 1, and 1 for k = -1.
+        For k = 1 these are ell to ``L - 1``, and for k = -1 they are 2 to ell.
         """
         return self.sums.summed(x, *((ell, L - 1) if k == 1 else (2, ell)))
 
 
 def _of_one_output(theory: Theory, name: str) -> AppliedUndef:
-    """Return the symbol of a correlation function that has two times and no index; raise for another one."""
+    """Return the symbol of the correlation function ``name``, which must have two times and no other index.
+
+    Raises NotApplicable for a function with indices, such as those of several outputs.
+    """
     head: AppliedUndef = theory.order_parameter(name).symbol
     if len(head.args) != 2:
         raise NotApplicable(
@@ -770,7 +816,10 @@ def _of_one_output(theory: Theory, name: str) -> AppliedUndef:
 
 
 def exact_steps(theory: Theory, order: tuple[Symbol, int] | None = None) -> ExactSteps:
-    """Return the exact steps of a theory whose depth is an integer, or L with an order in the rate."""
+    """Return the evaluation of order parameters at the first steps of a theory.
+
+    The depth is an integer, or the symbol L. For L, ``order`` is needed: (learning rate, highest power kept).
+    """
     if order is not None and order[0] == eta and theory.program.depth == L:
         return EveryDepth(theory, order)
     return ExactSteps(theory, order)
@@ -831,10 +880,10 @@ class FirstStep(ConditionalResult):
 
     @cached_property
     def growth_factor(self) -> Expr:
-        """Ratio ``C_v(1)/C_v(0)`` of the test loss without label noise after and before the step.
+        """Ratio ``C_v(1)/C_v(0)`` of the test loss without label noise after and before the first step.
 
-        It is sorted by powers of the learning rate, or, if q represents it, of all other symbols;
-        coefficients are factored.
+        It is sorted by powers of the learning rate, or of all other symbols if the rate is expressed by q, an
+        eigenvalue of the recursion in the layer; coefficients are factored.
         """
         growth = self.after / self.before
         if self.degree is not None:
@@ -862,7 +911,7 @@ class FirstStep(ConditionalResult):
         return int(degree(cancel(growth.xreplace(primes)), eta))
 
     def explicit(self, e: Expr) -> Expr:
-        """Return an expression with the definition of q substituted.
+        """Return an expression with q, an eigenvalue of the recursion in the layer, written out.
 
         Parameters
         ----------
@@ -987,9 +1036,10 @@ def _unchanged_rates(growth: Expr, rate: Symbol) -> Poly:
 
 
 class _ClosedForm(LayerFamilies):
-    """First step of any depth: recurrences in the layer with constant coefficients, in closed form.
+    """First step of a linear theory of any depth L, solved as recursions in the layer.
 
-    The solutions are polynomials in ell and in ``q^ell``.
+    Coefficients of the recursions are constant, and the solutions are polynomials in ell and in ``q^ell``,
+    where q is an eigenvalue of the recursion.
     """
 
     def __init__(self, theory: Theory) -> None:
@@ -999,7 +1049,7 @@ class _ClosedForm(LayerFamilies):
         self.numbers: dict[Expr, Expr] = {}
 
     def result(self, name: str) -> FirstStep:
-        """Return the first step of the correlation function ``name``."""
+        """Return the values of a correlation function, such as ``C_v``, before and after one step."""
         head = _of_one_output(self.theory, name)
         before, after = (self.number(head.func(Integer(k), Integer(k))) for k in (0, 1))
         values = {a: self.shown(x) for a, x in self.numbers.items()}
@@ -1008,7 +1058,7 @@ class _ClosedForm(LayerFamilies):
         return FirstStep(self.theory, self.shown(before), self.shown(after), values, root, parameter, name)
 
     def shown(self, e: Expr) -> Expr:
-        """Return an expression in ell, L and q, with symbols of order parameters replaced by their values."""
+        """Return an expression in ell, L and q; order parameters without a layer are replaced by values."""
         names = sorted((a for a in e.atoms(AppliedUndef) if a in self.numbers), key=str)
         if not names:
             return factor(e).xreplace({Z: q**ell, Z_L: q**L})
@@ -1017,15 +1067,15 @@ class _ClosedForm(LayerFamilies):
         return Add(*[Mul(self.shown(c), *[x**k for x, k in zip(values, ks, strict=True)]) for ks, c in terms])
 
     def number(self, a: AppliedUndef) -> Expr:
-        """Return the value of an order parameter that belongs to no family of layers."""
+        """Return the value of an order parameter that exists at one place only, not once in each layer."""
         if a not in self.numbers:
             self.numbers[a] = self.as_function_of_layer(self.unrolled.value(a))
         return self.numbers[a]
 
     def as_function_of_layer(self, e: Expr) -> Expr:
-        """Return an expression with every order parameter in closed form.
+        """Return an expression with every order parameter in closed form, as a function of the layer ell.
 
-        Order parameters whose value is a sum of several symbols keep their names.
+        Order parameters without a layer whose value is a sum of several symbols keep their names.
         """
         values = {}
         for a in e.atoms(AppliedUndef):
@@ -1043,11 +1093,11 @@ class _ClosedForm(LayerFamilies):
         return value.xreplace({ell: layer, Z: {ell: Z, L: Z_L, S.Zero: S.One}[of] * q**shift})
 
     def vanishes(self, value: Expr) -> bool:
-        """Return whether a function of the layer is zero."""
+        """Return whether a function of the layer ell is zero for every ell."""
         return bool(self.recurrences.settled(value) == 0)
 
     def recurrence(self, M: list[list[Expr]], f: list[Expr], k: int, start: list[Expr]) -> list[Expr]:
-        """Return the solution of a recurrence whose coefficients do not depend on the layer.
+        """Return the solution of ``y(ell) = M y(ell + k) + f(ell)`` for an M independent of the layer.
 
         Arguments are those of :meth:`LayerFamilies.recurrence`.
         """

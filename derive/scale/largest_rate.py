@@ -177,7 +177,11 @@ def largest_rate(source: Theory | Program, regime: str = "rich") -> LargestRate:
 
 @dataclass(frozen=True)
 class _Regime:
-    """Largest learning rate of a regime, relative size of neglected terms, and conditions."""
+    """Largest learning rate in the rich or the lazy regime, with its error and its conditions.
+
+    ``neglected`` is the size of neglected terms relative to kept ones, and ``basis`` has the conditions as
+    sentences.
+    """
 
     rate: Expr
     neglected: Expr
@@ -185,9 +189,10 @@ class _Regime:
 
 
 def _rich(theory: Theory) -> _Regime:
-    """Return the largest rate of the rich regime.
+    """Return the largest stable learning rate as gamma0 -> oo.
 
-    Its power follows from dominant balance, and its prefactor from aligned weights of rank one.
+    Its power of the parameters follows from dominant balance of updates, and its prefactor from the sharpness
+    of aligned weights of rank one. Raises NotApplicable if the powers differ.
     """
     end, balance = aligned(theory.program), dominant_balance(theory)
     ratio = _plain(end.rate / balance.rate)
@@ -210,7 +215,11 @@ def _rich(theory: Theory) -> _Regime:
 
 
 def _lazy(theory: Theory) -> _Regime:
-    """Return the lazy rate: 2 over the edge of a semicircle with mean and variance of the kernel."""
+    """Return the largest stable learning rate as gamma0 -> 0: 2 over the largest eigenvalue of the kernel.
+
+    The eigenvalues are assumed to have a semicircle distribution, whose mean and variance follow from the
+    first step of training.
+    """
     step = first_step(theory)
     if step.degree != 2:
         raise NotApplicable(
@@ -231,7 +240,7 @@ def _lazy(theory: Theory) -> _Regime:
 
 
 def _plain(e: Expr) -> Expr:
-    """Return a product of powers of positive numbers, in which each base occurs once."""
+    """Return a product of powers of positive numbers, simplified so that each base occurs once."""
     return simplify(powsimp(powdenest(e, force=True), force=True))
 
 
@@ -325,7 +334,12 @@ def aligned(program: Program) -> Aligned:
 
 
 class _Aligned:
-    """Reduction of one program to equations between amplitudes of fields and singular values of weights."""
+    """Reduction of a deep linear network to numbers, for aligned weights of rank one.
+
+    Each weight matrix is a singular value times the outer product of two directions that neighbours share.
+    The equations of the program become equations between these values and the amplitudes of fields along the
+    directions.
+    """
 
     def __init__(self, program: Program) -> None:
         used_once(program, "aligned weights")
@@ -349,7 +363,11 @@ class _Aligned:
         ]
 
     def reduced(self) -> Aligned:
-        """Return the network of aligned weights, with its balanced minimum and the sharpness there."""
+        """Return the network of rank-one weights, its balanced minimum, and the sharpness there.
+
+        Raises NotApplicable unless the network is a chain of one first matrix, one family of matrices and a
+        readout.
+        """
         (readout,) = self.readouts
         families = [(w, w.initial.index) for w in self.matrices if w.initial.index]
         singles = [w for w in self.matrices if not w.initial.index]
@@ -402,14 +420,21 @@ class _Aligned:
         return Aligned(self.program, strengths, output, end, sharpness, tuple(self.basis))
 
     def amplitude(self, a: Expr) -> Expr:
-        """Return the symbol of the amplitude of a field along its direction; 0 for a field at time 0."""
+        """Return the symbol of the amplitude of a field along the shared direction of its layer.
+
+        It is 0 for a field at time 0, because initial weights are neglected.
+        """
         assert isinstance(a, AppliedUndef)
         if a.args[-1] == 0:
             return S.Zero
         return a.func(*a.args[:-1]) if len(a.args) > 1 else Symbol(str(a.func))
 
     def number(self, e: Expr) -> Expr:
-        """Return an expression of vectors as a number: its amplitude along the shared directions."""
+        """Return an expression of vectors as a number: its component along the shared direction.
+
+        A matrix becomes its singular value times the number of units over N, and a field becomes its
+        amplitude.
+        """
         if isinstance(e, Product):
             matrix = gaussian(self.program.matrix_of(e))
             ratio = (matrix.rows if e.transposed else matrix.cols).ratio
@@ -423,7 +448,10 @@ class _Aligned:
         return e.func(*map(self.number, e.args)) if e.args else e
 
     def target(self) -> tuple[Expr, Expr]:
-        """Return the symbol of the amplitude of the error, and the amplitude of the target in it."""
+        """Return (symbol of the error's amplitude, amplitude of the target vector).
+
+        The target is the only vector of the program that is not trained.
+        """
         fixed = [v for v in self.program.vectors if not isinstance(v, TrainedVector)]
         for d in self.program.definitions:
             if len(fixed) == 1 and d.rhs.has(fixed[0].symbol):
@@ -431,7 +459,10 @@ class _Aligned:
         raise NotApplicable("the program must have exactly one target")
 
     def weight_times_update(self, w: TrainedMatrix | TrainedVector) -> Expr:
-        """Return the product of a weight's singular value and its update, in amplitudes."""
+        """Return the singular value of a weight times the update of this value in a small step.
+
+        It is an expression in singular values and amplitudes of fields along the shared directions.
+        """
         if isinstance(w, TrainedVector):
             return _value(w.name) * w.update.coefficient * self.number(w.update.vector)
         update, layer = w.update, (ell,) if w.initial.index else ()
@@ -440,17 +471,17 @@ class _Aligned:
         )
 
     def in_terms_of_error(self, e: Expr, error: Expr) -> Expr:
-        """Return an expression in which amplitudes of scalars are expressed by the error."""
+        """Return an expression with amplitudes of scalars, such as the output, in terms of the error.
+
+        ``error`` is the symbol of the error's amplitude, which stays.
+        """
         names = {a for a in self.known if a.is_Symbol and a != error}
         for _ in names:
             e = e.xreplace({a: self.known[a] for a in names})
         return e
 
     def constant(self, e: Expr) -> Expr:
-        """Return an expression in lowest terms, which must not depend on weights or fields.
-
-        Raises NotApplicable if it does.
-        """
+        """Return an expression in lowest terms; raise NotApplicable if it contains weights or fields."""
         e = cancel(e)
         if e.atoms(AppliedUndef) or e.free_symbols & {a for a in self.known if a.is_Symbol}:
             raise NotApplicable(
@@ -460,7 +491,10 @@ class _Aligned:
 
 
 def _value(name: str, *place: Expr) -> Expr:
-    """Return the symbol ``s_name`` of the singular value of a weight; ``place`` is the layer in a family."""
+    """Return the symbol ``s_name(layer)`` of the singular value of a weight.
+
+    ``place`` is the layer of a weight that belongs to a family of layers, and is empty for a single weight.
+    """
     return Function(f"s_{name}")(*(place or (S.Zero,)))
 
 
@@ -549,9 +583,10 @@ def dominant_balance(theory: Theory) -> Balance:
 
 
 class _Balance:
-    """Linear system for the powers of gamma0 in one theory.
+    """Linear system for the powers of gamma0 and other parameters in the fields of one theory.
 
-    Sizes are represented by their logarithms; unknown ones are symbols.
+    The size of a field is a product of powers. It is represented by its logarithm, which is linear in
+    logarithms of parameters. Unknown logarithms are symbols.
     """
 
     def __init__(self, theory: Theory) -> None:
@@ -565,7 +600,10 @@ class _Balance:
         self.rate = self.named(eta)
 
     def balance(self) -> Balance:
-        """Return the balance; raise NotApplicable unless it has exactly one solution."""
+        """Solve the linear system and return the sizes of all fields and the learning rate.
+
+        Raises NotApplicable unless there is exactly one solution.
+        """
         equations = self.theory.equations
         rows = [row for e in equations for row in self.rows(e)]
         unknown = list(self.unknown.values())
@@ -586,32 +624,44 @@ class _Balance:
         )
 
     def rows(self, e: Equation) -> Iterator[Expr]:
-        """Yield expressions that must vanish: log sizes of kept terms minus that of the field."""
+        """Yield the conditions of the linear system from one equation, as expressions that must vanish.
+
+        Each is the logarithm of the size of a kept term minus that of the field of the equation; powers of
+        the layer vanish separately.
+        """
         for x in self.kept(e):
             for part in Add.make_args(x.coefficient * x.kernel * x.field):
                 gap = (self.size(part) - self.size(e.lhs)).expand()
                 yield from Poly(gap, ell).coeffs() if gap.has(ell) else [gap]
 
     def kept(self, e: Equation) -> tuple[Term, ...]:
-        """Return the memory and untrained terms of an equation; all terms if it has no memory."""
+        """Return the terms of an equation that balance its field.
+
+        These are the memory (updates of weights) and terms of untrained weights. All terms are returned if
+        the equation has no memory.
+        """
         if not any(x.kind == "memory" for x in e.terms):
             return e.terms
         return tuple(x for x in e.terms if x.kind == "memory" or x.matrix not in self.trained)
 
     def value(self, e: Expr) -> Expr:
-        """Return an expression with the solved logarithms of the sizes substituted."""
+        """Return an expression with the unknown logarithms of sizes replaced by the solution."""
         return e.xreplace(self.solved).expand()
 
     # -- sizes -------------------------------------------------------------------------------------------
 
     def named(self, key: Expr) -> Symbol:
-        """Return the symbol of an unknown logarithm, a new one for a new key."""
+        """Return the symbol of the unknown logarithm of ``key``, a field or its slope in the layer.
+
+        A new key gets a new symbol.
+        """
         return self.unknown.setdefault(key, Symbol(f"_{len(self.unknown)}"))
 
     def size(self, e: Expr) -> Expr:
-        """Return the logarithm of the size of a product.
+        """Return the logarithm of the size of a product of fields, order parameters and numbers.
 
-        It is linear in logarithms of parameters and in the unknown logarithms of fields and of the rate.
+        It is linear in logarithms of parameters, such as ``log(gamma0)``, and in the unknown logarithms of
+        fields and of the learning rate.
         """
         if e.is_Number:
             return S.Zero
@@ -631,9 +681,10 @@ class _Balance:
         )
 
     def of_name(self, a: AppliedUndef) -> Expr:
-        """Return the logarithm of the size of a field, source or order parameter.
+        """Return the logarithm of the size of one field, source or order parameter.
 
-        It is linear in logarithms of parameters and in unknown logarithms.
+        That of a layered field is ``unknown + unknown * layer``. That of a source is half the logarithm of
+        its variance.
         """
         name = str(a.func)
         field = self.theory.program.field_of(name)
@@ -653,7 +704,10 @@ class _Balance:
         raise NotApplicable(f"the theory has no equation, source or average that determines {a}")
 
     def average(self, q: OrderParameter, place: Mapping[Expr, Expr]) -> Expr:
-        """Return the logarithm of the size of an order parameter; ``place`` is the value of its layer."""
+        """Return the logarithm of the size of an order parameter, from the fields in its definition.
+
+        ``place`` is ``{ell: layer}``.
+        """
         (average,) = q.definition.atoms(Average)
         factor_, body = q.definition / average, average.args[0].xreplace(place)
         if isinstance(body, Response):
@@ -661,10 +715,10 @@ class _Balance:
         return self.size(factor_) + self.size(body)
 
     def response_size(self, field: AppliedUndef, source: AppliedUndef, met: tuple[Expr, ...]) -> Expr:
-        """Return the logarithm of the response of a field to a source of its unit.
+        """Return the logarithm of the size of the response of a field to a source of the same unit.
 
-        Only paths along updates within the unit count. ``met`` are the fields that have been passed
-        on the way; they are not passed again.
+        It is the largest over all paths from source to field along memory terms. ``met`` are the fields that
+        a path has passed already; it does not pass them again. Raises _NoResponse if there is no path.
         """
         matching = ((r, place) for r in self.form.rows if (place := _layer(r.lhs, field)) is not None)
         row, place = next(matching, (None, {}))
@@ -690,9 +744,10 @@ class _Balance:
         return paths[0] if len({self.value(x) for x in paths}) == 1 else _greatest(map(self.value, paths))
 
     def largest(self, x: Term, e: Equation) -> Expr:
-        """Return the logarithm of a term over the field of its equation, at the layer where it is largest.
+        """Return the logarithm of (size of a neglected term over the size of the field of its equation).
 
-        Raises NotApplicable unless the term is small as gamma0 -> oo.
+        It is taken at the first or last layer, where it is largest. Raises NotApplicable unless the term is
+        small as gamma0 -> oo.
         """
         gap = self.value(self.size(x.coefficient * x.kernel * x.field) - self.size(e.lhs))
         layers = [r for r in e.ranges if r.index == ell]
@@ -706,28 +761,37 @@ class _Balance:
 
 
 class _NoResponse(NotApplicable):
-    """Exception for a field that does not respond to the given source."""
+    """Exception for a field that does not respond to the given source along any path."""
 
 
 def _layer(head: Expr, a: AppliedUndef) -> dict[Expr, Expr] | None:
-    """Return ``{ell: value}`` if ``head`` at this layer is ``a``, times aside; None if they do not match."""
+    """Return ``{ell: value}`` if the function ``head(ell, ...)`` at this layer is ``a``; None if it is not.
+
+    Times may differ. The dictionary is empty for functions without a layer.
+    """
     binding = match(head, a, ())
     return None if binding is None else {x: v for x, v in binding.items() if x == ell}
 
 
 def _monomial(e: Expr) -> Expr:
-    """Return the product of powers whose logarithm is ``e``."""
+    """Return the product of powers of parameters whose logarithm is ``e``, a linear form in logarithms."""
     logs = sorted(e.atoms(log), key=str)
     return Mul(*[x.args[0] ** together(e.coeff(x)).factor() for x in logs])
 
 
 def _greatest(logarithms: Iterable[Expr]) -> Expr:
-    """Return the greatest logarithm as gamma0 -> oo; other parameters decide between equal ones."""
+    """Return the logarithm that is largest as gamma0 -> oo, by its coefficient of ``log(gamma0)``.
+
+    The first one wins if coefficients are equal.
+    """
     return reduce(lambda best, x: x if _sign((x - best).coeff(log(gamma0))) == 1 else best, logarithms)
 
 
 def _sign(e: Expr) -> int:
-    """Return the sign of a rational function of depth and layer; raise NotApplicable if it changes."""
+    """Return the sign, -1, 0 or 1, of a rational function of depth L and layer ell, for all of their values.
+
+    Raises NotApplicable if the sign depends on them.
+    """
     product = 1
     for x in fraction(together(e.xreplace({L: 1 + i + j, ell: 1 + i}))):
         signs = {int(sign(c)) for c in Poly(x, i, j).coeffs()}

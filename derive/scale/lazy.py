@@ -82,7 +82,7 @@ remaining = (1 - eta * k) ** 2
 def _crossing(below: Callable[[Any], bool], high: Any, digits: int) -> Any:
     """Return the largest number between 0 and ``high`` up to which ``below`` is true, by bisection.
 
-    ``digits`` decimal digits are determined.
+    ``below`` must be true at small and false at large numbers. ``digits`` decimal digits are determined.
     """
     low = high * 0
     for _ in range(int(3.33 * digits)):
@@ -133,7 +133,9 @@ class LazyKernel(ConditionalResult):
         return aligned_latex(Eq(x, e, evaluate=False) for x, e in self.equations.items())
 
     def moments(self, n: int, values: Mapping[Symbol, Any] | None = None) -> tuple[Expr, ...]:
-        """Return the moments of the eigenvalues, from the power series of H.
+        """Return the moments of the eigenvalues k of the tangent kernel.
+
+        They are the coefficients of the power series in y of ``H(y) = <1/(1 + k y)>``.
 
         Parameters
         ----------
@@ -169,7 +171,7 @@ class LazyKernel(ConditionalResult):
         Returns
         -------
         Expr
-            ``<(1 - eta k)^(2 steps)>``.
+            ``<(1 - eta k)^(2 steps)>``, averaged over the eigenvalues k of the tangent kernel.
         """
         moments = self.moments(2 * steps, values)
         return Add(*[binomial(2 * steps, i) * (-eta) ** i * m for i, m in enumerate(moments)])
@@ -220,9 +222,11 @@ class LazyKernel(ConditionalResult):
 
     @cached_property
     def chain(self) -> tuple[tuple[tuple[Symbol, Expr], ...], Expr]:
-        """Each response in terms of H, y and earlier ones, and an expression that vanishes at H(y).
+        """Solution of the equations of the responses one after the other, in terms of ``H`` and ``y``.
 
-        The first element has pairs of a response and its expression.
+        ``H(y) = <1/(1 + k y)>`` is the average over the eigenvalues k of the tangent kernel. The first
+        element has pairs (response, expression in H, y and earlier responses). The second is an expression
+        that vanishes at H(y), an equation for H.
         """
         rows = [fraction(cancel(e - x))[0] for x, e in self.equations.items()]
         unsolved, solutions = set(self.equations) - {H}, []
@@ -242,7 +246,9 @@ class LazyKernel(ConditionalResult):
 
     @cached_property
     def polynomial(self) -> Expr:
-        """Polynomial in H and y that vanishes at H(y); its degree in H doubles with each layer.
+        """Polynomial in H and y that vanishes at ``H(y) = <1/(1 + k y)>``.
+
+        The average is over the eigenvalues k of the tangent kernel. The degree in H doubles with each layer.
 
         >>> from derive import isotropic, mean_field
         >>> lazy_kernel(mean_field(isotropic(1, data="population", center=True))).polynomial
@@ -343,9 +349,10 @@ def lazy_kernel(theory: Theory, depth: int | None = None) -> LazyKernel:
 
 
 class _Responses:
-    """Responses of a theory at gamma0 -> 0, as numbers at one value of y.
+    """Responses of a linear theory in the limit gamma0 -> 0, as algebraic functions of y.
 
-    y is the learning rate times the sum over earlier steps.
+    y is the learning rate times the operator that sums over all earlier steps. Because kernels depend on time
+    differences only, this operator can be treated as a number.
     """
 
     def __init__(self, theory: Theory) -> None:
@@ -365,7 +372,11 @@ class _Responses:
         self.unknown: dict[AppliedUndef, tuple[Symbol, Expr]] = {}
 
     def equations(self) -> dict[Symbol, Expr]:
-        """Return the equation of each response in terms of the others, in the limit gamma0 -> 0."""
+        """Return an equation for each response in terms of the others, in the limit gamma0 -> 0.
+
+        Keys are symbols of the responses, and values are right-hand sides in y. The key ``H`` is the response
+        of the error to the target.
+        """
         rows = {H: self.answer(*self.error())}
         for q in self.theory.responses():
             x, unit = self.response(q.symbol)
@@ -375,7 +386,11 @@ class _Responses:
         return {x: limit_at_zero(e, "a response diverges in the limit gamma0 -> 0") for x, e in rows.items()}
 
     def error(self) -> tuple[AppliedUndef, AppliedUndef]:
-        """Return the field whose equation contains the target as a frozen source, and the target."""
+        """Return (error field, target), as symbols.
+
+        The target is an untrained random source, such as a teacher, in the equation of the error. Raises
+        NotApplicable if there is no such source.
+        """
         weights = {w.name for w in self.theory.program.trained()}
         for e in self.theory.equations:
             for x in e.terms:
@@ -384,10 +399,11 @@ class _Responses:
         raise NotApplicable("the theory has no target: no frozen source, such as a teacher, enters a field")
 
     def response(self, a: AppliedUndef) -> tuple[Symbol, Expr]:
-        """Return the symbol of a response and its unit: gamma0 or its inverse.
+        """Return (symbol, unit) of a response, which is the symbol times the unit.
 
-        Backward fields respond to forward ones by the updates. Forward fields respond to backward ones by the
-        error, that is by the function, which contains the inverse of gamma0.
+        The unit is gamma0 or its inverse, so that the symbol is finite as gamma0 -> 0. Backward fields
+        respond to forward ones by the updates. Forward fields respond to backward ones by the error, which
+        contains the inverse of gamma0.
         """
         q = self.named(self.theory.responses(), a)
         if q.symbol not in self.unknown:
@@ -397,9 +413,9 @@ class _Responses:
         return self.unknown[q.symbol]
 
     def answer(self, field: AppliedUndef, source: AppliedUndef) -> Expr:
-        """Return the response of a field to a source of its unit.
+        """Return the response of a field to a source of the same unit, as a function of y.
 
-        It solves a linear system for the fields of the unit.
+        It solves the linear system of the equations of all fields of the unit.
         """
         rows = [r for r in self.form.rows if same_unit(self.theory, r.field, field)]
         symbols = {r.field.func: Dummy(r.name) for r in rows}
@@ -416,14 +432,14 @@ class _Responses:
 
     @staticmethod
     def named(those: tuple[OrderParameter, ...], a: AppliedUndef) -> OrderParameter:
-        """Return the order parameter of which ``a`` is a value, among ``those``."""
+        """Return the order parameter in ``those`` with the name and the layer of ``a``; times may differ."""
         return next(q for q in those if q.symbol.func == a.func and q.symbol.args[:-2] == a.args[:-2])
 
     def kernel(self, x: LinearTerm) -> Expr:
-        """Return the kernel of a term of an equation, as a number that multiplies the field of the term.
+        """Return the kernel of a term of an equation as a number, which multiplies the field of the term.
 
-        A sum over earlier steps becomes ``y/eta``. Raises NotApplicable for a sum over other times, or with
-        several order parameters.
+        A sum over all earlier steps becomes ``y/eta``, and a response its symbol. Raises NotApplicable for a
+        sum over other times, or with several order parameters.
         """
         if not x.reach:
             return x.weight
@@ -439,10 +455,10 @@ class _Responses:
         return x.weight.xreplace({a: self.start(a) for a in parameters}) / eta * y
 
     def start(self, a: AppliedUndef) -> Expr:
-        """Return a correlation function as gamma0 -> 0: the covariance of the Gaussian source of its field.
+        """Return the initial value of a correlation function, which it keeps as gamma0 -> 0.
 
-        An unnamed symbol stands for a correlation to which other responses contribute; only its being
-        finite matters.
+        It is the covariance of the Gaussian source of its field. If the field contains other terms, the
+        result is an unnamed positive symbol, of which only being finite matters.
         """
         q = self.named(self.theory.correlations(), a)
         (average,) = q.definition.atoms(Average)
@@ -457,9 +473,10 @@ class _Responses:
 
 
 def _turning(gap: Callable[[Any, Any], Any], start: float) -> Any:
-    """Return the minimum of y(H), which starts at y(1) = 0 and satisfies ``gap(H, y(H)) = 0``.
+    """Return the minimum of the function y(H) that starts at ``y(1) = 0`` and falls as H grows.
 
-    ``start`` is minus the slope of H(y) at y = 0.
+    y(H) is the solution of ``gap(H, y) = 0``, followed in small steps of H. ``start`` is minus the slope of
+    H(y) at y = 0. Raises NotApplicable if the solution cannot be followed to the minimum.
     """
     with mpmath.workdps(30):
 
@@ -500,21 +517,22 @@ def _turning(gap: Callable[[Any, Any], Any], start: float) -> Any:
 
 @dataclass(frozen=True)
 class LazySteps(ConditionalResult):
-    """Moments of the spectrum of the lazy kernel, and the noise of ``h0``.
+    """Moments of the spectrum of the lazy tangent kernel, and the noise of fresh batches.
 
     Parameters
     ----------
     theory : Theory
         Theory from which they are derived.
     moments : tuple[Expr, ...]
-        ``<k>, <k^2>, ...``.
+        ``<k>, <k^2>, ...`` of the eigenvalues k of the kernel.
     noise : Callable[[Expr], Expr]
-        Variance of the noise of ``h0`` as a function of ``C_v``.
+        Variance of the noise of the batch gradient ``h0 = error + noise``, as a function of the loss ``C_v``.
 
     Notes
     -----
-    Without noise ``C_v(t) = <x^t>`` are the moments of a positive variable, so that ``C_v(t + 1)/C_v(t)``
-    never falls (Cauchy-Schwarz). A loss that increases in one step then increases in all later steps.
+    Without noise ``C_v(t) = <x^t>`` are the moments of the positive variable ``x = (1 - eta k)^2``, so that
+    ``C_v(t + 1)/C_v(t)`` never falls (Cauchy-Schwarz). A loss that increases in one step then increases in
+    all later steps.
     """
 
     theory: Theory
@@ -543,12 +561,12 @@ class LazySteps(ConditionalResult):
         return aligned_latex(Eq(Average(k**n), m, evaluate=False) for n, m in enumerate(self.moments, 1))
 
     def average(self, e: Expr) -> Expr:
-        """Return the average of a polynomial in ``k`` over the spectrum.
+        """Return the average of a polynomial in ``k`` over the spectrum of the tangent kernel.
 
         Parameters
         ----------
         e : Expr
-            Polynomial.
+            Polynomial in the eigenvalue ``k``.
 
         Returns
         -------
@@ -571,7 +589,7 @@ class LazySteps(ConditionalResult):
         return total
 
     def loss(self, steps: int) -> Expr:
-        """Return ``C_v`` after a number of steps.
+        """Return the loss ``C_v`` after a number of steps, for a constant kernel.
 
         Parameters
         ----------
@@ -581,7 +599,7 @@ class LazySteps(ConditionalResult):
         Returns
         -------
         Expr
-            ``C_v``.
+            ``C_v``, which is 1 before training.
         """
         losses: list[Expr] = []
         for n in range(steps + 1):
@@ -593,12 +611,15 @@ class LazySteps(ConditionalResult):
 
     @cached_property
     def spread(self) -> Expr:
-        """Variance ``<k^2> - <k>^2``; if it is zero the memory-free recursion is exact at every step."""
+        """Variance ``<k^2> - <k>^2`` of the eigenvalues k of the tangent kernel.
+
+        If it is zero, the recursion of the loss without memory is exact at every step.
+        """
         return factor(self.moments[1] - self.moments[0] ** 2)
 
     @cached_property
     def free_cumulants(self) -> tuple[Expr, ...]:
-        """Free cumulants of the spectrum, one for each moment.
+        """Free cumulants of the eigenvalue distribution of the lazy kernel, one for each known moment.
 
         Each moment is ``<k^n> = sum_j kappa_j sum_(i_1 + .. + i_j = n - j) <k^i_1> .. <k^i_j>``. For n > 1
         they are ``c_n(L) nu^(1 - n)``, the free cumulants of a sum over ``nu D`` independent directions of
@@ -621,22 +642,23 @@ class LazySteps(ConditionalResult):
 
     @cached_property
     def slope(self) -> Expr:
-        """Derivative of the variance of the noise of ``h0`` with respect to the loss ``C_v``."""
+        """Derivative q' of the noise variance of a batch gradient with respect to the loss ``C_v``."""
         return factor(self.noise(SIZE).diff(SIZE))
 
     @cached_property
     def first_rise(self) -> Expr:
-        """Learning rate above which the first step increases the loss, without label noise."""
+        """Learning rate above which the first step increases the lazy loss, without label noise."""
         growth = self.average(remaining) + eta**2 * self.moments[1] * self.slope - 1
         return factor(solve(cancel(growth / eta), eta)[0])
 
     @cached_property
     def settles(self) -> Expr:
-        """Function S(k) of the eigenvalue: the loss converges if ``<S(k)> < 1``, and ``eta k < 2`` for all k.
+        """Function S(k) of a kernel's eigenvalue k by which the convergence of the loss is decided.
 
-        It is ``q' sum_t eta^2 k^2 x^t``, the total response to a perturbation of the loss. Its terms are
-        positive, so that the sum for ``C_v`` converges if and only if the average is below 1 (the renewal
-        theorem).
+        The loss converges if ``<S(k)> < 1``, and ``eta k < 2`` for all k. S is ``q' sum_t eta^2 k^2 x^t``,
+        the total response to a perturbation of the loss, where ``x = (1 - eta k)^2`` and q' is :attr:`slope`.
+        Its terms are positive, so that the sum for ``C_v`` converges if and only if the average is below 1
+        (the renewal theorem).
 
         >>> from derive import isotropic, mean_field
         >>> lazy_steps(mean_field(isotropic(1, data="online", center=True))).settles
@@ -646,11 +668,11 @@ class LazySteps(ConditionalResult):
 
     @cached_property
     def ceiling(self) -> Expr:
-        """Upper bound of the learning rate at which the loss converges, exact for a spectrum of zero width.
+        """Upper bound of the learning rate at which the loss converges, exact if all eigenvalues are equal.
 
-        :attr:`settles` is convex in k, so that its average is at least its value at ``<k>``, which is 1 here.
-        Without noise the loss converges if no eigenvalue is above ``2/eta``, and ``<k>`` is not above the
-        largest eigenvalue.
+        The response :attr:`settles` is convex in the eigenvalue k, so that its average is at least its value
+        at ``<k>``, which is 1 at this rate. Without noise the loss converges if no eigenvalue is above
+        ``2/eta``, and ``<k>`` is not above the largest eigenvalue.
         """
         if self.slope == 0:
             return 2 / self.moments[0]
@@ -658,9 +680,10 @@ class LazySteps(ConditionalResult):
 
     @cached_property
     def widest(self) -> Expr:
-        """Ratio of the largest convergent rate to :attr:`first_rise`, in the limit of large noise.
+        """Ratio of the largest convergent learning rate to :attr:`first_rise`, in the limit of large noise.
 
-        Both rates are then small, and :attr:`settles` is linear in ``eta k``.
+        ``first_rise`` is the rate above which the first step increases the loss. Both rates are then small,
+        and the ratio is ``<k^2>/<k>^2`` for the eigenvalues k of the kernel.
         """
         return factor(self.moments[1] / self.moments[0] ** 2)
 

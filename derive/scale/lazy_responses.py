@@ -23,12 +23,18 @@ z, z_ = Symbol("z", positive=True), Symbol("zprime", positive=True)
 
 
 def on_eigenvalues(e: Expr) -> Expr:
-    """Return an expression with the eigenvalues of power-law data, ``lamda(k) = k^-capacity``."""
+    """Return an expression with the eigenvalue ``lamda(k)`` of mode k replaced by ``k^-capacity``.
+
+    This is the spectrum of power-law data.
+    """
     return e.subs(lamda(k), k**-capacity_)
 
 
 def weight_in_loss(theory: Theory) -> Expr:
-    """Return the weight of a mode in the loss: the factor of ``v(k,t) v(k,s)`` in the definition of C_v."""
+    """Return the weight of mode k in the loss: the factor of ``v(k,t) v(k,s)`` in the definition of C_v.
+
+    v is the error of the mode, and C_v the correlation of errors, which is the loss at equal times.
+    """
     (average,) = theory.order_parameter("C_v").definition.atoms(Average)
     v = Function("v")
     return average.args[0] / (v(k, t) * v(k, s))
@@ -42,9 +48,10 @@ def source_of(theory: Theory, name: str) -> Source:
 def response_transforms(theory: Theory, into: str, R: Expr = S.Zero) -> dict[str, Expr]:
     """Return the Laplace transforms of the responses of the fields of a mode at gamma0 = 0, by field names.
 
-    ``into`` is the field whose source is perturbed; the response of a field y is ``H_y_into``. The kernel
-    of the function is the constant K, with the transform K/z; that of the inputs contains the response
-    ``R_Delta``, whose transform is ``R``. The memory of a flow is empty at time 0.
+    ``into`` is the field whose source is perturbed; the response of a field y is ``H_y_into``. The kernel of
+    the network's function is the constant K, with the transform K/z; the kernel of the inputs contains the
+    response ``R_Delta`` of the error signal on samples, whose transform is ``R``. The memory of a flow is
+    empty at time 0.
     """
     response_operators = transfer(theory, into)
     values = {START: S.Zero}
@@ -71,8 +78,9 @@ def constant_transform(value: Expr) -> Expr:
 
 
 def summable(task: str) -> dict[Symbol, Expr]:
-    """Return substitutions by positive symbols for beta of a task and for a capacity above 1.
+    """Return substitutions by positive symbols for the source beta and the capacity.
 
-    The task is ``hard`` (beta < 1) or ``easy``. SymPy can then compare powers.
+    ``task`` is ``hard`` (beta below 1) or ``easy`` (beta above 1). SymPy can then compare exponents. The
+    capacity is above 1, so that the sum of the eigenvalues ``k^-capacity`` converges.
     """
     return {**given(task), capacity_: 1 + Symbol("p_a", positive=True)}

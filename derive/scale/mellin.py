@@ -63,7 +63,7 @@ def power_in(e: Expr, x: Expr) -> Expr:
 
 @dataclass(frozen=True)
 class Power:
-    """Term ``coefficient * x^power * log(x)^logs``."""
+    """Term ``coefficient * x^power * log(x)^logs`` of an expansion in a large variable x."""
 
     coefficient: Expr
     power: Expr
@@ -88,7 +88,7 @@ class Power:
         return self.coefficient * x**self.power * log(x) ** self.logs
 
     def subs(self, values: Mapping[Any, Any]) -> Power:
-        """Return the term with values substituted."""
+        """Return the term ``coefficient x^power log(x)^logs`` with values substituted for its symbols."""
         return Power(sympify(self.coefficient).subs(values), sympify(self.power).subs(values), self.logs)
 
     def meets(self, other: Power) -> Expr:
@@ -124,7 +124,10 @@ class Powers:
         return "$" + " + ".join(latex(x) for x in parts if x != 0) + "$"
 
     def subs(self, values: Mapping[Any, Any]) -> Powers:
-        """Return the sum with values substituted, without terms that vanish or do not exceed the error."""
+        """Return the sum with values substituted for symbols.
+
+        Terms that vanish, or whose power is not above that of the error, are left out.
+        """
         values = {k: sympify(v, strict=True) for k, v in values.items()}
         error = sympify(self.error).subs(values)
         substituted = (x.subs(values) for x in self.terms)
@@ -163,17 +166,26 @@ class Powers:
         return top[0]
 
     def turns(self, symbol: Symbol) -> Expr:
-        """Return the value of ``symbol`` at which the first two powers are equal and change their order."""
+        """Return the value of ``symbol`` at which the exponents of the first two terms are equal.
+
+        On its two sides different terms are the larger one.
+        """
         (value,) = solve(self.terms[0].power - self.terms[1].power, symbol)
         return value
 
     def local_slope(self) -> Expr:
-        """Return ``d log / d log variable`` of the terms kept: the leading power and its corrections."""
+        """Return the logarithmic derivative ``d log f / d log variable`` of the sum of the kept terms.
+
+        It has the leading power and its corrections.
+        """
         return self.variable * self.expr.diff(self.variable) / self.expr
 
 
 def total(parts: Iterable[Powers]) -> Powers:
-    """Return the sum of expansions in one variable, without powers that do not exceed the largest error."""
+    """Return the sum of expansions in one variable as one sum of powers.
+
+    Its error is the largest one; powers that are not above it are left out.
+    """
     parts = list(parts)
     error = Max(*[x.error for x in parts])
     terms_above = (p for x in parts for p in x.terms if not simplify(p.power - error).is_nonpositive)
@@ -183,12 +195,12 @@ def total(parts: Iterable[Powers]) -> Powers:
 
 
 def mode_sum(F: Expr, y: Symbol, a: Any, b: Any, x: Symbol, *, terms: int = 3) -> Powers:
-    """Return ``sum_{k=1}^oo k^-a F(k^-b x)`` for large x.
+    """Return ``sum_{k=1}^oo k^-a F(k^-b x)`` for large x, as a sum of powers of x.
 
-    ``terms`` is the number of powers of each algebraic tail of F that are kept; exponentials have none, and
-    the error then falls faster than any power. The conditions state where the sum converges, and which powers
-    must differ; if powers coincide for the given numbers, a logarithm occurs. Raises :class:`NotApplicable`
-    for an F of another form, and for a sum that diverges.
+    ``F`` is an expression in y, its argument. ``terms`` is the number of powers of each algebraic tail of F
+    that are kept; exponentials have none, and the error then falls faster than any power. The conditions
+    state where the sum converges, and which powers must differ; if powers coincide for the given numbers, a
+    logarithm occurs. Raises :class:`NotApplicable` for an F of another form, and for a sum that diverges.
 
     >>> from sympy import symbols
     >>> x, y, a, beta = symbols("x y a beta", positive=True)
@@ -244,9 +256,10 @@ def mode_sum_of(
 
 
 def moment(F: Expr, y: Symbol, a: Any, b: Any, n: int = 0) -> Expr:
-    """Return ``int_0^oo x^n S(x) dx`` of the sum S of :func:`mode_sum`, continued where it diverges.
+    """Return ``int_0^oo x^n S(x) dx`` of ``S(x) = sum_k k^-a F(k^-b x)``, continued where it diverges.
 
-    It is then the finite part: the limit of the integral after subtraction of the powers of its upper end.
+    ``F`` is an expression in y, its argument. The continued value is the finite part: the limit of the
+    integral after subtraction of the powers of its upper end.
 
     >>> from sympy import symbols
     >>> y, a = symbols("y a", positive=True)
@@ -339,7 +352,9 @@ def full_convolution(
 
 
 def euler(q: Expr, r: Expr, less: Any) -> Expr:
-    """Return ``int_0^1 x^q (2 - less x)^r dx``, its finite part at x = 0; ``less`` below 2.
+    """Return ``int_0^1 x^q (2 - less x)^r dx`` for ``less`` below 2.
+
+    If it diverges at x = 0, the result is the finite part.
 
     >>> print(euler(S(1), S(2), 1), euler(S(1), S(2), 0))
     2*hyper((-2, 2), (3,), 1/2) 2
@@ -354,7 +369,10 @@ def euler(q: Expr, r: Expr, less: Any) -> Expr:
 
 
 def unit(q: Expr, r: Expr) -> Expr:
-    """Return Euler's integral ``int_0^1 x^q (1 - x)^r dx``, its finite part at both ends."""
+    """Return Euler's integral ``int_0^1 x^q (1 - x)^r dx``.
+
+    Where it diverges, it is continued in q and r, which gives the finite part at both ends.
+    """
     if q == 0 or r == 0:
         return 1 / (q + r + 1)
     return gamma(q + 1) * gamma(r + 1) / gamma(q + r + 2)
@@ -376,7 +394,10 @@ class _Part:
     p: Expr | None = None
 
     def mellin(self, z: Symbol) -> Expr:
-        """Return the Mellin transform at ``z``, continued beyond its strip; that of a power is zero."""
+        """Return the Mellin transform of the term at ``z``, continued beyond the strip where it converges.
+
+        That of a pure power is zero.
+        """
         at = z + self.m
         if self.q == 0:
             return S.Zero
@@ -385,7 +406,10 @@ class _Part:
         return self.c * gamma(at) * gamma(self.p - at) / gamma(self.p) * self.q**-at
 
     def tail(self, terms: int) -> list[tuple[Expr, Expr]]:
-        """Return (power, coefficient) of the first ``terms`` powers at large y; none for an exponential."""
+        """Return the expansion of the term at large y, as pairs (power, coefficient).
+
+        The first ``terms`` powers are included; an exponential has none.
+        """
         if self.q == 0:
             return [(self.m, self.c)]
         if self.p is None:
@@ -395,7 +419,10 @@ class _Part:
 
 
 def _parts(F: Expr, y: Symbol) -> list[_Part]:
-    """Return the terms of a function of y in one of the forms of :class:`_Part`."""
+    """Return the terms of a function of y, each ``c y^m exp(-q y)`` or ``c y^m (1 + q y)^-p``.
+
+    Raises NotApplicable for another form.
+    """
     tails = {x for x in F.atoms(Pow) if x.base.is_Add and x.base.has(y) and x.exp.is_nonnegative is not True}
     names = {x: Dummy() for x in tails}
     originals = {d: x for x, d in names.items()}
@@ -405,7 +432,10 @@ def _parts(F: Expr, y: Symbol) -> list[_Part]:
 
 
 def _part(term: Expr, y: Symbol) -> _Part:
-    """Return one term as a :class:`_Part`; raise NotApplicable for a term of another form."""
+    """Return the numbers c, m, q and p of one term ``c y^m exp(-q y)`` or ``c y^m (1 + q y)^-p``.
+
+    Raises NotApplicable for a term of another form.
+    """
     c, m, q, p = S.One, S.Zero, S.Zero, None
     for f in Mul.make_args(term):
         base, power = f.as_base_exp()
@@ -430,7 +460,11 @@ def _part(term: Expr, y: Symbol) -> _Part:
 
 
 def _rise(F: Expr, y: Symbol, one: Expr) -> Expr:
-    """Return the lowest power of F at small y; ``one`` is the power m of y in one of its terms."""
+    """Return the lowest power of y in the expansion of F at small y.
+
+    ``one`` is the power m of y in one of the terms of F, which is divided out before the expansion. Raises
+    NotApplicable if symbols do not determine the power.
+    """
     small = Dummy("y", positive=True)
     try:
         return one + expand((F * y**-one).subs(y, small)).leadterm(small)[1]
@@ -441,6 +475,10 @@ def _rise(F: Expr, y: Symbol, one: Expr) -> Expr:
 
 
 def _above(p: Power, q: Power, given: Mapping[Any, Any]) -> bool:
-    """Return whether p exceeds q at a large variable; ``given`` as in :meth:`Powers.sorted`."""
+    """Return whether the term p exceeds the term q when the variable is large.
+
+    It has the larger exponent, or the same with more logarithms. ``given`` replaces symbols by expressions in
+    positive ones, so that exponents can be compared.
+    """
     gap = simplify((p.power - q.power).subs(given))
     return bool(gap.is_positive) or (gap == 0 and p.logs > q.logs)

@@ -73,17 +73,19 @@ HARD, EASY = "hard", "easy"
 
 
 def on_power_law(e: Expr) -> Expr:
-    """Return a summand over modes with the targets of power-law data: ``lamda(k)`` times a power of k.
+    """Return a summand over modes k with the targets of power-law data.
 
-    ``w_star(k)^2`` is replaced by ``k^(-capacity beta - 1)/lamda(k)``.
+    ``w_star(k)^2`` is replaced by ``k^(-capacity beta - 1)/lamda(k)``, where w_star is the target of a mode,
+    ``lamda(k)`` its eigenvalue and beta the source exponent of the task.
     """
     return e.subs(w_star(k) ** 2, k ** (-capacity * beta - 1) / lamda(k))
 
 
 def given(task: str) -> dict[Symbol, Expr]:
-    """Return a substitution for beta by an expression in a positive symbol, below or above 1.
+    """Return a substitution for the source exponent beta by an expression in a positive symbol p.
 
-    ``task`` is ``hard`` (beta < 1) or ``easy`` (beta > 1); raises ValueError for another one.
+    It is ``1/(1 + p)`` for the task ``hard`` (beta < 1), and ``1 + p`` for ``easy`` (beta > 1), so that SymPy
+    can compare exponents. Raises ValueError for another task.
     """
     if task not in (HARD, EASY):
         raise ValueError(f"task = {task!r}: must be 'hard' (beta < 1) or 'easy' (beta > 1)")
@@ -92,16 +94,19 @@ def given(task: str) -> dict[Symbol, Expr]:
 
 
 def task_of(source: Expr) -> str | None:
-    """Return ``hard`` for a source below 1 and ``easy`` above; None for a source of 1 or a symbol."""
+    """Return ``hard`` for a source exponent below 1 and ``easy`` above.
+
+    The result is None for a source of 1 or a symbol.
+    """
     return None if not source.is_number or source == 1 else HARD if source < 1 else EASY
 
 
 def kind_of(source: Expr, task: str | None, where: str, meet: Any = 1) -> str:
-    """Return the task ``hard`` or ``easy``, which a numerical source determines.
+    """Return the kind of task, ``hard`` (source exponent below 1) or ``easy`` (above 1).
 
-    For a symbolic source it is ``task``, or ``hard`` by default. Raises :class:`NotApplicable` at the
-    source ``meet``, where two powers of the quantity ``where`` are equal, and ValueError for a task that
-    contradicts the source.
+    A numerical ``source`` determines it. For a symbolic source it is ``task``, or ``hard`` by default. Raises
+    :class:`NotApplicable` at the source ``meet``, where two powers of the quantity named ``where`` are equal,
+    and ValueError for a task that contradicts the source.
     """
     kind = task_of(source)
     if source == meet:
@@ -115,9 +120,10 @@ def kind_of(source: Expr, task: str | None, where: str, meet: Any = 1) -> str:
 
 
 def numbers(depth: Any, source: Any, capacity_: Any, *, summed: bool = False) -> dict[Symbol, Expr]:
-    """Return the values of L, beta and the capacity, by symbol; raise ValueError if they are not possible.
+    """Return the values of the depth L, the source beta and the capacity, by symbol.
 
-    If ``summed`` is true, the sum of the eigenvalues must converge (capacity above 1).
+    Numbers are exact, and symbols are allowed. Raises ValueError for impossible numbers. If ``summed`` is
+    true, the sum of the eigenvalues ``k^-capacity`` must converge (capacity above 1).
 
     >>> numbers(2, "1/2", 3)
     {L: 2, beta: 1/2, a: 3}
@@ -146,9 +152,10 @@ class LazyModes(ConditionalResult):
     theory
         Theory in the limit of wide layers.
     responses
-        Response ``R_gu(ell)/gamma0``.
+        Response ``R_gu(ell)/gamma0`` of the gradient g of layer ell to the source u of the field, constant in
+        time.
     kernel
-        Factor of ``lamda(k) v(k)`` in the rate of v, or in its step.
+        Constant K in ``dv(k)/dt = -K lamda(k) v(k)``, the flow of the error v of mode k (or in its step).
     solution
         Error ``v(k, t)`` of mode k with the symbol K for the kernel.
     with_K
@@ -163,12 +170,12 @@ class LazyModes(ConditionalResult):
 
     @property
     def error(self) -> Expr:
-        """Error ``v(k, t)`` of mode k."""
+        """Error ``v(k, t)`` of mode k as a function of time, in the lazy limit."""
         return self.solution.xreplace({K: self.kernel})
 
     @property
     def summand(self) -> Expr:
-        """Loss of mode k, a function of ``lamda(k)`` and t."""
+        """Loss of mode k, a function of its eigenvalue ``lamda(k)`` and of the time t."""
         return self.with_K.xreplace({K: self.kernel})
 
     def _repr_latex_(self) -> str:
@@ -195,7 +202,7 @@ class LazyModes(ConditionalResult):
         return late(self.with_K, terms).subs({K: self.kernel})
 
     def cutoff(self) -> Expr:
-        """Return the time at which the last of M modes has decayed by a factor e.
+        """Return the time at which the loss of the last of M modes has decayed by a factor e.
 
         >>> from derive import mean_field, structured
         >>> print(lazy_modes(mean_field(structured(data="population", rule="flow"))).cutoff())
@@ -208,10 +215,10 @@ class LazyModes(ConditionalResult):
 
 
 def lazy_modes(theory: Theory) -> LazyModes:
-    """Return the lazy limit of the population gradient on structured data, infinitely wide.
+    """Return the lazy limit (gamma0 -> 0) of training on the population loss, for each mode of the data.
 
-    The depth may be a symbol, the rule a flow or exact steps. Raises :class:`NotApplicable` if the kernel of
-    the modes changes in time.
+    ``theory`` is that of structured data, and layers are infinitely wide. The depth may be a symbol, the rule
+    a flow or exact steps. Raises :class:`NotApplicable` if the kernel of the modes changes in time.
 
     >>> from derive import mean_field, structured
     >>> modes = lazy_modes(mean_field(structured(data="population", rule="flow")))
@@ -234,21 +241,23 @@ def lazy_modes(theory: Theory) -> LazyModes:
 
 
 def wide(theory: Theory) -> Theory:
-    """Return a structured theory for N -> oo, with averages over modes written as sums."""
+    """Return a theory of structured data for N -> oo, with averages over modes written as sums."""
     return theory_limit(mode_sums(theory), {N: oo})
 
 
 def at_start(theory: Theory) -> Expr:
-    """Return the error of a mode before training, ``v(k, 0)``."""
+    """Return the error ``v(k, 0)`` of mode k before training, from its equation in the theory."""
     xi = Function("xi")
     return theory.equation("v").rhs.xreplace({xi(k, t): xi(k, 0)})
 
 
 def kernel_of_modes(theory: Theory) -> tuple[Expr, Expr]:
-    """Return ``R_gu(ell)/gamma0`` at gamma0 = 0 and the kernel of the modes, which do not depend on time.
+    """Return (``R_gu(ell)/gamma0``, kernel of the modes) at gamma0 = 0, where both are constant in time.
 
-    In ``g(ell) = ... + sum (R_gu(ell+1) + gamma0 C_g(ell+1)) h(ell)``, the factor of h is ``R_gu(ell)``.
-    At gamma0 = 0, where C_g is one number c, this is the recursion ``R(ell) = R(ell+1) + gamma0 c``.
+    R_gu is the response of the gradient g of a layer to the source u of its field, and the kernel multiplies
+    the eigenvalue in the rate of a mode. In ``g(ell) = ... + sum (R_gu(ell+1) + gamma0 C_g(ell+1)) h(ell)``,
+    the factor of h is ``R_gu(ell)``. At gamma0 = 0, where C_g is one number c, this is the recursion ``R(ell)
+    = R(ell+1) + gamma0 c``.
     """
     form, covariance = linear_form(theory), _covariances(theory)
     above = Function("R_gu")(ell + 1, t, s)
@@ -267,23 +276,26 @@ def kernel_of_modes(theory: Theory) -> tuple[Expr, Expr]:
 
 
 def factor_of(row: Row, name: str) -> Expr:
-    """Return the factor of a source, or of a field at the same time, in the equation ``row``; 0 if absent.
+    """Return the factor of a source, or of a field at the same time, in one equation of a linear theory.
 
-    ``name`` is that of the source or field.
+    ``row`` is the equation, and ``name`` that of the source or field. The result is 0 if it is absent.
     """
     terms = (x for x in (*row.sources, *row.actions) if not x.reach and x.field.args[-1] == t)
     return Add(*[x.weight for x in terms if x.name == name])
 
 
 def kernels_on(row: Row, field: str) -> list[Expr]:
-    """Return the kernels of memory and response terms of the equation ``row`` that contain ``field``."""
+    """Return the kernels k(t, s) of all sums over the past ``sum_s k(t, s) field(s)`` in one equation.
+
+    ``row`` is the equation of a linear theory, and ``field`` the name of the field in the sums.
+    """
     return [x.weight for x in row.actions if x.reach and x.name == field]
 
 
 def _covariances(theory: Theory) -> Expr:
-    """Return ``<g g>`` at gamma0 = 0, the covariance of the last layer's source.
+    """Return the correlation ``C_g`` of the gradients g at gamma0 = 0, which is the same in all layers.
 
-    It is the same in all layers; raises NotApplicable otherwise.
+    It is the covariance of the Gaussian source of the last layer. Raises NotApplicable if layers differ.
     """
     sources = {x.symbol.args[0]: x.covariance for x in theory.sources if x.symbol.func == Function("r")}
     if sources[ell] != Function("C_g")(ell + 1, t, s):
@@ -294,7 +306,10 @@ def _covariances(theory: Theory) -> Expr:
 
 
 def _at_zero(kernel: Expr, covariance: Expr) -> Expr:
-    """Return a kernel at gamma0 = 0, where ``C_g`` is ``covariance``; raise if it changes in time."""
+    """Return a kernel at gamma0 = 0 as a number, with ``covariance`` in place of ``C_g``.
+
+    Raises NotApplicable if the kernel changes in time.
+    """
     value = kernel.replace(Function("C_g"), lambda *_: covariance).subs(gamma0, 0)
     if value.has(t, s, AppliedUndef):
         raise NotApplicable(f"the kernel {kernel} must not change in time at gamma0 = 0")
@@ -332,12 +347,12 @@ def late(summand: Expr, terms: int = 3) -> Powers:
 
 @dataclass(frozen=True)
 class PairForce:
-    """Order gamma0^2 of the error of a mode, from the influence of all other modes.
+    """Order gamma0^2 of the error of a mode in flow, from the influence of all other ("driving") modes.
 
-    For a mode of lazy rate ``omega`` and target y it is ``-int_0^t exp(-omega (t - tau)) y sum y_^2
-    force``, with the sum over the driving modes. ``kernel`` is that of the lazy limit, ``omega = kernel
-    lamda``. The force ``strength * shape`` is the contribution of a driving mode of rate ``omega_`` and
-    target y_ at the time tau, divided by ``y y_^2``.
+    For a mode with target y and lazy rate ``omega = kernel lamda``, where lamda is its eigenvalue and
+    ``kernel`` the kernel of the lazy limit, this order is ``-int_0^t exp(-omega (t - tau)) y sum y_^2
+    force``, with the sum over the driving modes. The force ``strength * shape`` is the contribution of a
+    driving mode of rate ``omega_`` and target y_ at the time tau, divided by ``y y_^2``.
     """
 
     kernel: Expr
@@ -367,10 +382,11 @@ def pair_force(samples: Theory) -> PairForce:
 
 
 def in_modes(samples: Theory, targets: Mapping[Symbol, Expr]) -> InTime:
-    """Return the expansion to order gamma0^2 of a network in flow on fixed samples, in its lazy modes.
+    """Return the expansion to order gamma0^2 of the output of a network in flow on fixed samples.
 
-    ``targets`` has the target of each mode by its lazy rate. Raises NotApplicable unless the rule is a
-    flow with the summed loss.
+    Samples are replaced by modes, the eigenvectors of the kernel. ``samples`` is the theory, and ``targets``
+    has the target of each mode by the symbol of its lazy rate. Raises NotApplicable unless the rule is a flow
+    with the summed loss.
     """
     rule = samples.program.rule
     if rule.discrete or rule.memory(t, s)[1] != 1:
@@ -411,7 +427,10 @@ class LeadingOrder(ConditionalResult):
         )
 
     def relative(self, task: str) -> Power:
-        """Return the leading power of correction over lazy loss, for ``hard`` or ``easy`` tasks."""
+        """Return the ratio of the correction of order gamma0^2 to the lazy loss, as a power of late time.
+
+        ``task`` is ``hard`` or ``easy``; the leading powers of both are divided, without the factor gamma0^2.
+        """
         top = self.correction.sorted(given(task)).terms[0]
         (base,) = self.lazy.terms
         return Power(top.coefficient / base.coefficient, simplify(top.power - base.power))
@@ -456,10 +475,11 @@ def leading_order(theory: Theory, samples: Theory) -> LeadingOrder:
 
 
 def _driven(driving: Expr, m: Expr, p: Expr, kernel: Expr) -> Powers:
-    """Return ``int_0^t W(2 t - tau + p tau) D(tau) dtau`` at late t; rates are ``kernel k^-capacity``.
+    """Return ``int_0^t W(2 t - tau + p tau) D(tau) dtau`` at late t as powers of t, on power-law data.
 
-    W is the sum of ``y^2 omega^m exp(-omega ...)`` over the observed modes, and D that of ``y_^2
-    driving`` over the driving modes of rate ``omega_``. Early tau give moments of D, as finite parts.
+    W is a sum over the observed modes of ``y^2 omega^m exp(-omega z)``, where z is the argument of W, y the
+    target and ``omega = kernel k^-capacity`` the rate of a mode. D is the sum of ``y_^2 driving`` over the
+    modes that drive them, of rate ``omega_``. Early tau give moments of D, as finite parts.
     """
     u = Dummy("u", positive=True)
     n = {powers_of(x, rate_)[0] for x in Add.make_args(driving)}
@@ -480,7 +500,7 @@ def _driven(driving: Expr, m: Expr, p: Expr, kernel: Expr) -> Powers:
 def powers_of(e: Expr, x: Symbol) -> tuple[Expr, Expr]:
     """Return ``(m, p)`` of a product ``c x^m exp(-p x time)``.
 
-    The exponent of the exponential is one term in which x is multiplied by one time.
+    The exponent of the exponential is one term in which x is multiplied by one time symbol.
 
     >>> powers_of(3 * rate**2 * exp(-2 * rate * tau), rate)
     (2, 2)

@@ -60,7 +60,7 @@ class BranchPowers(ConditionalResult):
 
     @property
     def powers(self) -> dict[str, Expr | None]:
-        """Powers of L by name of the attribute."""
+        """Powers of the depth L by name of the quantity: gradient, rate, epsilon, decay and others."""
         return {
             n: getattr(self, n) for n in ("gradient", "rate", "epsilon", "decay", "size", "inside", "start")
         }
@@ -155,7 +155,10 @@ def depth_powers(network: DepthParametrization, rule: Entrywise) -> BranchPowers
 
 
 def _at_rate(exponent: Expr, entering: Expr) -> Expr:
-    """Return an exponent in L if updates enter h of a layer with ``L^-entering``; maxima are expanded."""
+    """Return an exponent of L with the value ``entering`` for gamma; maxima of exponents are expanded.
+
+    gamma is the exponent with which updates change the preactivation h of a layer, by ``L^-gamma``.
+    """
     terms = exponent.args if isinstance(exponent, Max) else (exponent,)
     return Max(*(x.xreplace({gamma: entering}).expand() for x in terms))
 
@@ -210,10 +213,10 @@ def depth_faults(network: DepthParametrization, rule: Entrywise, value: Any) -> 
 
 
 def _step(rule: Entrywise, gradient: Expr, small: Expr | None) -> Expr:
-    """Return the power of L of a step of the rule.
+    """Return the power of the depth L in a step of an entrywise rule.
 
-    ``gradient`` and ``small`` are the powers of the gradient and of parameters in units of it, such as
-    epsilon.
+    ``gradient`` is the power of L of the gradient. ``small`` is the power of L of the rule's parameters that
+    are measured in units of the gradient, such as epsilon; None is zero.
     """
     units = {x: x * L ** (p * (small or S.Zero)) for x, p in rule_degrees(rule).parameters.items()}
     states = tuple((x, e.xreplace(units)) for x, e in rule.states)
@@ -223,7 +226,7 @@ def _step(rule: Entrywise, gradient: Expr, small: Expr | None) -> Expr:
 
 
 def _moved(size: Expr) -> str:
-    """Return a sentence about the change of the outputs in the first step, ``L^size``."""
+    """Return a sentence about a change ``L^size`` of outputs: whether it vanishes or diverges."""
     if size == 0:
         return "as before: outputs move by order one"
     how = "branches freeze: outputs" if size < 0 else "outputs blow up: they"
@@ -231,7 +234,7 @@ def _moved(size: Expr) -> str:
 
 
 def _lost(share: Expr) -> str:
-    """Return a sentence about decay, for a weight that loses the fraction ``L^share`` of itself in a step."""
+    """Return a sentence about weight decay that removes the fraction ``L^share`` of a weight in a step."""
     if share == 0:
         return "as before: decay removes a fraction of order one of a weight in a step"
     if share < 0:
@@ -240,5 +243,5 @@ def _lost(share: Expr) -> str:
 
 
 def _power(e: Expr) -> Expr:
-    """Return the power of L in an expression without gradients, such as a learning rate."""
+    """Return the power of the depth L in a product of numbers and powers, such as a learning rate."""
     return power(e)[0]

@@ -119,7 +119,7 @@ class WeightPowers:
 
     @property
     def powers(self) -> dict[str, Expr | None]:
-        """Powers of N by name of the attribute."""
+        """Powers of the width N by name of the quantity: variance, gradient, rate, epsilon and decay."""
         return {n: getattr(self, n) for n in ("variance", "gradient", "rate", "epsilon", "decay")}
 
 
@@ -151,7 +151,7 @@ class OptimizerPowers(ConditionalResult):
     spectral: frozenset[str] = frozenset()
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the table.
+        """Return the assumptions of the powers of the width in rates, epsilons and decays.
 
         Returns
         -------
@@ -202,7 +202,7 @@ class OptimizerPowers(ConditionalResult):
         return rows[0]
 
     def exponents(self, scales: Mapping[str, Any]) -> dict[str, Expr]:
-        """Return numbers for all exponents.
+        """Return numbers for all exponents of N: multipliers, variances, rates, epsilons and decays.
 
         Parameters
         ----------
@@ -225,7 +225,7 @@ class OptimizerPowers(ConditionalResult):
 
     @cached_property
     def _free(self) -> set[Expr]:
-        """Exponents that no condition fixes."""
+        """Symbols of the exponents of N that no condition determines."""
         exponents = unknowns(self.program)
         return {x for x in exponents if x not in self.solved}
 
@@ -300,10 +300,11 @@ def _row(
     solved: Mapping[Expr, Expr],
     sizes: Mapping[str, Expr],
 ) -> WeightPowers:
-    """Return the powers of the weight ``name`` in terms of its own multiplier ``N^-a``.
+    """Return the powers of N of one weight in terms of the exponent a of its own multiplier ``N^-a``.
 
-    ``family`` is its family, ``solved`` are all exponents by symbol, and ``sizes`` are the powers of the
-    gradients by weight.
+    ``name`` is the full name of the weight, such as ``W(1)``; ``family`` is (name, kind, indices) of its
+    family; ``solved`` has the solution for all exponents by symbol, and ``sizes`` the power of each weight's
+    gradient.
     """
     head, kind, _ = family
     by_name = {str(x): v for x, v in solved.items()}
@@ -315,9 +316,9 @@ def _row(
     )
 
     def power(letter: str) -> Expr | None:
-        """Return the power of N of one exponent (c: rate, e: epsilon, s: decay, b: variance).
+        """Return the power of N of one quantity of the weight; None if the weight does not have it.
 
-        None if absent.
+        ``letter`` is c for the learning rate, e for epsilon, s for the decay, b for the initial variance.
         """
         e = by_name.get(f"{letter}_{head}{tail}")
         return None if e is None else -e.xreplace({scale: multiplier}).expand()
@@ -334,12 +335,15 @@ def _row(
 
 
 def _exponents(e: Expr) -> set[Expr]:
-    """Return the symbols and functions of the layer in an expression, which stand for exponents."""
+    """Return the symbols, and the functions of the layer, in an expression in exponents of N."""
     return {*e.free_symbols, *e.atoms(AppliedUndef)}
 
 
 def _members(program: Program) -> list[tuple[str, WeightFamily]]:
-    """Return every trained weight by its full name, such as ``W(1)``, with its family."""
+    """Return (full name, family) for every trained weight, such as ``W(1)`` of the family of layers.
+
+    The family is given as (name of the family, kind of weight, numbers of its indices).
+    """
     counting, kinds, members = Counting(program), kinds_of(program), []
     trained = {w.name for w in program.trained()}
     for name, w in weights(program).items():
@@ -467,7 +471,7 @@ def scaling_faults(
 
 
 def _decayed(gap: Expr) -> str:
-    """Return a sentence about decay: it removes ``N^gap`` of a weight in a step."""
+    """Return a sentence about weight decay that removes the fraction ``N^gap`` of a weight in a step."""
     if gap == 0:
         return "as before: decay removes a fraction of order one in a step"
     if gap < 0:
@@ -476,10 +480,10 @@ def _decayed(gap: Expr) -> str:
 
 
 def _moved(gap: Expr, field: str, power: Expr, degree: Expr | None) -> str:
-    """Return a sentence about the first change, ``N^power``, of the field that a weight changes.
+    """Return a sentence about the first change, ``N^power``, of the field that a weight moves.
 
-    ``gap`` is its power relative to the right scaling, and ``degree`` that of a step in the gradient, if
-    known.
+    ``field`` is its name. ``gap`` is the power relative to the right scaling: negative if the weight freezes,
+    positive if it diverges. ``degree`` is the degree of a step in the gradient, None if it is not stated.
     """
     how = "as before" if gap == 0 else "freezes" if gap < 0 else "blows up"
     steps = "" if degree is None else f", with steps of degree {degree} in the gradient"
@@ -487,7 +491,10 @@ def _moved(gap: Expr, field: str, power: Expr, degree: Expr | None) -> str:
 
 
 class _FirstChanges:
-    """First changes of the fields by each weight, with numbers for all exponents."""
+    """Powers of N of the changes of fields in the first step, for each weight of a program.
+
+    All exponents of the parametrization have numbers.
+    """
 
     def __init__(self, scaling: OptimizerPowers, exponents: Mapping[str, Expr]) -> None:
         self.program = parametrized(scaling.program, exponents)
@@ -496,7 +503,11 @@ class _FirstChanges:
         self.gradients = gradient_powers(self.program)
 
     def of(self, name: str, family: WeightFamily) -> tuple[str, Expr]:
-        """Return the first field or output that a weight changes, as text, and the power of its change."""
+        """Return (field, power): the first field that a weight changes, and the power of N of the change.
+
+        ``name`` is the full name of the weight, and ``family`` is (name, kind, indices) of its family. For a
+        readout it is the output.
+        """
         head, kind, env = family
         for node in outputs(self.program) if kind == READOUT else self.fields_with(head, env):
             forms = self.counted.change_by_weight(*node).get(name, ())
@@ -505,9 +516,9 @@ class _FirstChanges:
         raise NotApplicable(f"the weight {name} changes no field or output in the first step")
 
     def fields_with(self, head: str, env: Mapping[Symbol, Expr]) -> list[tuple[str, Expr | None]]:
-        """Return the fields (name, layer) of the forward pass whose definitions contain a weight.
+        """Return the fields (name, layer) of the forward pass whose definitions contain a given weight.
 
-        ``head`` is the name of its family, and ``env`` has the indices of the member.
+        ``head`` is the name of the weight's family, and ``env`` has the numbers of its indices.
         """
         w, counting = weights(self.program)[head], Counting(self.program)
         member = w.symbol.xreplace(dict(env))
@@ -521,7 +532,11 @@ class _FirstChanges:
         return fields
 
     def degree(self, name: str, head: str, env: Mapping[Symbol, Expr]) -> Expr:
-        """Return the degree of a step in the gradient: d(power of step)/d(power of gradient)."""
+        """Return the degree of a weight's step in its gradient, near the size of the gradient.
+
+        It is d(power of N of the step)/d(power of N of the gradient). ``name`` is the full name of the
+        weight, ``head`` that of its family, and ``env`` has the numbers of its indices.
+        """
         rule = next(w.rule for w in self.program.trained() if w.name == head)
         assert isinstance(rule, Entrywise)
         member_rule = replace(

@@ -76,18 +76,21 @@ QuantityAtStep = tuple[str, Expr | None, int]
 
 @dataclass(frozen=True)
 class Counted:
-    """Result of a power count: the parts of every field and number at the steps 0, 1, ....
+    """Result of a power count: the sizes of every field and number at the steps 0, 1, ....
+
+    A size is a list of parts; a part has a power of N and parities under sign changes of Gaussian sources.
 
     Attributes
     ----------
     program
         Program that was counted.
     found
-        Parts by name, layer and step.
+        Parts by (name, layer, step).
     steps
         Last step that was counted.
     initial
-        Parts before training, before they were assumed to be of order one, if they were. By name and layer.
+        Parts before training by (name, layer), as derived. It is filled only if fields were assumed to be of
+        order one afterwards.
     stopped
         Reason why the count ended early: a field grows, and a function of it has no power. None otherwise.
     nodes
@@ -102,33 +105,36 @@ class Counted:
     nodes: tuple[tuple[str, Expr | None], ...] = ()
 
     def parts(self, name: str, site: Any = None, step: int = 0) -> EntrySizes:
-        """Return the parts (powers of N with parities) of a field or number at a step.
+        """Return the parts of a field or number at a step, each with a power of N and parities.
 
-        The result is empty if it is zero or was not counted. ``site`` is the layer, None without layers.
+        ``name`` is the name of the field, and ``site`` its layer, None without layers. The result is empty if
+        the field is zero or was not counted.
         """
         return self.found.get((name, None if site is None else sympify(site), step), ())
 
     def power(self, name: str, site: Any = None, step: int = 0) -> Expr | None:
-        """Return the power of N of a field or number; None if it is zero or was not counted.
+        """Return the power of N of a field or number after ``step`` updates.
 
-        ``site`` is its layer, None without layers.
+        ``site`` is its layer, None without layers. The result is None if it is zero or was not counted.
         """
         return top(self.parts(name, site, step))
 
     def change(self, name: str, site: Any = None, step: int = 1) -> Expr | None:
-        """Return the power of N of the change by training.
+        """Return the power of N of the change of a field or number by ``step`` updates.
 
-        None without a change, or if it was not counted.
+        ``site`` is its layer, None without layers. The result is None if it does not change or was not
+        counted.
         """
         return top(p for p in self.parts(name, site, step) if p.order)
 
     def change_by_weight(
         self, name: str, site: Any = None, step: int = 1, *, systematic: bool = False
     ) -> dict[str, tuple[Expr, ...]]:
-        """Return the powers of the change by each weight, by name of the weight.
+        """Return the powers of N of the change of a field by each weight's updates, by name of the weight.
 
-        Only the first order in the updates must have been counted. If ``systematic`` is true, parts
-        are left out that are random because a mean vanishes.
+        ``name`` is the field, ``site`` its layer and ``step`` the number of updates. Only the first order in
+        the updates must have been counted. If ``systematic`` is true, changes are left out that are random
+        because their mean vanishes.
         """
         by_weight: dict[str, list[EntrySize]] = {}
         for p in self.parts(name, site, step):
@@ -221,7 +227,7 @@ def member_name(name: str, member: tuple[Expr, ...]) -> str:
 
 
 class Grows(NotApplicable):
-    """Exception for a function without a power whose argument grows with the width."""
+    """Exception for a function without a power of N, because its argument grows with N."""
 
 
 Generator = tuple[object, ...]
@@ -266,7 +272,7 @@ class EntrySize:
 
     @property
     def vanishes(self) -> bool:
-        """Whether its mean over units is zero."""
+        """Whether the mean of the part over units is zero, because it is odd under a Gaussian source."""
         return bool(self.odd) and not self.unknown
 
     def __mul__(self, other: EntrySize) -> EntrySize:
@@ -283,27 +289,33 @@ class EntrySize:
         ).as_bound()
 
     def as_bound(self) -> EntrySize:
-        """Return the part; beyond first order in the updates without parity, which gives an upper bound."""
+        """Return the part itself, or an upper bound of it from second order in the updates on.
+
+        The bound has no parity, so that no mean of it vanishes.
+        """
         return self if self.order < 2 else replace(self.even(self.power), order=2, unknown=True)
 
     def even(self, power: Expr) -> EntrySize:
-        """Return a part of another power that is even under all sources."""
+        """Return the part with the given power of N, and even under the sign change of all sources."""
         return replace(self, power=power, odd=frozenset(), mixed=frozenset())
 
     def at(self, power: Expr) -> EntrySize:
-        """Return the same part with another power."""
+        """Return the part with the given power of N in place of its own; parities stay."""
         return replace(self, power=power)
 
     def due_to(self, weight: str | None) -> EntrySize:
-        """Return the part after one more update.
+        """Return the part with the mark of one more update: its order in the updates rises by one.
 
-        ``weight`` is the name of the updated weight, None if not recorded.
+        ``weight`` is the name of the updated weight, None if it is not recorded.
         """
         updated_by = self.updated_by if weight is None else self.updated_by | {weight}
         return replace(self, updated_by=updated_by, order=self.order + 1).as_bound()
 
     def mean(self, size: Expr) -> EntrySize:
-        """Return the mean of the part over ``N^size`` units."""
+        """Return the size of the mean of the part over ``N^size`` units.
+
+        It has the same power of N, or ``size/2`` less if the mean vanishes, and is even.
+        """
         power = self.power - size / 2 if self.vanishes else self.power
         return replace(self.even(power), chance=self.chance or self.vanishes, unknown=False)
 
@@ -312,9 +324,9 @@ EntrySizes = tuple[EntrySize, ...]
 
 
 def combined(parts: Iterable[EntrySize]) -> EntrySizes:
-    """Return the parts (powers of N with parities) of a sum of parts.
+    """Return the parts of a sum, from the parts of its terms.
 
-    Among parts that differ only in the power the largest is kept.
+    A part has a power of N and parities. Among parts that differ only in the power the largest is kept.
     """
     kept: dict[EntrySize, list[Expr]] = {}
     for p in parts:
@@ -328,7 +340,10 @@ def combined(parts: Iterable[EntrySize]) -> EntrySizes:
 
 
 def product(*factors: EntrySizes) -> EntrySizes:
-    """Return the parts (powers of N with parities) of a product of vectors, entry by entry."""
+    """Return the parts of a product of vectors, entry by entry, from the parts of its factors.
+
+    A part has a power of N and parities; powers add up and parities are multiplied.
+    """
     result: EntrySizes = (EntrySize(),)
     for parts in factors:
         result = combined(p * x for p in result for x in parts)
@@ -336,13 +351,16 @@ def product(*factors: EntrySizes) -> EntrySizes:
 
 
 def top(parts: Iterable[EntrySize]) -> Expr | None:
-    """Return the largest power of parts, a ``Max`` if exponents are symbols; None if there is no part."""
+    """Return the largest power of N of some parts; None if there is no part.
+
+    It is a ``Max`` if exponents are symbols that cannot be compared.
+    """
     forms = [p.power for p in combined(EntrySize(p.power) for p in parts)]
     return None if not forms else forms[0] if len(forms) == 1 else Max(*forms)
 
 
 def powers(number: Expr) -> tuple[Expr, ...]:
-    """Return the powers of N in a number, one for each term.
+    """Return the powers of the width N in a sum of products, one for each term.
 
     >>> a = Symbol("a")
     >>> powers(3 * N ** (1 - a) * Symbol("eta")), powers(1 + 2 * N)
@@ -371,11 +389,12 @@ def powers(number: Expr) -> tuple[Expr, ...]:
 
 
 class Counting:
-    """One count of powers in a program, as :func:`count_powers` runs it.
+    """One count of powers of N in a program, as :func:`count_powers` runs it.
 
-    ``assumed``, ``first`` and ``spectral`` are arguments of :func:`count_powers`. ``uneven`` are sources
-    under which some function is neither even nor odd; vectors that differ only by them are treated as
-    overlapping.
+    ``assumed`` states that fields are of order one, ``first`` that only first order in the updates is kept,
+    and ``spectral`` names matrices whose rules act on singular values, as in :func:`count_powers`. ``uneven``
+    are Gaussian sources under which some function is neither even nor odd; vectors that differ only by them
+    are treated as overlapping.
     """
 
     def __init__(
@@ -407,10 +426,10 @@ class Counting:
                 self.rules[d.name, self.site(d.lhs, env)] = (d, env)
 
     def counted(self, steps: int, until: Sequence[tuple[str, Expr | None]] = ()) -> Counted:
-        """Return the powers before training and after ``steps`` updates.
+        """Return the powers of N of all fields and numbers before training and after ``steps`` updates.
 
-        The count ends at the first step at which a quantity (name, layer) in ``until`` grows with N,
-        or with a reason in ``stopped`` if a function has no power.
+        The count ends at the first step at which a quantity (name, layer) in ``until`` grows with N, or with
+        a reason in ``stopped`` if a function has no power.
         """
         step, stopped = 0, None
         try:
@@ -427,9 +446,10 @@ class Counting:
     # -- layers and indices ------------------------------------------------------------------------------
 
     def members(self, ranges: tuple[IndexRange, ...]) -> list[IndexExpressions]:
-        """Return all values of those indices of ``ranges`` that distinguish fields.
+        """Return all values of the indices of layers and ordered positions in ``ranges``.
 
-        These are layers and ordered positions. Each member is a mapping from indices to numbers.
+        Each item is a mapping from index to number. Indices of samples do not distinguish sizes and are left
+        out.
         """
         members: list[IndexExpressions] = [{}]
         for r in ranges:
@@ -443,7 +463,7 @@ class Counting:
 
     @cached_property
     def layer_indices(self) -> set[Symbol]:
-        """Indices of layers and of ordered families."""
+        """Symbols of all indices of layers and of ordered positions in the program."""
         atoms = set()
         for d in self.program.definitions:
             atoms |= {d.lhs} | d.rhs.atoms(AppliedUndef)
@@ -466,9 +486,9 @@ class Counting:
         return x is not None and (x.layered or x.ordered)
 
     def site(self, atom: AppliedUndef, env: IndexExpressions) -> Expr | None:
-        """Return the layer or position of a field as a number.
+        """Return the layer, or the ordered position, of a field as a number; None if it has no layer.
 
-        None without one. ``env`` has values of indices.
+        ``env`` has the values of indices.
         """
         return atom.args[0].subs(env) if self.has_layer(str(atom.func)) else None
 
@@ -479,9 +499,10 @@ class Counting:
     # -- values ------------------------------------------------------------------------------------------
 
     def value(self, node: QuantityAtStep) -> EntrySizes:
-        """Return the parts (powers of N with parities) of a field or number at a step.
+        """Return the size of a field or number at a step, as parts: powers of N with parities.
 
-        ``node`` is its name, layer and step.
+        ``node`` is (name, layer, step). Results are kept in memory. With ``assumed`` every part before
+        training has the power 0.
         """
         if node not in self.found:
             name, site, step = node
@@ -494,13 +515,13 @@ class Counting:
         return self.found[node]
 
     def kept(self, parts: EntrySizes) -> EntrySizes:
-        """Return the parts that count: all, or those of at most first order in the updates."""
+        """Return the parts that the count includes: all, or those of at most first order in the updates."""
         return tuple(p for p in parts if p.order <= 1) if self.first else parts
 
     def expression(self, e: Expr, env: IndexExpressions, step: int) -> EntrySizes:
-        """Return the parts (powers of N with parities) of an expression in fields, entry by entry.
+        """Return the size of an expression in fields after ``step`` updates, entry by entry.
 
-        ``env`` has the values of the indices.
+        The size is a list of parts: powers of N with parities. ``env`` has the values of the indices.
         """
         if isinstance(e, Add):
             return combined(p for x in e.args for p in self.expression(x, env, step))
@@ -516,9 +537,10 @@ class Counting:
         return self.factors(e, env, step)
 
     def factors(self, e: Expr, env: IndexExpressions, step: int) -> EntrySizes:
-        """Return the parts of a product, a power, a weight, a field or a function of fields.
+        """Return the size of an expression that is not a sum, a matrix product, a mean or a plain number.
 
-        Parts are powers of N with parities, and ``env`` has the values of the indices.
+        That is a product, a power, a vector of weights, a field or a function of fields. The size is a list
+        of parts: powers of N with parities. ``env`` has the values of the indices.
         """
         if isinstance(e, Mul):
             factors = [self.expression(x, env, step) for x in e.args]
@@ -551,9 +573,11 @@ class Counting:
     # -- weights -----------------------------------------------------------------------------------------
 
     def matrix(self, e: Product, env: IndexExpressions, step: int) -> EntrySizes:
-        """Return the parts (powers of N with parities) of a matrix product ``M(t) v`` at a step.
+        """Return the size of a matrix product ``M(t) v`` after ``step`` updates, as a list of parts.
 
-        These are the Gaussian part, the responses, and ``c left (right . v)/N`` for every update.
+        A part is a power of N with parities. The size has the Gaussian part of the initial matrix, the
+        responses to the opposite product, and ``c left (right . v)/N`` for every update ``c left right^T``.
+        ``env`` has the values of the indices.
         """
         m = self.program.matrix_of(e)
         start, back = gaussian(m), e.transposed
@@ -588,7 +612,11 @@ class Counting:
             units = EntrySize(S.Zero if start.cols.given and not back else size - 1)
 
             def moved(env: IndexExpressions, past: int, factor_: EntrySize) -> EntrySizes:
-                """Return the product of one update with the vector, at the time ``past`` of the gradient."""
+                """Return the size of the product of one update of the matrix with the vector.
+
+                ``past`` is the time of the gradient in the update, ``env`` has the values of the indices, and
+                ``factor_`` is the factor of step over gradient, without its power of N.
+                """
                 left, right = (self.vector_or_input(x, env, past) for x in (free_side, summed_side))
                 means = combined((p * q * units * factor_).mean(size) for p in right for q in v)
                 return product(left, self.number(means))
@@ -604,11 +632,12 @@ class Counting:
         step: int,
         change_by: Callable[[IndexExpressions, int, EntrySize], EntrySizes],
     ) -> EntrySizes:
-        """Return the parts of the sum of the changes by all updates before a step.
+        """Return the size of the sum of the changes that all updates before a step make, as parts.
 
-        ``at`` and ``member`` are the indices of the member of the family of weights. ``change_by``
-        returns the parts of the change by one update, from the values of the indices, the time of the
-        gradient, and the factor ``Q/A`` without its power; rate and coefficient are multiplied here.
+        ``w`` is the weight whose updates count; ``at`` and ``member`` are its indices in its family.
+        ``change_by`` returns the parts of the change by one update, from the values of the indices, the time
+        of the gradient, and the factor (step over gradient) without its power. The rate and the coefficient
+        of the update are multiplied here.
         """
         name = member_name(w.name, member)
         changes: list[EntrySize] = []
@@ -626,9 +655,11 @@ class Counting:
     def step_factors(
         self, w: TrainedMatrix | TrainedVector, env: IndexExpressions, past: int
     ) -> list[tuple[int, EntrySize]]:
-        """Return the gradients that enter the step at ``past``: pairs of their time and the factor ``Q/A``.
+        """Return the gradients that enter one step of a weight: (their time, factor of step over gradient).
 
-        Linear rules have the factor 1, and their memory is counted by :meth:`memory`.
+        ``past`` is the time of the step. The factor is a part: a power of N with parities. It is 1 for linear
+        rules, whose memory is counted by :meth:`memory`. An entrywise rule with states contains earlier
+        gradients.
         """
         rule = w.rule
         if not isinstance(rule, Entrywise):
@@ -656,15 +687,19 @@ class Counting:
         return [(k, slope) for k in (times if rule.states else [past])]
 
     def singular(self, w: TrainedMatrix | TrainedVector, env: IndexExpressions) -> Expr:
-        """Return the power of singular values over entries of the gradient, 0 for entrywise rules."""
+        """Return the power of N of (singular values over entries) of a gradient of fixed rank.
+
+        It is half the power of ``rows columns`` for matrices whose rule acts on singular values, and 0 for
+        others.
+        """
         if w.name not in self.spectral or not isinstance(w, TrainedMatrix):
             return S.Zero
         return (self.size(w.initial.rows, env) + self.size(w.initial.cols, env)) / 2
 
     def gradient(self, w: TrainedMatrix | TrainedVector, env: IndexExpressions, step: int) -> EntrySizes:
-        """Return the parts (powers of N with parities) of the gradient of an entry of a weight at a step.
+        """Return the size of the gradient of an entry of a weight after ``step`` updates, as parts.
 
-        The gradient is in the units of the rule of the weight.
+        Parts are powers of N with parities. The gradient is in the units of the rule of the weight.
         """
         u = w.update
         vectors = (u.left, u.right) if isinstance(u, Outer) else (u.vector,)
@@ -677,10 +712,11 @@ class Counting:
         return combined(summed)
 
     def source(self, use: Generator, p: EntrySize, gain: Expr) -> EntrySize:
-        """Return the Gaussian part of a matrix product with the part ``p`` of a vector.
+        """Return the size of the Gaussian part of a matrix product, from one part of the vector.
 
-        ``use`` is the matrix, member and direction; ``gain`` is the power of the matrix. Vectors
-        without overlap have independent sources. A part of unknown parity is treated as overlapping
+        ``use`` is (name of the matrix, layer, whether transposed), ``p`` the part of the vector, and ``gain``
+        the power of N that the matrix multiplies. The result is odd under the sign of a source of its own.
+        Vectors without overlap have independent sources; a part of unknown parity is treated as overlapping
         with all vectors.
         """
         power = (p.power + gain).expand()
@@ -690,20 +726,26 @@ class Counting:
         return replace(p.even(power), odd=frozenset({(*use, kind)}))
 
     def vector_or_input(self, vector: Expr, env: IndexExpressions, step: int) -> EntrySizes:
-        """Return the parts of the vector that a matrix multiplies; fixed inputs have entries of order one."""
+        """Return the size of the vector that a matrix multiplies, as parts: powers of N with parities.
+
+        Fixed inputs have entries of order one.
+        """
         if any(self.program.given_of(str(a.func)) for a in vector.atoms(AppliedUndef)):
             return (EntrySize(),)
         return self.expression(vector, env, step)
 
     def number(self, parts: EntrySizes) -> EntrySizes:
-        """Return the parts of a number that multiplies an update.
+        """Return the size of a number that multiplies an update, from its parts.
 
-        If all orders count, only its power is kept.
+        If all orders in the updates count, only the powers of N are kept, without parities.
         """
         return parts if self.first else combined(EntrySize(p.power) for p in parts)
 
     def memory(self, w: TrainedMatrix | TrainedVector, env: IndexExpressions) -> EntrySizes:
-        """Return the power of N of the rate with which updates enter the weight, as parts."""
+        """Return the power of N of the learning rate of a weight, as parts without parity.
+
+        Raises NotApplicable for a rule with noise.
+        """
         if isinstance(w.rule, Entrywise):
             return tuple(EntrySize(x) for x in powers(w.rule.rate.subs(env)))
         if sympify(getattr(w.rule, "diffusion", 0)) != 0:
@@ -714,9 +756,10 @@ class Counting:
         return self.rates[w.rule]
 
     def vector(self, v: Any, e: Expr, env: IndexExpressions, step: int) -> EntrySizes:
-        """Return the parts (powers of N with parities) of a vector of weights: initial value and updates.
+        """Return the size of a vector of weights after ``step`` updates: initial value and changes, as parts.
 
-        ``e`` is the used member of the family ``v``, and ``env`` has the values of the indices.
+        ``v`` is the vector or its family, ``e`` the member that is used, and ``env`` has the values of the
+        indices. A part is a power of N with parities.
         """
         initial = parameter(v)
         at = {r.index: x.subs(env) for r, x in zip(initial.indices, e.args, strict=False)}
@@ -734,7 +777,11 @@ class Counting:
     # -- functions ---------------------------------------------------------------------------------------
 
     def function(self, e: Expr, env: IndexExpressions, step: int) -> EntrySizes:
-        """Return the parts (powers of N with parities) of a function of fields that is not a polynomial."""
+        """Return the size of a function of fields, not a polynomial, as parts: powers of N with parities.
+
+        ``env`` has the values of the indices, and ``step`` is the number of updates. Raises NotApplicable for
+        an expression without fields.
+        """
         atoms = sorted((a for a in e.atoms(AppliedUndef) if self.is_field(a, env)), key=str)
         if not atoms:
             raise NotApplicable(f"the power of the width N of the expression {e} is not known")
@@ -783,11 +830,11 @@ class Shape:
 
 
 def applied(shape: Shape, arguments: tuple[EntrySizes, ...], first: bool = False) -> EntrySizes:
-    """Return the parts (powers of N with parities) of a function of fields.
+    """Return the size of a function of fields: its value without training, and its change to second order.
 
-    They are its value without training, and its change to second order. ``arguments`` are the parts of
-    the fields. If ``first`` is true, updates are infinitesimal. Raises :class:`Grows` if a field grows
-    and the function is not homogeneous.
+    Sizes are lists of parts: powers of N with parities. ``shape`` has the properties of the function, and
+    ``arguments`` are the parts of each field. If ``first`` is true, updates are infinitesimal. Raises
+    :class:`Grows` if a field grows with N and the function is not homogeneous.
     """
     start = [tuple(p for p in parts if p.order == 0) for parts in arguments]
     base = top(p for parts in start for p in parts)
@@ -812,7 +859,10 @@ def applied(shape: Shape, arguments: tuple[EntrySizes, ...], first: bool = False
 
 
 def _size_of(shape: Shape, base: Expr | None, derivative: int = 0) -> Expr:
-    """Return the power of N of a function, or of its derivative, at a field of order ``N^base``."""
+    """Return the power of N of a function, or of its derivative, where its argument is of order ``N^base``.
+
+    ``derivative`` is the order of the derivative. ``base`` is None if the argument is zero.
+    """
     if base is None or base == 0 or base.free_symbols:
         return S.Zero
     if shape.degree is not None:
@@ -821,10 +871,11 @@ def _size_of(shape: Shape, base: Expr | None, derivative: int = 0) -> Expr:
 
 
 def _signature(shape: Shape, start: list[EntrySizes], derivative: int) -> EntrySize:
-    """Return a part with the parities of a function, or of a derivative of it.
+    """Return the parities of a function, or of its derivative, under sign changes of Gaussian sources.
 
-    ``start`` are the parts of the arguments without training, whose sources are considered. The parity of a
-    derivative is known only for a function of one argument, where each derivative reverses it.
+    They are returned as a part with the power 0. ``start`` are the parts of the arguments without training,
+    whose sources are considered. The parity of a derivative of order ``derivative`` is known only for a
+    function of one argument, where each derivative reverses it.
     """
     sources = {g for parts in start for p in parts for g in p.odd | p.mixed}
     odd, mixed = set(), set()
@@ -866,16 +917,21 @@ _SLOTS = tuple(Dummy(f"x{i}", real=True) for i in range(4))
 
 @lru_cache(maxsize=256)
 def _parity(plain: Expr, which: frozenset[int]) -> int:
-    """Return the parity of a function under the sign change of the arguments with the numbers ``which``."""
+    """Return the parity of a function under the sign change of some of its arguments.
+
+    It is 1 for even, -1 for odd and 0 for neither. ``plain`` is the function of placeholder symbols, and
+    ``which`` has the numbers of the arguments.
+    """
     other = plain.xreplace({_SLOTS[i]: -_SLOTS[i] for i in which})
     return next((k for k in (1, -1) if expand(other - k * plain) == 0), 0)
 
 
 @lru_cache(maxsize=256)
 def _growth(plain: Expr) -> tuple[Expr | None, int]:
-    """Return the degree of a homogeneous function of one argument, and the lowest power of others at zero.
+    """Return (degree, lowest): how a function of one argument behaves at large and at small argument.
 
-    The degree is None for other functions.
+    The degree is that of a homogeneous function, None for other functions. The second number is the lowest
+    power in the expansion at zero, 0 for homogeneous functions.
     """
     argument = _SLOTS[0]
     with suppress(NotHomogeneous):

@@ -145,14 +145,17 @@ class FixedData(ConditionalResult):
 
     @cached_property
     def late_balance(self) -> Eq:
-        """Equation for the cut-off at late times, that is :attr:`balance` at z = 0."""
+        """Equation for the cut-off at late times: :attr:`balance` at the Laplace rate z = 0.
+
+        The cut-off is the eigenvalue above which modes have been learnt.
+        """
         return Eq(self.balance.lhs, self.balance.rhs.subs(z, 0), evaluate=False)
 
     @cached_property
     def final(self) -> Expr:
-        """Test loss at late times in terms of the cut-off of :attr:`late_balance`.
+        """Test loss at late times in terms of the cut-off, the eigenvalue above which modes have been learnt.
 
-        Noise of test labels is not included.
+        The cut-off solves :attr:`late_balance`. Noise of test labels is not included.
         """
         (sums,) = self.late_balance.rhs.atoms(Sum)
         signal, gain = (Sum(x.subs(cut_, cut), *sums.limits) for x in (self.signal, self.gain))
@@ -162,21 +165,28 @@ class FixedData(ConditionalResult):
 
     @cached_property
     def _free(self) -> tuple[Power, ...]:
-        """Powers of the cut-off in the sum of :attr:`freedom` over the modes."""
+        """Effective number of learnt modes as a sum of powers of one over the cut-off, on power-law data.
+
+        The cut-off is the eigenvalue above which modes have been learnt.
+        """
         return sum_over_modes(self.freedom, cut).terms
 
     @property
     def late_cutoff(self) -> Power:
-        """Cut-off at late times as a power of P, to leading order.
+        """Cut-off at late times as a power of the number P of samples, to leading order.
 
-        It holds for infinitely many modes and capacities above 1.
+        The cut-off is the eigenvalue above which modes have been learnt. The result holds for infinitely many
+        modes and capacities above 1.
         """
         top = self._free[0]
         return Power(gammasimp(top.coefficient) ** (1 / top.power), -1 / top.power)
 
     @cached_property
     def amplification(self) -> Expr:
-        """Factor ``1/(1 - gain)`` at late times."""
+        """Factor ``1/(1 - gain)`` at late times, by which errors of learnt modes increase the test loss.
+
+        ``gain`` stands for the sum of :attr:`gain` over the modes.
+        """
         gain_sum, freedom_sum = sum_over_modes((P * self.gain).subs(cut_, cut), cut).terms[0], self._free[0]
         if simplify(gain_sum.power - freedom_sum.power) != 0:
             raise NotApplicable(
@@ -210,16 +220,16 @@ class FixedData(ConditionalResult):
 
     @cached_property
     def label_floor(self) -> Expr:
-        """Part of the final loss from label noise, when the samples are fitted together with their noise."""
+        """Part of the final test loss that fitted label noise adds, for many samples."""
         return factor(self.label * (self.amplification - 1))
 
     @cached_property
     def before_floor(self) -> Power:
-        """Term of order 1/P, times P, of the loss before it is final: ``c t^-(2 - 1/capacity)``.
+        """Term of order 1/P, times P, of the test loss before it is final: ``c t^-(2 - 1/capacity)``.
 
-        It matters for a source above 2. While the first modes are learnt, errors on the samples
-        perturb the other modes. The perturbation has a finite sum, and a mode forgets it as it is
-        learnt.
+        P is the number of samples. The term matters for a source above 2. While the first modes are learnt,
+        errors on the samples perturb the other modes. The perturbation has a finite sum, and it decays as the
+        mode is learnt.
         """
         summand = on_power_law(simplify(self.signal / (cut * cut_)).subs({cut: 0, cut_: 0}))
         summand = powsimp(powdenest(on_eigenvalues(summand), force=True))
@@ -228,16 +238,18 @@ class FixedData(ConditionalResult):
 
     @cached_property
     def label_before_floor(self) -> Power:
-        """Term of order 1/P, times P, from fitted label noise before the loss is final.
+        """Term of order 1/P, times P, of the test loss from fitted label noise: ``c t^(1/capacity)``.
 
-        It is ``c t^(1/capacity)``.
+        P is the number of samples. It holds before the loss is final.
         """
         return self._order_one(S.One, self.label)
 
     def _order_one(self, rates: Expr, value: Expr) -> Power:
-        """Return ``P gain rates value/(z z')`` to order 0 in 1/P, summed over modes, as a power of late time.
+        """Return P times a term of order 1/P of the loss, summed over modes, as a power of late time.
 
-        ``rates`` is a factor in the cut-offs, and ``value`` one that does not depend on the mode.
+        The term is the Laplace transform ``gain rates value/(z z')`` at the rates z and z' of two equal
+        times. ``rates`` is a factor in the cut-offs at both rates, and ``value`` a factor that does not
+        depend on the mode.
         """
         mode = Dummy("lamda", positive=True)
         free = P * self.gain * rates / (z * z_)
@@ -252,8 +264,8 @@ class FixedData(ConditionalResult):
 def sum_over_modes(summand: Expr, unit: Expr) -> Powers:
     """Return the sum of a summand over infinitely many modes of power-law data, in powers of ``1/unit``.
 
-    ``unit`` is small: an expression in the cut-off or in a dummy symbol, in which the summand depends on
-    ``lamda(k)/unit``.
+    ``unit`` is a small eigenvalue: an expression in the cut-off or in a dummy symbol. The summand is a power
+    of k times a function of ``lamda(k)/unit``.
     """
     y, x = Dummy("y", positive=True), Dummy("x", positive=True)
     weight, function = on_power_law(summand).as_independent(lamda(k), *unit.free_symbols, as_Add=False)
@@ -318,7 +330,10 @@ def fixed_data(theory: Theory) -> FixedData:
 
 
 def _at_two(e: Expr) -> Expr:
-    """Return the product of a transform at the rates of two times, z and z'."""
+    """Return the product of a Laplace transform at the rate z and the same transform at the rate z'.
+
+    z and z' are the rates of two times; the cut-off eigenvalue also gets its value at z'.
+    """
     first = simplify(e)
     return first * first.subs({z: z_, cut: cut_})
 
@@ -383,8 +398,9 @@ def lazy_law(
 ) -> PowerLaw:
     """Return the law of lazy training: ``loss ~ t^-beta`` at any depth, for a flow or in steps.
 
-    With the ``order`` gamma0^2 the crossover at which a flow leaves the regime is included. Raises ValueError
-    for numbers that are not possible.
+    ``modes`` is the lazy limit of the theory. ``depth``, ``source`` (beta) and ``capacity`` are numbers or
+    symbols. With ``order``, the order gamma0^2 of the loss, the crossover at which a flow leaves the regime
+    is included. Raises ValueError for numbers that are not possible.
 
     >>> from derive import mean_field, structured
     >>> from derive.scale.modes import lazy_modes
@@ -424,9 +440,10 @@ def leading_law(
 ) -> PowerLaw:
     """Return the law of order gamma0^2, the first effect of feature learning on the lazy loss.
 
-    ``task`` (``hard``: source below 1, or ``easy``) is needed if the source is a symbol, and is ``hard`` by
-    default. Raises ValueError for numbers that are not possible, and :class:`NotApplicable` for a source of
-    1, where a logarithm occurs.
+    ``order`` is this order of the loss at late times. ``depth``, ``source`` and ``capacity`` are numbers or
+    symbols. ``task`` (``hard``: source below 1, or ``easy``) is needed if the source is a symbol, and is
+    ``hard`` by default. Raises ValueError for numbers that are not possible, and :class:`NotApplicable` for a
+    source of 1, where a logarithm occurs.
     """
     values = numbers(depth, source, capacity)
     kind = kind_of(values[beta], task, "the order gamma0^2", order.correction.turns(beta))
@@ -491,10 +508,12 @@ def batch_law(
 ) -> PowerLaw:
     """Return the law of descent on fresh batches, lazy and infinitely wide, without label noise.
 
-    ``t`` counts steps. If targets are learnt faster than ``t^-(2 - 1/capacity)``, this is the power of the
-    loss: each batch perturbs modes that had been learnt, and they do not forget it faster. The constant
-    contains two sums over modes, q and A of :class:`BatchNoise`: symbols whose sums are in ``names``, or
-    numbers if the depth, the source, the capacity, the learning rate and the batch are numbers.
+    ``noise`` is the renewal equation of the loss, and ``t`` counts steps. ``depth``, ``source``,
+    ``capacity``, ``learning_rate`` and ``batch`` (its number of samples) are numbers or symbols. If targets
+    are learnt faster than ``t^-(2 - 1/capacity)``, this is the power of the loss: each batch perturbs modes
+    that had been learnt, and their perturbations do not decay faster. The constant contains two sums over
+    modes, q and A of :class:`BatchNoise`: symbols whose sums are in ``names``, or numbers if all five
+    arguments are numbers.
 
     Raises
     ------
@@ -562,9 +581,9 @@ DIGITS = 10
 
 
 def _sum_text(e: Sum) -> str:
-    """Return a sum over modes as text.
+    """Return a sum over modes as text, for the list of symbols of a law.
 
-    It has the two lowest orders in the learning rate as zeta functions, and the summand.
+    The text has the two lowest orders in the learning rate, as zeta functions, and the exact summand.
     """
     orders = e.function.leadterm(eta)[1] + 2
     expansion = series(e.function, eta, 0, orders).removeO().expand()
@@ -685,7 +704,12 @@ def _law(
     crossover: Mapping[str, Expr] | None = None,
     series: Powers | None = None,
 ) -> PowerLaw:
-    """Return a law whose exponent and constant are those of the leading term ``top``."""
+    """Return a power law with the exponent and the constant of ``top``, the leading term of the loss.
+
+    ``regime`` is its name, ``formula`` the loss with all known terms, ``conditions`` are sentences,
+    ``crossover`` has times by the names of other regimes, and ``series`` is the sum of powers that contains
+    ``top``.
+    """
     ansatz = (
         "assumed: eigenvalues and targets are powers of k, and there are so many modes that sums over them "
         "are infinite sums"

@@ -76,12 +76,15 @@ _SECOND: Mapping[Expr, Expr] = {z: z_, cut: cut_, share: share_}
 class RandomFeatures(ConditionalResult):
     """Theory of random features with its responses eliminated.
 
+    The cut-off is the eigenvalue above which modes have been learnt, and S is the sum over modes of
+    ``lamda/(lamda + cut-off)``, their effective number.
+
     Attributes
     ----------
     theory
         Theory from which the equations are derived.
     balance
-        Rate z as a function of the cut-off and of S.
+        Laplace rate z as a function of the cut-off and of S.
     error
         Correlation of errors at two rates, ``z z' C_v(z, z')``, in symbols for sums over modes.
     sums
@@ -108,15 +111,22 @@ class RandomFeatures(ConditionalResult):
     # -- final loss --------------------------------------------------------------------------------------
 
     def final(self, size: Symbol) -> Expr:
-        """Return the final loss if ``size``, N or P, is the smaller one; S is then equal to it."""
+        """Return the final test loss if ``size`` is the smaller of N features and P samples.
+
+        The effective number S of learnt modes is then equal to ``size``.
+        """
         return factor(self.error.xreplace({cut_: cut, share_: share, share: size}))
 
     def alone(self, size: Symbol) -> Expr:
-        """Return ``z z' C_v(z, z')`` for a finite ``size``, N or P, if the other size is infinite."""
+        """Return ``z z' C_v(z, z')`` for N features or P samples if the other number is infinite.
+
+        ``size`` is the finite one, N or P. ``C_v(z, z')`` is the Laplace transform of the correlation of
+        errors at the rates z and z' of two times.
+        """
         return factor(limit(self.error, P if size == N else N, oo))
 
     def floor(self, size: Symbol) -> Powers:
-        """Return the final loss without label noise as powers of ``size``, N or P.
+        """Return the final loss without label noise as powers of ``size``, N features or P samples.
 
         The other size is infinite.
 
@@ -133,27 +143,33 @@ class RandomFeatures(ConditionalResult):
 
     @cached_property
     def _floors(self) -> dict[Symbol, Powers]:
-        """Final losses without label noise as powers of a size, by size."""
+        """Final losses without label noise, by the size N (features) or P (samples), as powers of it.
+
+        The other size is infinite.
+        """
         return {size: self._in_size(self.alone(size).subs(noise, 0), size) for size in (N, P)}
 
     def label_floor(self, size: Symbol) -> Power:
-        """Return the part of the final loss from label noise, as a power of ``size``.
+        """Return the part of the final loss from label noise, as a power of N features or P samples.
 
-        The other size is infinite.
+        ``size`` is the finite one, N or P; the other is infinite.
         """
         (term,) = self._in_size(_noisy(self.alone(size)), size).terms
         return term
 
     @cached_property
     def learnt(self) -> Power:
-        """Sum S, the effective number of learnt modes, as a power of the cut-off to leading order."""
+        """Effective number S of learnt modes as a power of the cut-off, to leading order on power-law data.
+
+        The cut-off is the eigenvalue above which modes have been learnt.
+        """
         top = sum_over_modes(lamda(k) / (lamda(k) + cut), cut).terms[0]
         return Power(gammasimp(top.coefficient), -top.power)
 
     def _in_size(self, e: Expr, size: Symbol) -> Powers:
-        """Return an expression of sums over modes at late times as powers of ``size``.
+        """Return an expression of sums over modes at late times as powers of N or P.
 
-        The size, N or P, is the late value of S.
+        ``size`` is N or P, to which the effective number S of learnt modes tends at late times.
         """
         count = self.learnt
         values = {size: count.at(cut)}
@@ -189,25 +205,32 @@ class RandomFeatures(ConditionalResult):
         return late(summand.subs(_t, t))
 
     def added(self, size: Symbol) -> Powers:
-        """Return order 1/size of the loss before it is final: the largest power of time, times 1/size.
+        """Return ``size`` times the correction of order 1/size of the loss before it is final.
 
-        The result lists the coefficients of 1/size. The sum over modes of the target is that of late
-        times, which converges under the ``conditions``. Where it does not converge, the term has the
-        power of the signal times ``S/size``.
+        ``size`` is N features or P samples, and the result has powers of time. The sum over modes of the
+        target is that of late times, which converges under the ``conditions``. Where it does not converge,
+        the term is the loss of infinite sizes times ``S/size``, with the effective number S of learnt modes.
         """
         return self._early[size]
 
     @cached_property
     def _early(self) -> dict[Symbol, Powers]:
-        """Terms of order 1/size before the loss is final, by size."""
+        """Corrections of order 1/N and 1/P of the loss before it is final, times N or P, by size."""
         return {size: self._order_one(self.alone(size).subs(noise, 0), size) for size in (N, P)}
 
     def label_added(self, size: Symbol) -> Powers:
-        """Return order 1/size from label noise, before the loss is final, as powers of time times 1/size."""
+        """Return the part of the loss of order 1/size from label noise, times ``size``, as powers of time.
+
+        ``size`` is N features or P samples. It holds before the loss is final.
+        """
         return self._order_one(_noisy(self.alone(size)), size)
 
     def _order_one(self, e: Expr, size: Symbol) -> Powers:
-        """Return the coefficient of order 1/size of an expression ``e`` in transforms, as powers of time."""
+        """Return the coefficient of 1/size in a loss ``e``, as powers of time.
+
+        ``e`` is ``z z'`` times the Laplace transform of the loss at the rates of two times, and ``size`` is N
+        or P.
+        """
         coefficient = expand(limit(size * (e - limit(e, size, oo)), size, oo))
         terms: list[Power] = []
         converges: list[Boolean] = []
@@ -231,7 +254,11 @@ class RandomFeatures(ConditionalResult):
         return Powers(time, tuple(terms), conditions=And(*converges))
 
     def _in_time(self, e: Expr) -> Expr:
-        """Return the summand of a sum over modes at equal times, from ``z z'`` times its double transform."""
+        """Return the summand over modes of an expression in Laplace transforms, as a function of time.
+
+        ``e`` is a factor times one sum over modes, and ``z z'`` times the transform at the rates z and z'.
+        The result holds at equal times.
+        """
         (symbol,) = e.free_symbols & {*self.sums}
         body = factor(e / symbol * opened(self.sums[symbol])[0] / (z * z_)).subs({cut: z, cut_: z_})
         body = body.xreplace({lamda(k): _mode})
@@ -324,7 +351,11 @@ SIZES = {"features": N, "samples": P}
 
 
 def _largest(expansion: Powers, values: Mapping[Any, Any]) -> tuple[Power, ...]:
-    """Return the slowest power of a size after substitution, or all powers if symbols do not determine it."""
+    """Return the largest term of a sum of powers of a size after substitution of values.
+
+    ``expansion`` is in powers of N or P, and the result has one term. If symbols do not determine the
+    largest, all terms are returned. Raises NotApplicable if two powers are equal.
+    """
     terms = [p.subs(values) for p in expansion.terms]
     if not all(p.power.is_number for p in terms):
         return tuple(terms)
@@ -341,7 +372,11 @@ def _largest(expansion: Powers, values: Mapping[Any, Any]) -> tuple[Power, ...]:
 def _ended(
     theory: RandomFeatures, name: str, size: Symbol, top: Power, values: Mapping[Any, Any]
 ) -> Bottleneck:
-    """Return the bottleneck of a finite size; ``top`` is the law of time for infinite sizes."""
+    """Return the effect of a finite number of features (N) or samples (P): the final loss and its onset.
+
+    ``name`` is that of the bottleneck, ``size`` the symbol N or P, ``top`` the loss of infinite sizes as a
+    power of time, and ``values`` are those of source and capacity.
+    """
     floor = _largest(theory.floor(size), values)
     added = _added(theory, size, top, values)
     conditions = [
@@ -365,7 +400,11 @@ def _ended(
 
 
 def _added(theory: RandomFeatures, size: Symbol, top: Power, values: Mapping[Any, Any]) -> tuple[Power, ...]:
-    """Return order 1/size before the loss is final, or () if it falls faster than the loss ``top``."""
+    """Return the correction of order 1/size of the loss before it is final, times ``size``, or ().
+
+    It is one power of time. The result is () if it falls faster than ``top``, the loss of infinite sizes.
+    ``values`` are those of source and capacity.
+    """
     added = theory.added(size)
     if added.conditions.subs(values) != true:
         return ()
@@ -373,7 +412,10 @@ def _added(theory: RandomFeatures, size: Symbol, top: Power, values: Mapping[Any
 
 
 def _noise(theory: RandomFeatures, top: Power, values: Mapping[Any, Any]) -> Bottleneck:
-    """Return the bottleneck of label noise on P samples, with many features; ``top`` is the law of time."""
+    """Return the effect of label noise on P samples, for many more features than samples.
+
+    ``top`` is the loss of infinite sizes as a power of time, and ``values`` are those of source and capacity.
+    """
     (before,) = theory.label_added(P).subs(values).terms
     floor = theory.label_floor(P).subs(values)
     share_ = Power(before.coefficient / P / top.coefficient, simplify(before.power - top.power))
@@ -387,12 +429,12 @@ def _noise(theory: RandomFeatures, top: Power, values: Mapping[Any, Any]) -> Bot
 
 
 def _noisy(e: Expr) -> Expr:
-    """Return the part of an expression that label noise adds."""
+    """Return the part of a loss that label noise adds: its value minus that without the noise."""
     return factor(e - e.subs(noise, 0))
 
 
 def _as_powers(e: Expr) -> list[Power]:
-    """Return a sum of powers of the cut-off as terms, with equal powers added."""
+    """Return a sum of powers of the cut-off eigenvalue as a list of terms; equal powers are added."""
     coefficients: dict[Expr, Expr] = {}
     for x in Add.make_args(powsimp(expand(e))):
         p = Power.of(x, cut)
@@ -402,8 +444,9 @@ def _as_powers(e: Expr) -> list[Power]:
 
 
 def eliminated(theory: Theory) -> RandomFeatures:
-    """Return the theory of flow on random features with its responses eliminated.
+    """Return the theory of flow on random features as one equation for the cut-off and one for the loss.
 
+    The cut-off is the eigenvalue above which modes have been learnt; all responses are functions of it.
     Raises :class:`NotApplicable` where responses do not depend on one cut-off.
 
     >>> from derive import mean_field
@@ -423,9 +466,10 @@ def eliminated(theory: Theory) -> RandomFeatures:
     sums: dict[Expr, Symbol] = {}
 
     def total(e: Expr, units: IndexRange | None) -> Expr:
-        """Return a sum over ``units`` in symbols for sums over modes.
+        """Return the sum of ``e`` over the modes ``units``, as a factor times a new symbol for the sum.
 
-        Without units the expression itself is returned, in factored form.
+        Responses in ``e`` are first replaced by functions of the cut-off. Without ``units`` there is no sum,
+        and the expression is returned in factored form.
         """
         body = factor(e.xreplace(at).xreplace(rates))
         if units is None:
@@ -455,7 +499,11 @@ def eliminated(theory: Theory) -> RandomFeatures:
 
 
 def _responses(transformed: Transforms) -> dict[Expr, Expr]:
-    """Return the transforms of the responses, and the rate z, as functions of the cut-off and of S."""
+    """Return the Laplace transforms of the responses, and the rate z, as functions of the cut-off and of S.
+
+    The cut-off is the eigenvalue above which modes have been learnt, and S is the effective number of these.
+    Raises NotApplicable unless all responses have one cut-off.
+    """
     unknowns = {e.lhs: Symbol(str(e.lhs.func)) for e in transformed.responses}
     cuts = {factor(_pole(x)) for e in transformed.responses for x in e.rhs.atoms(Sum)}
     if len(cuts) != 1:
@@ -466,7 +514,10 @@ def _responses(transformed: Transforms) -> dict[Expr, Expr]:
     (cutoff,) = cuts
 
     def counted(total: Expr) -> Expr:
-        """Return a sum over modes as a multiple of S."""
+        """Return a sum over modes as a factor times S, the sum of ``lamda/(lamda + lamda_c)``.
+
+        ``lamda_c`` is the cut-off. Raises NotApplicable for another sum.
+        """
         front = factor(_body(total) * (_mode + cutoff) / _mode)
         if front.has(_mode):
             raise NotApplicable(
@@ -487,12 +538,15 @@ def _responses(transformed: Transforms) -> dict[Expr, Expr]:
 
 
 def _body(total: Expr) -> Expr:
-    """Return the summand of a sum over modes, with a symbol for the eigenvalue."""
+    """Return the summand of a sum over modes, with a plain symbol in place of the eigenvalue ``lamda(k)``."""
     return opened(total)[0].xreplace({lamda(k): _mode})
 
 
 def _pole(total: Expr) -> Expr:
-    """Return minus the eigenvalue at which the summand of a sum over modes has its only pole."""
+    """Return the cut-off in a sum over modes: c, if the summand has its only pole at the eigenvalue ``-c``.
+
+    Raises NotApplicable for summands with more or no poles.
+    """
     coefficients = Poly(fraction(together(_body(total)))[1], _mode).all_coeffs()
     if len(coefficients) != 2:
         raise NotApplicable(f"the summand of {total} must have exactly one pole in the eigenvalue")

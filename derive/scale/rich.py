@@ -133,14 +133,14 @@ class RankOne(ConditionalResult):
 
     @property
     def mode(self) -> Expr:
-        """Symbol of the index of the modes."""
+        """Symbol of the index k of the modes in the equations."""
         return self.modes.lhs.expr.args[0]
 
     def _repr_latex_(self) -> str:
         return aligned_latex([self.modes, self.learnt, self.norm, self.kernel])
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions about the kernels, as sentences."""
+        """Return the assumptions by which all kernels are of rank one in time, as sentences."""
         return (
             "ansatz: kernels are of rank one in time, "
             + ", ".join(f"{x.lhs} = {x.rhs}" for x in self.ansatz)
@@ -149,7 +149,10 @@ class RankOne(ConditionalResult):
         )
 
     def singular(self, size: Expr) -> Expr:
-        """Return the singular value for a given size ``c_g(1)``; the kernel is ``c_g(1)^2``."""
+        """Return the singular value sigma of the weights at which the gradient ``c_g(1)`` has a given size.
+
+        It follows from the kernel, ``c_g(1)^2``, which is a power of sigma.
+        """
         singular_value = Dummy("sigma", positive=True)
         kernel = Power.of(self.kernel.rhs.subs(sigma(t), singular_value), singular_value)
         if kernel.coefficient != 1:
@@ -160,8 +163,9 @@ class RankOne(ConditionalResult):
 
     @cached_property
     def memory(self) -> Integral:
-        """Learnt part ``phi`` of a mode as a memory in X, ``dX = C_g(1,t,t) dt``, with ``c_g(1) = c(X)``.
+        """Learnt part ``phi`` of a mode as an integral over the past of X, the integral of the kernel.
 
+        ``dX = C_g(1,t,t) dt``, and ``c(X)`` is the size ``c_g(1)`` of the gradient in the first layer.
         ``dphi/dX = source - rate phi`` is solved by variation of constants, and the solution is checked by
         substitution. Raises :class:`NotApplicable` for an equation of another form.
 
@@ -181,14 +185,14 @@ class RankOne(ConditionalResult):
         return solution
 
     def inner_response(self) -> Expr:
-        """Return a response of an inner layer relative to the memory kernel of the same equation.
+        """Return the response of a field of an inner layer, over the memory kernel of the same equation.
 
-        The result depends on ``sigma`` and ``sigma_s``, the singular value at both times. Both fields
-        h and g of the layer are followed after a perturbation of one of them, with the kept terms
-        alone. Each is a factor at t times an integral of a factor at s and of the other field, such
-        as ``h(ell) = c_h(ell-1,t) int c_h(ell-1) g``. The two integrals obey linear differential
-        equations in ``log sigma``, which SymPy solves. Raises :class:`NotApplicable` if their
-        coefficients depend on time, or if the two fields respond differently.
+        The result is a function of ``sigma`` and ``sigma_s``, the singular value of the weights at both
+        times. Both fields h and g of the layer are followed after a perturbation of one of them, with the
+        kept terms alone. Each is a factor at t times an integral of a factor at s and of the other field,
+        such as ``h(ell) = c_h(ell-1,t) int c_h(ell-1) g``. The two integrals obey linear differential
+        equations in ``log sigma``, which SymPy solves. Raises :class:`NotApplicable` if their coefficients
+        depend on time, or if the two fields respond differently.
         """
         sizes = {x.lhs: x.rhs for x in self.layers}
         down_a_layer = sizes[c_h(ell + 1, t)].subs(ell, ell - 1).subs(sigma(ell - 1, t), sigma(ell, t))
@@ -223,13 +227,14 @@ class RankOne(ConditionalResult):
 
 
 def with_rank_one(e: Expr) -> Expr:
-    """Return an expression with kernels ``C_h``, ``C_g`` and fields h, g replaced by products of their sizes.
+    """Return an expression with kernels and fields of the layers replaced by their rank-one forms.
 
-    A kernel becomes ``c(ell,t) c(ell,s)``, and a field becomes ``c(ell,t)``.
+    A kernel ``C_h(ell,t,s)`` becomes ``c_h(ell,t) c_h(ell,s)``, and a field ``h(ell,t)`` becomes its size
+    ``c_h(ell,t)``; the same holds for the gradients g.
     """
 
     def shape(x: AppliedUndef) -> Expr:
-        """Return the size of a field, or the product of two sizes for a kernel."""
+        """Return the rank-one form of a kernel or field: the product of its sizes c at its times."""
         size, (layer, *times) = SIZES[str(x.func)[-1]], x.args
         return Mul(*[size(layer, y) for y in times])
 
@@ -237,9 +242,9 @@ def with_rank_one(e: Expr) -> Expr:
 
 
 def _memory(theory: Theory, name: str, site: Expr | None = None) -> tuple[Expr, Expr]:
-    """Return the kernel of the only memory term of an equation, and the field in it, both with the ansatz.
+    """Return (kernel, field) of the only sum over the past in one equation, with the rank-one ansatz.
 
-    ``name`` and ``site`` (a layer) select the equation.
+    ``name`` and ``site`` (a layer) select the equation. Raises NotApplicable for several sums over the past.
     """
     terms = [x for x in theory.equation(name, site).terms if x.kind == "memory"]
     if len(terms) != 1 or terms[0].over:
@@ -278,10 +283,10 @@ class _RankOne:
         self.h0 = theory.equation("h0")
 
     def memory(self, name: str, site: Expr | None, factor: Expr) -> Expr:
-        """Return the integrand at s of a memory term, without its factor at t.
+        """Return the part f(s) of a memory term ``factor(t) int f(s) ds`` of one equation.
 
-        ``name`` and ``site`` (a layer) select the equation, and ``factor`` is the expected factor at
-        t. Raises NotApplicable if the term is not this factor times a function of s.
+        ``name`` and ``site`` (a layer) select the equation, and ``factor`` is the expected factor at t.
+        Raises NotApplicable if the term has another form.
         """
         kernel, field = _memory(self.theory, name, site)
         integrand = kernel * field / factor
@@ -293,7 +298,7 @@ class _RankOne:
         return integrand
 
     def reduced(self) -> RankOne:
-        """Return the closed equations of the theory with the ansatz."""
+        """Return the closed equations of the theory for kernels that are of rank one in time."""
         upward = self.memory("h", ell + 1, c_h(ell, t))
         downward = self.memory("g", ell, c_g(ell + 1, t))
         if upward != downward:
@@ -338,9 +343,10 @@ class _RankOne:
         )
 
     def modes(self) -> tuple[Expr, Eq]:
-        """Return the time derivative of phi, and the equation of the error in terms of phi.
+        """Return (time derivative of phi, equation of a mode's error in terms of phi).
 
-        The learnt function ``xi`` is ``c_g(1, t)`` times a memory, which is phi.
+        phi is the learnt part of a mode: the learnt function ``xi`` is ``c_g(1, t) phi``, where ``c_g(1, t)``
+        is the size of the gradient in the first layer.
         """
         phi_rate = self.memory("xi", None, c_g(1, t)).xreplace({s: t}).xreplace({self.h0.lhs: self.h0.rhs})
         error, xi = self.theory.equation("v"), self.theory.equation("xi").lhs
@@ -348,7 +354,11 @@ class _RankOne:
         return phi_rate, Eq(error.lhs, value.xreplace({xi: c_g(1, t) * phi(self.index, t)}), evaluate=False)
 
     def bottom(self) -> Expr:
-        """Return ``c_h(1, t)``: ``gamma0`` times a sum over modes of a field h0 and the learnt part phi."""
+        """Return the size ``c_h(1, t)`` of the fields of the first layer, as gamma0 times a sum over modes.
+
+        The summand is the field h0 of the inputs times the learnt part phi of a mode. Raises NotApplicable if
+        the memory of the first layer has another form.
+        """
         kernel = self.theory.order_parameter("C_h0")
         product = self.h0.lhs * self.h0.lhs.xreplace({t: s})
         # h0 of a mode is the same in all units, so that its correlation is h0(t) h0(s)
@@ -365,11 +375,11 @@ class _RankOne:
         return gamma0 * Sum(front / gamma0 * phi(self.index, t), self.limits)
 
     def rates(self, inner: Expr, top: Expr, phi_rate: Expr, bottom: Expr) -> tuple[Eq, ...]:
-        """Return the equations of the squared singular values of the last, the inner and the first matrices.
+        """Return the equations of growth of the squared singular values, from the last to the first matrix.
 
-        ``inner`` and ``top`` are integrands of their growth, ``phi_rate`` is the rate of phi, and
-        ``bottom`` is ``c_h(1)``. Each rate is ``2 gamma0 c_h(ell) c_g(ell)``, which is checked to be
-        the same for all layers.
+        ``inner`` and ``top`` are the integrands of the growth of an inner and of the last matrix,
+        ``phi_rate`` is the rate of phi, the learnt part of a mode, and ``bottom`` is ``c_h(1)``. Each rate is
+        ``2 gamma0 c_h(ell) c_g(ell)``, which is checked to be the same for all layers.
         """
         last = 2 * sigma(L, t) * top.xreplace({s: t})
         within = 2 * sigma(ell, t) * inner.xreplace({s: t})
@@ -402,10 +412,11 @@ class _RankOne:
 
 
 def memory(reduced: RankOne, q: Any) -> Integral:
-    """Return the learnt fraction ``F_q(x)`` of a mode's target for ``c_g(1) = B X^q``, as an integral.
+    """Return the learnt fraction ``F_q(x)`` of a mode's target as an integral over u from 0 to 1.
 
-    It is :attr:`.RankOne.memory` with this size, times ``c_g(1)`` over the target, in ``x = lamda X``. The
-    integration variable ``u`` is the ratio of an earlier X to the present one.
+    x is the eigenvalue times X, the integral of the kernel ``C_g(1,t,t)``; the size of the gradient is
+    assumed to be a power, ``c_g(1) = B X^q``. F is :attr:`.RankOne.memory` times ``c_g(1)`` over the target,
+    and u is the ratio of an earlier X to the present one.
     """
     past, size = reduced.memory, Function("c")
     present, integrand = past.limits[0][2], past.function / w_star(reduced.mode) * size(past.limits[0][2])
@@ -415,9 +426,11 @@ def memory(reduced: RankOne, q: Any) -> Integral:
 
 
 def profile_slope(reduced: RankOne, q: Any) -> Expr:
-    """Return ``x dF/dx`` of the learnt fraction F of a mode in terms of x and ``F``, for ``c_g(1) = B X^q``.
+    """Return ``x dF/dx`` of the learnt fraction F of a mode's target, in terms of x and the symbol ``F``.
 
-    The memory M of a mode obeys ``dM/dX = source - rate M``, and F is M times ``c_g(1)`` over the target.
+    x is the eigenvalue times X, the integral of the kernel, and the size of the gradient is ``c_g(1) = B
+    X^q``. The memory M of a mode obeys ``dM/dX = source - rate M``, and F is M times ``c_g(1)`` over the
+    target.
 
     >>> from derive import mean_field, structured
     >>> print(profile_slope(rank_one(mean_field(structured(data="population", rule="flow"))), Symbol("q")))
@@ -457,7 +470,8 @@ def profile(q: Any) -> Expr:
 def transform(q: Any, at: Any) -> Expr:
     """Return the Mellin transform ``int x^(s-1) F_q dx`` at ``s = at``, continued beyond ``-1 < s < 0``.
 
-    Integration over x first, then over u, gives ``Gamma(s+1) int u^-q (1 - u)^(-s-1) du``.
+    ``F_q(x)`` is the learnt fraction of a mode, see :func:`profile`. Integration over x first, then over u,
+    gives ``Gamma(s+1) int u^-q (1 - u)^(-s-1) du``.
 
     >>> from sympy import Rational
     >>> transform(0, Rational(-1, 2)) == -gamma(Rational(-1, 2))
@@ -484,11 +498,11 @@ def product_transform(q: Any, r: Any, at: Any) -> Expr:
     q, r, at = (sympify(y, strict=True) for y in (q, r, at))
 
     def inner(p: Expr) -> Expr:
-        """Return ``int_0^(2-u) v^-p (2 - u - v)^(-s-2) dv`` over its power of 2 - u."""
+        """Return ``Gamma(s+2) int_0^(2-u) v^-p (2-u-v)^(-s-2) dv`` without its power of ``2 - u``."""
         return gamma(at + 2) * unit(-p, -at - 2)
 
     def outer(p: Expr, of: Expr) -> Expr:
-        """Return ``int_1^2 u^-p (2 - u)^(-of-s-1) du``."""
+        """Return ``int_1^2 u^-p (2 - u)^(-of-s-1) du``, the outer integral over one corner."""
         return euler(-of - at - 1, -p, 1)
 
     whole = 2 ** (-q - r - at) * unit(-q, -r - at - 1)
@@ -499,7 +513,8 @@ def product_transform(q: Any, r: Any, at: Any) -> Expr:
 def missing(q: Any, r: Any, at: Any) -> Expr:
     """Return the Mellin transform of ``(1 - F_q)(1 - F_r)`` at ``s = at``, for ``0 < s < 2``.
 
-    The term 1 in the product contributes nothing, because the continued transform of a power of x is zero.
+    ``F_q`` and ``F_r`` are learnt fractions of a mode, functions of x, see :func:`profile`. The term 1 in the
+    product contributes nothing, because the continued transform of a power of x is zero.
     """
     transform_ = product_transform(q, r, at) - transform(q, at) - transform(r, at)
     return gammasimp(transform_) if q == r == 0 else transform_
@@ -520,7 +535,10 @@ def check_transforms(slope: Expr) -> None:
     transforms |= {(0, 0): lambda p: S.Zero, (1, 1): lambda p: product_transform(q, r, p)}
 
     def mellin(e: Expr) -> Expr:
-        """Return the Mellin transform of a polynomial in x and the profiles F and G, at ``s = at``."""
+        """Return the Mellin transform of a polynomial in x and the profiles F and G, at ``s = at``.
+
+        F and G are the symbols of ``F_q`` and ``F_r``; powers of x shift the argument s.
+        """
         transformed = S.Zero
         for part in Add.make_args(e.expand()):
             n, i, j = (int(power_in(part, y)) for y in (x, F, G))
@@ -538,12 +556,12 @@ def check_transforms(slope: Expr) -> None:
 
 
 def _by_corners(e: Expr, powers: tuple[Expr, Expr], at: Expr) -> list[Expr]:
-    """Return the coefficients of an expression in the corner integrals at ``at``, and the remainder.
+    """Return the coefficients of an expression in two integrals at s, and the remainder.
 
-    The expression is a sum of the two corner integrals of :func:`product_transform`, at s and at s + 1;
-    ``powers`` are q and r. ``E(b) = int_0^1 x^(b-1) (2 - x)^-p dx`` obeys ``2 b E(b) - (b + 1 - p) E(b +
-    1) = 1``, the integral of the derivative of ``x^b (2 - x)^(1-p)``, which SymPy differentiates. This
-    expresses the integrals at s + 1 by those at s.
+    The integrals are ``E(b) = int_0^1 x^(b-1) (2 - x)^-p dx`` of the two corners in
+    :func:`product_transform`, for the exponents q and r in ``powers``; ``e`` contains them at s = ``at`` and
+    at s + 1. Those at s + 1 are expressed by those at s: ``2 b E(b) - (b + 1 - p) E(b + 1) = 1``, the
+    integral of the derivative of ``x^b (2 - x)^(1-p)``, which SymPy differentiates.
     """
     p, b = Symbol("p"), Symbol("b")
     antiderivative = x**b * (2 - x) ** (1 - p)
@@ -569,10 +587,10 @@ def _by_corners(e: Expr, powers: tuple[Expr, Expr], at: Expr) -> list[Expr]:
 
 @dataclass(frozen=True)
 class Correction:
-    """Correction ``size`` of the loss relative to its leading power: ``loss = leading (1 + size + ...)``.
+    """Correction of the loss relative to its leading power: ``loss = leading (1 + size + ...)``.
 
-    ``size`` is proportional to ``t^power``. ``known`` is true if its amplitude is derived; otherwise it
-    contains ``kappa``, a number of order one that depends on the start of training.
+    ``name`` is its cause, and ``size`` is proportional to ``t^power``. ``known`` is true if its amplitude is
+    derived; otherwise it contains ``kappa``, a number of order one that depends on the start of training.
     """
 
     name: str
@@ -583,9 +601,10 @@ class Correction:
 
 @dataclass(frozen=True)
 class NormPart:
-    """Part of the squared singular value, ``share X^-power`` relative to its leading power of X.
+    """Correction of the squared singular value sigma^2 of the weights, relative to its leading power of X.
 
-    ``known`` is true if the coefficient ``share`` is derived.
+    The correction is ``share X^-power``, where X is the integral of the kernel ``C_g(1,t,t)`` over time.
+    ``known`` is true if the coefficient ``share`` is derived, and ``name`` is the name of its cause.
     """
 
     name: str
@@ -648,12 +667,15 @@ class RichScaling(ConditionalResult):
         return self.basis
 
     def valued(self, e: Expr) -> Expr:
-        """Return an expression with the symbols of the moments replaced by their closed forms."""
+        """Return an expression with the symbols ``I_F`` and ``I_v`` replaced by their closed forms.
+
+        They are moments of the profile: integrals over the learnt fraction of a mode.
+        """
         return e.xreplace(dict(self.values))
 
     @property
     def constant(self) -> Expr:
-        """Factor of ``t^-exponent`` in the loss, with moments in closed form."""
+        """Factor of ``t^-exponent`` in the loss, with integrals over the profile of modes in closed form."""
         return self.valued(self.named)
 
     @property
@@ -663,22 +685,34 @@ class RichScaling(ConditionalResult):
 
     @property
     def formula(self) -> Expr:
-        """Leading term of the loss, with the symbols ``I_F`` and ``I_v`` for the moments."""
+        """Leading term of the loss, with symbols ``I_F`` and ``I_v`` for two integrals over the profile.
+
+        The profile is the learnt fraction of a mode as a function of its scaled eigenvalue.
+        """
         return self.named * late**-self.exponent
 
     @property
     def kernel(self) -> Expr:
-        """Kernel ``C_g(1,t,t)`` as a function of time, with moments in closed form."""
+        """Kernel ``C_g(1,t,t)`` as a function of time, with a constant in closed form.
+
+        It is the squared size of the gradient in the first layer, which sets the rate of all modes.
+        """
         return self.valued(self.named_kernel)
 
     @property
     def integrated_kernel(self) -> Expr:
-        """Integral of the kernel ``C_g(1,t,t)`` over time, with moments in closed form."""
+        """Integral X of the kernel ``C_g(1,t,t)`` from the start to the time t, as a function of t.
+
+        Integrals over the profile of modes in its constant are in closed form.
+        """
         return self.valued(self.named_integrated_kernel)
 
     @property
     def profile_exponent(self) -> Expr:
-        """Exponent q of the profile ``F_q``: the kernel grows as ``X^(2 q)`` with its integral X."""
+        """Exponent q of the profile ``F_q``, the learnt fraction of a mode.
+
+        The kernel grows as ``X^(2 q)`` with X, its integral over time.
+        """
         return simplify(self.growth / (1 + self.growth) / 2)
 
     @property
@@ -687,28 +721,37 @@ class RichScaling(ConditionalResult):
         return RichBalance(self.reduced, self.depth, self.source, self.capacity, self.task)
 
     def correction_from(self, name: str, d: Expr) -> Correction:
-        """Return the correction of the loss, in powers of X, by a further part of the squared singular value.
+        """Return the correction of the loss by a further part of the squared singular value of the weights.
 
-        The part is ``X^-d`` times the leading power of the squared singular value; ``name`` is its name.
+        The part is ``X^-d`` times the leading power of the squared singular value, where X is the integral of
+        the kernel ``C_g(1,t,t)``. ``name`` is that of the part. The result is in powers of X.
         """
         _, _, rise = self.balance.norm()
         q = self.profile_exponent
         return self.balance.correction(NormPart(name, d, S.One, True), q, rise, X, simplify(rise * q))
 
     def corrected(self, *, start: Any = None) -> Expr:
-        """Return the loss with its first corrections.
+        """Return the loss as a function of time: the leading power times one plus its first corrections.
 
-        ``start`` is the value of ``kappa``, the initial value of the squared singular value; without
-        it corrections that need it are left out.
+        ``start`` is the value of ``kappa``, the initial squared singular value of the weights; without it
+        corrections that need it are left out.
         """
         return self.loss * (1 + Add(*[c.size for c in self._kept(start)]))
 
     def slope(self, *, start: Any = None) -> Expr:
-        """Return ``-d log(loss)/d log(t)`` with the first corrections; ``start`` as in :meth:`corrected`."""
+        """Return the local exponent ``-d log(loss)/d log(t)`` of the loss with its first corrections.
+
+        ``start`` is the value of ``kappa``, the initial squared singular value of the weights; without it
+        corrections that need it are left out.
+        """
         return self.exponent - Add(*[c.power * c.size for c in self._kept(start)])
 
     def _kept(self, start: Any) -> list[Correction]:
-        """Return the corrections that are known, and those that the value ``start`` of kappa determines."""
+        """Return the first corrections of the loss whose amplitude is known.
+
+        ``start`` is a value for kappa, the initial squared singular value of the weights. If it is given,
+        corrections that depend on it are included; None leaves them out.
+        """
         if start is None:
             return [c for c in self.corrections if c.known]
         values = {kappa: exact("start", start)}
@@ -764,7 +807,7 @@ def rich_scaling(
 
 
 def tidied(e: Expr) -> Expr:
-    """Return powers of products as products of powers, each with a simplified exponent."""
+    """Return a product of powers of products with all bases separated and each exponent simplified."""
     e = powdenest(expand_power_base(powdenest(e, force=True), force=True), force=True)
     product = S.One
     for power_of in Mul.make_args(e):
@@ -777,16 +820,21 @@ def tidied(e: Expr) -> Expr:
 
 
 def _short(e: Expr, moments: Mapping[Symbol, Expr]) -> Expr:
-    """Return a product of powers with its constant to six digits, if all ``moments`` are numbers."""
+    """Return a product of powers as is, or with its constant as a number of six digits.
+
+    The number is used if all ``moments``, values of integrals by symbol, contain no symbols.
+    """
     valued = e.xreplace(dict(moments))
     number, powers = valued.as_independent(*valued.free_symbols, as_Add=False)
     return e if any(x.free_symbols for x in moments.values()) else number.n(6) * powers
 
 
 class RichBalance:
-    """Dominant balance: with ``c_g(1) = B X^q`` both sides of the equation of the singular values must agree.
+    """Dominant balance of the equation of the singular values, which determines the rich power law.
 
-    The methods return powers and constants of the terms of this equation.
+    The size of the gradient in the first layer is assumed to be a power, ``c_g(1) = B X^q``, of the
+    integrated kernel X. The leading powers of X on both sides of the equation must agree, which gives q and
+    B. The methods return powers and constants of its terms.
     """
 
     def __init__(self, reduced: RankOne, depth: Expr, source: Expr, capacity: Expr, task: str) -> None:
@@ -794,10 +842,10 @@ class RichBalance:
         self.depth, self.source, self.capacity = depth, source, capacity
 
     def norm(self) -> tuple[Expr, Expr, Expr]:
-        """Return ``front``, ``start`` and ``rise`` of the equation of the singular value sigma.
+        """Return (front, start, rise), the constants in the equation of the weights' singular value sigma.
 
-        It is ``sigma^2 = front sum phi^2 + start``. Because sigma is a power of ``c = c_g(1)``, ``c^2
-        sigma^2`` is ``c^rise``.
+        It is ``sigma^2 = front sum phi^2 + start``, with the sum over modes of their learnt parts phi.
+        Because sigma is a power of ``c = c_g(1)``, the size of the gradient, ``c^2 sigma^2`` is ``c^rise``.
         """
         c, reduced = Dummy("c", positive=True), self.reduced
         (total,) = reduced.norm.rhs.atoms(Sum)
@@ -811,10 +859,11 @@ class RichBalance:
         return front, start, power_in(squared, c)
 
     def sums(self) -> tuple[Powers, Powers]:
-        """Return two sums over modes as powers of the integrated kernel.
+        """Return two sums over modes as powers of X: the learnt norm and the loss.
 
-        With the targets w and the learnt fraction F of a mode they are ``sum (w F)^2``, the learnt
-        norm, and ``sum lamda (w (1 - F))^2``, the loss.
+        With the target w and the learnt fraction F of a mode they are ``sum (w F)^2`` and ``sum lamda (w (1 -
+        F))^2``. X is the integral of the kernel. Their constants contain the symbols ``I_F`` and ``I_v`` for
+        integrals over F.
         """
         weight = on_power_law(w_star(k) ** 2 * lamda(k)).subs({beta: self.source, capacity_: self.capacity})
         weighted_decay, decay = -power_in(weight, k), -power_in(weight * k**self.capacity, k)
@@ -823,22 +872,27 @@ class RichBalance:
         return sums.sorted(given(self.task)), remaining
 
     def squares(self) -> Expr:
-        """Return the power of the integrated kernel in ``C_h0(t,s)``, for t and s of one order.
+        """Return the power of X in the correlation ``C_h0(t,s)`` of the inputs' fields.
 
-        The kernel ``C_h0`` of the inputs is a sum over modes of ``(lamda v)^2``.
+        ``C_h0`` is a sum over modes of ``(lamda v)^2``, with the errors v of modes, X is the integrated
+        kernel, and t and s are of one order.
         """
         values = {beta: self.source, capacity_: self.capacity}
         squared = on_power_law(w_star(k) ** 2 * lamda(k)).subs(values) * k**-self.capacity
         return mode_sum_of(lambda _: S.One, [], -power_in(squared, k), self.capacity, X).terms[0].power
 
     def moments(self, q: Expr) -> dict[Symbol, Expr]:
-        """Return the closed forms of the two moments ``I_F`` and ``I_v`` of the profile ``F_q``."""
+        """Return the closed forms of ``I_F`` and ``I_v``, two integrals over the profile ``F_q``, by symbol.
+
+        The profile is the learnt fraction of a mode as a function of x; ``I_F`` is the Mellin transform of
+        ``F_q^2`` and ``I_v`` that of ``(1 - F_q)^2``, at the arguments that the sums over modes need.
+        """
         sums, remaining = self.sums()
         argument = next(-p.power for p in sums.terms if p.coefficient.has(I_F))
         return {I_F: product_transform(q, q, argument), I_v: missing(q, q, -remaining.terms[0].power)}
 
     def law(self) -> RichScaling:
-        """Return the power law of the loss, with its corrections and conditions."""
+        """Return the power law of the loss in the rich regime, with its corrections and conditions."""
         depth, reduced = self.depth, self.reduced
         # sigma^2 = front sum (w F/c)^2; both sides are multiplied by c^2 below
         front, start, rise = self.norm()
@@ -894,10 +948,11 @@ class RichBalance:
     def corrections(
         self, q: Expr, rise: Expr, size: Expr, integrated_kernel: Expr, learnt: Powers, start: Expr
     ) -> tuple[Correction, ...]:
-        """Return the first corrections of the loss, one for each next-order term in the equation of sigma.
+        """Return the first corrections of the loss, one for each next-order term in the equation of sigma^2.
 
-        Relative to the leading term ``c^(rise - 2) = sigma^2`` each of these terms is ``share X^-d``.
-        ``learnt`` are the powers of ``sum (w F)^2``, and ``start`` is the initial value of sigma^2.
+        sigma is the singular value of the weights, and sigma^2 is ``c^(rise - 2)``, where ``c = size X^q`` is
+        that of the gradient. Relative to the leading term each of these terms is ``share X^-d``. ``learnt``
+        are the powers of X in ``sum (w F)^2``, and ``start`` is the initial value of sigma^2.
         """
         top, next_ = learnt.terms
         name = "discrete modes" if self.task == HARD else "modes not yet learnt"
@@ -914,12 +969,13 @@ class RichBalance:
     ) -> Correction:
         """Return the effect on the loss of a part ``share X^-d`` of sigma^2, to first order.
 
-        ``rise``, ``q`` and ``power`` are the exponents of :meth:`norm`, of ``c_g(1)`` and of the norm
-        of phi. The part changes c to ``c = B X^q (1 + e X^-d)``. The memory of ``1/c`` in a mode
-        makes ``c phi`` a combination of the profiles ``F_q`` and ``F_(q+d)``; this changes the norm,
-        which determines e, and the loss, and c changes X. The amplitude is not known if ``q + d`` is
-        one or more, because early times then change the profile more than this part, or if ``1 - 2 q
-        = d``, where a logarithm occurs.
+        sigma is the singular value of the weights, X the integrated kernel, and the part is relative to the
+        leading power. ``c^2 sigma^2 = c^rise`` for the size c of the gradient, ``q`` is the power of X in c,
+        and ``power`` that in the sum of the squared learnt parts phi of modes. The part changes c to ``c = B
+        X^q (1 + e X^-d)``. The memory of ``1/c`` in a mode makes ``c phi`` a combination of the profiles
+        ``F_q`` and ``F_(q+d)``; this changes the norm, which determines e, and the loss, and c changes X. The
+        amplitude is not known if ``q + d`` is one or more, because early times then change the profile more
+        than this part, or if ``1 - 2 q = d``, where a logarithm occurs.
         """
         d = part.power
         r, late_power = simplify(q + d), simplify(1 - 2 * q - d)
@@ -929,15 +985,14 @@ class RichBalance:
         e, F_q, F_r = (Dummy(n) for n in ("e", "F_q", "F_r"))
 
         def derivative(quantity: Expr) -> Expr:
-            """Return the derivative with respect to the amplitude e, at e = 0."""
+            """Return the derivative of a quantity by e, the amplitude of the correction, at e = 0."""
             return quantity.diff(e).subs(e, 0)
 
         def averaged(square: Expr, mean: Callable[[Expr, Expr], Expr], x: Symbol, y: Symbol) -> Expr:
-            """Return the relative change of a mean square of fields.
+            """Return the change of a sum of squares over modes, divided by the unperturbed sum.
 
-            ``square`` is quadratic in the symbols ``x`` and ``y`` of the profiles ``F_q`` and
-            ``F_r``, and ``mean`` returns the moment of a product of two profiles from their
-            exponents.
+            ``square`` is quadratic in the symbols ``x`` and ``y``, which stand for the profiles ``F_q`` and
+            ``F_r``; ``mean`` returns the average of a product of two profiles from their exponents.
             """
             form = square.expand()
             return form.coeff(x, 2) + form.coeff(x, 1).coeff(y, 1) * mean(q, r) / mean(q, q)
@@ -962,9 +1017,10 @@ class RichBalance:
     def conditions(
         self, kernel: Expr, integrated_kernel: Expr, moments: Mapping[Symbol, Expr]
     ) -> tuple[str, ...]:
-        """Return the assumptions, and the range in which the kept terms are the largest, as sentences.
+        """Return the assumptions of the power law and the range in which it holds, as sentences.
 
-        ``moments`` are closed forms of ``I_F`` and ``I_v``.
+        ``kernel`` and ``integrated_kernel`` are powers of time, and ``moments`` are closed forms of ``I_F``
+        and ``I_v``, integrals over the profile of modes.
         """
         singular_value = Dummy("sigma", positive=True)
         depth = power_in(
@@ -1072,10 +1128,11 @@ def dropped(law: RichScaling) -> tuple[Neglected, ...]:
         )
 
     def row(term: Expr, field: Expr, size: Expr, share: Expr | None = None, start: Expr = 1 / now) -> None:
-        """Add the neglected term of the equation of ``field``; ``size`` is its relative size.
+        """Add one neglected term to the list of results, with its size relative to the kept term.
 
-        Only the powers of t and gamma0 in ``size`` are used. ``share`` is the ratio as a function of
-        sigma, if known.
+        ``field`` is the left side of its equation. Only the powers of t and gamma0 in ``size``, its relative
+        size, are used. ``share`` is the ratio as a function of sigma, if known, and ``start`` the part of a
+        response that acts as an initial value of sigma, the singular value of the weights.
         """
         powers, of_sigma = ([power_in(y, z) for z in (late, gamma0)] for y in (size, singular_value))
         n = simplify(powers[0] / of_sigma[0])

@@ -107,10 +107,10 @@ def rule_degrees(rule: Entrywise) -> RuleDegrees:
 
 
 class _Units:
-    """Linear system for the degrees of a rule.
+    """Linear system for the degrees of a training rule in the gradient.
 
-    The degree of a symbol is its power of c if gradients are multiplied by c. ``unknown`` has the degree
-    of each state and parameter as a symbol, and the expressions in ``conditions`` must vanish.
+    The degree of a quantity is its power of c if all gradients are multiplied by c. ``unknown`` has the
+    degree of each state and parameter as a symbol, and the expressions in ``conditions`` must vanish.
     """
 
     def __init__(self, rule: Entrywise) -> None:
@@ -119,21 +119,29 @@ class _Units:
         self.conditions: list[Expr] = []
 
     def require_equal(self, first: Expr | None, *others: Expr | None) -> Expr | None:
-        """Require that degrees are equal, and return the common degree.
+        """Add the conditions that degrees in the gradient are equal, and return the common degree.
 
-        None stands for the degree of zero.
+        None stands for the degree of the number zero, which equals all others; the result is None if all are
+        None.
         """
         degrees = [p for p in (first, *others) if p is not None]
         self.conditions += [p - degrees[0] for p in degrees[1:]]
         return degrees[0] if degrees else None
 
     def require_zero(self, degrees: Iterable[Expr | None]) -> Expr:
-        """Require that degrees are zero, and return zero."""
+        """Add the conditions that degrees in the gradient are zero, and return zero.
+
+        It is used for arguments of functions that are not homogeneous. None, the degree of the number zero,
+        is left out.
+        """
         self.conditions += [p for p in degrees if p is not None]
         return S.Zero
 
     def of(self, e: Expr) -> Expr | None:
-        """Return the degree of an expression in gradients, states and parameters, or None for zero."""
+        """Return the degree of an expression in gradients, states and parameters of a rule; None for zero.
+
+        The degree is the power of c if all gradients are multiplied by c.
+        """
         if e == 0:
             return None
         if e == A:
@@ -145,7 +153,11 @@ class _Units:
         return self.of_function(e, [self.of(x) for x in e.args])
 
     def of_function(self, e: Expr, argument_degrees: list[Expr | None]) -> Expr | None:
-        """Return the degree of a function ``e`` from the degrees of its arguments; None stands for zero."""
+        """Return the degree in the gradient of a function ``e`` from the degrees of its arguments.
+
+        None stands for an argument, or a result, that is zero. Conditions on the degrees are added to the
+        system.
+        """
         if isinstance(e, Add | Max | Min):
             return self.require_equal(*argument_degrees)
         if isinstance(e, Mul):
@@ -238,9 +250,10 @@ def step_powers(
 
 
 def _power(e: Expr, powers: Mapping[Expr, Expr | None], number: PowerOfNumber) -> Expr | None:
-    """Return the power of the large number in an expression, or None for zero.
+    """Return the power of a large number, such as the width, in an expression; None for the number zero.
 
-    ``powers`` has the powers of gradients and states, and ``number`` returns that of other expressions.
+    ``powers`` has the powers of the rule's gradients and states, None for those that are zero, and ``number``
+    is a function that returns the power of other expressions.
     """
     if e == 0:
         return None
@@ -252,7 +265,10 @@ def _power(e: Expr, powers: Mapping[Expr, Expr | None], number: PowerOfNumber) -
 
 
 def _power_of_function(e: Expr, argument_powers: list[Expr | None]) -> Expr | None:
-    """Return the power of a function ``e`` from the powers of its arguments; None stands for zero."""
+    """Return the power of a large number in a function ``e`` from the powers in its arguments.
+
+    None stands for an argument, or a result, that is zero. Raises NotApplicable if the power is not known.
+    """
     if isinstance(e, Add):
         return _largest(argument_powers)
     if isinstance(e, Mul):
@@ -280,9 +296,10 @@ def _power_near_zero(e: Expr, argument_powers: list[Expr | None]) -> Expr:
 
 
 def _largest(powers: Iterable[Expr | None]) -> Expr | None:
-    """Return the largest of the powers, without None, which stands for zero.
+    """Return the largest of some powers of a large number, which is the power of a sum.
 
-    Raise if symbols do not decide.
+    None stands for a term that is zero; the result is None if all terms are. Raises NotApplicable if symbols
+    do not decide.
     """
     best: Expr | None = None
     for p in powers:

@@ -41,7 +41,7 @@ class BestSchedule(ConditionalResult):
     constant_loss: Expr
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the schedule, as sentences."""
+        """Return the assumptions about noise, learning rates and data for this schedule, as sentences."""
         return (
             f"assumed: {self.peak} < 0; otherwise learning rates do not fall with the number of steps T, but "
             "are held at the edge of stability",
@@ -105,7 +105,7 @@ def best_schedule(noise: BatchNoise) -> BestSchedule:
     (constant,) = solve(-_p * (1 + y) - y, y)
 
     def powers(e: Expr) -> Expr:
-        """Return a power of T with the powers of signal and gain substituted for their symbols."""
+        """Return an exponent of T with the derived exponents of signal and gain substituted."""
         return factor(simplify(e.subs(values)))
 
     exponents = (decay, peak, -_p * tau_power, constant, constant)

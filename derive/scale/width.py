@@ -75,13 +75,19 @@ _INSIDE = Symbol("c_rate", real=True)
 
 
 def weights(program: Program) -> dict[str, GaussianWeight]:
-    """Return every weight at its initial value, by name, without drawn data (fresh matrices)."""
+    """Return every weight of a program at its initial value, by name.
+
+    Random matrices that stand for drawn data, not for weights, are left out.
+    """
     starts: list[GaussianWeight] = [*map(gaussian, program.matrices), *map(parameter, program.vectors)]
     return {x.name: x for x in starts if not x.fresh}
 
 
 def as_written(program: Program) -> dict[str, Expr]:
-    """Return the exponents with which the program is written, by name.
+    """Return the exponents of the width with which a program is written, by name.
+
+    A weight W is applied as ``N^-a_W W`` and has the initial variance ``N^-b_W``; the learning rate is
+    ``N^-c``, and outputs are divided by ``N^d``.
 
     >>> from derive.program import mlp
     >>> as_written(mlp(1))
@@ -123,7 +129,10 @@ def linear_weights(program: Program) -> bool:
 
 
 def symbols_of(program: Program) -> dict[str, Expr]:
-    """Return the symbol of each exponent by name; those of a family are functions of the layer.
+    """Return the symbol of each exponent of a parametrization by name.
+
+    The exponents are a (multiplier) and b (variance) of each weight, c (learning rate) and d (output). Those
+    of a family of weights are functions of the layer.
 
     >>> from derive.program import mlp
     >>> symbols_of(mlp(2))
@@ -140,7 +149,11 @@ def symbols_of(program: Program) -> dict[str, Expr]:
 
 
 def _letters(rule: Entrywise | None) -> str:
-    """Return the letters of the exponents of a rule: c of its rate, e of its parameters, s of its decay."""
+    """Return the letters of the exponents of N that an entrywise rule has, in one string such as ``ces``.
+
+    c stands for its learning rate, e for its parameters in units of the gradient, s for its decay. The string
+    is empty for None, a weight without an entrywise rule.
+    """
     if rule is None:
         return ""
     units, decays = bool(rule_degrees(rule).parameters), bool(rule.decay != 0)
@@ -198,7 +211,7 @@ def parametrized(program: Program, exponents: Mapping[Any, Any] | None = None) -
 
 @dataclass(frozen=True)
 class _Rescaling:
-    """Change of a program from the exponents with which it is written to symbolic exponents.
+    """Change of a program from its written exponents of the width N to symbolic ones.
 
     Attributes
     ----------
@@ -207,11 +220,11 @@ class _Rescaling:
     exponents
         Symbolic exponents by name.
     scales
-        Factor of the change of each weight's multiplier, by weight.
+        New multiplier of each weight over its written multiplier, a power of N, by weight.
     larger
-        Replacement of the program's scale gamma0.
+        Replacement of the program's scale gamma0 by gamma0 times a power of N.
     rate
-        Exponent of the raw learning rate.
+        Exponent c of the raw learning rate ``N^-c``.
     """
 
     program: Program
@@ -222,21 +235,21 @@ class _Rescaling:
 
     @classmethod
     def of(cls, program: Program) -> _Rescaling:
-        """Return the change from written to symbolic exponents for a program."""
+        """Return the change of a program from its written exponents of N to symbolic ones."""
         old, new = as_written(program), symbols_of(program)
         scales = {name: N ** (old[f"a_{name}"] - new[f"a_{name}"]) for name in weights(program)}
         larger = {program.scale: program.scale * N ** (d - old["d"])}
         return cls(program, new, scales, larger, _INSIDE if _channels_called_c(program) else c)
 
     def multiplied(self, w: GaussianWeight, used: Expr, symbol: Expr) -> Expr:
-        """Return a use of a weight, ``used``, times the change of its multiplier.
+        """Return the use of a weight in an expression, times the change of the weight's multiplier.
 
-        ``symbol`` is the used member.
+        ``used`` is the use, such as a matrix product, and ``symbol`` the weight in it with its layer.
         """
         return self.scales[w.name].xreplace(dict(zip(w.symbol.args, symbol.args, strict=True))) * used
 
     def applied(self, e: Expr) -> Expr:
-        """Return a right-hand side in which all weights have their changed multipliers."""
+        """Return a right-hand side in which all weights have the symbolic multipliers ``N^-a``."""
         e = e.xreplace(self.larger)
         products = ((gaussian(self.program.matrix_of(x)), x) for x in e.atoms(Product))
         changed = {x: self.multiplied(w, x, x.matrix) for w, x in products if w.name in self.scales}
@@ -246,13 +259,19 @@ class _Rescaling:
         return e.xreplace(changed)
 
     def initial(self, w: Any) -> Any:
-        """Return the initial weights with a variance multiplied by ``N^-b``."""
+        """Return the initial value of a weight with its variance multiplied by ``N^-b``, b being symbolic.
+
+        Data, which have no exponents, are returned unchanged.
+        """
         if w.name not in self.scales:
             return w
         return replace(w, variance=sympify(w.variance) * N ** -self.exponents[f"b_{w.name}"])
 
     def trained(self, w: Any) -> Any:
-        """Return a weight whose initial variance, update and rule have the symbolic exponents."""
+        """Return a weight whose initial variance, update and rule contain the symbolic exponents of N.
+
+        Raises NotApplicable for a rule with noise.
+        """
         if isinstance(w, GaussianMatrix | GaussianVector):
             return self.initial(w)
         if sympify(getattr(w.rule, "diffusion", 0)) != 0:
@@ -266,7 +285,10 @@ class _Rescaling:
         return replace(w, initial=self.initial(w.initial), update=rescaled)
 
     def entrywise(self, w: Any, rule: Entrywise) -> Any:
-        """Return the weight with a rule of its raw gradient, ``raw W += rate Q(-dloss/draw W)``."""
+        """Return a weight with an entrywise rule, in terms of the gradient by the raw weight.
+
+        The raw weight is the weight without its multiplier: ``raw W += rate Q(-dloss/draw W)``.
+        """
         u = w.update
         # an update of the program is U/N for a matrix W/sqrt(N): rate * scale^2 N times the raw gradient
         root = sqrt(N) if isinstance(w, TrainedMatrix) and not w.initial.cols.given else S.One
@@ -279,12 +301,15 @@ class _Rescaling:
 
 
 def _channels_called_c(program: Program) -> bool:
-    """Return whether an index of the program has the same name as the exponent c."""
+    """Return whether an index of the program has the name c, as the exponent of the learning rate does."""
     return any(r.index.name == c.name for x in program.definitions for r in x.ranges)
 
 
 def _rescaled(rule: Entrywise, name: str, exponents: Mapping[str, Expr]) -> Entrywise:
-    """Return the rule of weight ``name`` with its rate, parameters and decay multiplied by powers of N."""
+    """Return an entrywise rule with symbolic powers of N in its rate, parameters and decay.
+
+    ``name`` is that of the weight, and ``exponents`` has the exponents by name, such as ``c_W``.
+    """
     units = {x: x * N ** (-p * exponents[f"e_{name}"]) for x, p in rule_degrees(rule).parameters.items()}
     decay_exponent = exponents.get(f"s_{name}", S.Zero)
     changed = _rewritten(rule, lambda e: e.xreplace(units))
@@ -294,7 +319,7 @@ def _rescaled(rule: Entrywise, name: str, exponents: Mapping[str, Expr]) -> Entr
 
 
 def _rewritten(rule: Entrywise, function: Callable[[Expr], Expr]) -> Entrywise:
-    """Return the rule with a function of expressions applied to its rate, Q, decay and states."""
+    """Return an entrywise rule whose rate, function Q, decay and states are changed by ``function``."""
     states = tuple((x, function(e)) for x, e in rule.states)
     return replace(
         rule, rate=function(rule.rate), Q=function(rule.Q), decay=function(rule.decay), states=states
@@ -302,21 +327,21 @@ def _rewritten(rule: Entrywise, function: Callable[[Expr], Expr]) -> Entrywise:
 
 
 def _alone(e: Expr, used: Expr) -> bool:
-    """Return whether ``e`` is the vector ``used`` itself times a factor without it."""
+    """Return whether ``e`` is a vector of weights, ``used``, times a factor that does not contain it."""
     return len(terms(e)) == 1 and not (e / used).has(used)
 
 
 def families(w: GaussianWeight) -> tuple[IndexRange, ...]:
-    """Return the ranges of the indices of a family of weights; empty for a single weight."""
+    """Return the ranges of the indices, such as layers, of a family of weights; empty for a single weight."""
     if isinstance(w, GaussianVector):
         return w.indices
     return () if w.index is None else (w.index,)
 
 
 def layer_index(w: GaussianWeight) -> Symbol | None:
-    """Return the layer index of a family of weights, None without one.
+    """Return the symbol of the layer in a family of weights; None for a single weight.
 
-    Members in one layer share an exponent.
+    Weights of one layer share an exponent.
     """
     if isinstance(w, GaussianVector):
         site = w.population.site
@@ -365,9 +390,10 @@ class Condition:
 
 @dataclass(frozen=True)
 class Constraints(ConditionalResult):
-    """Conditions on the exponents of a program, as powers of N that must be zero.
+    """Conditions on the exponents of the width N in a program: powers of N that must be zero.
 
-    See :func:`width_constraints`.
+    The exponents belong to multipliers and variances of weights, learning rates and the output. See
+    :func:`width_constraints`.
     """
 
     program: Program
@@ -379,11 +405,17 @@ class Constraints(ConditionalResult):
 
     @cached_property
     def unknowns(self) -> tuple[Expr, ...]:
-        """Exponents of each weight, then c and d."""
+        """Symbols of the exponents that the conditions may determine: those of each weight, then c and d.
+
+        c belongs to the learning rate ``N^-c``, and d to the output, which is divided by ``N^d``.
+        """
         return unknowns(self.program)
 
     def of(self, requirement: str) -> tuple[Condition, ...]:
-        """Return the conditions that belong to one requirement; raise ``KeyError`` for an unknown one."""
+        """Return the conditions on exponents that belong to one requirement, given by its name.
+
+        Raises ``KeyError`` for an unknown one.
+        """
         known = (*REQUIREMENTS, *ENTRYWISE)
         if requirement not in known:
             raise KeyError(f"{requirement!r}: must be one of {', '.join(map(repr, known))}")
@@ -391,22 +423,25 @@ class Constraints(ConditionalResult):
 
     @property
     def equations(self) -> tuple[Eq, ...]:
-        """Equations of all requirements except that on the raw learning rate, each once."""
+        """Linear equations for the exponents from all requirements except that on the raw learning rate.
+
+        Equal equations are listed once.
+        """
         return tuple(dict.fromkeys(x.equation for x in self.powers if x.requirement != RAW_RATE))
 
     @property
     def inequalities(self) -> tuple[Le, ...]:
-        """Conditions as upper bounds, for parametrizations in which quantities may vanish but not diverge.
+        """Conditions as upper bounds of powers of N: quantities may vanish with the width but not diverge.
 
-        Those of the first update are counted with fields of order one; :func:`width_class` counts
-        further updates.
+        Those of the first update are counted with fields of order one; :func:`width_class` counts further
+        updates.
         """
         return tuple(Le(*x.args, evaluate=False) for x in self.equations)
 
     def solution(self, *requirements: str) -> dict[Expr, Expr]:
-        """Return the general solution of some requirements: each determined exponent in terms of free ones.
+        """Return the exponents that satisfy some requirements: each determined one in terms of free ones.
 
-        Raises :class:`NotApplicable` if no exponents satisfy them.
+        ``requirements`` are their names. Raises :class:`NotApplicable` if no exponents satisfy them.
         """
         return solve_linear([x.power for r in requirements for x in self.of(r)], self.unknowns)
 
@@ -425,7 +460,7 @@ class Constraints(ConditionalResult):
         return {x: v.xreplace(substitution) for x, v in exponents.items()}
 
     def maximal_update(self) -> dict[Expr, Expr]:
-        """Return the member of the family with a raw learning rate of order one (muP).
+        """Return the exponents that satisfy all requirements, with a raw learning rate of order one (muP).
 
         Raises :class:`NotApplicable` if weights have their own rates, as with entrywise rules.
         """
@@ -446,7 +481,10 @@ class Constraints(ConditionalResult):
 
     @property
     def _lead(self) -> Expr:
-        """Exponent of the multiplier that parametrizes the family of solutions."""
+        """Symbol of the exponent in terms of which the family of solutions is written.
+
+        It is that of the multiplier of the first trained matrix between layers, or of the readout.
+        """
         written, table = as_written(self.program), weights(self.program)
         trained = {w.name for w in self.program.trained()}
         names = sorted(
@@ -526,8 +564,9 @@ def width_constraints(program: Program, spectral: Collection[str] = ()) -> Const
 
 
 def _units(program: Program, solved: Mapping[Any, Expr]) -> list[Condition]:
-    """Return conditions on epsilon and decay of entrywise rules, each as a power of N that must be zero.
+    """Return the conditions on epsilon and weight decay of all entrywise rules.
 
+    epsilon must scale with N as the gradient of its weight, and decay must remove a fraction of order one.
     ``solved`` are exponents that other conditions determine.
     """
     rules, symbols_ = entrywise_rules(program), symbols_of(program)
@@ -553,10 +592,10 @@ def _units(program: Program, solved: Mapping[Any, Expr]) -> list[Condition]:
 
 
 def with_exponents(program: Program, values: Mapping[Any, Expr]) -> Program:
-    """Return the program with values for its exponents, by name or symbol.
+    """Return the program with values in place of symbolic exponents of N, which are given by name or symbol.
 
-    A function of the layer has one value (``a_W``), or one for each member (``a_W(1)``); members without a
-    value stay unchanged.
+    An exponent of a family of weights has one value for all layers (``a_W``), or one for each layer
+    (``a_W(1)``); layers without a value stay symbolic.
     """
     by_name = {str(k): exact(str(k), v) for k, v in values.items()}
     members: dict[str, dict[int, Expr]] = {}
@@ -584,7 +623,7 @@ def with_exponents(program: Program, values: Mapping[Any, Expr]) -> Program:
     changed = program.map(put)
 
     def ruled(w: Any) -> Any:
-        """Return the weight with values for the exponents in its entrywise rule."""
+        """Return the weight with values in place of the exponents in its entrywise rule, if it has one."""
         rule = getattr(w, "rule", None)
         return replace(w, rule=_rewritten(rule, put)) if isinstance(rule, Entrywise) else w
 
@@ -594,7 +633,11 @@ def with_exponents(program: Program, values: Mapping[Any, Expr]) -> Program:
 
 
 def unknowns(program: Program) -> tuple[Expr, ...]:
-    """Return the exponents of a program of known depth: those of each weight (by member), c and d."""
+    """Return the symbols of the exponents of a program of known depth: those of each weight, then c and d.
+
+    c belongs to the learning rate ``N^-c``, and d to the output, which is divided by ``N^d``. Each layer of a
+    family has its own.
+    """
     symbols_, counting = symbols_of(program), Counting(program)
     exponents: list[Expr] = []
     for name, w in weights(program).items():
@@ -604,19 +647,25 @@ def unknowns(program: Program) -> tuple[Expr, ...]:
 
 
 def outputs(program: Program) -> list[tuple[str, None]]:
-    """Return the outputs (name, None): means over units of which the loss is a function, if it is known."""
+    """Return the outputs of a program as pairs (name, None); None stands for no layer.
+
+    They are the means over units of which the loss is a function. All means count if the loss is not known.
+    """
     means = [x.name for x in program.definitions if x.name in program.scalars and x.rhs.has(Mean)]
     in_loss = set() if program.loss is None else {str(a.func) for a in program.loss.atoms(AppliedUndef)}
     return [(name, None) for name in means if name in in_loss or not in_loss & {*means}]
 
 
 def fields(counted: Counted) -> list[tuple[str, Expr | None]]:
-    """Return the names and layers of all quantities that have entries."""
+    """Return (name, layer) of all vectors, which have one entry for each unit, and not of plain numbers."""
     return [(n, site) for n, site in counted.nodes if n not in counted.program.scalars]
 
 
 def features(program: Program, counted: Counted) -> list[tuple[str, Expr | None]]:
-    """Return the fields (name, layer) from which outputs are computed, without those that are weights."""
+    """Return the fields (name, layer) from which outputs are computed.
+
+    Fields that are only a vector of weights times a factor are left out. ``counted`` lists all fields.
+    """
     vectors = [parameter(v) for v in program.vectors]
     forward = forward_pass(program)
     names = {
@@ -644,9 +693,10 @@ def forward_pass(program: Program) -> list[Definition]:
 
 
 def solve_linear(powers: list[Expr], names: tuple[Expr, ...]) -> dict[Expr, Expr]:
-    """Return exponents for which all ``powers`` (linear forms) vanish, later names in terms of earlier ones.
+    """Return values of ``names`` for which all ``powers``, linear forms in them, vanish.
 
-    Raises :class:`NotApplicable` if the conditions have no solution.
+    Later names are expressed by earlier ones; names that stay free are left out. Raises
+    :class:`NotApplicable` if there is no solution.
     """
     equations = [p.expand() for p in powers if p.expand() != 0]
     solutions = solve(equations, list(reversed(names)), dict=True) if equations else [{}]
@@ -804,7 +854,10 @@ def width_class(program: Program, exponents: Mapping[Any, Any], steps: int = 3) 
 
 
 def _read(program: Program, exponents: Mapping[Any, Any]) -> dict[str, Expr]:
-    """Return the given exponents as numbers, by name; raise NotApplicable for unknown or missing names."""
+    """Return given exponents of N as rational numbers, by name, one for each weight of each layer.
+
+    Raises NotApplicable for unknown or missing names.
+    """
     by_name = {str(k): _number(str(k), v) for k, v in exponents.items()}
     wanted = {family_name(x) for x in unknowns(program)}
     heads = {k.partition("(")[0] for k in by_name}
@@ -867,7 +920,10 @@ def family_name(x: Expr) -> str:
 
 
 def _called(node: QuantityAtLayer) -> str:
-    """Return the name of a field or number with its layer as text, such as ``h(2)``."""
+    """Return the name of a field or number with its layer as text, such as ``h(2)``.
+
+    ``node`` is the pair (name, layer); the layer None is left out.
+    """
     name, site = node
     return name if site is None else f"{name}({site})"
 
@@ -893,7 +949,11 @@ def symmetries(program: Program) -> tuple[dict[Expr, Expr], ...]:
 
 
 class _Symmetry:
-    """Linear system for shifts of exponents, and for the powers of N that rescale fields and raw weights."""
+    """Linear system for changes of exponents of the width that leave training the same.
+
+    Its other unknowns are the powers of N by which fields and raw weights are then rescaled. ``rows`` are
+    expressions that must vanish.
+    """
 
     def __init__(self, program: Program) -> None:
         self.program, self.weights = parametrized(program), weights(program)
@@ -902,7 +962,10 @@ class _Symmetry:
         self.rows: list[Expr] = []
 
     def directions(self) -> tuple[dict[Expr, Expr], ...]:
-        """Return a basis of the solutions, as changes of exponents."""
+        """Return the independent changes of exponents that leave training the same at every width.
+
+        They are a basis of the solutions of the linear system, each as a dictionary of changes by exponent.
+        """
         # A rescaling must multiply every term by the same power of N as the field that it defines.
         for x, env in self.counting.rules.values():
             expected = self.shift(x.lhs, env)
@@ -931,7 +994,10 @@ class _Symmetry:
         return tuple({x: v for x, v in zip(ordered, row, strict=True) if v != 0} for row in basis if any(row))
 
     def shifts(self, e: Expr, env: IndexExpressions) -> list[Expr]:
-        """Return the shift of the power of N of each term of an expression; ``env`` has values of indices."""
+        """Return, for each term of an expression, the change of its power of N under the rescaling.
+
+        The changes are linear in the unknowns of the system. ``env`` has the values of the indices.
+        """
         if isinstance(e, Add):
             return [x for y in e.args for x in self.shifts(y, env)]
         if isinstance(e, Mean | Sum):
@@ -950,7 +1016,12 @@ class _Symmetry:
         return self.factor_shifts(e, env)
 
     def factor_shifts(self, e: Expr, env: IndexExpressions) -> list[Expr]:
-        """Return the shift of a factor: a power, a weight, given data, a field or a function of fields."""
+        """Return the change of the power of N of one factor under the rescaling, as a list for its terms.
+
+        The factor is a power, a weight, given data, a field or a function of fields. A function that is not
+        homogeneous adds the conditions that its arguments are not rescaled. ``env`` has the values of the
+        indices.
+        """
         if isinstance(e, Pow) and e.exp.is_Integer and e.exp.is_positive:
             return [e.exp * x for x in self.shifts(e.base, env)]
         for v in self.weights.values():
@@ -971,26 +1042,36 @@ class _Symmetry:
         return [S.Zero]
 
     def shift(self, field: AppliedUndef, env: IndexExpressions) -> Expr:
-        """Return the power of N that rescales a field; outputs and errors are not rescaled."""
+        """Return the unknown power of N by which a field is rescaled; zero for outputs and errors.
+
+        ``env`` has the values of the indices.
+        """
         name = str(field.func)
         return (
             S.Zero if name in self.program.scalars else Symbol(f"x_{name}_{self.counting.site(field, env)}")
         )
 
     def weight(self, w: GaussianWeight, used: Expr, env: IndexExpressions) -> Expr:
-        """Return the power of N that rescales the used member of a family of weights.
+        """Return the unknown power of N by which a weight without its multiplier is rescaled; zero for data.
 
-        Data are not rescaled.
+        ``w`` is the weight or its family, ``used`` the member that an expression contains, and ``env`` has
+        the values of the indices.
         """
         at = dict(zip(w.symbol.args, (x.subs(env) for x in used.args), strict=True))
         return self.raw(w.name, at) if w.name in self.weights else S.Zero
 
     def raw(self, name: str, env: IndexExpressions) -> Expr:
-        """Return the symbol of the power of N that rescales a raw weight."""
+        """Return the symbol of the power of N by which a weight without its multiplier is rescaled.
+
+        ``name`` is that of the weight, and ``env`` has the value of its layer.
+        """
         layer = layer_index(self.weights[name])
         return Symbol(f"w_{name}_{'' if layer is None else env[layer]}")
 
     def powers(self, e: Expr, env: IndexExpressions) -> list[Expr]:
-        """Return the power of N of each term of a number, without the part that contains no exponent."""
+        """Return the change of the power of N of each term of a number, linear in the exponents.
+
+        It is the part of the power that contains exponents of the parametrization.
+        """
         exponents = [x.xreplace({_INSIDE: c}) for x in powers(e.subs(env))]
         return [x - x.xreplace(dict.fromkeys(self.exponents, S.Zero)) for x in exponents]

@@ -57,19 +57,19 @@ class AscentCoefficients:
     covariances: dict[tuple[int, int], Expr]
 
     def covariance(self, m: int, n: int) -> Expr:
-        """Return N times the covariance of two coefficients.
+        """Return N times the covariance of the Taylor coefficients ``c_m`` and ``c_n``.
 
         Parameters
         ----------
         m : int
-            Order of the first one.
+            Order of the first coefficient in the ascent time tau.
         n : int
-            Order of the second one.
+            Order of the second coefficient.
 
         Returns
         -------
         Expr
-            N times the covariance.
+            N times the covariance over networks.
         """
         return self.covariances[min(m, n), max(m, n)]
 
@@ -141,7 +141,7 @@ DEEPEST = 12
 
 
 def _interpolated(values: list[AscentCoefficients]) -> AscentCoefficients | None:
-    """Return coefficients as polynomials in L from values at the depths 1, 2, ....
+    """Return Taylor coefficients as polynomials in the number of layers L, from values at L = 1, 2, ....
 
     Returns None if there are too few depths to determine and confirm the polynomials.
     """
@@ -159,9 +159,9 @@ def _interpolated(values: list[AscentCoefficients]) -> AscentCoefficients | None
 
 
 def _polynomial(values: list[Expr]) -> Expr | None:
-    """Return the polynomial in L with these values at 1, 2, ....
+    """Return the polynomial in L that has these values at L = 1, 2, ....
 
-    None unless the last ones confirm its degree.
+    Returns None unless its degree is low enough that the last values confirm it.
     """
     if len(values) <= CONFIRMING + 1:
         return None
@@ -171,7 +171,10 @@ def _polynomial(values: list[Expr]) -> Expr | None:
 
 
 def _at_depth(program: Program, order: int) -> AscentCoefficients:
-    """Return the coefficients of a program whose depth is a number."""
+    """Return the Taylor coefficients of the output for a program whose number of layers is known.
+
+    Covariances of the coefficients m and n are included for ``m + n`` up to ``order``.
+    """
     theory = DrivenSteps(fluctuations(program), order)
     _require_scaling(theory.theory)
     one_more_order = DrivenSteps(theory.theory, order + 1)
@@ -183,10 +186,10 @@ def _at_depth(program: Program, order: int) -> AscentCoefficients:
 
 
 def _require_scaling(theory: Fluctuations) -> None:
-    """Raise NotApplicable unless coefficients scale with gamma0 and K_x as in :class:`AscentCoefficients`.
+    """Raise NotApplicable unless Taylor coefficients scale with gamma0 and the input kernel K_x as stated.
 
-    With outputs, responses and the learning rate in units of 1/gamma0, gamma0 must drop out of the
-    exponent. The kernel K_x of the inputs is compared at two values.
+    The scaling is that in :class:`AscentCoefficients`. With outputs, responses and the learning rate in units
+    of 1/gamma0, gamma0 must drop out of the exponent of the path integral. K_x is compared at two values.
     """
     names = {str(q.symbol.func): q for q in theory.parameters}
     for x in theory.terms:
@@ -218,9 +221,11 @@ UnitVariable = tuple[bool, Key]
 
 @dataclass(frozen=True)
 class WeightedPair:
-    """Product ``weight x_first x_second`` of two variables of one unit.
+    """Term ``weight x_first x_second`` in the exponent of the path integral of one unit.
 
-    ``parameter`` is the order parameter that multiplies it, None without one.
+    Each variable x is a field or a response field ("hat"): a pair (True for a hat, name with indices).
+    ``parameter`` is the order parameter that multiplies the term, None without one. ``weight`` is a
+    polynomial in eta, stored as one integer.
     """
 
     weight: int
@@ -230,11 +235,12 @@ class WeightedPair:
 
 
 class DrivenSteps:
-    """Fluctuations of a linear theory of one sample whose errors are one, as polynomials in the rate.
+    """Exact fluctuations of a linear network on one sample, in steps whose errors are all set to 1.
 
-    All fields of a unit are Gaussian with hats: ``C`` between fields and ``R`` between fields and hats, which
-    follow row by row from the equations of products. Averages of four of them are sums over pairings.
-    Polynomials in eta are integers in base ``2^BITS``, truncated above a degree.
+    All results are polynomials in the learning rate eta, stored as integers in base ``2^BITS`` and truncated
+    above a degree. The products of weights and vectors of a unit are Gaussian, with covariances ``C`` and
+    responses ``R`` that follow step by step from their equations. Averages of four variables are sums over
+    pairings (Wick).
 
     Parameters
     ----------
@@ -273,7 +279,10 @@ class DrivenSteps:
     # -- the equations, written out --------------------------------------------------------------------------
 
     def _write(self) -> None:
-        """Write out, at all layers and times, the unit of each product and the terms of the exponent."""
+        """Write out the terms of the exponent at all layers and times, and the unit of each product.
+
+        They are stored by unit and by product in ``site``, ``sources``, ``memory`` and ``influences``.
+        """
         for e, home in zip(self.theory.products, self.theory.homes, strict=False):
             for at in self._values(e.ranges):
                 layer = S(0 if home.site is None or home.shared else home.site).subs(at)
@@ -288,9 +297,11 @@ class DrivenSteps:
                     self._add(x, weight, atoms, {**at, t: now, s: past})
 
     def _add(self, x: Any, weight: int, atoms: list[AppliedUndef], at: dict[Any, int]) -> None:
-        """Add one term ``x`` of the exponent at the values ``at`` of indices and times.
+        """Store one term of the exponent, written out at given values of layers and times.
 
-        ``weight`` is its factor, a polynomial in eta, and ``atoms`` are its fields and order parameters.
+        ``x`` is the term, ``weight`` its factor (a polynomial in eta), ``atoms`` are its fields and order
+        parameters, and ``at`` has the values. A term with two response fields (hats) is a source covariance;
+        one with a single hat is a memory term in the equation of that product.
         """
         names = [self._key(a, at) for a in atoms if str(a.func) not in self.fields]
         parameter = self._canonical(names[0]) if names else None
@@ -314,24 +325,34 @@ class DrivenSteps:
             self._influence(pair)
 
     def _influence(self, pair: WeightedPair) -> None:
-        """Record a pair as a derivative of the exponent by its order parameter, if it has one."""
+        """Store a term of the exponent under its unit if it contains an order parameter.
+
+        Without the order parameter it is the derivative of the exponent by this order parameter.
+        """
         if pair.parameter is not None:
             self.influences.setdefault(self.site[pair.first[1]], []).append(pair)
 
     @cached_property
     def fields(self) -> set[str]:
-        """Names of all fields of units and of the products in them."""
+        """Names of all fields of the units, including those of products of a weight and a vector."""
         return self.products | {e.name for e in self.theory.definitions}
 
     def _times(self, reach: str) -> Iterator[tuple[int, int]]:
-        """Yield the times (t, s) of a term whose sum over s has the range ``reach``."""
+        """Yield all pairs (t, s) of times in a sum over s whose range is named by ``reach``.
+
+        ``all`` is every s, ``strict`` is ``s < t``, ``past`` is ``s <= t``, and an empty string is ``s = t``.
+        Times run from 0 to the degree.
+        """
         for now, past in product(range(self.degree + 1), repeat=2):
             kept = {"all": True, "strict": past < now, "past": past <= now, "": past == now}
             if kept[reach]:
                 yield now, past
 
     def _values(self, ranges: Iterable[IndexRange]) -> list[dict[Any, int]]:
-        """Return all values of the indices of ``ranges``; an index of samples has only the value 1."""
+        """Return all combinations of values of the indices of ``ranges``, each as a dictionary by index.
+
+        An index of samples has only the value 1.
+        """
         values: list[dict[Any, int]] = [{}]
         for r in ranges:
             upper = 1 if r.upper == self.samples else int(r.upper)
@@ -339,14 +360,18 @@ class DrivenSteps:
         return values
 
     def _key(self, a: AppliedUndef, at: Mapping[Any, int]) -> Key:
-        """Return the name and integer arguments of a function at the values ``at`` of indices and times."""
+        """Return (name, integer arguments) of a field or order parameter, with numbers for indices and times.
+
+        ``at`` has the number of each index and time symbol in the arguments of ``a``.
+        """
         name, arguments = _linear_arguments(a)
         return name, tuple(sum(c * at[x] if x is not None else c for x, c in terms) for terms in arguments)
 
     def _split(self, e: Expr) -> tuple[int, list[AppliedUndef]]:
-        """Return a monomial as a factor, a polynomial in eta, and its fields and order parameters.
+        """Return a monomial as its factor and a list of its fields and order parameters.
 
-        Errors and gamma0 are replaced by numbers.
+        The factor is a polynomial in eta, stored as one integer. Errors, data and gamma0 are replaced by
+        numbers. Raises NotApplicable for more than one field or more than one order parameter.
         """
         data = {a: self.data[str(a.func)] for a in e.atoms(AppliedUndef) if str(a.func) in self.data}
         weight, atoms = S.One, list[AppliedUndef]()
@@ -372,7 +397,11 @@ class DrivenSteps:
         return int(sum(int(c) << BITS * n for (n,), c in p.terms())) & self.mask
 
     def _in_products(self, field: AppliedUndef, at: Mapping[Any, int]) -> list[tuple[int, Key]]:
-        """Return a field as a list of (factor, product of weights and a vector) that adds up to it."""
+        """Return a field as a linear combination of products of a weight and a vector, as pairs.
+
+        A pair is (factor, key of the product), where a key is (name, integer arguments). ``at`` has the
+        values of the indices of the field.
+        """
         key = self._key(field, at)
         if key[0] in self.products:
             return [(1, key)]
@@ -381,7 +410,11 @@ class DrivenSteps:
         return self._known[key]
 
     def _defined(self, atom: AppliedUndef) -> list[tuple[int, Key]]:
-        """Return a field by its definition, as a list of (factor, product) that adds up to it."""
+        """Return the definition of a field as a linear combination of products of a weight and a vector.
+
+        The result lists (factor, key of the product). Raises NotApplicable for a field that is not linear in
+        them.
+        """
         products = []
         for e in self.theory.definitions:
             binding = match(e.symbol, atom, e.ranges)
@@ -395,14 +428,21 @@ class DrivenSteps:
         return products
 
     def _canonical(self, key: Key) -> Key:
-        """Return the order parameter ``key``, with the later time first if it is symmetric in its times."""
+        """Return the key (name, arguments) of an order parameter in standard order.
+
+        The later time stands first if the order parameter is symmetric in its two times.
+        """
         q = self.parameters[key[0], len(key[1])]
         if q.kind != "correlation" or not _is_symmetric(q):
             return key
         return key[0], (*key[1][:-2], max(key[1][-2:]), min(key[1][-2:]))
 
     def units(self, key: Key) -> list[WeightedPair]:
-        """Return the average of an order parameter over units, as a sum of pairs of products and hats."""
+        """Return the function of one unit whose average an order parameter is, as a list of weighted pairs.
+
+        Each pair is a product of two variables, fields or response fields (hats), with a factor. ``key`` is
+        the name and the integer arguments of the order parameter.
+        """
         if key not in self._units:
             q = self.parameters[key[0], len(key[1])]
             at = match(q.symbol, q.symbol.func(*map(Integer, key[1])), q.ranges) or {}
@@ -425,18 +465,25 @@ class DrivenSteps:
     # -- infinite width --------------------------------------------------------------------------------------
 
     def value(self, x: WeightedPair) -> int:
-        """Return the factor of a pair: its weight times the mean of its order parameter."""
+        """Return the factor of a term of the exponent: its weight times the mean of its order parameter."""
         return x.weight if x.parameter is None else x.weight * self.parameter_mean(x.parameter) & self.mask
 
     def parameter_mean(self, key: Key) -> int:
-        """Return the mean of an order parameter at infinite width, a polynomial in eta."""
+        """Return the mean of an order parameter at infinite width, a polynomial in eta stored as an integer.
+
+        ``key`` is its name with integer arguments.
+        """
         if key not in self._means:
             terms = (x.weight * self.V(x.first, x.second) for x in self.units(key))
             self._means[key] = sum(terms) & self.mask
         return self._means[key]
 
     def R(self, a: Key, b: Key) -> int:
-        """Return the response of the product a to a perturbation of the equation of the product b."""
+        """Return the response of product a to a perturbation added to the equation of product b.
+
+        A product is a weight matrix times a vector, for one unit, named by its key. The response is zero for
+        other units and for a later perturbation. The value is a polynomial in eta stored as an integer.
+        """
         if self.site[a] != self.site[b] or b[1][-1] > a[1][-1]:
             return 0
         if (a, b) not in self._R:
@@ -445,7 +492,11 @@ class DrivenSteps:
         return self._R[a, b]
 
     def C(self, a: Key, b: Key) -> int:
-        """Return the covariance of two products of one unit, ``C = R Sigma R^T``."""
+        """Return the covariance of the products a and b (weight matrix times vector) in one unit.
+
+        It is ``R Sigma R^T``, with the responses R and the covariance Sigma of sources; zero for different
+        units.
+        """
         if self.site[a] != self.site[b]:
             return 0
         if (a, b) not in self._C:
@@ -457,7 +508,10 @@ class DrivenSteps:
         return self._C[a, b]
 
     def V(self, a: UnitVariable, b: UnitVariable) -> int:
-        """Return the covariance of two products or hats of one unit; that of two hats is zero."""
+        """Return the covariance of two variables of one unit, each a product or a response field (hat).
+
+        Two products have the covariance C, a product and a hat the response R, and two hats zero.
+        """
         if a[0] and b[0]:
             return 0
         if a[0] or b[0]:
@@ -467,7 +521,11 @@ class DrivenSteps:
     # -- fluctuations ----------------------------------------------------------------------------------------
 
     def row(self, key: Key) -> dict[Key, int]:
-        """Return the derivatives of the mean of an order parameter by all others: a row of the matrix D."""
+        """Return the derivative of the mean of one order parameter with respect to each other one.
+
+        Those with a nonzero derivative are keys of the result. It is a row of the matrix D of direct
+        derivatives.
+        """
         if key not in self._rows:
             derivatives: dict[Key, int] = {}
             for x in self.units(key):
@@ -482,12 +540,16 @@ class DrivenSteps:
         return self._rows[key]
 
     def influence(self, key: Key) -> dict[Key, int]:
-        """Return the total derivatives of one order parameter by all others, ``psi = e + D^T psi``."""
+        """Return the total derivatives of one order parameter by all those on which it depends.
+
+        It is the solution of ``psi = e + D^T psi``, where D is the matrix of direct derivatives and e is one
+        for the order parameter itself.
+        """
         order: list[Key] = []
         visited: set[Key] = set()
 
         def visit(key: Key) -> None:
-            """Add an order parameter to ``order`` after all those on which it depends."""
+            """Append an order parameter to the list ``order`` after all those on which it depends."""
             if key not in visited:
                 visited.add(key)
                 for earlier in self.row(key):
@@ -502,7 +564,11 @@ class DrivenSteps:
         return psi
 
     def noise(self, key: Key, other: Key) -> int:
-        """Return N times the covariance of two averages over units at fixed order parameters (kappa)."""
+        """Return kappa: N times the covariance of two order parameters from the random units alone.
+
+        Both are averages over N independent units, for fixed values of all other order parameters. ``key``
+        and ``other`` are their names with integer arguments.
+        """
         total = 0
         for x, y in product(self.units(key), self.units(other)):
             if self.site[x.first[1]] == self.site[y.first[1]]:
@@ -514,15 +580,18 @@ class DrivenSteps:
     # -- Taylor coefficients ---------------------------------------------------------------------------------
 
     def _of_power(self, x: int, power: int) -> int:
-        """Return the coefficient of ``eta^power`` of a polynomial."""
+        """Return the coefficient of ``eta^power`` in a polynomial that is stored as one integer."""
         return (x >> BITS * power) & ((1 << BITS) - 1)
 
     def _output(self, step: int) -> Key:
-        """Return the key of the output after a number of steps."""
+        """Return the key (name, arguments) of the network's output on the sample after a number of steps."""
         return self.output, (1, step)
 
     def mean(self, n: int) -> int:
-        """Return the mean of the Taylor coefficient c_n of the ascent."""
+        """Return the mean at infinite width of the Taylor coefficient ``c_n`` of the ascending output.
+
+        It is the coefficient of ``eta^n`` in the n-th difference of the outputs over steps.
+        """
         parts = (
             (-1) ** (n - k) * comb(n, k) * self._of_power(self.parameter_mean(self._output(k)), n)
             for k in range(n + 1)
@@ -530,13 +599,20 @@ class DrivenSteps:
         return sum(parts)
 
     def steps_covariance(self, k: int, m: int) -> int:
-        """Return N Cov of outputs after k and m steps, a polynomial in eta."""
+        """Return N times the covariance of the outputs after k and m steps; results are kept in memory.
+
+        It is a polynomial in eta, stored as an integer.
+        """
         if (k, m) not in self._outputs:
             self._outputs[k, m] = self._outputs[m, k] = self._steps_covariance(k, m)
         return self._outputs[k, m]
 
     def _steps_covariance(self, k: int, m: int) -> int:
-        """Return N Cov of outputs after k and m steps, computed anew."""
+        """Return N times the covariance of the outputs after k and m steps, without looking it up in memory.
+
+        It is ``psi kappa psi'``: total derivatives of both outputs times the covariance of the order
+        parameters.
+        """
         first, second = self.influence(self._output(k)), self.influence(self._output(m))
         total = 0
         for a, x in first.items():
@@ -546,7 +622,10 @@ class DrivenSteps:
         return total & self.mask
 
     def covariance(self, m: int, n: int) -> Expr:
-        """Return N Cov of the Taylor coefficients c_m and c_n of the ascent."""
+        """Return N times the covariance of the Taylor coefficients ``c_m`` and ``c_n`` of the output.
+
+        They are coefficients of ``eta^(m + n)`` of differences over steps of :meth:`steps_covariance`.
+        """
         total = 0
         for k, j in product(range(m + 1), range(n + 1)):
             sign = (-1) ** (m - k + n - j) * comb(m, k) * comb(n, j)
@@ -556,9 +635,9 @@ class DrivenSteps:
 
 @lru_cache(maxsize=1000)
 def _linear_arguments(a: AppliedUndef) -> tuple[str, tuple[tuple[tuple[Any, int], ...], ...]]:
-    """Return the name of a function, and each argument as a linear form: pairs (symbol, factor).
+    """Return (name, arguments) of a function with arguments linear in symbols, as ``f(ell - 1, t)``.
 
-    None stands for the symbol of a constant.
+    Each argument is a tuple of pairs (symbol, integer factor); the symbol None stands for the constant 1.
     """
     parts = (sympify(x).expand().as_coefficients_dict() for x in a.args)
     return str(a.func), tuple(
@@ -567,7 +646,7 @@ def _linear_arguments(a: AppliedUndef) -> tuple[str, tuple[tuple[tuple[Any, int]
 
 
 def _power(x: Expr) -> int:
-    """Return the exponent of an integer power, 1 for any other expression."""
+    """Return the exponent n of ``x^n`` with a positive integer n; 1 for any other expression."""
     return int(x.exp) if x.is_Pow and x.exp.is_Integer and x.exp > 0 else 1
 
 

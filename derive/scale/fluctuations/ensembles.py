@@ -51,16 +51,16 @@ class BestEnsemble(ConditionalResult):
     width: Expr
 
     def beats(self, a: Expr = bias, b: Expr = spread, total: Expr = cost) -> Relational | bool:
-        """Return the condition under which several networks beat one of the same cost.
+        """Return the condition under which the best number of networks at a fixed cost is above one.
 
         Parameters
         ----------
         a : Expr, optional
-            Coefficient of the bias.
+            Coefficient of the bias ``a/N^q`` of the loss, where N is the width.
         b : Expr, optional
-            Coefficient of the variance.
+            Coefficient of the variance ``b/(N E)`` for E networks.
         total : Expr, optional
-            Cost.
+            Total cost of all networks.
 
         Returns
         -------
@@ -70,7 +70,7 @@ class BestEnsemble(ConditionalResult):
         return Gt(self.members.subs({bias: a, spread: b, cost: total}), 1)
 
     def statement(self) -> str:
-        """Return the condition as a sentence.
+        """Return the condition under which several networks beat one of the same cost, as a sentence.
 
         Returns
         -------
@@ -124,7 +124,7 @@ class EnsembleLaw(ConditionalResult):
     next_bias: Expr
 
     def expected(self) -> Expr:
-        """Return the mean loss at order 1/N.
+        """Return the mean loss of the average of E networks of N units, to order 1/N.
 
         Returns
         -------

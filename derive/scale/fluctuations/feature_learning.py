@@ -85,14 +85,20 @@ class FeatureLearning(ConditionalResult):
     def _small(self, order: int) -> Expr:
         """Return the coefficient of gamma0^2 in ``a`` (``order`` 1) or of gamma0^4 in ``b`` (``order`` 2).
 
-        The mean ascent is ``F/y = sigma + a sigma^3/6 + b sigma^5/120``.
+        The mean output F as a function of the scaled ascent time sigma is ``F/y = sigma + a sigma^3/6 + b
+        sigma^5/120``, where y is the target.
         """
         n = 2 * order + 1
         return self.ascent.means[n] * K_x ** (order + 1) * y ** (2 * order) / self.rate**n
 
     @cached_property
     def _means(self) -> tuple[RichnessSeries, RichnessSeries]:
-        """Series of ``sigma`` and ``Delta/y`` of the mean: ``d sigma/dx = 1 - sigma - a sigma^3/6 - ...``."""
+        """Series in gamma0^2 of the scaled ascent time sigma and of the error ``Delta/y``, at infinite width.
+
+        sigma is the integral of the error over time, scaled by ``y/k``, and x is time times k, the initial
+        kernel. Then ``Delta/y = d sigma/dx = 1 - sigma - a sigma^3/6 - ...``. Coefficients are polynomials in
+        x and ``exp(-x)``.
+        """
         first = 1 - _w
         second = _forced(-_cubic * first**3 * QQ(1, 6))
         third = _forced(-_cubic * first**2 * second * QQ(1, 2) - _quintic * first**5 * QQ(1, 120))
@@ -103,11 +109,18 @@ class FeatureLearning(ConditionalResult):
 
     @cached_property
     def _shifts(self) -> dict[int, RichnessSeries]:
-        """Changes of sigma by a perturbation ``sigma^m/m!`` of F, by m: ``-Delta int sigma^m/(m! Delta)``."""
+        """Changes of the scaled ascent time sigma by perturbations of the output F, by the order m.
+
+        The perturbation of order m is ``sigma^m/m!``, a change of the Taylor coefficient ``c_m`` of F. The
+        change of sigma is ``-Delta int sigma^m/(m! Delta)``, where Delta is the error.
+        """
         return {m: self._shift(m) for m in range(int(self.centred), ORDER + 1)}
 
     def _shift(self, m: int) -> RichnessSeries:
-        """Return the change of sigma by a perturbation ``sigma^m/m!`` of F, as a series in gamma0^2."""
+        """Return the change of the scaled ascent time sigma by a perturbation ``sigma^m/m!`` of the output F.
+
+        It is a series in gamma0^2, whose coefficients are polynomials in x, the scaled time, and ``exp(-x)``.
+        """
         sigma, error = self._means
         inverse = _inverse(error)
         integrand = _times(_power(sigma, m), inverse)
@@ -116,12 +129,20 @@ class FeatureLearning(ConditionalResult):
 
     @cached_property
     def error_responses(self) -> dict[int, RichnessSeries]:
-        """Responses of the error to each coefficient of the ascent, in units of ``(y/k)^m``."""
+        """Responses of the error to a change of the Taylor coefficient ``c_m`` of the output, by m.
+
+        They are series in gamma0^2, in units of ``(y/k)^m``, where y is the target and k the initial tangent
+        kernel.
+        """
         return {m: [_slope(e) for e in shifts] for m, shifts in self._shifts.items()}
 
     @cached_property
     def kernel_responses(self) -> dict[int, RichnessSeries]:
-        """Responses of the tangent kernel to each coefficient, in units of ``(y/k)^(m - 1)``."""
+        """Responses of the tangent kernel to a change of the Taylor coefficient ``c_m`` of the output, by m.
+
+        They are series in gamma0^2, in units of ``(y/k)^(m - 1)``, where y is the target and k the initial
+        kernel.
+        """
         sigma, _ = self._means
         curvature = [RING.zero, _cubic * sigma[0], _cubic * sigma[1] + _quintic * sigma[0] ** 3 * QQ(1, 6)]
         by_coefficient: dict[int, RichnessSeries] = {}
@@ -136,11 +157,12 @@ class FeatureLearning(ConditionalResult):
     # -- covariances -----------------------------------------------------------------------------------------
 
     def _covariance(self, responses: dict[int, RichnessSeries], less: int, highest: int) -> dict[int, Expr]:
-        """Return N times the covariance of a quantity at the times t and s, by powers of gamma0.
+        """Return N Cov of a quantity at the times t and s: coefficients by powers of gamma0.
 
-        Powers above ``highest`` are left out. ``responses`` are the responses of the quantity to the Taylor
-        coefficients ``c_m`` of the ascent, by m; perturbations of these have the size ``gamma0^(m - 1)
-        K_x^((m + 1)/2) (y/k)^(m - less)``.
+        Powers up to ``highest`` are included. ``responses`` are the responses of the quantity to the Taylor
+        coefficients ``c_m`` of the output, by m. A perturbation of ``c_m`` has the size ``gamma0^(m - 1)
+        K_x^((m + 1)/2) (y/k)^(m - less)``, where y is the target, k the initial tangent kernel, and ``less``
+        is 0 for the error and 1 for the kernel.
         """
         by_power: dict[int, Expr] = {}
         for m, first in responses.items():
@@ -158,7 +180,11 @@ class FeatureLearning(ConditionalResult):
         return dict(sorted(by_power.items()))
 
     def _at(self, e: PolyElement, time: Expr) -> Expr:
-        """Return a polynomial of ``RING`` as an expression at a time."""
+        """Return a polynomial in x and ``exp(-x)`` as an expression in time, with ``x = k time``.
+
+        k is the initial tangent kernel. The other two variables of the polynomial get their values from the
+        mean ascent of the output.
+        """
         powers = (self.rate * time, exp(-self.rate * time), self._small(1), self._small(2))
         terms = (S(c) * Mul(*[x**n for x, n in zip(powers, ns, strict=True)]) for ns, c in e.terms())
         return Add(*terms)
@@ -247,7 +273,10 @@ def _slope(e: PolyElement) -> PolyElement:
 
 
 def _term(c: Any, n: int, j: int, other_powers: Any) -> PolyElement:
-    """Return ``c x^n w^j`` times powers ``other_powers`` of the coefficients of the mean ascent."""
+    """Return the monomial ``c x^n w^j`` in the ring of polynomials in x and ``w = exp(-x)``.
+
+    ``other_powers`` are the exponents of the two other variables, the coefficients of the mean ascent.
+    """
     return RING.from_dict({(n, j, *other_powers): c}) if c else RING.zero
 
 
@@ -270,17 +299,20 @@ def _forced(e: PolyElement) -> PolyElement:
 
 
 def _shifted(e: PolyElement, powers: int) -> PolyElement:
-    """Return a polynomial times ``w^powers``; the power may be negative."""
+    """Return a polynomial in x and ``w = exp(-x)`` times ``w^powers``; ``powers`` may be negative."""
     return RING.from_dict({(n, j + powers, *other_powers): c for (n, j, *other_powers), c in e.terms()})
 
 
 def _times(a: RichnessSeries, b: RichnessSeries) -> RichnessSeries:
-    """Return the product of two series in gamma0^2."""
+    """Return the product of two series in gamma0^2, to the order of the series.
+
+    A series is a list of coefficients, which are polynomials in x and ``exp(-x)``.
+    """
     return [sum((a[i] * b[n - i] for i in range(n + 1)), RING.zero) for n in range(len(a))]
 
 
 def _power(a: RichnessSeries, n: int) -> RichnessSeries:
-    """Return the n-th power of a series in gamma0^2."""
+    """Return the n-th power of a series in gamma0^2, a list of polynomials in x and ``exp(-x)``."""
     power_: RichnessSeries = [RING.one, *[RING.zero] * (len(a) - 1)]
     for _ in range(n):
         power_ = _times(power_, a)
@@ -288,7 +320,10 @@ def _power(a: RichnessSeries, n: int) -> RichnessSeries:
 
 
 def _inverse(a: RichnessSeries) -> RichnessSeries:
-    """Return the inverse of a series in gamma0^2 whose first coefficient is w."""
+    """Return one over a series in gamma0^2, whose first coefficient must be ``w = exp(-x)``.
+
+    ``a`` has one polynomial in x and w for each order. Raises NotApplicable for another first coefficient.
+    """
     if a[0] != _w:
         raise NotApplicable("the lazy error must decay exponentially, as that of one sample in a flow does")
     inverse: RichnessSeries = [_shifted(RING.one, -1)]
@@ -299,7 +334,7 @@ def _inverse(a: RichnessSeries) -> RichnessSeries:
 
 
 def _at_end(e: PolyElement) -> PolyElement:
-    """Return the limit of a polynomial for x -> oo; raise NotApplicable if it is not finite."""
+    """Return the limit of a polynomial in x and ``exp(-x)`` for x -> oo, which must be finite."""
     remaining = RING.from_dict({powers: c for powers, c in e.terms() if powers[1] <= 0})
     if any(powers[0] or powers[1] for powers in remaining.monoms()):
         raise NotApplicable(

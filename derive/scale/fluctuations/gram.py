@@ -82,12 +82,12 @@ class GramRecursion(ConditionalResult):
 
     @property
     def program(self) -> Program:
-        """Network and its training."""
+        """Network and its training, from which the recursion is derived."""
         return self.theory.program
 
     @property
     def discrete(self) -> bool:
-        """Whether time counts steps."""
+        """Whether the network is trained in discrete steps; False for a gradient flow."""
         return bool(self.program.rule.discrete)
 
     def conditions(self) -> tuple[str, ...]:
@@ -173,7 +173,10 @@ def wishart_recursion(program: Program) -> GramRecursion:
 
 
 def _require_closed(theory: Fluctuations) -> None:
-    """Raise NotApplicable unless the order parameters in the equations of a unit are functions of outputs."""
+    """Raise NotApplicable if a unit depends on averages over units other than the outputs.
+
+    Order parameters in its equations must be functions of outputs.
+    """
     names = {str(q.symbol.func): q for q in theory.parameters}
     for x in theory.terms:
         for a in x.addend.expr.atoms(AppliedUndef):
@@ -194,7 +197,12 @@ def _require_closed(theory: Fluctuations) -> None:
 
 
 def _step(theory: Fluctuations, e: Equation) -> Eq:
-    """Return the equation of a product of weights and vectors after a step, or its rate in a flow."""
+    """Return the equation of one field of a unit after a step, or of its rate in a flow.
+
+    The field is a product of a weight and a vector, and ``e`` is its equation with sums over the past. The
+    result contains fields and errors at time t only. Raises NotApplicable if updates do not act after the
+    step, or decay at another rate than the initial weights.
+    """
     discrete = theory.program.rule.discrete
     memory = [x for x in e.terms if x.kind != "source"]
     if any(x.reach != ("strict" if discrete else "flow") for x in memory):
@@ -216,7 +224,7 @@ def _step(theory: Fluctuations, e: Equation) -> Eq:
 
 
 def _is_source_of(symbol: Expr, e: Equation) -> bool:
-    """Return whether ``symbol`` is a Gaussian source in the equation ``e``."""
+    """Return whether ``symbol`` is the Gaussian source, from the initial weights, in the equation ``e``."""
     return any(x.kind == "source" and x.field.func == symbol.func for x in e.terms)
 
 
@@ -252,7 +260,10 @@ def _initial_remains(covariance: Expr, discrete: bool) -> Expr:
 
 
 class _SampleRecursion:
-    """Recursion for a given number of samples, with every index a number."""
+    """Evaluation of the recursion of the Gram matrix for a given number of samples.
+
+    Every index of samples and outputs becomes a number, so that the fields of a unit are a finite list.
+    """
 
     def __init__(self, recursion: GramRecursion, samples: int) -> None:
         self.recursion, self.theory = recursion, recursion.theory
@@ -263,22 +274,28 @@ class _SampleRecursion:
         self.products = {str(e.symbol.func) for e in self.theory.products}
 
     def number(self, e: Expr) -> Expr:
-        """Return an expression with a number in place of the symbol of the number of samples."""
+        """Return an expression with the given number of samples in place of its symbol P."""
         return S(e).subs(self.sizes)
 
     def values(self, ranges: tuple[IndexRange, ...]) -> list[dict[Expr, Expr]]:
-        """Return all values of the indices of ``ranges``, as mappings from index to number."""
+        """Return all combinations of values of the indices of ``ranges``, as mappings by index."""
         counts = [range(int(self.number(r.lower)), int(self.number(r.upper)) + 1) for r in ranges]
         indices = [r.index for r in ranges]
         return [dict(zip(indices, map(Integer, x), strict=True)) for x in product(*counts)]
 
     @cached_property
     def fields(self) -> list[Expr]:
-        """Fields V of a unit: its products of weights and vectors, at all indices."""
+        """Independent fields V of one unit: its products of a weight and a vector, for all samples.
+
+        Their order is that of rows and columns of all matrices.
+        """
         return [substitute(e.symbol, at) for e in self.theory.products for at in self.values(e.ranges)]
 
     def in_products(self, e: Expr) -> Expr:
-        """Return an expression with fields replaced by products, at explicit indices."""
+        """Return an expression with all fields of a unit replaced by their definitions.
+
+        The definitions are in terms of products of a weight and a vector; sums over samples are written out.
+        """
         e = self.number(e)
         e = e.doit() if e.has(Sum) else e
         products = {}
@@ -291,7 +308,10 @@ class _SampleRecursion:
         return e.xreplace(products)
 
     def matrix(self, unit: Expr) -> ImmutableMatrix:
-        """Return the symmetric matrix of a quadratic form ``unit`` in the fields of a unit."""
+        """Return the symmetric matrix Q of ``unit``, a quadratic form ``V^T Q V`` in the fields V of a unit.
+
+        Raises NotApplicable if ``unit`` is not such a form.
+        """
         body = self.in_products(unit).expand()
         matrix = ImmutableMatrix(
             len(self.fields), len(self.fields), lambda i, j: body.diff(self.fields[i], self.fields[j]) / 2
@@ -304,7 +324,11 @@ class _SampleRecursion:
         return matrix
 
     def matrices(self) -> GramMatrices:
-        """Return all matrices of the recursion."""
+        """Return the matrices of the Gram matrix's recursion for this number of samples.
+
+        They are the map of a step, the initial covariance, and the quadratic forms of outputs and tangent
+        kernels.
+        """
         return GramMatrices(
             tuple(self.fields),
             self.motion(),
@@ -316,13 +340,20 @@ class _SampleRecursion:
         )
 
     def members(self, kind: str) -> Iterator[tuple[Expr, FluctuatingParameter, dict[Expr, Expr]]]:
-        """Yield symbol, family and indices of all members of order parameters of a kind, at equal times."""
+        """Yield every order parameter of a kind, for all samples at equal times.
+
+        ``kind`` is ``mean`` (outputs), ``number`` (errors) or ``observable`` (tangent kernels). Items are
+        (its symbol, its family with symbolic indices, the numbers of these indices).
+        """
         for q in self.theory.parameters:
             for at in self.values(q.ranges) if q.kind == kind else []:
                 yield substitute(q.symbol, at).xreplace({s: t}), q, at
 
     def motion(self) -> ImmutableMatrix:
-        """Return the matrix U of a step, or the generator of a flow."""
+        """Return the matrix that maps the fields V of a unit to those after a step.
+
+        For a flow it maps V to its rate of change. Entries depend on errors alone.
+        """
         rows = []
         for e, step in zip(self.theory.products, self.recursion.steps, strict=True):
             for at in self.values(e.ranges):
@@ -331,7 +362,7 @@ class _SampleRecursion:
         return ImmutableMatrix(rows)
 
     def start(self) -> ImmutableMatrix:
-        """Return the covariance of the fields V at time 0."""
+        """Return the covariance matrix of the fields V of a unit at time 0, from random initial weights."""
         covariance = eye(len(self.fields)) * 0
         for x in self.theory.terms:
             if len(x.hats) != 2:
@@ -343,7 +374,10 @@ class _SampleRecursion:
         return ImmutableMatrix(covariance)
 
     def observable(self, q: FluctuatingParameter, at: dict[Expr, Expr]) -> Expr:
-        """Return the function of one unit whose average is the observable ``q`` at the indices ``at``."""
+        """Return the function of one unit's fields whose average over units is the observable ``q``.
+
+        ``at`` has the numbers of its indices; both times are equal.
+        """
         body = self.number(substitute(q.function, at)).doit().xreplace({s: t})
         units = {}
         for a in body.atoms(AppliedUndef):

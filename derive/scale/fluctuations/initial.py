@@ -216,10 +216,10 @@ def _member(units: InitialUnits, name_and_indices: tuple[Any, ...]) -> AppliedUn
 
 
 def _timeless(e: Expr) -> Expr:
-    """Return an expression in which functions have no times, all of which are zero."""
+    """Return an expression in which functions lack their times, which are trailing arguments 0."""
 
     def without(a: AppliedUndef) -> Expr:
-        """Return a function without its trailing arguments that are zero."""
+        """Return a function without those arguments at its end that are zero."""
         args = list(a.args)
         while args and args[-1] == 0:
             args.pop()
@@ -232,13 +232,21 @@ def _timeless(e: Expr) -> Expr:
 
 
 class _Sweep:
-    """Backward sweep over the order parameters of a network whose number of layers is given."""
+    """Total derivatives of observables by order parameters, for networks with a known number of layers.
+
+    The order parameters at time 0 depend on each other from layer to layer; the sweep goes from an observable
+    back to those on which it depends.
+    """
 
     def __init__(self, units: InitialUnits) -> None:
         self.units = units
 
     def influence(self, atom: AppliedUndef) -> dict[AppliedUndef, Expr]:
-        """Return the total derivatives of one order parameter by all others, ``psi = e + D^T psi``."""
+        """Return the total derivatives of one order parameter by all those on which it depends.
+
+        They are ``psi = e + D^T psi``, where D is the matrix of direct derivatives between order parameters
+        at time 0, and e is one for the order parameter ``atom`` itself.
+        """
         rows: dict[AppliedUndef, dict[AppliedUndef, Expr]] = {}
         order: list[AppliedUndef] = []
         self._visit(atom, rows, order)
@@ -254,7 +262,11 @@ class _Sweep:
         rows: dict[AppliedUndef, dict[AppliedUndef, Expr]],
         order: list[AppliedUndef],
     ) -> None:
-        """Add rows of D to ``rows``, and each order parameter to ``order`` after all on which it depends."""
+        """Find the order parameters on which ``atom`` depends, directly or through others.
+
+        ``rows`` gets the direct derivatives of each (a row of the matrix D), and ``order`` gets each order
+        parameter after all those on which it depends.
+        """
         if atom in rows:
             return
         rows[atom] = self.units.feedback(atom)
@@ -263,7 +275,7 @@ class _Sweep:
         order.append(atom)
 
     def covariance(self, first: AppliedUndef, second: AppliedUndef) -> Expr:
-        """Return N times the covariance of two observables."""
+        """Return N times the covariance over networks of two observables at the start of training."""
         first_slopes, second_slopes = self.influence(first), self.influence(second)
         total = []
         for (a, x), (b, y) in product(first_slopes.items(), second_slopes.items()):
@@ -273,13 +285,17 @@ class _Sweep:
 
 
 def _is_plain(value: Expr) -> bool:
-    """Return whether the value of a kernel is a polynomial of other kernels, so that it is substituted."""
+    """Return whether a kernel's value is a polynomial of other kernels, without a Gaussian average."""
     atoms = value.atoms(AppliedUndef)
     return not value.has(GaussianAverage) and bool(value.is_polynomial(*atoms))
 
 
 def _with_kernels(units: InitialUnits, e: Expr) -> Expr:
-    """Return an expression with those order parameters substituted that are polynomials of earlier ones."""
+    """Return an expression with each order parameter replaced by its value if this is a polynomial.
+
+    The value is a polynomial of order parameters of earlier layers; the replacement is repeated. Order
+    parameters that are Gaussian averages stay.
+    """
     while True:
         values = {a: units.mean(a) for a in units.members_in(e)}
         polynomials = {a: x for a, x in values.items() if _is_plain(x)}
@@ -289,11 +305,14 @@ def _with_kernels(units: InitialUnits, e: Expr) -> Expr:
 
 
 def _named_kernels(units: InitialUnits, e: Expr) -> list[tuple[Expr, Expr]]:
-    """Return the order parameters in an expression with their values: pairs, in order of dependence."""
+    """Return (order parameter, value) for the order parameters in an expression and in their values.
+
+    Each pair stands after those on which its value depends.
+    """
     values_: dict[Expr, Expr] = {}
 
     def visit(e: Expr) -> None:
-        """Add the order parameters in an expression after those on which they depend."""
+        """Add the order parameters in an expression to the result, after those on which they depend."""
         for a in units.members_in(e):
             if a not in values_:
                 value = _with_kernels(units, units.mean(a))
@@ -305,7 +324,10 @@ def _named_kernels(units: InitialUnits, e: Expr) -> list[tuple[Expr, Expr]]:
 
 
 def _equations(units: InitialUnits, value: Expr) -> tuple[Eq, ...]:
-    """Return the equations of the kernels in ``value`` that are not substituted, without times."""
+    """Return equations ``kernel = its value`` for the kernels that remain in ``value``, without times.
+
+    A kernel is an order parameter of a layer. Those of earlier layers come first.
+    """
     named = _named_kernels(units, value)
     return tuple(Eq(_timeless(a), _timeless(x), evaluate=False) for a, x in named)
 
@@ -319,11 +341,11 @@ def _tidied(e: Expr) -> Expr:
 
 
 def _powers_together(e: Expr, depth: Symbol) -> Expr:
-    """Return a sum of polynomials of ``depth`` times ``number^depth``, factored."""
+    """Return a sum of polynomials of ``depth`` times ``number^depth``, with equal powers collected."""
     slots: dict[Expr, Expr] = {}
 
     def of_primes(x: Pow) -> Expr:
-        """Return a power of a number as a product of powers of primes."""
+        """Return a power of a rational number as a product of powers of primes."""
         multiple = x.exp.expand().coeff(depth)
         product_ = Pow(x.base, (x.exp - multiple * depth).expand())
         for p, n in factorint(x.base).items():
@@ -336,9 +358,10 @@ def _powers_together(e: Expr, depth: Symbol) -> Expr:
 
 @dataclass(frozen=True)
 class _Slope:
-    """Derivatives of an observable by one kernel at each of the layers ``first`` to ``last``.
+    """Direct derivative of an observable by one kernel, for each of the layers ``first`` to ``last``.
 
-    ``atom`` is the kernel at the layer ``ell``, and ``value`` is the derivative with respect to it.
+    ``atom`` is the kernel (an order parameter of a layer) at the layer ``ell``, and ``value`` is the
+    derivative as a function of ell.
     """
 
     atom: AppliedUndef
@@ -348,9 +371,10 @@ class _Slope:
 
 
 class _LayerSweep:
-    """Backward sweep for a network with a symbolic number of layers.
+    """Derivatives of observables by the kernels of all layers, for a symbolic number of layers.
 
-    The kernel of each layer must be a constant times that of a neighbouring layer.
+    A kernel is an order parameter of one layer. It must be a constant times that of a neighbouring layer, so
+    that the sweep from layer to layer has a closed form.
     """
 
     def __init__(self, units: InitialUnits) -> None:
@@ -366,7 +390,7 @@ class _LayerSweep:
     # -- kernels of infinite width ---------------------------------------------------------------------------
 
     def at(self, atom: AppliedUndef, layer: Expr) -> AppliedUndef:
-        """Return an order parameter of a layer at another layer."""
+        """Return the order parameter ``atom`` with its layer replaced by ``layer``."""
         place = self.units.family(atom).symbol.args.index(ell)
         args = list(atom.args)
         args[place] = layer
@@ -374,12 +398,15 @@ class _LayerSweep:
         return member
 
     def layer(self, atom: AppliedUndef) -> Expr | None:
-        """Return the layer of a kernel that has one at each layer; None for other order parameters."""
+        """Return the layer of an order parameter; None for one that does not exist in every layer."""
         args = self.units.family(atom).symbol.args
         return atom.args[args.index(ell)] if ell in args else None
 
     def growth(self, atom: AppliedUndef) -> tuple[int, Expr]:
-        """Return (step, factor): a kernel is the factor times the same kernel at the layer ``ell + step``.
+        """Return (step, factor) of a kernel that is a geometric sequence in the layer.
+
+        The kernel (order parameter of a layer) is the factor times the same kernel at the layer ``ell +
+        step``, where step is -1 or 1.
 
         Raises
         ------
@@ -392,7 +419,11 @@ class _LayerSweep:
         return self._growths[kernel]
 
     def _growth(self, kernel: AppliedUndef) -> tuple[int, Expr]:
-        """Return step and factor of ``kernel`` at the layer ell, computed anew."""
+        """Return (step, factor): ``kernel`` is the factor times itself at the layer ``ell + step``.
+
+        This derives the result; :meth:`growth` keeps it in memory. ``step`` is -1 or 1. Raises NotApplicable
+        if the kernel has another recursion.
+        """
         for step in (-1, 1):
             neighbour = self.at(kernel, ell + step)
             factor_ = cancel(self.units.mean(kernel) / neighbour)
@@ -406,11 +437,14 @@ class _LayerSweep:
         )
 
     def solved(self, e: Expr) -> Expr:
-        """Return an expression with kernels substituted by their values as functions of the layer."""
+        """Return an expression with each order parameter replaced by its closed form in the layer."""
         return self.units.canonical(e.xreplace({a: self.value(a) for a in self.units.members_in(e)}))
 
     def value(self, atom: AppliedUndef) -> Expr:
-        """Return the value of a kernel at infinite width, as a function of its layer."""
+        """Return a kernel (order parameter of one layer) at infinite width, as a function of its layer.
+
+        Raises NotApplicable for an order parameter that does not belong to a layer.
+        """
         layer = self.layer(atom)
         if layer is None:
             raise NotApplicable(f"{atom} must be a kernel of one layer")
@@ -426,7 +460,11 @@ class _LayerSweep:
     # -- derivatives of an observable ------------------------------------------------------------------------
 
     def slopes(self, atom: AppliedUndef) -> list[_Slope]:
-        """Return the direct derivatives of an observable by the kernels in its definition."""
+        """Return the direct derivatives of an observable by each kernel in its definition.
+
+        A kernel is an order parameter of one layer. A sum over layers in the definition gives one derivative
+        for a range of layers.
+        """
         slopes = []
         for term in Add.make_args(self.units.mean(atom)):
             body, first, last = term, None, None
@@ -456,7 +494,11 @@ class _LayerSweep:
         return slopes
 
     def influence(self, atom: AppliedUndef) -> dict[AppliedUndef, Expr]:
-        """Return the total derivative of an observable by each kernel at the layer ell, ``psi(ell)``."""
+        """Return the total derivative ``psi(ell)`` of an observable by each kernel at the layer ell.
+
+        The direct derivatives are carried from layer to layer by the factor by which a kernel grows in a
+        layer.
+        """
         psi: dict[AppliedUndef, Expr] = {}
         for x in self.slopes(atom):
             step, factor_ = self.growth(x.atom)
@@ -473,9 +515,10 @@ class _LayerSweep:
         return psi
 
     def _require_all_layers(self, x: _Slope, step: int) -> None:
-        """Raise NotApplicable if an observable contains a kernel of some of the layers only.
+        """Raise NotApplicable if the range of layers in a derivative ends before the network does.
 
-        ``step`` is the direction in which kernels are computed.
+        ``x`` is the derivative by a kernel at a range of layers. For ``step = -1``, kernels follow from those
+        below, and the range must start at layer 1; for ``step = 1`` it must end at the last layer.
         """
         ends = (x.first == 1 and step == -1) or (x.last == self.depth and step == 1)
         if not ends:
@@ -501,7 +544,11 @@ class _LayerSweep:
         return _powers_together(total, self.depth)
 
     def _mixed(self, atom: AppliedUndef, psi: dict[AppliedUndef, Expr]) -> Expr:
-        """Return N Cov of an average over one layer, ``atom``, with an observable of derivatives ``psi``."""
+        """Return N times the covariance of one average over a layer, ``atom``, with another observable.
+
+        ``psi`` has the total derivatives of the observable by the kernels of layer ell. The result is zero if
+        ``atom`` is not an average over units.
+        """
         place = self.units.place(atom)
         if place is None:
             return S.Zero

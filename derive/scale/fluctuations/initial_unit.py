@@ -48,7 +48,10 @@ class InitialUnits:
     # -- order parameters ------------------------------------------------------------------------------------
 
     def family(self, atom: AppliedUndef) -> FluctuatingParameter:
-        """Return the family of order parameters, with symbolic indices, to which ``atom`` belongs."""
+        """Return the family of order parameters, with symbolic layer and samples, to which ``atom`` belongs.
+
+        For ``C_h(2, mu, nu)`` it is that of ``C_h(ell, ...)``.
+        """
         return self.parameters[str(atom.func), len(atom.args)]
 
     def members_in(self, e: Expr) -> list[AppliedUndef]:
@@ -57,7 +60,10 @@ class InitialUnits:
         return sorted(members, key=default_sort_key)
 
     def binding(self, atom: AppliedUndef) -> dict[Expr, Expr]:
-        """Return the values of indices and times at which a family of order parameters is ``atom``."""
+        """Return the values of the symbolic indices and times of a family at which it is ``atom``.
+
+        Times are 0. Raises KeyError if ``atom`` does not belong to the family of its name.
+        """
         q = self.family(atom)
         indices = match(q.symbol, atom, q.ranges)
         if indices is None:
@@ -65,13 +71,18 @@ class InitialUnits:
         return {**indices, **START}
 
     def unit(self, atom: AppliedUndef) -> Expr:
-        """Return the function whose average an order parameter is, in products of weights and hats."""
+        """Return the function of one unit whose average over units is the order parameter ``atom``.
+
+        Its variables are products of a weight and a vector, and response fields (hats), which stand for
+        derivatives with respect to such products.
+        """
         return self.in_products(substitute(self.family(atom).unit, self.binding(atom)))
 
     def place(self, atom: AppliedUndef) -> tuple[str, Expr] | None:
-        """Return population and layer of the average of an order parameter.
+        """Return (name of the population, layer) over whose units an order parameter averages.
 
-        Returns None for an order parameter that is a function of others.
+        The layer is 0 for a population without layers. Returns None for an order parameter that is a function
+        of others and not an average.
         """
         home = self.family(atom).home
         if home is None:
@@ -87,14 +98,21 @@ class InitialUnits:
         return S.One if home is None else sympify(home.ratio).xreplace(self.binding(atom))
 
     def canonical(self, e: Expr) -> Expr:
-        """Return an expression with ``C_ba`` written as ``C_ab``, which is the same number at equal times."""
+        """Return an expression with the samples of symmetric order parameters in standard order.
+
+        ``C(b, a)`` is written as ``C(a, b)``, which is the same number at equal times. Input kernels are
+        symmetric too.
+        """
         e = e.xreplace({a: self._ordered(a) for a in self.members_in(e)})
         kernels = {x.kernel for x in self.theory.program.given}
         input_kernels = (a for a in e.atoms(AppliedUndef) if str(a.func) in kernels and len(a.args) == 2)
         return e.xreplace({a: a.func(*sorted(a.args, key=_label_order)) for a in input_kernels})
 
     def _ordered(self, a: AppliedUndef) -> Expr:
-        """Return a correlation of a vector with itself with its two samples in standard order."""
+        """Return a correlation of a vector with itself with its two samples in standard order.
+
+        The value is the same, because both times are 0. Other order parameters are returned unchanged.
+        """
         q = self.family(a)
         if q not in self.symmetric:
             return a
@@ -120,7 +138,10 @@ class InitialUnits:
     # -- fields ----------------------------------------------------------------------------------------------
 
     def in_products(self, body: Expr) -> Expr:
-        """Return an expression at the start of training with fields replaced by products."""
+        """Return an expression at time 0 with fields of a unit replaced by their definitions.
+
+        The definitions are in terms of products of a weight and a vector, which are Gaussian.
+        """
         body = body.xreplace(START)
         hats = {a for x in body.atoms(Hatted) for a in x.atoms(AppliedUndef)}
         fields: dict[Expr, Expr] = {}
@@ -136,7 +157,10 @@ class InitialUnits:
         return self.canonical(body.doit() if body.has(Sum) else body)
 
     def covariance(self, a: Expr, b: Expr) -> Expr:
-        """Return the covariance of two products of weights and vectors of one unit."""
+        """Return the covariance at the start of training of two variables a and b of one unit.
+
+        Both are products of a random weight and a vector, whose covariance is that of their sources.
+        """
         for x in self.theory.terms:
             if len(x.hats) != 2:
                 continue
@@ -149,10 +173,10 @@ class InitialUnits:
         return S.Zero
 
     def average(self, body: Expr) -> Expr:
-        """Return the average of a product of fields and hats over one unit.
+        """Return the average over one unit of an expression in fields and response fields (hats).
 
-        A hat differentiates all other factors with respect to the product of its equation; the
-        average of hats alone is zero.
+        A hat stands for the derivative of all other factors with respect to one product of a weight and a
+        vector. Terms of hats alone have the average zero.
         """
         total = []
         for term in Add.make_args(body.expand()):
@@ -165,12 +189,15 @@ class InitialUnits:
         return Add(*total)
 
     def _products_in(self, e: Expr) -> list[AppliedUndef]:
-        """Return the products of weights and vectors in an expression, sorted."""
+        """Return the Gaussian variables in an expression: products of a weight and a vector."""
         products = (a for a in e.atoms(AppliedUndef) if str(a.func) in self.products)
         return sorted(products, key=default_sort_key)
 
     def _gaussian(self, body: Expr) -> Expr:
-        """Return the average of a function of products, which are Gaussian with :meth:`covariance`."""
+        """Return the average of a function of products of a weight and a vector, which are jointly Gaussian.
+
+        Their covariances are those of :meth:`covariance`.
+        """
         fields = self._products_in(body)
         if not fields:
             return body
@@ -190,9 +217,9 @@ class InitialUnits:
         return self._means[atom]
 
     def _require_no_memory(self, body: Expr) -> None:
-        """Raise NotApplicable if a response at equal times has a mean.
+        """Raise NotApplicable if a product of a weight and a vector in ``body`` is not Gaussian at time 0.
 
-        A product of weights and vectors in ``body`` is then not Gaussian.
+        That is so if its equation contains a response at equal times that is not zero.
         """
         for field in self._products_in(body):
             for _, atom in self.kernels(field):
@@ -203,20 +230,25 @@ class InitialUnits:
                     )
 
     def _response(self, atom: AppliedUndef) -> Expr:
-        """Return the value of a response at the start of training."""
+        """Return the value at time 0 of a response, an order parameter whose definition contains a hat."""
         return self.average(self.unit(atom))
 
     def kernels(self, field: Expr) -> Iterator[tuple[Expr, AppliedUndef]]:
-        """Yield the terms at equal times in the equation of a product ``field``: (factor, order parameter).
+        """Yield (factor, order parameter) for each equal-time term in the equation of ``field``.
 
-        Summed samples keep their symbols, one for all.
+        ``field`` is a product of a weight and a vector, and the factor multiplies the order parameter in its
+        equation. An index that is summed keeps its symbol.
         """
         for x in self.theory.terms:
             if len(x.hats) == 1 and x.addend.reach in INSTANT and str(x.hats[0].field.func) in self.products:
                 yield from self._kernels_of(x, field)
 
     def _kernels_of(self, x: ExponentTerm, field: Expr) -> Iterator[tuple[Expr, AppliedUndef]]:
-        """Yield (factor, order parameter) of the term ``x`` if it belongs to the equation of ``field``."""
+        """Yield (factor, order parameter) for each order parameter in one term of the equation of ``field``.
+
+        ``x`` is a term of the exponent of the path integral; nothing is yielded if it belongs to another
+        equation.
+        """
         at = match(x.hats[0].field, field, x.addend.over)
         if at is None:
             return
@@ -225,7 +257,11 @@ class InitialUnits:
             yield self.in_products(body.diff(atom)), atom
 
     def feedback(self, first: AppliedUndef) -> dict[AppliedUndef, Expr]:
-        """Return the derivatives of one order parameter by all others at the start: a row of the matrix D."""
+        """Return the derivatives of the mean of one order parameter by all others at time 0.
+
+        They form one row of the matrix D of direct derivatives. Raises NotApplicable if the order parameter
+        depends on a response at time 0.
+        """
         value = self.mean(first)
         derivatives = {atom: value.diff(atom) for atom in self.members_in(value)}
         unit = self.unit(first)
@@ -240,7 +276,11 @@ class InitialUnits:
         return {atom: x for atom, x in derivatives.items() if x != 0}
 
     def noise(self, first: AppliedUndef, second: AppliedUndef) -> Expr:
-        """Return N times the covariance of two averages over units at fixed order parameters (kappa)."""
+        """Return N times the covariance of two order parameters from the randomness of units alone (kappa).
+
+        Both are averages over the units of one population, at fixed values of all other order parameters;
+        zero for different populations or layers.
+        """
         if self.place(first) != self.place(second) or self.place(first) is None:
             return S.Zero
         a, b = self.unit(first), self.unit(second)
@@ -253,7 +293,10 @@ def _label_order(x: Expr) -> tuple[int, Any]:
 
 
 def _without_hats(term: Expr) -> tuple[Expr, list[Expr]]:
-    """Return a product without its hats, and the fields of these hats."""
+    """Return (product of the other factors, list of the fields of the hats) of a product of factors.
+
+    A hat is a response field; a power of a hat adds its field several times.
+    """
     parts, hats = S.One, []
     for x in Mul.make_args(term):
         base, power = (x.base, x.exp) if isinstance(x, Pow) else (x, S.One)

@@ -96,7 +96,9 @@ class LazyFluctuations(ConditionalResult):
         )
 
     def in_modes(self) -> Expr:
-        """Return N Cov of the errors k at time t and k_ at time s, by sums over eigenvectors.
+        """Return N Cov of the errors of modes k at time t and ``k_`` at time s, as a sum over modes.
+
+        Modes are eigenvectors of the tangent kernel of infinite width.
 
         Returns
         -------
@@ -113,7 +115,7 @@ class LazyFluctuations(ConditionalResult):
 
     @cached_property
     def kernel(self) -> InitialMean:
-        """Initial tangent kernel of one sample."""
+        """Initial tangent kernel of one sample with itself, at infinite width."""
         return initial_mean(self.program, ("K", mu, mu))
 
     @cached_property
@@ -155,12 +157,18 @@ class LazyFluctuations(ConditionalResult):
 
     @property
     def same_mode(self) -> Expr:
-        """Response ``E_kk(t)``, a function of ``lamda_k``."""
+        """Response ``E_kk(t)`` of the error of a mode to a change of its own eigenvalue ``lamda_k``.
+
+        It is minus the derivative by the kernel's entry ``K_kk``, over the target of the mode.
+        """
         return self.response.subs(lamda_l, lamda_k)
 
     @property
     def different_modes(self) -> Expr:
-        """Response ``E_kl(t)`` for different eigenvalues."""
+        """Response ``E_kl(t)`` of the error of mode k to a change of the kernel's entry ``K_kl``.
+
+        It holds for different eigenvalues, and is divided by minus the target of mode l.
+        """
         return _where_different(self.response)
 
 
@@ -220,14 +228,17 @@ def lazy_fluctuations(program: Program) -> LazyFluctuations:
 
 
 def _where_different(e: Expr) -> Expr:
-    """Return an expression with the value of its case distinctions for different eigenvalues."""
+    """Return an expression with each case distinction replaced by its case for different eigenvalues."""
     cases = [x for x in e.atoms(Piecewise)]
     chosen = {x: next(value for value, at in x.args if not isinstance(at, Eq)) for x in cases}
     return e.xreplace(chosen)
 
 
 def _rate(program: Program) -> Expr:
-    """Return the factor of an update, such as the learning rate, which must be the same at all times."""
+    """Return the factor of the gradient in an update of all weights, such as the learning rate; 1 for a flow.
+
+    Raises NotApplicable for different rules, and for decay, memory or noise.
+    """
     require_linear_rules(program, "a lazy network with a tangent kernel")
     rules = {w.rule for w in program.trained()}
     if len(rules) != 1:
@@ -242,7 +253,9 @@ def _rate(program: Program) -> Expr:
 
 
 def error_slopes(program: Program) -> tuple[Expr, Expr]:
-    """Return the derivatives of an error by its output at the same time and by its initial output.
+    """Return the derivatives of a sample's error by its output at the same time and by its initial output.
+
+    For the error ``y - f(t)`` of the square loss they are -1 and 0, and -1 and 1 if outputs are centred.
 
     Raises
     ------

@@ -92,7 +92,7 @@ class OneSample(ConditionalResult):
     units: Expr
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the two numbers.
+        """Return the assumptions about A and B, the two components of the network, as sentences.
 
         Returns
         -------
@@ -111,14 +111,14 @@ class OneSample(ConditionalResult):
         return aligned_latex(Eq(x, c[0] * a + c[1] * b, evaluate=False) for x, c in pairs)
 
     def of_error(self, output: Expr, start: Expr) -> Expr:
-        """Return the error for values of the output now and at the start.
+        """Return the error of the sample for given values of the output now and at the start.
 
         Parameters
         ----------
         output : Expr
             Output now.
         start : Expr
-            Initial output.
+            Initial output, which the error contains if outputs are centred.
 
         Returns
         -------
@@ -140,7 +140,7 @@ class OneSample(ConditionalResult):
         Returns
         -------
         tuple[Expr, Expr]
-            Polynomials in A and B at the start.
+            Polynomials in the initial A and B, the mean squares of the two components of the weights.
 
         Raises
         ------
@@ -160,6 +160,9 @@ class OneSample(ConditionalResult):
 
     def mean(self, e: Expr) -> Expr:
         """Return the exact mean over networks of N units of a polynomial in A and B.
+
+        A and B are the initial mean squares over units of the two components of the weights, independent
+        chi-squared numbers over their degrees of freedom.
 
         Parameters
         ----------
@@ -188,6 +191,9 @@ class OneSample(ConditionalResult):
     def leading(self, e: Expr, other: Expr | None = None) -> Expr:
         """Return N times the covariance of two functions of the initial A and B, to leading order in 1/N.
 
+        A and B are independent chi-squared numbers over their degrees of freedom, which are proportional to
+        N.
+
         Parameters
         ----------
         e : Expr
@@ -209,7 +215,7 @@ class OneSample(ConditionalResult):
         Parameters
         ----------
         e : Expr
-            Function of A and B at the start.
+            Function of A and B at the start, which are independent chi-squared numbers of mean 1.
 
         Returns
         -------
@@ -225,7 +231,9 @@ def _moment(power: int, degrees: Expr) -> Expr:
 
 
 def one_sample(recursion: GramRecursion) -> OneSample:
-    """Return the network with one sample as a function of two numbers, A and B.
+    """Return a linear network with one hidden layer and one sample as a function of two numbers, A and B.
+
+    A and B are averages over units of the squares of the two eigencomponents of a unit's fields.
 
     Parameters
     ----------
@@ -269,9 +277,9 @@ def one_sample(recursion: GramRecursion) -> OneSample:
 
 
 def _with_plain_names(matrices: GramMatrices, program: Program) -> GramMatrices:
-    """Return the matrices of one sample with plain symbols in place of functions.
+    """Return the matrices of one sample with plain symbols in place of functions of sample and time.
 
-    The input kernel, the target and the outputs, now and at the start, become symbols.
+    The input kernel, the target, and the outputs now and at the start become symbols.
     """
     outputs = {f: now for f in matrices.outputs} | {f.xreplace({t: S.Zero}): first for f in matrices.outputs}
     kernels = {Function(x.kernel)(1, 1): Symbol(x.kernel, positive=True) for x in program.given}
@@ -281,7 +289,7 @@ def _with_plain_names(matrices: GramMatrices, program: Program) -> GramMatrices:
     names = {**others, **kernels, **outputs}
 
     def named(e: Any) -> Any:
-        """Return an expression or matrix with these symbols."""
+        """Return an expression or matrix in which functions are replaced by the plain symbols."""
         return e.xreplace(names)
 
     return GramMatrices(
@@ -301,9 +309,10 @@ def _is_identity(m: Matrix) -> bool:
 
 
 def _in_squares(Q: ImmutableMatrix, rows: Matrix) -> tuple[Expr, Expr]:
-    """Return the coefficients c of ``Q = sum_i c_i rows_i^T rows_i``, two numbers.
+    """Return the two coefficients c of a quadratic form, ``Q = c_0 r_0^T r_0 + c_1 r_1^T r_1``.
 
-    ``Q`` is a symmetric matrix, and ``rows`` has the two components of a unit as rows.
+    ``Q`` is the symmetric matrix of the form, and r_0 and r_1 are the two rows of ``rows``. Raises
+    NotApplicable if Q has another form.
     """
     c = [Symbol(f"c{i}") for i in range(rows.rows)]
     difference = Q - rows.T * Matrix.diag(*c) * rows
@@ -322,7 +331,8 @@ def _in_squares(Q: ImmutableMatrix, rows: Matrix) -> tuple[Expr, Expr]:
 class OneLayerFlow(ConditionalResult):
     """Linear network with one hidden layer and one sample in flow, at every width.
 
-    ``A = A_0 z`` and ``B = B_0/z``, where z grows from 1 to a value at which the error vanishes.
+    A and B are the mean squares over units of the two components of the weights, with initial values A_0 and
+    B_0. Then ``A = A_0 z`` and ``B = B_0/z``, where z grows from 1 to a value at which the error vanishes.
 
     Parameters
     ----------
@@ -333,7 +343,7 @@ class OneLayerFlow(ConditionalResult):
     modes: OneSample
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the closed forms.
+        """Return the assumptions of the closed forms of output, error and tangent kernel.
 
         Returns
         -------
@@ -360,39 +370,62 @@ class OneLayerFlow(ConditionalResult):
 
     @cached_property
     def output(self) -> Expr:
-        """Output f as a function of z, A_0 and B_0."""
+        """Output f as a function of z, A_0 and B_0.
+
+        A_0 and B_0 are the initial mean squares of the two components of the weights; later they are ``A_0
+        z`` and ``B_0/z``.
+        """
         return self.modes.output[0] * A * growth + self.modes.output[1] * B / growth
 
     @cached_property
     def kernel(self) -> Expr:
-        """Tangent kernel as a function of z, A_0 and B_0."""
+        """Tangent kernel as a function of z, A_0 and B_0.
+
+        A_0 and B_0 are the initial mean squares of the two components of the weights; later they are ``A_0
+        z`` and ``B_0/z``.
+        """
         return self.modes.kernel[0] * A * growth + self.modes.kernel[1] * B / growth
 
     @cached_property
     def error(self) -> Expr:
-        """Error as a function of z, A_0 and B_0."""
+        """Error of the sample as a function of z, A_0 and B_0.
+
+        A_0 and B_0 are the initial mean squares of the two components of the weights; later they are ``A_0
+        z`` and ``B_0/z``.
+        """
         return self.modes.of_error(self.output, self.output.subs(growth, 1))
 
     @cached_property
     def velocity(self) -> Expr:
-        """Velocity ``dz/dt``, a polynomial of second degree in z."""
+        """Velocity ``dz/dt``, a polynomial of second degree in z.
+
+        z is the factor by which the mean square of the growing component of the weights exceeds its initial
+        value.
+        """
         return (2 * self.modes.rate * growth * self.error).expand()
 
     @cached_property
     def growth_at_end(self) -> Expr:
-        """Value of z at which the error vanishes, as a function of A_0 and B_0."""
+        """Value of z at the end of training, where the error vanishes.
+
+        z is the factor by which the mean square of one component of the weights has grown. The value is a
+        function of A_0 and B_0, the initial mean squares of both components.
+        """
         return self._roots[0]
 
     @cached_property
     def _roots(self) -> tuple[Expr, Expr]:
-        """Zeros of the velocity, the positive one first."""
+        """The two zeros in z of the velocity ``dz/dt``, the positive one first.
+
+        z is the factor by which the mean square of one component of the weights has grown.
+        """
         a, b, c = Poly(self.velocity, growth).all_coeffs()
         a, b, c = (factor(x / -a) for x in (a, b, c))
         root = sqrt(factor(b**2 + 4 * c))
         return (b + root) / 2, (b - root) / 2
 
     def growth_at(self, time: Expr = t) -> Expr:
-        """Return z at a time, as a function of A_0 and B_0.
+        """Return z at a time, the factor by which one component of the weights has grown (mean square).
 
         Parameters
         ----------
@@ -402,7 +435,7 @@ class OneLayerFlow(ConditionalResult):
         Returns
         -------
         Expr
-            Value of z.
+            Value of z as a function of A_0 and B_0, the initial mean squares of both components.
 
         Notes
         -----
@@ -419,7 +452,8 @@ class OneLayerFlow(ConditionalResult):
         Parameters
         ----------
         e : Expr
-            Function of z, A_0 and B_0.
+            Function of z, A_0 and B_0, such as :attr:`output`. The mean squares of the two components of the
+            weights are ``A_0 z`` and ``B_0/z``.
         time : Expr, optional
             Time.
 
@@ -434,8 +468,8 @@ class OneLayerFlow(ConditionalResult):
     def kernel_at_end(self) -> Expr:
         """Tangent kernel at the end of training, as a function of A_0 and B_0.
 
-        The product of A and B is conserved, and so is the square of the kernel minus that of the output in
-        the units of the kernel.
+        A_0 and B_0 are the initial mean squares of the two components of the weights. Their product is
+        conserved, and so is the square of the kernel minus that of the output in the units of the kernel.
         """
         (c, d), (k, m) = self.modes.output, self.modes.kernel
         if cancel(k * d + m * c) != 0:
@@ -469,7 +503,8 @@ class OneLayerFlow(ConditionalResult):
         Returns
         -------
         tuple[Expr, ...]
-            Coefficients, from derivatives by A_0 and B_0 and the central moments of chi-squared numbers.
+            Coefficients of ``1, 1/N, ...``. They follow from derivatives of the final kernel by the initial
+            mean squares of both components of the weights, which are chi-squared numbers.
         """
         inverse = Symbol("epsilon", positive=True)
         moments = [_central_moment(m, self.modes.units / inverse) for m in range(2 * order + 1)]
@@ -483,7 +518,11 @@ class OneLayerFlow(ConditionalResult):
 
     @cached_property
     def _in_growth(self) -> dict[Expr, Expr]:
-        """Value of the target at infinite width, in terms of the final value of z."""
+        """Target of the sample in terms of the final value of z, at infinite width.
+
+        The dictionary has the symbol of the target as its only key. z is the factor by which the mean square
+        of one component of the weights has grown.
+        """
         at_end = self.error.subs({growth: last, A: 1, B: 1})
         target = Symbol(str(self.modes.recursion.program.roles.target), real=True)
         return {target: solve(at_end, target)[0]}
@@ -494,19 +533,26 @@ class OneLayerFlow(ConditionalResult):
         Returns
         -------
         Expr
-            Function of z, A_0 and B_0.
+            Function of z, A_0 and B_0: the mean squares of the two components of the weights are ``A_0 z``
+            and ``B_0/z``.
         """
         return -2 * self.modes.rate * growth * self.error.diff(growth)
 
     def _at_fixed_error(self, e: Expr, by: Symbol) -> Expr:
-        """Return the derivative of a function of z, A_0 and B_0 by one of the latter, at fixed error."""
+        """Return the derivative of a function of z, A_0 and B_0 by A_0 or B_0 at fixed error.
+
+        ``by`` is the symbol of A_0 or of B_0, the initial mean squares of the two components of the weights.
+        z, the growth of the first one, changes so that the error stays the same.
+        """
         return e.diff(by) - self.error.diff(by) / self.error.diff(growth) * e.diff(growth)
 
     @cached_property
     def weights(self) -> dict[Symbol, Expr]:
-        """Relative derivatives of :meth:`speed` by the initial values A_0 and B_0 at fixed error.
+        """Relative derivatives of :meth:`speed` by A_0 and B_0 at fixed error, at infinite width.
 
-        They are functions of z, by which A has grown and B has been divided.
+        ``speed`` is the relative rate at which the error decays. A_0 and B_0, the keys, are the initial mean
+        squares of the two components of the weights. Values are functions of z, by which A has grown and B
+        has been divided.
         """
         speed = self.speed()
         derivatives = {x: self._at_fixed_error(speed, x) / speed for x in (A, B)}
@@ -514,16 +560,22 @@ class OneLayerFlow(ConditionalResult):
 
     @cached_property
     def _integrals(self) -> dict[Symbol, Expr]:
-        """Integrals over time of :attr:`weights`, by A_0 and B_0; functions of z and of its final value."""
+        """Integrals over time, from the start, of the relative derivatives :attr:`weights`.
+
+        Keys are A_0 and B_0, the initial mean squares of the two components of the weights. Values are
+        functions of z, by which A has grown, and of its final value.
+        """
         velocity = factor(self.velocity.subs({A: 1, B: 1}).xreplace(self._in_growth))
         return {x: _integral(e / velocity) for x, e in self.weights.items()}
 
     @cached_property
     def error_sensitivity(self) -> dict[Symbol, Expr]:
-        """Derivatives of the error by A_0 and B_0, functions of z and of its final value.
+        """Derivatives of the error at a time by A_0 and B_0, at infinite width.
 
-        The error obeys ``d Delta/dt = -speed Delta``. A perturbation of its initial value decays with ``speed
-        Delta``, and one of the speed is integrated over time.
+        A_0 and B_0, the keys, are the initial mean squares of the two components of the weights. Values are
+        functions of z, by which A has grown, and of its final value. The error obeys ``d Delta/dt = -speed
+        Delta``: a perturbation of its initial value decays with ``speed Delta``, and one of the speed is
+        integrated over time.
         """
         front = (self.speed() * self.error).subs({A: 1, B: 1}).xreplace(self._in_growth)
         start = {x: self.error.diff(x).subs({A: 1, B: 1, growth: 1}) / front.subs(growth, 1) for x in (A, B)}
@@ -531,9 +583,10 @@ class OneLayerFlow(ConditionalResult):
 
     @cached_property
     def kernel_sensitivity(self) -> dict[Symbol, Expr]:
-        """Derivatives of the tangent kernel by the initial values A_0 and B_0.
+        """Derivatives of the tangent kernel at a time by A_0 and B_0, at infinite width.
 
-        They are functions of z, by which A has grown and B has been divided, and of its final value.
+        A_0 and B_0, the keys, are the initial mean squares of the two components of the weights. Values are
+        functions of z, by which A has grown and B has been divided, and of its final value.
         """
         sensitivities = {}
         for x, error_change in self.error_sensitivity.items():
@@ -545,18 +598,19 @@ class OneLayerFlow(ConditionalResult):
     def covariance(
         self, first: Mapping[Symbol, Expr], second: Mapping[Symbol, Expr], now: Expr, past: Expr
     ) -> Expr:
-        """Return N times the covariance of two quantities, each at its value of z.
+        """Return N times the covariance over networks of two quantities, such as error and tangent kernel.
 
         Parameters
         ----------
         first : Mapping[Symbol, Expr]
+            Derivatives of the first quantity by the initial mean squares A_0 and B_0:
             :attr:`error_sensitivity` or :attr:`kernel_sensitivity`.
         second : Mapping[Symbol, Expr]
-            :attr:`error_sensitivity` or :attr:`kernel_sensitivity`.
+            The same for the second quantity.
         now : Expr
-            Value of z at the first time, such as :meth:`growth_at`.
+            Value of z, the growth of A, at the time of the first quantity, such as :meth:`growth_at`.
         past : Expr
-            Value of z at the second time.
+            Value of z at the time of the second quantity.
 
         Returns
         -------
@@ -574,7 +628,10 @@ def _central_moment(power: int, degrees: Expr) -> Expr:
 
 
 def _integral(e: Expr) -> Expr:
-    """Return the integral of a rational function of z from 1 to z, with logarithms of positive numbers."""
+    """Return the integral of a rational function of z from 1 to z, with logarithms of positive numbers.
+
+    z is the factor by which one component of the weights has grown, above 1.
+    """
     front, body = factor(e).as_independent(growth, as_Add=False)
     rational, logs = S.Zero, S.Zero
     for term in Add.make_args(apart(body, growth)):
@@ -589,7 +646,11 @@ def _integral(e: Expr) -> Expr:
 
 
 def _rational_integral(e: Expr) -> Expr:
-    """Return the integral of a function of z if it is rational, with poles of one order less."""
+    """Return an antiderivative in z of a rational function of z.
+
+    Rational functions with poles of one order less are tried first; otherwise SymPy integrates, which gives
+    logarithms.
+    """
     denominator = fraction(e)[1].as_independent(growth, as_Add=False)[1]
     poles = Mul(*[Pow(x, n - 1) for x, n in factor_list(denominator, growth)[1]])
     c = [Symbol(f"c{k}") for k in range(Poly(poles, growth).degree())]
