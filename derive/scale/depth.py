@@ -137,7 +137,7 @@ class DepthFirstStep(Shown, ConditionalResult):
     output: Expr
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the closed form, as sentences."""
+        """Return the assumptions of the closed form of the first training step, as sentences."""
         return (
             WIDTH_FIRST,
             "derived: the first step of linear layers for every depth; correlations grow by the fraction "
@@ -442,8 +442,16 @@ class DepthClass(Shown, ConditionalResult):
         Training rule, whose learning rate is ``eta L^-rate``.
     region
         Name of the regime, such as ``depth-muP``.
-    stable_at_init, nontrivial, faithful_at_init, feature_learning, layerwise_linear
-        Properties of the definitions.
+    stable_at_init
+        The stream does not grow with L before training.
+    nontrivial
+        The change of the output does not vanish for large L.
+    faithful_at_init
+        h is of order one before training.
+    feature_learning
+        The change of h is of order one.
+    layerwise_linear
+        Every layer may be linearised in the change of its weights for large L.
     stable_in_training
         Changes of the stream and the output stay bounded (Claim 7.2). Def. 7.2 also requires this for h.
     faithful_in_training
@@ -477,7 +485,7 @@ class DepthClass(Shown, ConditionalResult):
     basis: tuple[str, ...]
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the powers and of the first step, as sentences."""
+        """Return the assumptions behind the powers of L and the first training step, as sentences."""
         return self.basis
 
     @property

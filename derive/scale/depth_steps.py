@@ -518,7 +518,7 @@ class DepthExponents(Shown, ConditionalResult):
     averaged: bool
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the powers of L, as sentences."""
+        """Return the assumptions behind the powers of the depth L, as sentences."""
         return (
             WIDTH_FIRST,
             "derived: powers of L that are upper bounds, and exact in the first step of linear layers",

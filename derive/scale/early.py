@@ -73,7 +73,7 @@ class MemoryFree(ConditionalResult):
     order: int | None = None
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the recursion.
+        """Return the assumptions of the memory-free recursion of the loss.
 
         Returns
         -------

@@ -87,7 +87,7 @@ class BatchNoise(ConditionalResult):
         return self.decay()._repr_latex_()
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the limits that are taken and the theorem that is used, as sentences."""
+        """Return, as sentences, the limits and the theorem behind the renewal equation of the loss."""
         return (
             "derived: the renewal equation of the loss and its sums over steps, at gamma0 = 0 and N -> oo",
             "assumed: the solution of a renewal equation whose kernels fall as powers of time falls as the "

@@ -402,7 +402,7 @@ class FewSteps(ConditionalResult):
     order: tuple[Symbol, int] | None = None
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions under which the values hold.
+        """Return the assumptions under which the values of the correlation function hold.
 
         Returns
         -------
@@ -859,7 +859,7 @@ class FirstStep(ConditionalResult):
     name: str = "C_v"
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the first step.
+        """Return the assumptions behind the values before and after the first step.
 
         Returns
         -------

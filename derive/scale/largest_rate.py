@@ -75,6 +75,8 @@ REGIMES = ("rich", "lazy")
 class LargestRate(ConditionalResult):
     """Largest learning rate, ``prefactor * nu**exponent`` to leading order.
 
+    nu is the width of the layers over the dimension of the inputs.
+
     Parameters
     ----------
     regime : str
@@ -103,7 +105,7 @@ class LargestRate(ConditionalResult):
     basis: tuple[str, ...]
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the rate.
+        """Return the assumptions behind the largest learning rate.
 
         Returns
         -------
@@ -530,7 +532,7 @@ class Balance(ConditionalResult):
     neglected: Expr
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the balance.
+        """Return the assumptions of the dominant balance of updates.
 
         Returns
         -------

@@ -114,7 +114,7 @@ class LazyKernel(ConditionalResult):
     equations: Mapping[Symbol, Expr]
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the distribution.
+        """Return the assumptions behind the distribution of the kernel's eigenvalues.
 
         Returns
         -------
@@ -540,7 +540,7 @@ class LazySteps(ConditionalResult):
     noise: Callable[[Expr], Expr]
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the moments.
+        """Return the assumptions behind the moments of the kernel's eigenvalues.
 
         Returns
         -------

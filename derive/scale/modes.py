@@ -182,7 +182,7 @@ class LazyModes(ConditionalResult):
         return aligned_latex([Eq(Function("v")(k, t), self.error, evaluate=False)])
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the limits that are taken, as sentences."""
+        """Return, as sentences, the limits under which the lazy solution of each mode holds."""
         return ("derived: infinitely wide layers at gamma0 = 0, where each mode is learnt by itself",)
 
     def loss(self, terms: int = 3) -> Powers:

@@ -95,7 +95,7 @@ class BranchPowers(ConditionalResult):
         return replace(self, **powers)
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the powers of L, as sentences."""
+        """Return the assumptions behind the powers of the depth L, as sentences."""
         return (
             WIDTH_FIRST,
             "derived: outputs move by order one, from powers of L in the theory of linear residual layers",

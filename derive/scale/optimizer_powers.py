@@ -179,7 +179,7 @@ class OptimizerPowers(ConditionalResult):
         return {name: rule_degrees(rule) for name, rule in entrywise_rules(self.program).items()}
 
     def row(self, kind: str) -> WeightPowers:
-        """Return the powers of the first weight of a kind.
+        """Return the powers of the width N of the first weight of a kind.
 
         Parameters
         ----------
@@ -189,7 +189,7 @@ class OptimizerPowers(ConditionalResult):
         Returns
         -------
         WeightPowers
-            Powers of the first weight of this kind.
+            Powers of N in variance, gradient, rate, epsilon and decay of this weight.
 
         Raises
         ------

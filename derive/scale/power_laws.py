@@ -135,7 +135,7 @@ class FixedData(ConditionalResult):
         return aligned_latex([self.balance])
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the limits and the theorem that are used, as sentences."""
+        """Return, as sentences, the limits and the theorem on which the lazy loss on fixed data rests."""
         return (
             "derived: the cut-off and the correlations of errors in Laplace transforms, at gamma0 = 0 and "
             "N -> oo",
@@ -602,10 +602,11 @@ def width_law(
 ) -> PowerLaw:
     """Return the law of order 1/N of the lazy loss, ``c t^-exponent/N``.
 
-    It is the sum of the variance and of the shift of the mean of the function of N units. For easy tasks
-    the variance falls more slowly than the loss of infinite width, and dominates long before order 1/N is
-    not sufficient; for hard tasks both have the same power. Raises as :func:`leading_law` does, and
-    ValueError for a capacity of 1 or less.
+    ``noise`` is this order, the sum of the variance and of the shift of the mean of the function of N units.
+    ``depth``, ``source`` and ``capacity`` are numbers or symbols. ``task`` is ``hard`` (source below 1) or
+    ``easy``, for a symbolic source. For easy tasks the variance falls more slowly than the loss of infinite
+    width, and dominates long before order 1/N is not sufficient; for hard tasks both have the same power.
+    Raises as :func:`leading_law` does, and ValueError for a capacity of 1 or less.
     """
     values = numbers(depth, source, capacity, summed=True)
     turn = noise.variance.turns(beta)

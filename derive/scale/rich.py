@@ -663,7 +663,7 @@ class RichScaling(ConditionalResult):
         return aligned_latex([loss, Eq(Function("F")(x), self.profile, evaluate=False), *self.moments])
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the two assumptions, and the range in which the kept terms are the largest, as sentences."""
+        """Return the two assumptions of the rich power law and the range in which it holds, as sentences."""
         return self.basis
 
     def valued(self, e: Expr) -> Expr:

@@ -161,14 +161,14 @@ def _letters(rule: Entrywise | None) -> str:
 
 
 def parametrized(program: Program, exponents: Mapping[Any, Any] | None = None) -> Program:
-    """Return the program with exponents of a parametrization.
+    """Return the program with powers of N in its multipliers, variances, learning rates and output.
 
     Parameters
     ----------
     program : Program
         Program.
     exponents : Mapping[Any, Any] | None, optional
-        Values by name or symbol, as in :func:`with_exponents`; other exponents are symbols.
+        Exponents of these powers by name or symbol, as in :func:`with_exponents`; others stay symbols.
 
     Returns
     -------
@@ -400,7 +400,7 @@ class Constraints(ConditionalResult):
     powers: tuple[Condition, ...]
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the power counting, as sentences."""
+        """Return the assumptions of the power counting in the width, as sentences."""
         return (*COUNTED, "derived: the powers of N of fields at the start, and of their first update")
 
     @cached_property
@@ -753,7 +753,7 @@ class WidthClass(ConditionalResult):
     steps: int
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the power counting.
+        """Return the assumptions of the power counting in the width.
 
         Returns
         -------

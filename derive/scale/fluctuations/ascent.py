@@ -36,7 +36,9 @@ Key = tuple[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class AscentCoefficients:
-    """Taylor coefficients of the ascent of the output.
+    """Taylor coefficients ``c_n`` of the output F under gradient ascent of the output, in the time tau.
+
+    tau is the integral of the error over training time.
 
     Parameters
     ----------

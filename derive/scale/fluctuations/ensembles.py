@@ -82,7 +82,7 @@ class BestEnsemble(ConditionalResult):
         return f"several networks are better than one of the same cost if {self.members} > 1"
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the best ensemble.
+        """Return the assumptions behind the best number of networks at a fixed cost.
 
         Returns
         -------
@@ -134,7 +134,7 @@ class EnsembleLaw(ConditionalResult):
         return self.loss + self.bias / N + self.spread / (N * E)
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the loss.
+        """Return the assumptions behind the mean loss of an ensemble.
 
         Returns
         -------

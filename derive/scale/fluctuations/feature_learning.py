@@ -56,7 +56,7 @@ class FeatureLearning(ConditionalResult):
     centred: bool
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the series.
+        """Return the assumptions of the series in gamma0 of the covariances.
 
         Returns
         -------

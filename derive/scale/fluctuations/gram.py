@@ -91,7 +91,7 @@ class GramRecursion(ConditionalResult):
         return bool(self.program.rule.discrete)
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the recursion.
+        """Return the assumptions of the recursion of the Gram matrix.
 
         Returns
         -------

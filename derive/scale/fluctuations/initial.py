@@ -68,7 +68,7 @@ class InitialCovariance(ConditionalResult):
         return aligned_latex((Eq(covariance, self.value, evaluate=False), *self.kernels))
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the covariance.
+        """Return the assumptions behind the covariance of two observables.
 
         Returns
         -------
@@ -107,7 +107,7 @@ class InitialMean(ConditionalResult):
         return aligned_latex((Eq(self.observable, self.value, evaluate=False), *self.kernels))
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the value.
+        """Return the assumptions behind the value of the observable.
 
         Returns
         -------

@@ -66,7 +66,7 @@ class LazyFluctuations(ConditionalResult):
     response: Expr
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the covariance.
+        """Return the assumptions behind the covariance of lazy errors.
 
         Returns
         -------

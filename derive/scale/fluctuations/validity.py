@@ -47,7 +47,7 @@ class WidthValidity(ConditionalResult):
     output_width: Expr
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the widths.
+        """Return the assumptions behind the widths below which order 1/N fails.
 
         Returns
         -------
@@ -62,12 +62,12 @@ class WidthValidity(ConditionalResult):
         )
 
     def statements(self) -> tuple[str, ...]:
-        """Return sentences about the width, with the formulas that they state.
+        """Return sentences that state from which width on order 1/N is sufficient, with formulas.
 
         Returns
         -------
         tuple[str, ...]
-            Sentences.
+            One sentence about the tangent kernel, and one about initial outputs unless they are centred.
         """
         sentences = [
             f"order 1/N is not sufficient unless N > {self.late}, because rates differ between networks"
