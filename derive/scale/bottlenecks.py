@@ -589,9 +589,9 @@ class _Bottlenecks:
         return self.loss_from(decrease.part, kernel), kernel, self.integrated_kernel, self.law.values
 
     def in_time(self, kernel: Power) -> Power:
-        """Return the integrated kernel X as a power of time, for a kernel ``C_g`` that is a power of X.
+        """Return X, the integral of a kernel ``C_g`` over time, as a power of time.
 
-        It follows from ``t = int dX/C_g``.
+        ``kernel`` is the kernel as a power of X. The result follows from ``t = int dX/C_g``.
         """
         p = Dummy("p", positive=True)
         (integrated_kernel,) = solve(integrate(X ** (p - 1), (X, 0, X)) - kernel.coefficient * late, X)

@@ -50,7 +50,7 @@ from derive.theory.theory import Theory
 
 @dataclass(frozen=True)
 class StepRow:
-    """Equation ``symbol = rhs`` of a function at integer times.
+    """Equation ``symbol = rhs`` of a correlation or response at integer times, as a function of the layer.
 
     It is a recursion in the layer, or the value at the first or the last layer.
     """
@@ -163,7 +163,7 @@ class _StepWriter:
         self.times: dict[str, tuple[str, tuple[int, ...]]] = {}
 
     def row(self, lhs: AppliedUndef, rhs: Expr, now: int, past: int | None) -> StepRow:
-        """Return the equation ``lhs = rhs`` at ``t = now`` and ``s = past``.
+        """Return the equation ``lhs = rhs`` at the times ``t = now`` and ``s = past``, as one of layers only.
 
         ``past`` is None if the function has one time only.
         """
@@ -477,9 +477,10 @@ class Shown:
 
 @dataclass(frozen=True)
 class DepthExponents(Shown, ConditionalResult):
-    """Powers of L for ``alpha >= 1/2`` in the first step, and in ``later`` at all steps.
+    """Powers of the depth L for ``alpha >= 1/2`` in the first step, and in ``later`` at all steps.
 
-    All are powers of root mean squares.
+    All are powers of root mean squares. x is the stream, ``h = W x`` the preactivation of a layer with the
+    weights W, and f the output, each at step t.
 
     Attributes
     ----------
@@ -489,7 +490,7 @@ class DepthExponents(Shown, ConditionalResult):
     output, stream
         f_t - f_0, and x_t - x_0.
     bracket
-        Factor of a gradient in h_t.
+        Factor with which the initial gradient of the stream enters h_t.
     update
         (W_t - W_0) x_t.
     preactivation, feature

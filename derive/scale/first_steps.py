@@ -746,7 +746,10 @@ class EveryDepth(ExactSteps, LayerFamilies):
     # -- recurrences in the layer, order by order in the rate ------------------------------------------
 
     def as_function_of_layer(self, e: Expr) -> Any:
-        """Return an expression of symbols and order parameters as a polynomial in the layer."""
+        """Return an expression of symbols and order parameters as a polynomial in the layer.
+
+        Order parameters are replaced by their values.
+        """
         return self.trimmed(self.number(e))
 
     def at(self, value: Any, layer: Expr) -> Any:

@@ -175,7 +175,10 @@ class OptimizerPowers(ConditionalResult):
 
     @property
     def degrees(self) -> dict[str, RuleDegrees]:
-        """Degrees of the training rules in the gradient, by names of weights."""
+        """Degrees of the training rules in the gradient, by names of weights.
+
+        The degree of a rule is the power of c in its step if all gradients are multiplied by c.
+        """
         return {name: rule_degrees(rule) for name, rule in entrywise_rules(self.program).items()}
 
     def row(self, kind: str) -> WeightPowers:

@@ -644,11 +644,12 @@ def data_law(
 ) -> PowerLaw:
     """Return the law of P reused samples, lazy and infinitely wide: the test loss ends at ``c P^-exponent``.
 
-    For a source below 2 the exponent is ``capacity source``, and the loss is that of the population until it
-    meets this floor at ``t ~ P^capacity``. ``steep`` tasks, with a source above 2, have the floor of a source
-    of 2, and another power before it, ``t^-(2 - 1/capacity)/P``. ``steep`` is needed if the source is a
-    symbol, and is False by default. Raises NotApplicable for a source of 2, where a logarithm occurs,
-    ValueError for a capacity of 1 or less.
+    ``data`` is the lazy limit on fixed samples, and ``modes`` that of the population loss. ``depth``,
+    ``source`` and ``capacity`` are numbers or symbols. For a source below 2 the exponent is ``capacity
+    source``, and the loss is that of the population until it meets this floor at ``t ~ P^capacity``.
+    ``steep`` tasks, with a source above 2, have the floor of a source of 2, and another power before it,
+    ``t^-(2 - 1/capacity)/P``. ``steep`` is needed if the source is a symbol, and is False by default. Raises
+    NotApplicable for a source of 2, where a logarithm occurs, ValueError for a capacity of 1 or less.
 
     >>> from derive import mean_field, structured
     >>> from derive.scale.modes import lazy_modes

@@ -193,7 +193,7 @@ class RandomFeatures(ConditionalResult):
 
     @cached_property
     def _of_target(self) -> frozenset[Symbol]:
-        """Symbols of the sums over modes that contain the target."""
+        """Symbols of those sums over modes whose summands contain the target of a mode."""
         return frozenset(x for x, total in self.sums.items() if total.has(Function("w_star")))
 
     # -- before the loss is final ------------------------------------------------------------------------

@@ -27,18 +27,21 @@ y = Symbol("y", real=True)
 
 @dataclass(frozen=True)
 class WidthValidity(ConditionalResult):
-    """Widths below which the leading order in 1/N fails.
+    """Widths N below which the leading order in 1/N of the loss of lazy networks fails.
+
+    ``V_K`` and ``V_f`` are N times the initial variances of the tangent kernel and of the output.
 
     Parameters
     ----------
     lazy : LazyFluctuations
         Lazy fluctuations of one sample or one mode of the kernel, from which they follow.
     kernel_width : Expr
-        Ratio of order 1/N^2 to order 1/N of the lazy loss, times N, by ``V_K``.
+        N times the ratio of order 1/N^2 to order 1/N of the lazy loss, in terms of ``V_K`` and time.
     late : Expr
         The same ratio at late times.
     output_width : Expr
-        Ratio of order 1/N to order one of the initial loss, times N, by ``V_f``; zero if centred.
+        N times the ratio of order 1/N to order one of the initial loss, in terms of ``V_f``; zero if
+        centred.
     """
 
     lazy: LazyFluctuations
