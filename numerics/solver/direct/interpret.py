@@ -164,8 +164,9 @@ class Interpreter:
     def demand(self, kind: str, name: str, args: tuple[int, ...]) -> RandomValue:
         """Return the value ``name(args)`` of a field, source, scalar, order parameter or observable.
 
-        ``kind`` is the table of the layout that contains it, ``args`` are its indices and times. The value is
-        computed at the first call. Raises CyclicDemand if it depends on itself.
+        ``kind`` is the group of quantities that contains the name: "fields", "sources", "scalars", "order" or
+        "observables". ``args`` are its integer indices and times. The value is computed at the first call and
+        cached. Raises CyclicDemand if it depends on itself.
         """
         entry = (name, args)
         if entry in self.memo:
@@ -398,11 +399,11 @@ class Interpreter:
         return self.algebra.restricted(value, self.tangent) if kind in ("fields", "sources") else value
 
     def entry(self, kind: str, e: AppliedUndef, args: tuple[int, ...]) -> EntryKey:
-        """Return the key (name, indices and times) of the value that the symbol ``e`` names.
+        """Return the key (name, indices and times) of the value of a function symbol such as ``h(p + 1, t)``.
 
-        ``kind`` is the table of the layout that contains it, ``args`` are the numbers of its arguments. A
-        shifted index, such as p + 1, beyond its range is periodic. Raises ValueError for values that the
-        theory lacks.
+        ``e`` is the symbol, ``args`` are the numbers of its arguments, and ``kind`` is the group of
+        quantities that contains it, such as "fields". A shifted index, such as p + 1, beyond its range is
+        periodic. Raises ValueError for values that the theory lacks.
         """
         name = str(e.func)
         family: Family = getattr(self.layout, kind)[name]
@@ -431,5 +432,8 @@ KINDS = ("fields", "sources", "scalars", "order", "observables")
 
 
 def _kind(layout: Layout, name: str) -> str | None:
-    """Return the table of the layout, such as "fields", that contains a name; None if no table does."""
+    """Return the group of quantities that contains a name: "fields", "sources", "scalars" or another.
+
+    The result is None for a name that is no quantity of the theory, such as given data.
+    """
     return next((k for k in KINDS if name in getattr(layout, k)), None)

@@ -47,8 +47,9 @@ ROUNDING = 1e3 * float(np.finfo(float).eps)
 
 @dataclass(frozen=True)
 class Member:
-    """One quantity at fixed indices: its expression, and the values of these indices.
+    """One quantity of a theory at fixed values of its indices, for all times.
 
+    ``expr`` is its expression (right-hand side or definition), ``indices`` are the values of its indices.
     ``times`` are the time symbols of the expression, in the order of the times among its arguments; ``item``
     is the equation, order parameter or source of the theory from which it was written out.
     """
@@ -65,7 +66,7 @@ class Member:
 
 @dataclass
 class Family:
-    """All quantities of one name, one member for each choice of their integer indices.
+    """All quantities of a theory with one name, one member for each choice of their integer indices.
 
     ``places`` are the positions of times among the arguments. Keys of ``members`` are the arguments, with
     None at these positions, because a member holds for all times.
@@ -196,10 +197,11 @@ class Layout:
     def family(
         self, families: dict[str, Family], symbol: AppliedUndef, body: Expr, item: Any
     ) -> Callable[[dict[Symbol, int]], tuple[int | None, ...]]:
-        """Return a function that adds the member of ``symbol`` at given indices and returns its key.
+        """Return a function that adds the quantity ``symbol`` at given values of its indices to ``families``.
 
-        The member is added to ``families``. ``body`` is its expression, ``item`` the part of the theory that
-        it comes from.
+        The function takes the values of the indices, and returns the key of the quantity: its integer
+        arguments, with None for times. ``body`` is the expression of the quantity, and ``item`` the equation
+        or definition of the theory that it is from.
         """
         places = tuple(i for i, x in enumerate(symbol.args) if x in TIMES)
         name, key = str(symbol.func), self.reader(symbol)

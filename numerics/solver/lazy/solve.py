@@ -313,10 +313,10 @@ class _LazySolver(Present):
         return {i for i, g in enumerate(groups) if nodes & {*g}}
 
     def products(self, e: Expr, groups: Groups) -> list[tuple[Expr, ...]]:
-        """Return an expression as a sum of products: tuples of factors that depend on independent sources.
+        """Write an expression as a sum of products whose factors depend on independent Gaussian sources.
 
-        ``groups`` are the mutually independent groups of sources. Raises Unserved for a function of several
-        of them that is not a product.
+        Each product is a tuple of its factors. ``groups`` are the mutually independent groups of sources.
+        Raises Unserved for a function of several of them that is not a product.
         """
         if len(self.of(e, groups)) < 2:
             return [(e,)]

@@ -199,7 +199,11 @@ class Units:
         return x.times == "now" or (x.times == "start" and step == 0)
 
     def present(self, step: int, equations: tuple[UnitEquation, ...]) -> Array:
-        """Return ``1 - M``, shape ``(unknowns, unknowns, n)``, with couplings M at equal time."""
+        """Return the matrix ``1 - M`` of the linear system for the fields at one time at each unit.
+
+        M are the coefficients with which the fields in ``equations`` read each other at the same time. The
+        shape is ``(unknowns, unknowns, n)`` for n units; an unknown is one member of a field.
+        """
         places = self.places(equations)
         size = sum(self.members[x.field] for x in equations)
         left = np.repeat(np.eye(size)[:, :, None], self.n, axis=2)

@@ -159,13 +159,21 @@ class OutputCorrelations:
     # -- rows at output times --------------------------------------------------------------------------
 
     def row(self, i: FieldAtLayer) -> Opened:
-        """Return the equation of field ``i`` after substitutions (:func:`opened`); results are cached."""
+        """Return the equation of field ``i``, without the fields that it reads at the same time; cached.
+
+        The result is a pair of the coefficients of sources, and the couplings to other fields with constant
+        factors. Fields at the same time are replaced by their equations (:func:`opened`).
+        """
         if i not in self.rows:
             self.rows[i] = opened(self.plan.table, i, self.result.number)
         return self.rows[i]
 
     def products(self, i: FieldAtLayer, j: FieldAtLayer) -> Iterator[tuple[Array, Array]]:
-        """Yield pairs of blocks whose products add up to ``C_ij`` minus the covariance of the sources."""
+        """Yield pairs of matrices (left, right) such that ``C_ij`` is the sum of left times right^T.
+
+        Only the covariance of the sources in both equations is missing from this sum. Each matrix has rows at
+        output times and columns at all time nodes.
+        """
         drives, couplings = self.row(i)
         for factor, c in couplings:
             yield factor * self.kernel(i, c), self.correlation(j, c.field)
@@ -233,9 +241,11 @@ class OutputCorrelations:
         return self.blocks[i, j]
 
     def assembled(self, i: FieldAtLayer, j: FieldAtLayer) -> Array:
-        """Return ``C_ij`` from the equation of ``i`` and the complete correlations and responses of ``j``.
+        """Return the correlation ``C_ij`` at output times t and all time nodes s, as a matrix.
 
-        ``C_ij = sum_l K_il C_lj + sum_k g <u_i u_k> (R_jk + g')^T``.
+        It follows from the equation of field ``i`` and from correlations and responses that the march has
+        stored, ``C_ij = sum_l K_il C_lj + sum_k g <u_i u_k> (R_jk + g')^T``, with kernels K, sources u, and
+        their coefficients g and g' in the equations of i and j.
         """
         value = np.zeros((len(self.at) * self.result.sizes[i], self.T * self.result.sizes[j]))
         drives, couplings = self.row(i)
@@ -290,16 +300,21 @@ class OutputCorrelations:
     # -- kernels and covariances as blocks -------------------------------------------------------------
 
     def kernel(self, i: FieldAtLayer, c: Coupling) -> Array:
-        """Return the kernel of a coupling in the equation of field ``i`` as a block; the last one is cached.
+        """Return the kernel k(t, s) of a term ``sum_s k(t, s) x(s)``, ``c``, in the equation of field ``i``.
 
-        It is zero at times s outside of its reach.
+        It is a matrix with rows at output times t and columns at all time nodes s, and zero at times s that
+        the sum does not contain. The last result is cached.
         """
         if self.last is None or self.last[0] is not c:
             self.last = (c, self.kernel_block(i, c))
         return self.last[1]
 
     def kernel_block(self, i: FieldAtLayer, c: Coupling) -> Array:
-        """Compute the kernel of a coupling in the equation of field ``i`` as a block."""
+        """Compute the kernel k(t, s) of a term ``sum_s k(t, s) x(s)``, ``c``, in the equation of field ``i``.
+
+        It is a matrix with rows at output times t and columns at all time nodes s, and zero at times s that
+        the sum does not contain.
+        """
         nodes = np.arange(self.T)[None, :]
         reached = {
             "past": nodes < self.at[:, None],
@@ -318,9 +333,10 @@ class OutputCorrelations:
         return value.reshape(value.shape[0] * value.shape[1], -1)
 
     def full(self, value: Array, kernel: KernelRow, times: int | None = None) -> Array:
-        """Return the values of a kernel broadcast to all of its axes (t, rows, s, cols).
+        """Return values of a kernel with all axes (t, rows, s, columns), repeated along those of length one.
 
-        ``times`` is the number of times s, by default that of all nodes.
+        Rows and columns are the joined indices of the kernel on both sides. t runs over output times;
+        ``times`` is the number of times s, by default that of all time nodes.
         """
         rows, cols = (prod(self.result.extents[x] for x in side) for side in (kernel.rows, kernel.cols))
         return np.broadcast_to(value, (len(self.at), rows, self.T if times is None else times, cols))
@@ -385,9 +401,10 @@ class OutputCorrelations:
             yield (self.at[:, None] == times[None, :]).astype(float), [t, s]
 
     def read(self, f: Factor, columns: NDArray[np.intp] | None) -> tuple[Array, list[Symbol]]:
-        """Return the values of a factor and the names of its axes.
+        """Return the values of a factor ``f`` of a kernel, and the names of their axes.
 
-        The time t runs over output times, s over the positions ``columns``, by default all nodes.
+        The factor is a scalar, given data, or an order parameter. The time t runs over output times, s over
+        the positions ``columns``, by default all time nodes.
         """
         pick = slice(None) if columns is None else columns
         name = f.tensor[0]
@@ -417,7 +434,11 @@ class OutputCorrelations:
         return self.data[name], indices
 
     def tensor(self, n: FieldAtLayer, columns: NDArray[np.intp] | None) -> Array:
-        """Return the order parameter with key ``n``, shape (out, n_i, nodes or columns, n_j)."""
+        """Return the order parameter with key ``n`` (name, layer), with axes (t, members, s, members).
+
+        t runs over output times. If ``columns`` is None, s runs over all time nodes; otherwise ``columns``
+        are the positions of the times s.
+        """
         q = self.plan.table.tensors[n]
         if q.kind == "response":
             value = self.full_response(q)
@@ -493,11 +514,15 @@ class _DensitySolver:
         return any(self._sweep(step, weights) <= CONVERGED for _ in range(MAX_SWEEPS))
 
     def _now(self, i: FieldAtLayer, step: int) -> slice:
-        """Return the range of rows of field ``i`` at one time in its arrays."""
+        """Return the rows of field ``i`` at time ``step`` in arrays of shape (T n_i, T n_k)."""
         return slice(step * self.result.sizes[i], (step + 1) * self.result.sizes[i])
 
     def _begin(self, step: int, weights: Array) -> None:
-        """Take the densities of the time before as first guess, and multiply all densities by the weights."""
+        """Set first guesses of the response densities at time ``step``, those of the time before.
+
+        The densities at all times so far are then multiplied by the ``weights`` (step + 1, step + 1) of the
+        integral.
+        """
         count = step + 1
         for (i, k), a in self.densities.items():
             n, m = self.result.sizes[i], self.result.widths[k]
@@ -507,7 +532,11 @@ class _DensitySolver:
             self.weighted[i, k] = (block * weights.T[:, None, :, None]).reshape(count * n, count * m)
 
     def _sweep(self, step: int, weights: Array) -> float:
-        """Compute all densities at one time once, and return their largest relative change."""
+        """Compute all response densities at time ``step`` once, and return their largest relative change.
+
+        ``weights`` (step + 1, step + 1) are those of the integral over earlier times. Sweeps are repeated
+        until the densities converge.
+        """
         change, count = 0.0, step + 1
         for quantity in self.order:
             if isinstance(quantity, CouplingRow):

@@ -389,13 +389,16 @@ class Plan:
                 yield ResponseArray(j, k)
 
     def _scalars(self, factors: Iterable[Factor]) -> Iterator[StepQuantity]:
-        """Yield the scalars among the factors of a product, as quantities of the step."""
+        """Yield the scalars among ``factors``, such as outputs, as quantities that a step computes."""
         for f in factors:
             if f.tensor[0] in self.scalar_names:
                 yield ScalarArray(f.tensor[0])
 
     def hoisted(self, array: FactorArray) -> Hoisted:
-        """Return the product of factors whose values ``array`` stores, because it does not depend on t."""
+        """Return the definition of a product of factors that is stored by time s, for the array ``array``.
+
+        Such a product is a part of kernels that does not depend on t, so that it is computed once.
+        """
         return next(h for h in self.table.hoisted if h.tensor == array.tensor)
 
     def _reads(self, kernel: KernelRow, present: bool | None = None) -> Iterator[StepQuantity]:

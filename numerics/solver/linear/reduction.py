@@ -95,9 +95,11 @@ def unlabelled(problem: Problem, lowered: Lowered) -> str | None:
 
 
 def arrays_on(problem: Problem, grid: TimeGrid | None, weights: Array | None = None) -> NamedArrays:
-    """Return the arrays of a problem by name, and for a flow the tables of its memory on a time grid.
+    """Return the arrays of a problem by name; for a flow also functions of time on a time grid.
 
-    ``weights`` (T, T) replace those of the grid in the tables; ``grid`` is None for a rule in steps.
+    These functions, such as the weights ``"w"`` of past updates, describe how a flow depends on its past.
+    ``weights`` (T, T) replace the integration weights of the grid in them; ``grid`` is None for a rule in
+    steps.
     """
     if grid is None:
         return dict(problem.data)

@@ -145,9 +145,10 @@ class Rows:
         return lambda step: np.concatenate([past(step, 0, step), now(step, step, step + 1)], axis=1)
 
     def _total(self, kernel: KernelRow, monomials: Iterable[Monomial], present: bool = False) -> KernelView:
-        """Compile the sum of some products of a kernel, as a function of (step, low, high): low <= s < high.
+        """Compile the sum of products in a kernel k(t, s) as a function of (step, low, high).
 
-        With ``present`` the times may include s = t. The values have shape ``(rows, times * cols)``.
+        The function returns the values at t = step and low <= s < high, shape ``(rows, times * cols)``.
+        ``monomials`` are the products. If ``present`` is true the times s may include t.
         """
         n, p = prod(self.shape(kernel.rows)), prod(self.shape(kernel.cols))
         terms = [x for m in monomials if (x := self._term(kernel, m, present))]
@@ -164,7 +165,11 @@ class Rows:
         return total if more else first
 
     def _term(self, kernel: KernelRow, m: Monomial, present: bool) -> KernelView | None:
-        """Compile one product of a kernel as a function of (step, low, high); return None if it is zero."""
+        """Compile a product ``m`` in a kernel k(t, s) as a function of (step, low, high); None if it is zero.
+
+        The function returns the values at t = step and low <= s < high. If ``present`` is true s may include
+        t.
+        """
         reads = [self._read(f, present) for f in m.factors]
         factors = [x for x in reads if x is not None]
         if len(factors) < len(reads):
@@ -199,7 +204,11 @@ class Rows:
         return self.tables[expr]
 
     def _product(self, factors: list[_Read], kernel: KernelRow) -> KernelView:
-        """Compile the product of factors, summed over all indices that are not axes of the kernel."""
+        """Compile the product of factors of a kernel k(t, s) as a function of (step, low, high).
+
+        The function returns the values at t = step and low <= s < high, shape ``(rows, times * cols)``.
+        Indices that are not axes of the kernel are summed over.
+        """
         axes, n = [*kernel.rows, s, *kernel.cols], prod(self.shape(kernel.rows))
         first, *others = sorted(factors, key=lambda x: len(x.labels))
         number, flat = first.view, others[0].flat if len(others) == 1 else None
@@ -222,9 +231,10 @@ class Rows:
         return value
 
     def _read(self, f: Factor, present: bool) -> _Read | None:
-        """Return the values of a factor as a function of (step, low, high) with axes; None if it is zero.
+        """Return a function of (step, low, high) that reads a factor ``f`` of a kernel; None if it is zero.
 
-        With ``present`` the times s may include t.
+        The function returns its values at t = step and low <= s < high; the names of their axes are stored
+        with it. If ``present`` is true the times s may include t.
         """
         name, _ = f.tensor
         samples = [x for x in f.indices if x not in (t, s)]

@@ -294,9 +294,10 @@ class StepArrays:
     # -- rows of arrays --------------------------------------------------------------------------------
 
     def _runs(self, products: list[MultiplyRow], separate: bool) -> list[_AdjacentProducts]:
-        """Return products with the same row on the left, those of adjacent arrays joined into one product.
+        """Return the products of one kernel row with several two-time arrays, joined where this is possible.
 
-        If ``separate`` is true, products with responses and with correlations are not joined.
+        Products whose right factors are adjacent in memory, and whose results are so too, become one product.
+        If ``separate`` is true, products that give responses and those that give correlations are not joined.
         """
         groups: list[tuple[list[MultiplyRow], tuple[object, ...]]] = []
         for x in sorted(products, key=lambda product: self.place.get(product.target, (0, 0))):
@@ -322,7 +323,10 @@ class StepArrays:
         return runs
 
     def _adjacent(self, first: TwoTimeArray, count: int) -> Array:
-        """Return ``count`` arrays, which are stored next to each other from ``first`` on, as one array."""
+        """Return a view of ``count`` two-time arrays that are stored next to each other, from ``first`` on.
+
+        The view has the number of the array on its first axis.
+        """
         stack, place = self.place[first]
         return self.stacks[stack][place : place + count]
 
@@ -545,9 +549,9 @@ class StepArrays:
         return lambda at: arrange(equal(at).reshape(shape))
 
     def _present(self, f: Factor) -> Callable[[int], Array]:
-        """Return the values of a factor as a function of the position.
+        """Return a function of the position of a time that returns the values of the factor ``f`` at it.
 
-        They are those of a scalar at that time, or a constant array.
+        The factor is a scalar, or given data that do not depend on time.
         """
         name = f.tensor[0]
         if name in self.rows.scalars:
@@ -557,7 +561,11 @@ class StepArrays:
         return lambda at: constant
 
     def _factors(self, h: Hoisted) -> Step:
-        """Return the function that evaluates and stores a product that does not depend on t, once a step."""
+        """Return the function of the position that computes a product ``h`` of scalars and data at one time.
+
+        The product does not depend on t in the kernels that contain it, so that its value at each time s is
+        stored.
+        """
         values, present = self.rows.hoisted[h.tensor], [self._present(f) for f in h.factors]
         product = multiplied([[x for x in f.indices if x != s] for f in h.factors], list(h.rows))
 
@@ -576,7 +584,11 @@ class StepArrays:
         return lambda at: units.step(at, operation)
 
     def _sum(self, operation: SumUnits) -> Step:
-        """Return the function that computes row t of a sum over units, and the column of a correlation."""
+        """Return the function of the position t that computes an order parameter as a sum over units.
+
+        It is computed at all s <= t. For a correlation the values with t and s exchanged are filled too, by
+        symmetry.
+        """
         units, total = self.units, self.rows.sums[operation.target.tensor]
         assert units is not None
         n, m = self.rows.sum_members(operation.target.tensor)
@@ -597,7 +609,10 @@ def _is_at_equal_time(x: RowOperation) -> bool:
 
 
 def _together(x: Operation) -> object:
-    """Return a grouping key of an operation: successive operations with equal keys may run as one."""
+    """Return a key by which successive operations are grouped: those with equal keys run as one.
+
+    They are the terms of one correlation at equal time, or products with the same row on the left.
+    """
     if isinstance(x, RowOperation) and _is_at_equal_time(x):
         return x.target
     if isinstance(x, MultiplyRow) and not x.transposed:

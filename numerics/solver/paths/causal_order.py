@@ -117,7 +117,10 @@ class Model:
 
     @cached_property
     def kinds(self) -> dict[PathResponse, str]:
-        """``linear``, ``smooth`` or ``jumps`` for each response: the functions between source and field."""
+        """For each response, how its quantity depends on its source: ``linear``, ``smooth`` or ``jumps``.
+
+        ``jumps`` means that a function on the way from the source to the quantity is discontinuous.
+        """
         averages = [c for e in self.tables.entries.values() for c in e.averages.values()]
         return {c: _kind(self, c) for c in averages if isinstance(c, PathResponse)}
 
@@ -137,12 +140,15 @@ class Model:
 
 
 def group_of(model: Model, source: MemberKey) -> int:
-    """Return the position in ``model.groups`` of the group that contains a source."""
+    """Return the position in ``model.groups`` of the group of correlated sources that contains ``source``."""
     return next(i for i, g in enumerate(model.groups) if source in g)
 
 
 def size_of(model: Model, group: int) -> int:
-    """Return the number of entries of a group of sources at one time."""
+    """Return the number of random variables of a group of correlated sources at one time.
+
+    Each source counts once for each value of its indices. ``group`` is a position in ``model.groups``.
+    """
     return sum(prod(model.tables.sources[n][1]) for n in model.groups[group])
 
 
@@ -170,7 +176,10 @@ def involved(model: Model, what: MemberKey, group: int) -> dict[MemberKey, None]
 
 
 def sources_now(model: Model, what: MemberKey, group: int) -> frozenset[MemberKey]:
-    """Return the sources of a group on which the quantity ``what`` depends at its own time."""
+    """Return the sources of a group on which the quantity ``what`` at time t depends at the same time t.
+
+    ``group`` is the position of a group of correlated sources in ``model.groups``.
+    """
     tables = model.tables
     todo, seen = [what], set[MemberKey]()
     while todo:
@@ -329,7 +338,11 @@ def _averages(model: Model, kind: str, e: PathEntry) -> Iterator[PathOperation]:
 
 
 def _random(model: Model, node: MemberKey) -> PathOperation:
-    """Return the operation that computes the values of the source or quantity ``node`` on the paths."""
+    """Return the operation of a step that computes the source or quantity ``node`` on the paths.
+
+    It draws the block of sources that contains it, or evaluates its equation. ``node`` is the key (name,
+    indices).
+    """
     if node in model.tables.sources:
         return "draw", ("", (next(i for i, x in enumerate(model.blocks) if node in x),))
     return "quantity", node
@@ -342,9 +355,9 @@ def _drawn(model: Model, node: MemberKey) -> Iterator[PathOperation]:
 
 
 def _reads(model: Model, e: Expr, present: bool) -> Iterator[PathOperation]:
-    """Yield the operations that compute the order parameters and scalars in an expression at this step.
+    """Yield the operations of this step that must precede the evaluation of an expression ``e``.
 
-    They are read at s < t and, if ``present``, at s = t.
+    They compute the order parameters and scalars in it, at s < t and, if ``present`` is true, at s = t.
     """
     tables = model.tables
     for x in e.atoms(AppliedUndef):

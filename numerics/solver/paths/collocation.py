@@ -139,7 +139,10 @@ class Stepping:
         return found[:n, :n], found[:n, n:] * share ** np.arange(powers) @ TAYLOR
 
     def reads(self, model: Model) -> frozenset[MemberKey]:
-        """Return the keys of the order parameters in the tangent kernel, from which steps are computed."""
+        """Return the keys of the order parameters of which the tangent kernel is composed.
+
+        A march must keep them in memory, because the time steps of the outputs are computed from them.
+        """
         rates = [layers_written_out(e.rhs) for e in model.tables.observables]
         return frozenset(node_of(x) for e in rates for x in e.atoms(AppliedUndef))
 
@@ -189,9 +192,9 @@ class Collocation:
         return errors[:, 0], ((errors[:, 1:] - errors[:, :1]) / step[..., None]).transpose(0, 2, 1)
 
     def row(self, node: int, first: int) -> Array:
-        """Return the tangent kernel of a time node with the nodes from ``first`` up to itself.
+        """Return the tangent kernel K(t, s) at the time node ``node`` for nodes s from ``first`` to ``node``.
 
-        It is multiplied by the learning rate. Shape ``(nodes, replicas, outputs, outputs)``.
+        It is multiplied by the learning rate. Shape ``(nodes s, replicas, outputs, outputs)``.
         """
         sizes = self.march.tables.size(self.axes)
         at = _places((s, *self.axes), (node + 1 - first, *sizes))

@@ -116,10 +116,11 @@ def orbits_of(
     axes: Mapping[MemberKey, Sequence[Symbol]],
     data: Mapping[str, Array],
 ) -> dict[MemberKey, Orbits]:
-    """Return the orbits of the entries of order parameters and scalars, by key.
+    """Return, by key, which entries of order parameters and scalars are equal by symmetry.
 
-    ``axes`` are the axes of their arrays after that of replicas. Quantities without exchangeable entries are
-    left out.
+    Entries in one orbit are related by permutations of index values that leave the theory and the ``data``
+    unchanged. ``entries`` are the order parameters and scalars; ``axes`` are the axes of their arrays after
+    that of replicas. Those without exchangeable entries are left out.
     """
     known: dict[Hashable, Labels] = {}
     orbits_by_key = {}
@@ -189,10 +190,11 @@ class Asymmetry:
                 group.given = iter(self.pivots[k])
 
     def passed(self, node: MemberKey, late: slice, early: slice, raw: Array, symmetric: Array) -> Array:
-        """Return the average with which a march goes on: the symmetric one, perturbed in the second march.
+        """Return the values with which a march continues for an average that was made symmetric.
 
-        ``raw`` and ``symmetric`` are the average ``node`` before and after it is made symmetric, at the times
-        ``late`` and ``early``.
+        The first march continues with the symmetric average; the second one adds the perturbation. ``raw``
+        and ``symmetric`` are the values of the average with key ``node`` before and after it is made
+        symmetric, at the times t in ``late`` and s in ``early``.
         """
         key = node, late.start, late.stop, early.start, early.stop
         if self.share is None:

@@ -98,7 +98,10 @@ class AverageRecipe:
         return tuple([n or next(counts) for n in self.sizes])
 
     def at(self, late: slice, early: slice) -> tuple[slice, ...]:
-        """Return the index of the array, replicas first, that selects t in ``late`` and s in ``early``."""
+        """Return slices that select t in ``late`` and s in ``early`` from the array of this order parameter.
+
+        The first axis of the array is that of replicas; there is one slice for each axis.
+        """
         times = iter((late, early))
         return (ALL, *[ALL if n else next(times) for n in self.sizes])
 
@@ -389,10 +392,10 @@ class PathMarch:
         here[...] = full.reshape(here.shape)
 
     def _leaf(self, q: Quantity, x: Expr) -> list[PastTerm] | EntrySum | TensorReader | PathArray:
-        """Return the form in which a leaf ``x`` of the expression of ``q`` is evaluated in each step.
+        """Return the form in which a variable ``x`` in the expression of the quantity ``q`` is evaluated.
 
-        It is a list of terms of a sum over the past, a weight with an entrywise rule times a vector, a reader
-        of numbers that are equal on all paths, or the array of the values of another quantity on the paths.
+        It is a list of terms for a sum over the past, a weight with an entrywise rule times a vector, a
+        reader of numbers that are equal on all paths, or the array of another quantity on the paths.
         """
         if x in q.entries:
             return q.entries[x]
@@ -407,9 +410,10 @@ class PathMarch:
         return arranged(shaped, (REPLICA, t, *symbols, PATH), (REPLICA, t, *q.indices, PATH))
 
     def leaves(self, q: Quantity, now: int) -> list[Any]:
-        """Return the values at step ``now`` of the leaves of the expression of ``q``.
+        """Return the values at step ``now`` of all variables in the expression of the quantity ``q``.
 
-        Each is broadcastable to (replicas, one axis for each index of q, paths).
+        The variables are other quantities, sums over the past, and numbers. Each value is broadcastable to
+        (replicas, one axis for each index of q, paths).
         """
         found: list[Any] = []
         for x in self.leaves_of[q.node]:
@@ -437,7 +441,11 @@ class PathMarch:
         return arranged(shaped, (REPLICA, *symbols, *rest), (REPLICA, *own, *rest))
 
     def term(self, q: Quantity, m: PastSum, known: KnownArrays) -> PastTerm:
-        """Return a term ``m`` of a sum over the past in the field ``q``, its kernel read from ``known``."""
+        """Return a term of a sum over the past in the field ``q``, prepared for evaluation in each step.
+
+        ``m`` is the term, ``sum_s k(t, s) x(s)``; the order parameters and data in its kernel k are read from
+        ``known``.
+        """
         inner = tuple(x for x in m.symbols if x in m.over)
         gone = tuple(x for x in m.over if x not in m.symbols)
         time = () if m.reach == "now" else (s,)
@@ -568,7 +576,11 @@ class PathMarch:
         return self.made(e, late, early, self.averages_in(e, late, early))
 
     def averages_in(self, e: AverageRecipe, late: slice, early: slice) -> list[Array]:
-        """Return the averages over paths in the expression of ``e``, for t in ``late`` and s in ``early``."""
+        """Return the averages over paths from which ``e``, an order parameter or scalar, is computed.
+
+        They are those in its expression, in order, for t in ``late`` and s in ``early``; each has replicas on
+        the first axis.
+        """
         given: list[Array] = []
         for c in e.averages:
             if isinstance(c, AverageRecipe):
@@ -630,10 +642,10 @@ class PathMarch:
             self.arrays[e.node][own.at(early, late)] = column
 
     def symmetric(self, e: PathEntry, late: slice, early: slice, full: Array) -> Array:
-        """Return the values ``full`` of ``e``, averaged over permutations of exchangeable index values.
+        """Return values ``full`` of ``e``, averaged over permutations of exchangeable index values.
 
-        ``late`` and ``early`` are the times t and s of the values. If the march follows a perturbation that
-        breaks this symmetry, the result contains the perturbation
+        ``e`` is an order parameter or scalar; ``late`` and ``early`` are the times t and s of the values. If
+        the march follows a perturbation that breaks this symmetry, the result contains the perturbation
         (:class:`~numerics.solver.paths.exchange.Asymmetry`).
         """
         if e.node not in self.orbits:
@@ -676,9 +688,10 @@ class PathMarch:
     def correlate(
         self, e: AverageRecipe, c: PathCorrelation | PathResponse, late: slice, early: slice
     ) -> Array:
-        """Return the average ``c``, ``<X(t) Y(s)>`` or ``<X(t)>``, for t in ``late`` and s in ``early``.
+        """Return the average ``c`` over paths, ``<X(t) Y(s)>`` or ``<X(t)>``, t in ``late``, s in ``early``.
 
-        The axes are replicas, and then those of the recipe ``e`` that contains the average.
+        ``e`` is the order parameter or scalar whose expression contains it. The axes are replicas, and then
+        those of ``e``, times and indices.
         """
         assert isinstance(c, PathCorrelation)
         x = self.random[c.first][:, late]
@@ -757,10 +770,10 @@ class PathMarch:
         return self.made(own, slice(now, now + 1), slice(0, count), given)
 
     def read_now(self, what: MemberKey, group: int) -> list[int]:
-        """Return the positions of the entries of a group of sources that a quantity reads at its time.
+        """Return the positions of the sources that the quantity ``what`` reads at its own time.
 
-        The quantity with key ``what`` depends on them at equal time. Positions count the entries of the group
-        at one step.
+        The positions count the sources of a group at one step, one for each value of their indices. ``group``
+        is the position of the group in ``model.groups``.
         """
         if (what, group) not in self.present:
             nodes, read = self.model.groups[group], sources_now(self.model, what, group)
@@ -857,9 +870,10 @@ def _axes(e: PathEntry) -> IndexSymbols:
 
 
 def written(e: PathEntry, axes: IndexSymbols, array: Array) -> Array:
-    """Return an array of ``e``, whose axes are replicas and then ``axes``, with axes as ``e`` is written.
+    """Return the array of an order parameter ``e`` with its axes in the order of its arguments.
 
-    Replicas come last in the result, which is a view.
+    The axes of ``array`` are replicas and then ``axes``. In the result, for example that of
+    ``Phi(mu, alpha, t, s)``, replicas come last. It is a view.
     """
     return array.transpose(*(1 + axes.index(x) for x in e.args), 0)
 
@@ -1108,7 +1122,11 @@ class Tangents:
             total[:, :, here] += self.device.put(np.ascontiguousarray(kernel[:, :, k]))[..., None]
 
     def columns(self, node: MemberKey, group: int) -> slice:
-        """Return the positions of the entries of a source, given by its key, among those of its group."""
+        """Return the positions of a source among all sources of its group at one time.
+
+        Each source has one position for each value of its indices. ``node`` is the key of the source, and
+        ``group`` the position of its group of correlated sources in ``model.groups``.
+        """
         nodes, own = self.march.model.groups[group], self.march.random[node].shape[2]
         before = sum(self.march.random[n].shape[2] for n in nodes[: nodes.index(node)])
         return slice(before, before + own)

@@ -201,15 +201,19 @@ def _parity(
 
 
 def _parity_of_leaves(q: Quantity, odd: Sequence[Expr]) -> int:
-    """Return the parity of a quantity if the leaves ``odd`` of its expression change sign, others not."""
+    """Return the parity of the quantity ``q`` if some variables in its expression change sign.
+
+    ``odd`` are the variables that change sign; the others are unchanged. The result is EVEN, ODD or NEITHER.
+    """
     values = list(np.random.default_rng(0).normal(size=(len(q.function.leaves), POINTS)))
     return _parity_of_values(q, values, [ODD if x in odd else EVEN for x in q.function.leaves])
 
 
 def _parity_of_values(q: Quantity, values: Sequence[Any], signs: Sequence[int]) -> int:
-    """Return the parity of a quantity from its values at points.
+    """Return EVEN, ODD or NEITHER for the function in the equation of the quantity ``q``.
 
-    ``values`` are those of the leaves of its expression, and ``signs`` the factors by which they change.
+    The function is evaluated before and after a change of sign. ``values`` are values of its variables at
+    several points, and ``signs`` their factors: 1, -1, or 0 for a variable that is left out.
     """
     with np.errstate(all="ignore"):
         before = q.function(*values)
@@ -239,7 +243,10 @@ def _present(
 
 
 def _is_zero(tables: QuantityTables, e: Expr, known: Mapping[MemberKey, int]) -> bool:
-    """Return whether an expression vanishes because order parameters or scalars in it vanish by symmetry."""
+    """Return whether an expression ``e`` vanishes because order parameters or scalars in it do by symmetry.
+
+    ``known`` holds the parities of quantities, by key, under a sign change of sources.
+    """
     named = {x: tables.node(x) for x in e.atoms(AppliedUndef)}
     numbers = {x: tables.entries.get(n) or tables.scalars.get(n) for x, n in named.items()}
     zero = {x: S.Zero for x, entry in numbers.items() if entry and _vanishes(entry, known)}
@@ -323,7 +330,10 @@ def parity_of_rule(rule: Entrywise) -> int:
 
 
 def _is_unknown(q: Quantity, leaf: Expr, known: Mapping[MemberKey, int]) -> bool:
-    """Return whether a leaf, a sum over the past or over a weight, has no term of known parity."""
+    """Return whether the parity of a sum over the past, ``leaf``, in the quantity ``q`` is unknown.
+
+    This is so if no term has a quantity in ``known``, the parities by key; also for a weight times a vector.
+    """
     if leaf in q.entries:
         return True
     return not any(m.quantity in known for m in q.memories[leaf])

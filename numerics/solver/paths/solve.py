@@ -470,7 +470,11 @@ class Prepared:
         return [e for n, e in self.tables.entries.items() if n not in left_out]
 
     def _moving(self) -> list[int]:
-        """Return the entries (steps times indices) of each group of sources that changes with time."""
+        """Return the sizes of groups of correlated sources: number of steps times sources at one step.
+
+        Groups whose sources are constant in time are left out. Each source counts once for each value of its
+        indices.
+        """
         model = self.model
         return [self.steps * size_of(model, i) for i, g in enumerate(model.groups) if moves(model, g)]
 
@@ -680,7 +684,10 @@ class Prepared:
             yield stacked_members(found, self.tables.written_out)
 
     def _written(self, march: PathMarch) -> dict[MemberKey, Array]:
-        """Return the responses that were computed again for the result, axes as written, replicas last."""
+        """Return the responses of a march that are computed for the result only, by key.
+
+        The axes are in the order of the arguments in the theory, with replicas last.
+        """
         entries, averaged = self.tables.entries, march.averaged
         return {n: written(entries[n], averaged[n].axes, x) for n, x in march.single.items()}
 

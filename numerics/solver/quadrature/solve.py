@@ -487,7 +487,10 @@ class _NodeSolver:
         return Present(self.system, self.start, self.weights, states, time)
 
     def march(self) -> list[Array]:
-        """Return the states of the nodes at all steps, each of shape ``(states, nodes)``."""
+        """Return the variables that move (states) at all nodes of the quadrature, one array for each step.
+
+        Each array has shape ``(states, nodes)``. Raises Diverged if a value is not finite.
+        """
         states = [np.zeros((self.system.size, len(self.weights)))]
         for now in self.times[:-1]:
             states.append(self.present(states[-1], now).motion())
