@@ -461,7 +461,10 @@ def _solved(
 
 
 def _at_nodes(problem: Problem, layers_at: Array | None) -> Problem:
-    """Return a problem of infinite depth with one layer at each layer time of its result, for its labels."""
+    """Return a problem whose layers are the layer times of a result at infinite depth, to label the result.
+
+    ``layers_at`` are these layer times. A problem from a file, or of integer depth, is returned as it is.
+    """
     if problem.experiment is not None or problem.depth is not None or layers_at is None:
         return problem
     return replace(problem, program=problem.program.at_depth(len(layers_at)))

@@ -190,7 +190,10 @@ class _Sizes:
 
 
 class _Grid(_Sizes):
-    """Solver of the equations of all tensors on one grid of layer time."""
+    """Solver of the equations of correlations and responses on one grid of layer time, step by step.
+
+    The equations, and the numbers and data in them, are given by ``table``, ``constants`` and ``known``.
+    """
 
     def __init__(
         self,

@@ -56,7 +56,10 @@ def process_of(problem: Problem) -> LayerProcess:
 
 @lru_cache(maxsize=8)
 def _process(program: Program, reductions: tuple[Reduction, ...]) -> LayerProcess:
-    """Derive the process in layer time of a program with these reductions; results are cached."""
+    """Derive the stochastic process in layer time that describes a residual program at infinite depth.
+
+    ``reductions`` are applied to the theory first. Results are cached.
+    """
     theory = derived(program, reductions)
     return require_derived(lambda: layer_process(theory, Scaling() if states_depth(theory) else SCALING))
 

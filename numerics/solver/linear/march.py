@@ -195,7 +195,10 @@ class Units:
         return total
 
     def is_present(self, x: UnitTerm, step: int) -> bool:
-        """Return whether a term reads its field at the time of the step."""
+        """Return whether the term ``x`` of an equation reads its field at the present time ``step``.
+
+        This is also so for a term that reads the field at time 0, if ``step`` is 0.
+        """
         return x.times == "now" or (x.times == "start" and step == 0)
 
     def present(self, step: int, equations: tuple[UnitEquation, ...]) -> Array:

@@ -118,10 +118,11 @@ class OutputCorrelations:
         self.rows: dict[FieldAtLayer, Opened] = {}
 
     def outputs(self, i: FieldAtLayer, j: FieldAtLayer, into: Array | None = None) -> Array:
-        """Return ``<x_i(t) x_j(s)>`` at output times, shape (out, n_i, out, n_j), written ``into`` an array.
+        """Return the correlation ``<x_i(t) x_j(s)>`` of fields at output times, shape (out, n_i, out, n_j).
 
-        ``C_ij = <own sources> + sum of products of two blocks``; the correlation of a field with itself is
-        computed at s <= t in blocks of times, because it is symmetric.
+        It is the covariance of the sources in both equations plus the sum of the :meth:`products`. The
+        correlation of a field with itself is computed at s <= t in blocks of times, because it is symmetric.
+        The result is written to the array ``into`` if it is given, and cached.
         """
         if (i, j) not in self.finished:  # correlations are cached, because those of the next layer read them
             n, m, out = self.result.sizes[i], self.result.sizes[j], len(self.at)
@@ -208,7 +209,11 @@ class OutputCorrelations:
     def overlaps(
         self, i: FieldAtLayer, j: FieldAtLayer
     ) -> Iterator[tuple[FieldAtLayer, FieldAtLayer, float]]:
-        """Yield triples (a, b, product of gains) of correlated sources in the equations of two fields."""
+        """Yield the pairs of correlated sources in the equations of fields ``i`` and ``j``.
+
+        Each item is (a, b, number): a source in the equation of i, one in that of j, and the product of their
+        coefficients.
+        """
         for a, first_gain in self.row(i)[0].items():
             for b, second_gain in self.row(j)[0].items():
                 if (a, b) in self.plan.table.covariances:
@@ -231,7 +236,10 @@ class OutputCorrelations:
         return total.reshape(out * n, out * m)
 
     def correlation(self, i: FieldAtLayer, j: FieldAtLayer) -> Array:
-        """Return the block ``<x_i(t) x_j(s)>``, at output times t and all nodes s."""
+        """Return the correlation ``<x_i(t) x_j(s)>`` at output times t and all time nodes s.
+
+        It is a matrix of shape (output times n_i, nodes n_j), with n_i members of field i.
+        """
         rows = self.plan.rows
         if ((i, j) in rows or i == j) and (j, i) in rows:
             full = self.result.correlation(i, j)
@@ -263,9 +271,10 @@ class OutputCorrelations:
         return value
 
     def response(self, i: FieldAtLayer, k: FieldAtLayer) -> Array | None:
-        """Return the block ``<d x_i(t)/d u_k(s)>``, at output times t and all nodes s; None if it is zero.
+        """Return the response ``<d x_i(t)/d u_k(s)>`` at output times t and all nodes s; None if it is zero.
 
-        The direct part by which the source drives the field is not included.
+        It is a matrix of shape (output times n_i, nodes n_k). The direct part, by which the source drives the
+        field at the same time, is not included.
         """
         if (i, k) in self.result.responses and not any(_is_number(c) for c in self.plan.rows_of[i].couplings):
             full = self.result.response(i, k)
@@ -282,9 +291,10 @@ class OutputCorrelations:
         return value
 
     def full_response(self, q: Request) -> Array:
-        """Return the response that ``q`` requests, with its direct part, shape (out, n_i, T, n_k).
+        """Return the response that ``q`` defines, shape (output times, n_i, nodes, n_k).
 
-        The march need not have computed it.
+        It includes the direct part, by which the source drives the field at the same time. It is computed
+        here if the march has not stored it.
         """
         if (q.first, q.second) in self.result.responses:
             return self.result.tensor(q)[self.at]
@@ -327,7 +337,10 @@ class OutputCorrelations:
         return value.reshape(len(self.at) * self.result.sizes[i], -1)
 
     def covariance(self, a: FieldAtLayer, b: FieldAtLayer) -> Array:
-        """Return the block ``<u_a(t) u_b(s)>`` of two sources, at output times t and all nodes s."""
+        """Return the covariance ``<u_a(t) u_b(s)>`` of two sources at output times t and all time nodes s.
+
+        It is a matrix of shape (output times n_a, nodes n_b).
+        """
         kernel = self.plan.table.covariances[a, b]
         value = self.full(self.evaluate(kernel), kernel)
         return value.reshape(value.shape[0] * value.shape[1], -1)

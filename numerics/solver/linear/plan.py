@@ -185,9 +185,10 @@ class Plan:
     # -- needed quantities -----------------------------------------------------------------------------
 
     def _need_everything(self) -> None:
-        """Add the quantities that the dynamics needs to the plan, and then those of requests (``wanted``).
+        """Add to the plan the quantities that the dynamics needs, then those for the results in ``wanted``.
 
-        The dynamics is thus planned in the same way for all requests.
+        The quantities of the dynamics are added first so that they are planned in the same way for all
+        results.
         """
         for row in self.table.fields:
             if row.unit:
@@ -224,7 +225,10 @@ class Plan:
                     self._need_tensor(f.tensor)
 
     def _need_tensor(self, n: FieldAtLayer | Request) -> None:
-        """Add the order parameter with key ``n``, or that of a request, to the plan."""
+        """Add an order parameter to the plan, the list of quantities that a step computes.
+
+        ``n`` is its key (name, layer), or its definition as a correlation or response.
+        """
         q = n if isinstance(n, Request) else self.table.tensors[n]
         if q.unit is not None and not isinstance(n, Request):
             if n not in self.sums:
@@ -251,7 +255,11 @@ class Plan:
         self.todo += [(self._need_response, c.field, source) for c in self.rows_of[i].couplings]
 
     def _need_source_terms(self, i: FieldAtLayer, j: FieldAtLayer) -> None:
-        """Add the covariances and responses in Stein's lemma for a correlation to the plan."""
+        """Add to the plan the covariances and responses that give the source part of a correlation.
+
+        The correlation is that of fields ``i`` and ``j``. By Stein's lemma the part is the sum of products of
+        the covariance of two sources and the response of ``j`` to the second one.
+        """
         for source, _ in self.rows_of[i].drives:
             for k in self.correlated_with[source]:
                 if not self.responds_to(j, k):
@@ -307,7 +315,11 @@ class Plan:
     # -- order within a step ---------------------------------------------------------------------------
 
     def _groups_on_units(self) -> list[tuple[FieldAtLayer, ...]]:
-        """Return groups of fields on units that depend on each other within a step, in causal order."""
+        """Return groups of fields that depend on each other at the same time, in causal order.
+
+        They are fields on units with attributes (given constants, such as the eigenvalue of a mode). The
+        fields of a group are computed together by a linear system.
+        """
         rows = {r.field: r for r in self.table.fields if r.unit}
         edges = [(i, c.field) for i, r in rows.items() for c in r.couplings if c.kernel.reach != "past"]
         return [tuple(group) for group in strongly_connected_components(([*rows], edges))]

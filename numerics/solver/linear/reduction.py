@@ -55,7 +55,10 @@ REDUCTIONS: tuple[Reduction, ...] = (simplest,)
 
 @dataclass(frozen=True, eq=False)
 class Lowered:
-    """Linear theory of a problem after reductions, and its table: the theory written as rows of kernels."""
+    """A linear theory, and its ``table``: the same equations as sums over the past with explicit kernels.
+
+    The march of linear theories takes the table.
+    """
 
     theory: Theory
     table: Table
@@ -67,13 +70,19 @@ class Lowered:
 
 
 def reduced(problem: Problem, reductions: tuple[Reduction, ...]) -> Lowered:
-    """Return the theory of a problem after ``reductions``, in discrete steps, with its table."""
+    """Return the theory of a problem after ``reductions``, in discrete steps.
+
+    It is returned together with its table, the form of the equations that the march of linear theories takes.
+    """
     return _lowered(problem.stepped(*reductions))
 
 
 @lru_cache(maxsize=64)
 def _lowered(theory: Theory) -> Lowered:
-    """Return a theory with its table; results are cached."""
+    """Return a linear theory together with its table, the form of the equations that the march takes.
+
+    Results are cached.
+    """
     return Lowered(theory, lower(theory))
 
 

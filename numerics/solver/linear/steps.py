@@ -161,9 +161,10 @@ class StepArrays:
         self.steps: list[Step] = []
 
     def make(self, units: OnUnits | None = None) -> StepArrays:
-        """Bind all operations to their arrays, and return the object itself.
+        """Prepare the functions that run the operations of a step on the arrays; return the object itself.
 
-        ``units`` computes the operations on units with attributes; None if there are none.
+        ``units`` runs the operations on units with attributes (given constants of each unit); None if there
+        are none.
         """
         self.units = units
         for _, group in groupby(self.operations, _together):
@@ -243,7 +244,11 @@ class StepArrays:
                 self.now[written] = StepValues()
 
     def _stack(self, keys: Iterable[TwoTimeArray]) -> None:
-        """Allocate two-time arrays: those with one first field next to each other, ordered by the second."""
+        """Allocate the two-time arrays ``keys`` in common blocks of memory, to join their products.
+
+        Arrays with the same first field and the same number of columns are next to each other, in the order
+        of their second field or source.
+        """
         groups: dict[tuple[object, FieldAtLayer, int], list[TwoTimeArray]] = {}
         for key in sorted(keys, key=lambda x: (isinstance(x, ResponseArray), str(x.second))):
             # long arrays are stacked by kind, so that products can skip the zeros of responses
@@ -257,7 +262,10 @@ class StepArrays:
             self.stacks.append(stack)
 
     def _width(self, x: TwoTimeArray) -> int:
-        """Return the number of columns of a two-time array for each time s."""
+        """Return the number of columns of a two-time array at each time s.
+
+        It is the number of members of its second field or source: values of its indices.
+        """
         return (self.m if isinstance(x, ResponseArray) else self.n)[x.second]
 
     def equal(self, a: FieldAtLayer, b: FieldAtLayer) -> Callable[[int], Array]:

@@ -349,7 +349,10 @@ def _number(lag: float) -> Expr:
 
 
 class _StationaryRecursion:
-    """Kernels of the stationary recursion, each computed from its equation when it is first read."""
+    """Values of the kernels of a network in stationary Langevin dynamics, from a recursion over layers.
+
+    Each kernel is computed from its equation when it is first read.
+    """
 
     def __init__(self, recursion: Stationary, numbers: Mapping[str, Expr], data: Mapping[str, Array]) -> None:
         self.rows: tuple[Eq, ...] = (*recursion.fields, *recursion.kernels)
@@ -380,9 +383,9 @@ class _StationaryRecursion:
 
 
 def _matched(row: Eq, x: AppliedUndef) -> tuple[Expr, dict[Expr, Expr]] | None:
-    """Return the right-hand side of ``row`` and its indices for the kernel ``x``; None if it is not its row.
+    """Return how the equation ``row`` gives the kernel ``x``: its right-hand side, and values of its indices.
 
-    Rows of single layers precede those for all layers in a theory.
+    The result is None if the left-hand side of the equation is another kernel, or another layer.
     """
     lhs = row.lhs
     if lhs.func != x.func or (lhs.args[0].is_Integer and lhs.args[0] != x.args[0]):

@@ -172,7 +172,11 @@ class _EntryWeight:
         return arranged(self.values(v, now), ("replica", *v.symbols, UNIT), ("replica", *axes, UNIT))
 
     def _flat(self, values: Array, x: GradientTerm) -> Array:
-        """Return values with one axis for members of the weight and one for the summed indices of ``x``."""
+        """Return ``values`` with the axes (replicas, values of the weight's indices, summed indices, units).
+
+        The indices of the weight are joined to one axis, and so are those over which the term ``x`` of its
+        gradient sums.
+        """
         whole = (*self.members, *self.march.tables.size(x.over))
         full = np.broadcast_to(values, (len(values), *whole, values.shape[-1]))
         return full.reshape(len(full), prod(self.members), -1, full.shape[-1])

@@ -174,7 +174,10 @@ class Asymmetry:
     pivots: dict[int, list[Labels]] = field(default_factory=dict)
 
     def second(self, share: float) -> Asymmetry:
-        """Return the object for the second march, which applies a perturbation of this ``share``."""
+        """Return the object for the second march, which applies the perturbation recorded in the first one.
+
+        ``share`` is the factor of the perturbation at the first step; it is small for a linear response.
+        """
         return Asymmetry(share, self.kept, self.pivots)
 
     def share_pivots(self, groups: Mapping[int, Growing]) -> None:

@@ -759,8 +759,8 @@ class PathMarch:
     ) -> Array:
         """Return the response ``e`` at step ``now`` to sources at the first ``count`` times, replicas first.
 
-        It comes from the derivatives ``carried`` along paths, or without them from Stein's lemma, with its
-        ridge if ``damped``.
+        It is the average of the derivatives ``carried`` along paths. If these are None it follows from
+        Stein's lemma, with a ridge added to the covariance if ``damped`` is true.
         """
         own, given = self.averaged[e.node], []
         for c in e.averages.values():
@@ -954,7 +954,10 @@ class Tangents:
             }
 
     def size(self, group: int) -> int:
-        """Return the number of entries of a group of sources at one time."""
+        """Return the number of random variables of a group of correlated sources at one time.
+
+        Each source counts once for each value of its indices. ``group`` is the number of the group.
+        """
         return self.march.groups[group].size
 
     def of(self, node: MemberKey, group: int, now: int) -> PathArray | None:

@@ -455,7 +455,11 @@ class _Derivatives:
     errors: dict[int, float] = field(default_factory=dict)
 
     def due(self, samples: int) -> bool:
-        """Return whether the first replicas of so many paths carry derivatives; record it in ``done``."""
+        """Return whether the first replicas of ``samples`` paths each carry derivatives along their paths.
+
+        This is so if the search is likely to end with this number of paths, which is then recorded in
+        ``done``.
+        """
         if self._is_last(samples):
             self.done.add(samples)
         return samples in self.done
@@ -616,9 +620,10 @@ class _Attempt:
         return {label for label, x in authored_variables(self.problem).items() if x.name in read}
 
     def refuse_rounded_numbers(self, left: float, numbers: Mapping[str, Array]) -> None:
-        """Raise NotConverged if the rounding error ``left`` is too large beside the scalars ``numbers``.
+        """Raise NotConverged if the rounding error is too large relative to the scalars of a solution.
 
-        Scalars that have diverged are not refused, because that says more.
+        ``left`` is the absolute rounding error, ``numbers`` are the scalars by name. Scalars that have
+        diverged are not refused here, because the message of divergence is more helpful.
         """
         sizes = [np.abs(x).reshape(*x.shape[:2], -1).max(axis=2) for x in numbers.values()]
         if not any(has_run_away(x).any() for size in sizes for x in size):

@@ -97,7 +97,10 @@ def solve_transforms(
 
 
 def _change(old: Array, new: Array) -> float:
-    """Return the largest relative change of a correlation at equal times between two numbers of rates."""
+    """Return the largest relative change of a correlation at equal times, between two solutions.
+
+    ``old`` and ``new`` have shape (times, times), and were computed with different numbers of rates.
+    """
     a, b = np.diagonal(old), np.diagonal(new)
     size = np.abs(b) + RESOLVED * np.abs(b).max(initial=0.0)
     return float(np.max(np.abs(a - b) / np.where(size > 0, size, 1.0)))
