@@ -279,7 +279,7 @@ class Refined(Generic[GridAnswer]):
 
     @property
     def parts(self) -> tuple[TimeGrid, GridAnswer, dict[str, Any]]:
-        """The finest grid, the solution on it, and notes."""
+        """The finest time grid, the solution on it, and the notes on the refinement, as a tuple."""
         return self.grid, self.found, self.notes
 
     def extrapolated(self, read: Callable[[GridAnswer], Mapping[str, Array]]) -> dict[str, Array]:

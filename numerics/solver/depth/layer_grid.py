@@ -369,9 +369,11 @@ class _Grid(_Sizes):
         return function(*args)
 
     def jump_layer(self, p: LayerProduct) -> tuple[Symbol, bool] | None:
-        """Return the layer time at which the integrand of a product jumps; None if it does not jump.
+        """Return where the integrand of a product jumps as a function of the integrated layer time.
 
-        The second value states whether the integrated layer time is the first one of the tensor that jumps.
+        The result is None if it does not jump. Otherwise it is a pair: the other layer time in the response
+        that jumps where the two layer times are equal, and whether the integrated one is the first of the
+        two.
         """
         jumps = set()
         for r in p.reads:
@@ -492,7 +494,7 @@ def _with_end(side: Array, under: Array, corner: int) -> Array:
 
 
 def _array(a: TensorOrLookup) -> Array:
-    """Return a tensor, or the tensor that a callable returns."""
+    """Return an array; if ``a`` is a function without arguments, return the array that it returns."""
     return a() if callable(a) else a
 
 

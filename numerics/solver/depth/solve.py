@@ -614,11 +614,12 @@ class _TwoPoint:
     def summed(
         self, p: LayerProduct, now: int, ends: dict[Symbol, int | None], labels: dict[Expr, int], side: int
     ) -> Array:
-        """Return a product of tensors, summed over times and data indices.
+        """Return the product of tensors ``p`` at step ``now``, summed over times and data indices.
 
-        The axes are the two layer times, and then the layer time of the source if the product has one.
-        ``side`` is 1 for the values just after a node of that layer, -1 for those just before. ``ends`` are
-        the numbers of times over which indices of sums run, ``labels`` the numbers of axes.
+        The axes of the result are the two layer times, and then the layer time of the source if the product
+        has one. If a tensor jumps at the layer time of the source, ``side`` = 1 selects the values just after
+        it, and -1 those just before. ``ends`` are the numbers of times over which summed indices run;
+        ``labels`` maps the names of axes to integers for ``numpy.einsum``.
         """
         given: list[Any] = []
         for r in p.reads:

@@ -128,9 +128,10 @@ class Rows:
         return self.sums[tensor][step * n : (step + 1) * n, : (step + 1) * m]
 
     def compile(self, kernel: KernelRow, reach: Reach | None = None) -> RowAtStep:
-        """Compile a kernel as a function of the step that returns its row, shape ``(rows, times * cols)``.
+        """Return a function that evaluates row t of a kernel k(t, s) at a given step t.
 
-        The times s are those of ``reach``, by default of the reach of the kernel. The row may be a view of
+        The row has shape ``(rows, times * cols)``. Its times s are those of ``reach`` ("past", "through",
+        "now" or "start"), by default those at which the kernel multiplies a field. The row may be a view of
         stored arrays.
         """
         reach = kernel.reach if reach is None else reach

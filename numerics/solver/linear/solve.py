@@ -175,7 +175,7 @@ def implicit_in_modes(problem: Problem) -> bool:
 
 
 class _Run:
-    """Marches of one problem with a linear theory, on all grids that it needs."""
+    """Solution of one problem with a linear theory: one march in steps, or one for each grid of a flow."""
 
     def __init__(
         self, problem: Problem, lowered: Lowered, kernels: KeptKernels, progress: Progress | None
@@ -289,15 +289,19 @@ class _Run:
         return np.asarray(at_nodes[grid.outputs].reshape(-1, *shape))
 
     def marched(self, grid: TimeGrid) -> Attempt[March]:
-        """Return the solution of a flow on a grid, by the explicit rule, with its watched values."""
+        """Return the solution of a flow on a time grid by the explicit rule.
+
+        It comes with the values by which convergence between grids is tested, at the output times.
+        """
         result = self.march_on(grid)
         return Attempt(self.watched(result)[grid.outputs], result)
 
     def implicit(self, even: Trapezoidal, grid: TimeGrid) -> Attempt[tuple[March, TimeGrid]]:
-        """Return the solution of a flow on a grid, by the trapezoidal rule, with its watched values.
+        """Return the solution of a flow on a time grid by the trapezoidal rule.
 
-        ``even`` is the sequence of grids, which interpolates to the output times. For modes the logarithm of
-        the loss is watched.
+        It comes with the values by which convergence between grids is tested, at the output times; for modes
+        they are the logarithm of the loss. ``even`` is the sequence of grids, which interpolates to the
+        output times.
         """
         result = self.march_on(grid, self.problem.solver.rtol)
         seen = self.watched(result)
@@ -344,7 +348,11 @@ class _Run:
         return self.march(len(grid.nodes), arrays_on(self.problem, grid), implicit)
 
     def march(self, steps: int, data: dict[str, Array], implicit: float | None = None) -> March:
-        """Return the march of so many steps with the arrays ``data``, implicit to a tolerance if given."""
+        """Return the march over so many ``steps`` with the arrays ``data``.
+
+        If ``implicit`` is given, sums over the past include the present, and each step is iterated to this
+        relative tolerance.
+        """
         return march(
             self.table,
             steps=steps,

@@ -194,7 +194,10 @@ class StepArrays:
             yield self._one(first)
 
     def _one(self, operation: Operation) -> Step:  # noqa: PLR0911 - one return for each kind of operation
-        """Return the function of the position (of the time step) that runs one operation."""
+        """Return the function that runs one operation of a step.
+
+        Its argument is the position of the time step.
+        """
         match operation:
             case EvaluateRow():
                 return self._evaluate(operation)
@@ -218,7 +221,7 @@ class StepArrays:
     # -- arrays ----------------------------------------------------------------------------------------
 
     def _allocate(self) -> None:
-        """Allocate all arrays: two-time arrays, and those of scalars, products and sums over units."""
+        """Allocate all arrays of a march: two-time functions, scalars, stored products, sums over units."""
         rows, size = self.rows, self.size
         stored: dict[TwoTimeArray, None] = {}
         for x in self.march_step.arrays:
@@ -671,7 +674,10 @@ def _single_equal_time(terms: _EqualTimeTerms, n: int, pair: Array | None, known
 
 
 def _arrangement(labels: tuple[Symbol, ...], indices: tuple[Symbol, ...]) -> Callable[[Array], Array]:
-    """Return a function that rearranges an array with the axes ``labels`` to the axes ``indices``."""
+    """Return a function that takes an array with the axes ``labels`` and gives it the axes ``indices``.
+
+    The axes are transposed; an index that is not in ``labels`` becomes an axis of length one.
+    """
     return (lambda a: a) if labels == indices else lambda a: arranged(a, labels, indices)
 
 

@@ -22,7 +22,10 @@ Array = NDArray[np.float64]
 
 
 class RestMethod:
-    """Method ``rest``: sampled paths, and the ridge regression to which their outputs converge."""
+    """Method ``rest`` for long times under weight decay.
+
+    It solves by sampled paths, and computes the ridge regression to which the outputs converge.
+    """
 
     name = "rest"
     responses = True

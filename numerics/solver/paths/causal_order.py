@@ -196,9 +196,9 @@ def sources_now(model: Model, what: MemberKey, group: int) -> frozenset[MemberKe
 
 
 def moves(model: Model, group: tuple[MemberKey, ...]) -> bool:
-    """Return whether the covariances of a group of sources depend on time.
+    """Return whether some covariance of a group of sources depends on time.
 
-    If not, its sources are constant in time.
+    If not, its sources are constant in time, and are drawn once.
     """
     return not model.moving_sources.isdisjoint(group)
 

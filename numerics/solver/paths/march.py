@@ -481,9 +481,10 @@ class PathMarch:
         return found
 
     def kernel(self, q: Quantity, term: PastTerm, times: slice, now: int) -> Array:
-        """Return k(now, s) of one term of a field ``q`` for the times s in ``times``.
+        """Return the kernel k(now, s) of a term ``sum_s k(now, s) x(s)`` in a field ``q``, s in ``times``.
 
-        The shape is (replicas, entries of q or 1, times, entries of the quantity that is multiplied).
+        The shape is (replicas, entries of q or 1, times, entries of x), where entries are the values of all
+        indices, flattened.
         """
         own, sizes, symbols = q.indices, q.sizes, term.memory.symbols
         value = np.asarray(term.reading(now, times))

@@ -330,9 +330,10 @@ def parity_of_rule(rule: Entrywise) -> int:
 
 
 def _is_unknown(q: Quantity, leaf: Expr, known: Mapping[MemberKey, int]) -> bool:
-    """Return whether the parity of a sum over the past, ``leaf``, in the quantity ``q`` is unknown.
+    """Return whether the parity of the variable ``leaf`` in the expression of ``q`` cannot be determined yet.
 
-    This is so if no term has a quantity in ``known``, the parities by key; also for a weight times a vector.
+    The leaf is a sum over the past, whose parity is unknown as long as ``known``, the parities by key, holds
+    none of the quantities in its terms, or a weight times a vector.
     """
     if leaf in q.entries:
         return True

@@ -707,9 +707,10 @@ def unclear(value: Array, spread: Array, replicas: int) -> bool:
 
 @lru_cache(maxsize=8)
 def _read(theory: Theory, own: frozenset[tuple[str, RealNumber]]) -> Model:
-    """Read the tables of a theory for given sizes, and sort the operations of a step in causal order.
+    """Return the theory in the form in which paths are marched, for given sizes of its indices.
 
-    ``own`` are pairs of the name of a size and its number. Raises Unserved for averages that do not exist.
+    ``own`` are pairs of the name of a size and its number. The operations of a step are sorted in causal
+    order. Raises Unserved for averages that do not exist.
     """
     for x in singularities(theory):
         if not x.has_mean:
