@@ -425,7 +425,11 @@ def correction_of(program: Program, reductions: tuple[Reduction, ...]) -> Infini
 
 @lru_cache(maxsize=32)
 def _limit_table(program: Program, reductions: tuple[Reduction, ...]) -> LayerTable:
-    """Return the equations of the limit of infinite depth as a table for grids of layer time; cached."""
+    """Return the equations of a residual program at infinite depth.
+
+    They are in the form that :func:`.solve_layer_grid` solves. ``reductions`` are applied to the theory
+    first. Results are cached.
+    """
     return lower_layer_time(
         require_derived(lambda: layer_time(closed_equations(program, reductions), SCALING))
     )
@@ -433,7 +437,11 @@ def _limit_table(program: Program, reductions: tuple[Reduction, ...]) -> LayerTa
 
 @lru_cache(maxsize=8)
 def _corrected_table(program: Program, reductions: tuple[Reduction, ...]) -> LayerTable:
-    """Return the equations to first order in the correction as a table for grids of layer time; cached."""
+    """Return the equations of a residual program at large depth, to first order in the correction.
+
+    They are in the form that :func:`.solve_layer_grid` solves. ``reductions`` are applied to the theory
+    first. Results are cached.
+    """
     return lower_layer_time(correction_of(program, reductions).system)
 
 

@@ -244,7 +244,7 @@ def _affine(problem: Problem) -> bool:
 def _power(problem: Problem) -> int:
     """Return the order in gamma0 of the error of the lazy limit: 2, or 1 if the activation has a kink.
 
-    Kernels are even in gamma0; a kink adds a term in its absolute value.
+    Kernels are even functions of gamma0; a kink adds a term of order ``|gamma0|``.
     """
     return 1 if slope_jumps(problem.program) else 2
 

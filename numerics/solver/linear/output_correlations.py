@@ -77,10 +77,10 @@ def _is_number(c: Coupling) -> bool:
 
 
 def needed(table: Table, fields: Iterable[FieldAtLayer]) -> Iterator[Request]:
-    """Yield the order parameters that a march must compute, so that others can be computed after it.
+    """Yield what a march must compute, so that all correlations of ``fields`` can be computed after it.
 
-    The latter are the correlations of all pairs of ``fields``. The former are correlations and responses of
-    the fields in their equations.
+    They are the definitions of the correlations and responses of the fields that stand in the equations of
+    ``fields``.
     """
     for i in fields:
         drives, couplings = opened(table, i, lambda e: 1.0)

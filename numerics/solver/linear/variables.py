@@ -214,7 +214,11 @@ class Variables:
         return t, s, *axes_of(e.lhs)
 
     def responses(self, after: OutputCorrelations, grid: TimeGrid | None) -> NamedArrays:
-        """Return the responses A^l and B^l of all layers; those of a flow are densities in s."""
+        """Return the responses A^l and B^l of all layers, by name; those of a flow are densities in s.
+
+        ``after`` computes correlations and responses from a finished march; ``grid`` is the time grid of a
+        flow, None for a rule in steps.
+        """
         result, at, smooth = after.result, after.at, None
         error = result.scalars[ERROR][at]
         if grid is not None:

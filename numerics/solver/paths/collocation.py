@@ -152,7 +152,10 @@ class Stepping:
 
 
 class Collocation:
-    """Weights of updates of a flow in a march, computed step by step by collocation of the outputs."""
+    """Weights of the updates of a flow in a march of paths, computed step by step.
+
+    In each step collocation, an implicit method, gives the outputs and errors, from which the weights follow.
+    """
 
     def __init__(self, stepping: Stepping, march: PathMarch) -> None:
         self.stepping, self.march = stepping, march

@@ -501,9 +501,10 @@ class Prepared:
 
     @cached_property
     def _numbers(self) -> tuple[int, int]:
-        """Count of the numbers that a replica stores for each path, and of those in factors and tables.
+        """Return two counts of floating-point numbers, from which the memory of a replica is estimated.
 
-        The factors are those of covariances of sources; the tables hold order parameters.
+        The first is the number stored for each path; the second is that in Cholesky factors of covariances of
+        sources and in arrays of order parameters.
         """
         model = self.model
         past = model.read_later

@@ -31,7 +31,10 @@ Array = NDArray[np.float64]
 
 
 class QuadratureMethod:
-    """Method ``nodes`` for theories without memory: nodes of a quadrature move by the derived equations."""
+    """Method ``nodes`` for theories without memory, by quadrature over the initial Gaussian variables.
+
+    Each node of the quadrature is a set of initial fields, which move by the derived equations.
+    """
 
     name = "nodes"
     responses = False

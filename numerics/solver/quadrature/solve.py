@@ -214,10 +214,10 @@ def solve_two_layer(  # noqa: PLR0913 - public signature
 
 @dataclass(frozen=True)
 class Forecast:
-    """Estimated seconds, bytes and relative error of a quadrature with moving nodes.
+    """Estimated seconds, bytes and relative error of a solution by quadrature, and its number of ``nodes``.
 
-    ``nodes`` is the number of nodes. The estimates are measured with few nodes if ``tried`` is true;
-    otherwise the cost is a lower bound.
+    Each node is a set of initial fields that moves by the equations of the theory. The estimates are measured
+    with few nodes if ``tried`` is true; otherwise the cost is a lower bound.
     """
 
     cost: float
@@ -384,9 +384,10 @@ class _Answer:
 
 
 class _NodeSolver:
-    """Solver that moves nodes by the derived equations, one solution for each set of nodes.
+    """Solver of a theory without memory by quadrature, one solution for each set of nodes.
 
-    The options are those of :func:`solve_two_layer`.
+    Each node is a set of initial fields that moves by the equations of the theory. The options are those of
+    :func:`solve_two_layer`.
     """
 
     def __init__(  # noqa: PLR0913 - options of solve_two_layer
