@@ -157,7 +157,7 @@ class Response(Expr):
     is_commutative = True
 
     def __new__(cls, body: Any, source: Any) -> Response:
-        """Return the unevaluated response of an expression to a source."""
+        """Return the unevaluated response ``delta body / delta source``."""
         node: Response = Expr.__new__(cls, S(body), S(source))
         return node
 

@@ -221,11 +221,13 @@ ConditionedAverage = tuple[Expr, Expr, tuple[Expr, ...], MatrixBase]
 def conditioned(
     factors: list[Expr], variables: tuple[Expr, ...], C: MatrixBase
 ) -> list[ConditionedAverage] | None:
-    """Return ``<prod factors>`` with the first point mass integrated out; None if its argument is not linear.
+    """Return a Gaussian average of a product with its first point mass (delta function) integrated out.
 
-    ``delta(l)`` is the density of ``l`` at zero and conditions the other factors on ``l = 0``: the covariance
-    becomes ``C - C a a^T C / (a^T C a)`` for ``l = a.x``. A derivative of delta is integrated by parts.
-    Raises :class:`Ambiguous` for a jump or a second point mass at the same place.
+    The result is a list of (number, body, variables, covariance), whose sum of number times average of body
+    is the average of the factors; None if the argument of the point mass is not linear. ``delta(l)`` is the
+    density of ``l`` at zero and conditions the other factors on ``l = 0``: the covariance C becomes ``C - C a
+    a^T C / (a^T C a)`` for ``l = a.x``. A derivative of delta is integrated by parts. Raises
+    :class:`Ambiguous` for a jump or a second point mass at the same place.
 
     >>> from sympy.abc import x, y
     >>> conditioned([DiracDelta(x), y**2], (x, y), ImmutableDenseMatrix([[1, 1], [1, 3]]))

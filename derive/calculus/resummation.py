@@ -177,6 +177,8 @@ METHODS: dict[str, Callable[[Sequence[mpmath.mpf]], ComplexEstimate]] = {
 class Mapped:
     """A power series re-expanded in the variable w of a conformal map, see :func:`conformal`.
 
+    The map takes w to ``z = variable**step``, the power in which the original series proceeds.
+
     Parameters
     ----------
     original : PowerSeries
@@ -195,7 +197,7 @@ class Mapped:
     angle: Expr
 
     def point(self, z: Expr | float) -> mpmath.mpf:
-        """Return the value of w for a positive z.
+        """Return the point w that the conformal map takes to a positive z.
 
         Parameters
         ----------
@@ -260,6 +262,8 @@ def _scale(distance: Expr, angle: Expr) -> Expr:
 
 def conformal(series: PowerSeries, distance: Expr | float, angle: Expr | float = 1) -> Mapped:
     """Re-expand a series in a variable in which its known singularities lie on the unit circle.
+
+    The old variable is ``z = variable**step``, such as gamma0^2 for an even series, and the new one w.
 
     Parameters
     ----------

@@ -213,9 +213,10 @@ def _tidy(e: Expr) -> Expr:
 
 
 def gamma_c_recursion(theory: Theory) -> CrossLayer:
-    """Return the recursions of depth2023's Lemma 4.3 and appendix D.3.
+    """Return the recursions over layers of the responses Gamma and correlations C of depth2023.
 
-    They hold for any multiplier and learning rate of the branches.
+    They are those of Lemma 4.3 and appendix D.3, and hold for any multiplier and learning rate of the
+    branches.
 
     Parameters
     ----------

@@ -39,7 +39,7 @@ class Expansion(ABC):
 
     @abstractmethod
     def coefficient(self, name: str, n: int, *args: Any, **where: Any) -> Expr:
-        """Return the coefficient of ``variable**n``.
+        """Return the coefficient of ``variable**n`` in the series of a quantity.
 
         Parameters
         ----------
@@ -48,9 +48,9 @@ class Expansion(ABC):
         n : int
             Order.
         *args : Any
-            Further arguments of the kind of expansion.
+            Further arguments, such as numbers of modes, if the kind of expansion takes them.
         **where : Any
-            Further options of the kind of expansion, such as ``layer``.
+            Further options, such as ``layer``, if the kind of expansion takes them.
 
         Returns
         -------
@@ -163,7 +163,7 @@ class Expansion(ABC):
         return self.series(name, **where).lambdify(*symbols, modules=modules)
 
     def error_estimate(self, name: str, *args: Any, **where: Any) -> Expr:
-        """Return an estimate of the truncation error.
+        """Return an estimate of the truncation error of a quantity's series.
 
         Parameters
         ----------
@@ -182,7 +182,7 @@ class Expansion(ABC):
         return self.series(name, *args, **where).error_estimate()
 
     def check_order(self, n: int) -> None:
-        """Raise IndexError if an order is not known.
+        """Raise IndexError if order n is above the highest known order, or negative.
 
         Parameters
         ----------

@@ -108,7 +108,8 @@ def entry(expansion: LinearSeries, name: str, n: int, now: Expr = t, past: Expr 
     expansion : LinearSeries
         Linear expansion.
     name : str
-        ``H``, ``G``, ``A``, ``B``, ``C``, ``D``, ``K`` (the tangent kernel) or ``f`` (at time ``now``).
+        Correlation of fields (``H``) or of gradients (``G``), response (``A``, ``B``), kernel (``C``,
+        ``D``), tangent kernel ``K``, or output ``f`` at time ``now``.
     n : int
         Order.
     now : Expr, optional
@@ -210,7 +211,7 @@ def error_equation(expansion: LinearSeries, n: int) -> Eq:
 
 
 def iterated_integral(expansion: LinearSeries, v: AppliedUndef) -> Expr:
-    """Return the definition of ``v(a, b, ..., t)`` as nested integrals.
+    """Return an iterated integral ``v(a, b, ..., t)`` of the error written as nested integrals.
 
     Parameters
     ----------
@@ -418,10 +419,11 @@ class _Entries:
                 yield (*left, *middle, *past)
 
     def chain(self, ls: list[Expr], row: int | None) -> Iterator[tuple[IntegralProduct, int | None]]:
-        """Apply a product of causal kernels to a constant kernel; yield (product, sample), functions of t.
+        """Apply a product of causal kernels to a constant kernel (data or 1); yield (product, sample).
 
-        ``ls`` are the kernels, ``row`` the sample on their left. The sum of the yielded products of iterated
-        integrals is the result. ``sample`` is that on the left of the constant kernel, or None.
+        ``ls`` are the kernels, ``row`` the sample on their left. The result, a function of t, is the sum of
+        the yielded products of iterated integrals. ``sample`` is that on the left of the constant kernel, or
+        None.
         """
         if not ls:
             yield (), row

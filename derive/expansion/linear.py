@@ -217,7 +217,7 @@ class LinearExpansion(LinearSeries, Expansion):
         return compiled
 
     def given(self, name: str, layer: int, depth: int) -> tuple[MatrixSymbol, ...]:
-        """Return the matrices that the series at an integer depth depends on.
+        """Return the matrices on which the series of an operator at an integer depth depends.
 
         Parameters
         ----------

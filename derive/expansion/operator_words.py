@@ -73,7 +73,7 @@ class Memory(WithoutCode, Expr):  # type: ignore[misc, unused-ignore]
         return self.args[2]
 
     def as_matrix(self, shape: Callable[[Expr], tuple[Expr, Expr]]) -> Operator:
-        """Return the letter as a matrix with the shape of its kernel.
+        """Return the memory as a matrix expression with the shape of its kernel.
 
         Parameters
         ----------
@@ -762,10 +762,10 @@ class AnyDepth(Recursion[WordCoefficients]):
         return here and self.algebra.summed(here, lower, upper)
 
     def closed(self, name: str, n: int) -> WordCoefficients | None:
-        """Return order n of the operator ``name`` as a function of the symbolic layer ell.
+        """Return order n in gamma0 of the operator ``name`` in closed form in the symbolic layer ell.
 
-        Its equation is ``X(ell) = X(ell + step) + e(ell)`` with step 1 or -1, so that it is a sum of e from
-        the end of the network at which X is given.
+        The equation of the operator X is ``X(ell) = X(ell + step) + e(ell)`` with step 1 or -1, so that X is
+        a sum of e from the end of the network at which X is given.
         """
         if (name, n) in self.steps:
             raise NotApplicable(

@@ -835,7 +835,7 @@ class ModifiedEquation(Expansion):
         return PowerSeries(tuple(x.expand() for x in total), self.variable)
 
     def render(self, format: str = "text") -> str:
-        """Return one equation a line.
+        """Return the differential equations of all variables, one a line.
 
         Parameters
         ----------

@@ -45,7 +45,9 @@ ENTRIES = {"H": (mu, alpha), "G": (), "A": (mu,), "B": (alpha,), "K": (mu, alpha
 
 
 def render(series: LinearSeries, format: str = "text") -> str:
-    """Return all series, their letters and their time integrals.
+    """Return a linear expansion as text: series in operator words, their letters, time integrals.
+
+    An operator word is a product of kernels, its letters.
 
     Parameters
     ----------

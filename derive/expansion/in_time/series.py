@@ -450,8 +450,9 @@ class InTime(Expansion):
         Parameters
         ----------
         name : str
-            ``H``, ``G``, ``A``, ``B``, ``C`` or ``D`` at a layer, the tangent kernel ``K``, or ``Delta``,
-            ``f`` or ``loss`` at time ``now``.
+            At a layer, a correlation of fields (``H``) or of gradients (``G``), a response (``A``, ``B``) or
+            a kernel (``C``, ``D``); the tangent kernel ``K``; or the error ``Delta``, the output ``f`` or the
+            ``loss`` at time ``now``.
         n : int
             Order.
         *modes : int
@@ -585,7 +586,7 @@ class InTime(Expansion):
 
     @property
     def samples(self) -> Expr:
-        """Number of samples."""
+        """Number of samples of the data, each with an output and an error."""
         return samples_of(self.modes)
 
     def squared(self, n: int) -> ModeVector:
@@ -626,7 +627,7 @@ class InTime(Expansion):
         )
 
     def render(self, format: str = "text") -> str:
-        """Return error and loss.
+        """Return the series of error and loss in time as text or LaTeX.
 
         Parameters
         ----------
@@ -656,7 +657,7 @@ def in_time(
     order: int | None = None,
     constants: Mapping[Symbol, Any] | None = None,
 ) -> InTime:
-    """Return the linear expansion as explicit functions of time.
+    """Return the expansion of a linear theory as explicit functions of time.
 
     Parameters
     ----------

@@ -293,9 +293,9 @@ class _Tree:
         return Mul(*factors, *[self.below(j, now) for j in self.children[i]])
 
     def below(self, i: int, now: Expr) -> Expr:
-        """Return the kernel between ``now``, the time of the parent, and node i, times the subtree of i.
+        """Return the kernel between ``now``, the parent's time, and that of node i, times the subtree of i.
 
-        If the subtree contains the error only, it is one of the iterated integrals ``v`` and ``v_since``.
+        A subtree that contains the error only is one of the iterated integrals ``v`` and ``v_since``.
         """
         x, writer = self.p.nodes[i], self.writer
         if (samples := self.chain(i)) is not None:
@@ -564,7 +564,9 @@ class NonlinearExpansion(Laws, Expansion):
         return tuple(x for x in self.laws if x.order == n and oriented(x)[0] == x)
 
     def factors(self, name: str, n: int) -> tuple[tuple[Expr, Expr], ...]:
-        """Return a coefficient of an order parameter as tensors times functions of time.
+        """Return a coefficient of an order parameter as pairs: tensor, and function of time.
+
+        A tensor depends on the layer and on samples. The coefficient is the sum of the products.
 
         Parameters
         ----------
@@ -602,7 +604,9 @@ class NonlinearExpansion(Laws, Expansion):
     def depth_dependence(
         self, where: str = "fixed point", names: tuple[str, ...] = ("Phi", "G")
     ) -> AtFixedPoint | AtCriticality:
-        """Return the solution of the layer recursions for one sample.
+        """Return the tensors of one sample as functions of layer and depth, from their recursions.
+
+        A tensor is the factor of an iterated sum over times in an order parameter.
 
         Parameters
         ----------

@@ -436,7 +436,7 @@ class KinkExpansion(Expansion):
         )
 
     def layer(self, name: str) -> Expr:
-        """Return the contribution of units at the kink to an average.
+        """Return the contribution of units at the kink of phi to an average of one layer.
 
         Parameters
         ----------
@@ -559,7 +559,10 @@ class KinkExpansion(Expansion):
         return self._at_kinks(Integral(at * turn, (x, -oo, oo))) + self._of_bulk(name, n)
 
     def _of_bulk(self, name: str, n: int) -> Expr:
-        """Return the contribution to order n of a quantity by units that do not cross the kink."""
+        """Return the contribution to order n of an order parameter or of f by units that stay off the kink.
+
+        These units keep their initial slopes of phi.
+        """
         layer, past = (L, t) if name == OUTPUT else (self.bulk.site.layer, s)
         value = self.generic.writer(layer).terms(self.laws.get((name, n), {}), t, past)
         for edge in self.bulk.site.h:
@@ -846,14 +849,14 @@ def straight(site: Site) -> TermsByLaw:
 
 
 def _turning(terms: Terms, summed: bool) -> Terms:
-    """Return a sum of products without those that vanish because D of order -1 has zero sum over time.
+    """Remove from a sum of products those in which the kernel D of order -1 acts on a constant factor.
 
-    D is the kernel in the equation of z. Such a product contains D of order -1 times a factor that does not
-    depend on D's earlier time. With ``summed`` the sum runs also over the time of the perturbation.
+    D is the kernel in the equation of z, and its sum over the earlier time is zero at order -1, so that these
+    products vanish. With ``summed`` the sum runs also over the time of the perturbation.
     """
 
     def rests(p: Piece) -> bool:
-        """Return whether a product contains D of order -1 times a factor without its earlier time.
+        """Return whether in a product the kernel D of order -1 acts on a factor that is constant in time.
 
         D is the kernel in the equation of z.
         """

@@ -224,7 +224,10 @@ def mirrored(shape: Forest) -> tuple[Forest, tuple[int, ...]]:
 
 
 def _key(p: Piece) -> tuple[object, ...]:
-    """Return the sort key by which one of several equal products with other sample numbers is chosen."""
+    """Return the sort key of a product of the expansion: its nodes (times), tensors and averages.
+
+    Of several equal products that differ in the numbers of summed samples, the smallest is used.
+    """
     nodes = tuple((x.parent, *_order(x)) for x in p.nodes)
     return nodes, p.statics, p.averages
 
@@ -275,7 +278,10 @@ def grafted(p: Piece, at: Mapping[int, int], q: Piece) -> Piece:
 
 
 def fresh(p: Piece) -> int:
-    """Return the shift of sample numbers that separates another product's summed samples from ``p``."""
+    """Return the number to add to another product's summed samples to make them differ from those of ``p``.
+
+    A product has numbered samples; those summed over have the highest numbers.
+    """
     return max((i for i in p.labels() if i >= BOUND), default=BOUND - 1) - BOUND + 1
 
 
@@ -488,9 +494,10 @@ class OpaqueFields(Fields):
         self.solved = shapes
 
         def seen(name: str, n: int) -> list[Forest]:
-            """Return the forests of order 0 of an order parameter, or one function at higher orders.
+            """Return the forests in order n of an order parameter, which are iterated sums over times.
 
-            The result is empty if the order vanishes.
+            There are none if the order vanishes. At orders above 0 there is a single one, which stands for an
+            undefined function of two times.
             """
             forests = shapes(name, n)
             return forests if n == 0 else [PAIR] if forests else []
