@@ -107,7 +107,11 @@ def average(body: Any, variables: Sequence[Any] = (), covariance: Any = None, rt
 
 
 def _folded(closed: Expr, rtol: float) -> Value:
-    """Return the value of an expression of simpler averages, which is left after integrating point masses."""
+    """Return the value of an expression that contains Gaussian averages over fewer variables.
+
+    Such an expression is left after point masses have been integrated. ``rtol`` is the tolerance of each
+    average.
+    """
     slots = {a: Dummy() for a in closed.atoms(GaussianAverage)}
     averages_by_slot = {d: average(a, rtol=rtol) for a, d in slots.items()}
     numbers = {d: v.value for d, v in averages_by_slot.items()}
@@ -129,7 +133,11 @@ def _exact(x: Any) -> Any:
 
 
 def _term(term: Expr, names: list[Symbol], K: Array, rtol: float) -> Value:
-    """Return the average of one product of functions of the variables ``names`` with covariance ``K``."""
+    """Return the average of a product of functions of Gaussian variables.
+
+    ``names`` are the variables and ``K`` is their covariance. ``rtol`` is the tolerance relative to the
+    average of the absolute value.
+    """
     number = 1.0
     coupled: list[Expr] = []
     groups: dict[tuple[Any, ...], list[Expr]] = {}
@@ -162,7 +170,11 @@ def _term(term: Expr, names: list[Symbol], K: Array, rtol: float) -> Value:
 
 
 def _pair(e: Expr, names: list[Symbol], K: Array, rtol: float) -> tuple[float, float, str]:
-    """Return average, error and method for a function of one or two variables that is not a product."""
+    """Return the average of a function of one or two Gaussian variables that is not a product.
+
+    The result is a triple: average, error bound, and name of the method. ``names`` are all variables, ``K``
+    is their covariance, and ``rtol`` the relative tolerance.
+    """
     used = [i for i, x in enumerate(names) if e.has(x)]
     if len(used) > PAIR:
         raise Unserved(
@@ -181,7 +193,7 @@ def _is_power(e: Expr) -> bool:
 
 
 def _factor(e: Expr, names: list[Symbol]) -> tuple[tuple[Any, ...], Expr] | None:
-    """Write an expression as a function of one linear combination of the variables.
+    """Write an expression as a function of one linear combination of the variables ``names``.
 
     Returns the coefficients, the first nonzero one being 1, and the function as an expression in `X`; None if
     the expression depends on several combinations.
@@ -197,9 +209,10 @@ def _factor(e: Expr, names: list[Symbol]) -> tuple[tuple[Any, ...], Expr] | None
 
 
 def _linear_forms(e: Expr, names: list[Symbol]) -> set[tuple[Any, ...]]:
-    """Return the linear combinations of the variables in an expression, as tuples of coefficients.
+    """Return the linear combinations of variables that occur in an expression, as sets of coefficients.
 
-    The first nonzero coefficient of each is 1.
+    Each is a tuple with one coefficient for each of the variables ``names``, divided by the first nonzero
+    one.
     """
     if not e.has(*names):
         return set()

@@ -144,9 +144,10 @@ def _explicit(theory: Theory, positive: frozenset[str]) -> dict[str, list[Expr]]
 
 
 def _written_out(e: Expr, explicit: dict[str, list[Expr]]) -> Iterator[Expr]:
-    """Yield an expression with each field replaced by its right-hand side in ``explicit``.
+    """Yield the expression ``e`` with each field replaced by the right-hand side of its equation.
 
-    A field with several right-hand sides yields one expression for each; a field without one stays.
+    ``explicit`` holds the right-hand sides by name of the field. A field with several ones yields one
+    expression for each; a field without any stays.
     """
     inside = [x for x in e.free_symbols if x.name.partition("[")[0] in explicit]
     ways = [explicit[x.name.partition("[")[0]] for x in inside]
@@ -178,14 +179,20 @@ def _powers(e: Expr, x: Symbol) -> tuple[tuple[float, float], ...]:
 
 
 def _numerically(e: Expr, x: Symbol) -> Callable[[Any], Any]:
-    """Return an expression as a function of the number ``x``; other symbols have the value ``GENERIC``."""
+    """Return an expression as a numerical function of the symbol ``x`` alone.
+
+    Each other symbol is replaced by a number of its own, near GENERIC.
+    """
     numbers = {y: GENERIC + 0.1 * k for k, y in enumerate(sorted(e.free_symbols - {x}, key=str))}
     function: Callable[[Any], Any] = lambdify(x, e.subs(numbers), ["numpy", "scipy"])
     return function
 
 
 def _zeros(base: Expr, x: Symbol) -> list[float]:
-    """Return the zeros in ``x`` of an expression; powers and absolute values around it are removed first."""
+    """Return the real values of ``x`` at which an expression is zero, found numerically.
+
+    Powers and absolute values around the expression are removed first, because they do not change its zeros.
+    """
     while isinstance(base, Abs | Pow) and base.args[0].has(x):
         base = base.args[0]
     if base == x:

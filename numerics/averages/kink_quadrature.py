@@ -63,17 +63,17 @@ class Moment:
 
     @cached_property
     def slots(self) -> tuple[Symbol, Symbol]:
-        """Two real symbols that stand for the variables."""
+        """Two real symbols that replace the Gaussian variables in :attr:`body`."""
         return Dummy("x", real=True), Dummy("y", real=True)
 
     @cached_property
     def body(self) -> Expr:
-        """The expression in the symbols ``slots``."""
+        """The expression that is averaged, with the symbols :attr:`slots` in place of the variables."""
         return self.expr.xreplace(dict(zip(self.variables, self.slots, strict=False)))
 
     @cached_property
     def function(self) -> Callable[..., Any]:
-        """The expression as a function of two arrays."""
+        """The expression that is averaged, as a NumPy function of arrays of both variables."""
         f = lambdify(self.slots, self.body, ["numpy", "scipy"], cse=True)
         return lambda x, y: np.broadcast_to(np.asarray(f(x, y), dtype=float), np.broadcast(x, y).shape)
 
@@ -84,9 +84,11 @@ class Moment:
         return kinks_of(self.body, x), kinks_of(self.body, y)
 
     def __call__(self, first: float, second: float, cross: float, accuracy: float) -> tuple[float, float]:
-        """Return the average and its error, for variances ``first`` and ``second`` and covariance ``cross``.
+        """Return the Gaussian average of the expression and its error, for a given covariance.
 
-        Raises :class:`~numerics.errors.NotConverged` if the largest number of points is not enough.
+        ``first`` and ``second`` are the variances of the variables, and ``cross`` is their covariance.
+        ``accuracy`` is the tolerance relative to the average of the absolute value. Raises
+        :class:`~numerics.errors.NotConverged` if the largest number of points is not enough.
 
         >>> from sympy import Heaviside
         >>> from sympy.abc import a, b
@@ -111,7 +113,11 @@ class Moment:
         )
 
     def smooth(self, deviations: tuple[float, float], correlation: float, count: int) -> tuple[float, float]:
-        """Return the average and that of the absolute value by the trapezoidal rule with ``count`` points."""
+        """Return the averages of the expression and of its absolute value by the trapezoidal rule.
+
+        The variables have the standard deviations ``deviations`` and the correlation ``correlation``.
+        ``count`` is the number of points in each direction.
+        """
         x = np.linspace(-REACH, REACH, count)
         w = np.exp(-(x**2) / 2)
         w /= w.sum()
@@ -123,10 +129,11 @@ class Moment:
         return float(w @ values @ w), float(w @ np.abs(values) @ w)
 
     def split(self, deviations: tuple[float, float], correlation: float, count: int) -> tuple[float, float]:
-        """Return the average and that of the absolute value by Gauss-Legendre panels between kinks.
+        """Return the averages of the expression and of its absolute value by panels between kinks.
 
-        Each panel has ``count`` points. ``<f> = sum_x w(x) sum_y w(y|x) f(x, rho x + sqrt(1 - rho^2) y)``
-        with panels in y that end at the kinks of the second argument.
+        The variables have the standard deviations ``deviations`` and the correlation ``correlation`` (rho).
+        Each panel has ``count`` Gauss-Legendre points. ``<f> = sum_x w(x) sum_y w(y|x) f(x, rho x + sqrt(1 -
+        rho^2) y)`` with panels in y that end at the kinks of the second argument.
         """
         first = [c / deviations[0] for c in self.kinks[0] if deviations[0] > 0]
         second = [c / deviations[1] for c in self.kinks[1] if deviations[1] > 0]
@@ -149,7 +156,10 @@ class Moment:
 
 @lru_cache(maxsize=8)
 def composite(count: int, panels: int = 16) -> tuple[Array, Array]:
-    """Return Gauss-Legendre points and weights on (0, 1), with ``count`` points in each of equal panels."""
+    """Return the points and weights of a composite Gauss-Legendre rule on (0, 1).
+
+    The interval is divided into ``panels`` equal panels with ``count`` points each.
+    """
     x, w = np.polynomial.legendre.leggauss(count)
     points = (np.arange(panels)[:, None] + (x + 1) / 2) / panels
     return points.ravel(), np.tile(w / 2 / panels, panels)
@@ -235,7 +245,10 @@ def is_smooth(e: Expr) -> bool:
 
 @lru_cache(maxsize=512)
 def compiled(e: Expr) -> Callable[[Array], Array]:
-    """Return an expression in `X` as a function of arrays; raise Unserved for a point mass."""
+    """Return an expression in `X` as a NumPy function of an array of values of `X`.
+
+    Raise Unserved for an expression with a point mass.
+    """
     if e.has(Derivative, DiracDelta):
         raise Unserved(f"{e} is a point mass or an unknown derivative, which has no values")
     function = lambdify(X, e, ["numpy", "scipy"], cse=True)
@@ -276,7 +289,9 @@ class KinkedFunction:
 
 
 def nested(functions: Sequence[KinkedFunction], covariance: Array, rtol: float) -> tuple[float, float]:
-    """Return ``<prod_i f_i(u_i)>`` and its error; ``rtol`` is relative to the average of the absolute value.
+    """Return the average ``<prod_i f_i(u_i)>`` over Gaussian variables with a covariance, and its error.
+
+    ``rtol`` is the tolerance relative to the average of the absolute value.
 
     Raises :class:`~numerics.errors.NotConverged`, and :class:`~numerics.errors.Unserved` for a singular
     covariance.
@@ -313,10 +328,12 @@ def nested(functions: Sequence[KinkedFunction], covariance: Array, rtol: float) 
 def _sum(
     functions: Sequence[KinkedFunction], L: Array, last: Function, reach: float, order: int
 ) -> tuple[float, float]:
-    """Return the average and that of the absolute value, with ``order`` points in each panel.
+    """Return the averages of ``prod_j f_j(u_j)`` and of its absolute value by nested quadrature.
 
-    The sum runs over ``u_j = L[j, :j] x + L[j, j] x_j`` for all variables but the last, whose conditional
-    mean is the function ``last``.
+    ``functions`` are the f_j, and L is the lower triangular factor of the covariance of the u_j. Panels
+    between kinks have ``order`` points each and extend to ``reach`` standard deviations. The sum runs over
+    ``u_j = L[j, :j] x + L[j, j] x_j`` for all variables but the last, whose conditional mean is the function
+    ``last``.
     """
     unit, share = composite(order, PANELS)
     total = scale = 0.0
@@ -338,11 +355,11 @@ def _sum(
 def _points(
     kinks: Sequence[float], mean: Array, width: float, reach: float, unit: Array, share: Array
 ) -> tuple[Array, Array]:
-    """Return points and weights of a normal variable, ``(means, points)``, in panels between kinks.
+    """Return the points and weights of a quadrature over a normal variable, in panels between kinks.
 
-    The variable has each of the conditional means ``mean`` (means,) and the standard deviation ``width``;
-    points are in units of ``width`` from the mean, up to ``reach``. ``unit`` and ``share`` are points and
-    weights on (0, 1).
+    The arrays are ``(means, points)``. The variable has each of the conditional means ``mean`` (means,) and
+    the standard deviation ``width``; points are in units of ``width`` from the mean, up to ``reach``.
+    ``unit`` and ``share`` are points and weights on (0, 1).
     """
     at = (np.array(kinks)[None, :] - mean[:, None]) / width
     ends = np.full((len(mean), 1), reach)
@@ -354,7 +371,11 @@ def _points(
 
 
 def _mean(f: KinkedFunction, width: float, ends: float, reach: float, tol: float) -> Function:
-    """Return ``<f(m + width x)>`` for standard normal ``x`` as a tabulated function of ``|m| <= ends``."""
+    """Return the average ``<f(m + width x)>`` over a standard normal number x as a function of m.
+
+    The function interpolates a table on ``|m| <= ends`` that is accurate to ``tol``. The averages are sums
+    over panels up to ``reach`` standard deviations.
+    """
     unit, share = composite(16, PANELS)
 
     def exact(m: Array) -> Array:

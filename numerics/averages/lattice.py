@@ -29,7 +29,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Value:
-    """One average with its error.
+    """Value of one Gaussian average, with its error bound and method.
 
     Attributes
     ----------
@@ -38,7 +38,8 @@ class Value:
     error : float
         Estimated bound of the absolute error.
     method : str
-        ``"closed form"``, ``"lattice"``, ``"orthants"`` or ``"panels"``.
+        ``"closed form"``, ``"lattice"`` (trapezoidal sums), ``"orthants"`` (signs and monomials) or
+        ``"panels"`` (Gauss-Legendre panels between kinks).
     """
 
     value: float
@@ -51,7 +52,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Tensor:
-    """Averages over all tuples of samples.
+    """Gaussian averages of a product of functions, for all tuples of samples.
 
     Attributes
     ----------
@@ -86,14 +87,14 @@ TABLE = 100_000
 
 
 def base_reach(tol: float) -> float:
-    """Return the number x at which ``exp(-x^2/2)`` is ``tol``."""
+    """Return the number x at which ``exp(-x^2/2)`` has fallen to ``tol``: the range of a lattice."""
     return float(np.sqrt(-2 * np.log(tol)))
 
 
 def spacing_and_range(
     bodies: Sequence[FunctionProduct], scale: float, deviation: float, tol: float
 ) -> tuple[float, float]:
-    """Return the spacing and the range of a lattice for averages of ``f(m + scale x)``.
+    """Return the spacing and the range of a lattice for averages of ``f(m + scale x)`` over normal x.
 
     ``bodies`` are the products f, and ``deviation`` is the scale of the means m. The spacing is the largest
     at which the sums over the lattice and over the shifted lattice agree.
@@ -115,16 +116,17 @@ def spacing_and_range(
 
 
 def _agree(body: FunctionProduct, u: Array, w: Array, tol: float) -> bool:
-    """Return whether the sums of a product over a lattice and over the shifted lattice are equal to ``tol``.
+    """Return whether the sums of a product over a lattice and over a shifted lattice agree.
 
-    ``u`` are the points of both, and their weights ``w`` have opposite signs.
+    The product is one of functions of one variable, and ``tol`` the relative tolerance. ``u`` are the points
+    of both, and their weights ``w`` have opposite signs.
     """
     value = multiplied(body, u)
     return bool(np.all(np.abs(value @ w) <= tol * (np.abs(value) @ np.abs(w))))
 
 
 def multiplied(parts: FunctionProduct, u: Array) -> Array:
-    """Return the product of functions of one variable at the points ``u``."""
+    """Return the product ``f(u) g(u) ...`` of the functions in ``parts``, at the points ``u``."""
     value = np.ones(u.shape)
     for f in parts:
         value = value * f(u)
@@ -132,10 +134,11 @@ def multiplied(parts: FunctionProduct, u: Array) -> Array:
 
 
 def reach_of(body: FunctionProduct, scale: float, deviation: float, tol: float) -> float:
-    """Return the distance from the mean at which the integrand has fallen below ``tol`` on both sides.
+    """Return the distance from the mean beyond which an integrand is below a share ``tol`` of its maximum.
 
-    It is in standard deviations, and at least the distance for a constant function. Raises NotConverged if
-    the integrand does not fall.
+    The integrand is ``f(m + scale x) exp(-x^2/2)`` for a product ``body`` f and means m of size
+    ``deviation``. The distance is in standard deviations, and at least the distance for a constant function.
+    Raises NotConverged if the integrand does not fall.
     """
     x = np.linspace(-FARTHEST, FARTHEST, 601)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -157,10 +160,11 @@ def reach_of(body: FunctionProduct, scale: float, deviation: float, tol: float) 
 def conditional_means(
     functions: Sequence[FunctionProduct], deviation: float, ends: float, h: float, reach: float, tol: float
 ) -> Callable[[Array], Array]:
-    """Return ``<f(m + deviation x)>`` as functions of ``|m| <= ends``, one for each of ``functions``.
+    """Return the averages ``<f(m + deviation x)>`` over normal x as functions of ``|m| <= ends``.
 
-    ``h`` and ``reach`` are spacing and range of the lattice in x. The values have the functions along the
-    last axis. Raises NotConverged if no table is accurate enough.
+    ``h`` and ``reach`` are spacing and range of the lattice in x. The result is one function of an array of
+    m, whose values have the given ``functions`` f along the last axis. Raises NotConverged if no table is
+    accurate enough.
     """
     x = h / 2 * np.arange(-np.ceil(2 * reach / h), np.ceil(2 * reach / h) + 1)
     w = np.exp(-(x**2) / 2)
@@ -305,7 +309,7 @@ def averages(products: Sequence[ProductsByVariable], covariance: Array, rtol: fl
 
 @dataclass(frozen=True)
 class _Lattice:
-    """Lattice in the independent variables x of ``u = L x``.
+    """Lattice of points in the independent normal variables x, from which the variables are ``u = L x``.
 
     Attributes
     ----------
@@ -327,7 +331,11 @@ class _Lattice:
 
     @classmethod
     def of(cls, products: Sequence[ProductsByVariable], factor: CovarianceRoot, tol: float) -> _Lattice:
-        """Return the lattice for some products, with spacings and ranges from functions of one variable."""
+        """Return a lattice that is fine and wide enough to average some products of functions.
+
+        ``factor`` is the factor of the covariance, and ``tol`` the relative tolerance. Spacings and ranges
+        are found from averages over one variable.
+        """
         deviation = float(np.sqrt((factor.L**2).sum(axis=1).max(initial=0.0)))
         labels: dict[Function, int] = {}
         for f in [f for p in products for parts in p for f in parts]:
@@ -346,7 +354,8 @@ class _Lattice:
     def last_by_table(self) -> bool:
         """Whether the last variable is averaged over first, by a table of its conditional mean.
 
-        This needs a column of its own, on which no other variable depends.
+        This is possible if the covariance has full rank, so that the last variable has an independent part of
+        its own.
         """
         return bool(self.L.shape[0] == self.L.shape[1] >= 2)
 
@@ -357,7 +366,7 @@ class _Lattice:
 
     @property
     def size(self) -> float:
-        """Estimated number of points."""
+        """Estimated number of points of the lattice."""
         d = self.dimension
         box = np.prod(2 * self.radius / self.steps[:d])
         return float(box * np.pi ** (d / 2) / math.gamma(d / 2 + 1) / 2**d)
@@ -393,7 +402,10 @@ class _Lattice:
         return total[at] / weight, scale[at] / weight
 
     def points(self, offset: float) -> Iterator[Array]:
-        """Yield the points of the shifted lattice inside the ball in chunks, ``(points, dimension)``."""
+        """Yield the points of the lattice in chunks, ``(points, dimension)``.
+
+        The lattice is shifted by ``offset`` spacings, and cut at a ball.
+        """
         axes = []
         for h, r in zip(self.steps[: self.dimension], self.reaches, strict=False):
             axes.append(h * (np.arange(-np.ceil(r / h), np.ceil(r / h) + 1) + offset))
@@ -419,9 +431,10 @@ class _Lattice:
 
 
 def _product(p: ProductsByVariable, first: int, u: Array, known: dict[tuple[int, Any], Array]) -> Array:
-    """Return the product of functions of the variables ``first``, ``first + 1``, ... at points ``u``.
+    """Return the product of functions of several variables at given points, ``(points,)``.
 
-    ``known`` caches the values of functions for other products.
+    ``p`` holds the functions of the variables ``first``, ``first + 1``, ..., and ``u`` (variables, points)
+    the values of all variables. ``known`` caches the values of functions for other products.
     """
     value = np.ones(u.shape[1])
     for i, parts in enumerate(p, first):

@@ -48,8 +48,8 @@ def rows_of(covariance: Array) -> Array:
 def of_products(functions: Sequence[SignPolynomial], rows: Array) -> tuple[Array, Array]:
     """Return averages of a product of piecewise polynomials, one for each variable, and the errors.
 
-    ``rows`` has shape (tuples, variables, rank). Rounding errors are divided by the smallest distance between
-    two rows that are nearly parallel.
+    The variables are ``a_i . x`` with standard normal x; ``rows`` (tuples, variables, rank) holds the a_i.
+    Rounding errors are divided by the smallest distance between two rows that are nearly parallel.
     """
     total, size = np.zeros(len(rows)), np.zeros(len(rows))
     for terms in product(*[f.items() for f in functions]):
@@ -67,11 +67,12 @@ def of_products(functions: Sequence[SignPolynomial], rows: Array) -> tuple[Array
 
 
 def moment(monomials: Sequence[SignMonomial], rows: Array) -> tuple[Array, Array]:
-    """Return ``<prod_i monomial_i(a_i . x)>`` and the sum of the absolute values of its terms.
+    """Return the average ``<prod_i monomial_i(a_i . x)>`` over normal x, and the size of its terms.
 
-    ``rows`` has shape (tuples, variables, rank). Monomials are those of :mod:`derive.calculus.jumps`, in
-    lowest terms. Raises :class:`~derive.calculus.jumps.Ambiguous` for a point mass of a variable times a sign
-    or another point mass of the same variable, :class:`~numerics.errors.Unserved` for six signs.
+    The size is the sum of the absolute values of the terms. ``rows`` (tuples, variables, rank) holds the a_i.
+    A monomial is a power of the variable times a sign or a point mass, as in :mod:`derive.calculus.jumps`.
+    Raises :class:`~derive.calculus.jumps.Ambiguous` for a point mass of a variable times a sign or another
+    point mass of the same variable, :class:`~numerics.errors.Unserved` for six signs.
 
     >>> rows = np.array([[[1.0, 0.0], [0.5, np.sqrt(0.75)]]])
     >>> value, _ = moment([(0, 1, -1), (0, 1, -1)], rows)  # signs of two variables with correlation 1/2
@@ -83,7 +84,7 @@ def moment(monomials: Sequence[SignMonomial], rows: Array) -> tuple[Array, Array
 
 @dataclass(frozen=True)
 class _Rows:
-    """Variables ``a_i . x`` as rows a_i, conditional on some of them being zero.
+    """Gaussian variables ``a_i . x``, given by rows a_i, conditional on some of them being zero.
 
     Attributes
     ----------
@@ -101,7 +102,10 @@ class _Rows:
 
     @classmethod
     def of(cls, rows: Array) -> _Rows:
-        """Return the rows (tuples, variables, rank) before any projection."""
+        """Return the Gaussian variables ``a_i . x`` without a condition.
+
+        ``rows`` (tuples, variables, rank) holds the a_i.
+        """
         small = np.broadcast_to(np.eye(rows.shape[1]), (len(rows), rows.shape[1], rows.shape[1]))
         return cls(rows, small, np.sqrt((rows**2).sum(axis=-1)))
 
@@ -109,15 +113,18 @@ class _Rows:
         return len(self.rows)
 
     def vanishing(self) -> Any:
-        """Return whether each row is zero up to rounding, shape (tuples, variables)."""
+        """Return whether each variable is zero under the condition, up to rounding, (tuples, variables)."""
         return np.sqrt((self.rows**2).sum(axis=-1)) <= ZERO_LENGTH * self.lengths
 
     def overlap(self, i: int, j: int) -> Array:
-        """Return the covariance of variables ``i`` and ``j``, shape (tuples,)."""
+        """Return the conditional covariance of variables ``i`` and ``j``, shape (tuples,)."""
         return np.asarray((self.rows[:, i] * self.rows[:, j]).sum(axis=-1))
 
     def without(self, i: int, v: Array) -> _Rows:
-        """Return the variables conditional on variable ``i`` being zero; ``v`` is its variance."""
+        """Return the variables under the further condition that variable ``i`` is zero.
+
+        ``v`` (tuples,) is the variance of variable ``i``. Each row is projected orthogonally to row i.
+        """
         share = (self.rows @ self.rows[:, i, :, None]) / v[:, None, None]
         return _Rows(
             self.rows - share * self.rows[:, i, None],
@@ -126,9 +133,10 @@ class _Rows:
         )
 
     def unit(self, which: list[int]) -> Array:
-        """Return the rows at positions ``which``, divided by their lengths.
+        """Return the rows of the variables at positions ``which``, divided by their lengths.
 
-        Rows that are zero are replaced by their infinitesimal parts.
+        Rows that are zero are replaced by their infinitesimal parts, which determine the sign of the
+        variable. The shape is (tuples, positions, components).
         """
         vanishing = self.vanishing()[:, which, None]
         x = np.concatenate(
@@ -139,10 +147,11 @@ class _Rows:
 
 
 def _moment(ms: tuple[SignMonomial, ...], rows: _Rows, is_given: bool) -> tuple[Array, Array]:
-    """Return the average of a product of monomials ``ms``, and that of the absolute values of its terms.
+    """Return the average of a product of monomials of Gaussian variables, and the size of its terms.
 
-    ``is_given`` is true while no point mass comes from the derivative of a sign; a point mass of a variable
-    without variance is then an error of the user.
+    ``ms`` has one monomial, a power times a sign or a point mass, for each variable of ``rows``. The size is
+    the sum of the absolute values of the terms. ``is_given`` is true while no point mass comes from the
+    derivative of a sign; a point mass of a variable without variance is then an error of the user.
     """
     at = next((i for i, (_, _, m) in enumerate(ms) if m >= 0), None)
     if not (is_given and at is not None) and sum(n + s + max(m, 0) for n, s, m in ms) % 2:
@@ -159,7 +168,11 @@ def _moment(ms: tuple[SignMonomial, ...], rows: _Rows, is_given: bool) -> tuple[
 
 
 def _by_stein(ms: tuple[SignMonomial, ...], by: int, rows: _Rows, is_given: bool) -> tuple[Array, Array]:
-    """Return ``sum_j <x x_j> <d prod / dx_j>`` for the variable ``x`` at position ``by`` (Stein's lemma)."""
+    """Return the average of a product times a variable x, by Stein's lemma, and the size of its terms.
+
+    The average is ``sum_j <x x_j> <d prod / dx_j>``. x is the variable at position ``by`` of ``rows``, and
+    ``ms`` are the monomials of the product, one for each variable. ``is_given`` is as in :func:`_moment`.
+    """
     total, size = np.zeros(len(rows)), np.zeros(len(rows))
     for j, m in enumerate(ms):
         overlap = rows.overlap(by, j)
@@ -172,10 +185,12 @@ def _by_stein(ms: tuple[SignMonomial, ...], by: int, rows: _Rows, is_given: bool
 
 
 def _mass(ms: tuple[SignMonomial, ...], at: int, rows: _Rows, is_given: bool) -> tuple[Array, Array]:
-    """Return the average with a point mass at position ``at``: its density times the conditional average.
+    """Return the average of a product with a point mass, and the size of its terms.
 
-    Both are taken at zero. Raise Ambiguous for a given point mass of a variable that does not vary, or times
-    a jump of the same variable.
+    It is the density of the variable at zero times the average of the other factors, conditional on it being
+    zero. ``ms`` are the monomials, and the point mass is at position ``at``. ``is_given`` is as in
+    :func:`_moment`. Raise Ambiguous for a given point mass of a variable that does not vary, or times a jump
+    of the same variable.
     """
     vanishing = rows.vanishing()[:, at]
     if is_given and np.any(vanishing):
@@ -200,10 +215,11 @@ def _mass(ms: tuple[SignMonomial, ...], at: int, rows: _Rows, is_given: bool) ->
 def _by_parts(
     ms: tuple[SignMonomial, ...], at: int, order: int, v: Array, rows: _Rows, is_given: bool
 ) -> tuple[Array, Array]:
-    """Return the average with the derivative of order ``order + 1`` of a point mass, by parts.
+    """Return the average of a product with a derivative of a point mass, by integration by parts.
 
-    ``at`` is the position of the point mass and ``v`` its variance. ``<delta' F> = <x delta F> / v - sum_j <x
-    x_j> <delta dF/dx_j> / v`` lowers the order by one.
+    The derivative has the order ``order + 1``; the second result is the size of the terms. ``ms`` are the
+    monomials, ``at`` is the position of the point mass, and ``v`` the variance of its variable. ``<delta' F>
+    = <x delta F> / v - sum_j <x x_j> <delta dF/dx_j> / v`` lowers the order by one.
     """
     lower = (*ms[:at], (0, 0, order), *ms[at + 1 :])
     changed = [(-1.0 / v, (at, new), c) for new, c in lowest({(1, 0, order): -S.One}).items()]
@@ -241,7 +257,10 @@ def signs(unit: Array) -> Array:
 
 
 def _angle(a: Array, b: Array) -> Array:
-    """Return the arc sine of inner products of unit vectors, accurate also where they are parallel."""
+    """Return the arc sine of the inner products of unit vectors ``a`` and ``b`` along the last axis.
+
+    It is accurate also where they are parallel.
+    """
     plus, minus = np.sqrt(((a + b) ** 2).sum(axis=-1)), np.sqrt(((a - b) ** 2).sum(axis=-1))
     return np.where(plus + minus > 0, np.arctan2(plus, minus) * 2 - np.pi / 2, 0.0)
 
@@ -270,10 +289,12 @@ def four(unit: Array) -> Array:
 
 
 def _switched(unit: Array, i: int, j: int) -> Array:
-    """Return what the inner product of vectors ``i, j`` adds to the mean of four signs, ``(tuples,)``.
+    """Return the change of the mean of four signs that comes from one inner product, ``(tuples,)``.
 
-    It is an integral over the angle whose sine is ``t`` times the inner product. Variables with these inner
-    products are ``sqrt(t) a.x + sqrt(1 - t) a.y`` with an independent ``y`` for each pair.
+    The mean is that of the signs of ``a_k . x`` with the four unit vectors ``unit`` (tuples, 4, rank). The
+    inner product is that of vectors ``i`` and ``j``, from the two pairs (0, 1) and (2, 3). The change is an
+    integral over the angle whose sine is ``t`` times the inner product. Variables with these inner products
+    are ``sqrt(t) a.x + sqrt(1 - t) a.y`` with an independent ``y`` for each pair.
     """
     x, y, w = double_exponential()
     top = _angle(unit[:, i], unit[:, j])[:, None]

@@ -116,9 +116,9 @@ def tensors(lists: Sequence[Sequence[Any]], covariance: Any, rtol: float = 1e-10
 
 
 def _named(f: Any) -> Any:
-    """Return a function in a form that can be a key of a dictionary.
+    """Return a function in a form in which equal functions are equal, to be the key of a dictionary.
 
-    A callable stays as it is; an expression or number becomes an expression in `X`.
+    A callable stays as it is; an expression or number becomes an expression in the symbol `X`.
     """
     return f if callable(f) and not isinstance(f, Basic) else expression(f)
 
@@ -136,10 +136,10 @@ def _expression(f: Any) -> Expr:
 def _smooth(
     lists: Sequence[tuple[int, ...]], table: Sequence[Any], K: Array, rtol: float
 ) -> dict[tuple[int, ...], Tensor]:
-    """Return averages of products of analytic functions.
+    """Return the averages of products of analytic functions for all tuples of samples, by product.
 
-    ``lists`` are the positions of the functions of each product in ``table``. All products of the same
-    distinct samples share one lattice.
+    ``K`` is the covariance of the samples. ``lists`` are the positions of the functions of each product in
+    ``table``. All products of the same distinct samples share one lattice.
     """
     tables = {}
     for numbers in lists:
@@ -164,9 +164,9 @@ def _smooth(
 
 
 def _taken(numbers: tuple[int, ...], index: tuple[int, ...], count: int) -> FunctionsBySample:
-    """Return, for each of ``count`` distinct samples, the functions that are evaluated there.
+    """Return for each of ``count`` samples the numbers of the functions that are evaluated at it.
 
-    Functions are given by their ``numbers``; ``index`` holds the sample of each function.
+    ``numbers`` are the functions of a product, and ``index`` holds the position of the sample of each.
     """
     pairs = list(zip(numbers, index, strict=True))
     return tuple(tuple(sorted(n for n, i in pairs if i == k)) for k in range(count))

@@ -30,14 +30,14 @@ ObservableAxis = tuple[str, tuple[float, ...]]
 
 @dataclass(frozen=True)
 class Measured:
-    """Mean over networks and its standard error (nan for one network), arrays of one shape.
+    """Measurement of finite networks: mean over networks and standard error, arrays of one shape.
 
     Attributes
     ----------
     mean : array, shape given by ``axes``
         Mean over networks; combinations of indices that do not occur are nan.
     stderr : array, shape given by ``axes``
-        Its standard error.
+        Standard error of the mean; nan for one network.
     axes : tuple of (str, tuple of float)
         Name and values of each axis: for a correlation ``(ell,) t, s, indices of a, indices of b``, for a
         number ``t, indices``.  The layer is an axis if each layer has its own units; ``measured[layer]``
@@ -64,7 +64,7 @@ class Measured:
 
 @dataclass(frozen=True, eq=False)
 class CorrelationVector:
-    """One of the two vectors of a correlation, with formulas for its entries at all values of its indices.
+    """A vector over units, or a number, of a program at all values of its indices, to be measured.
 
     Attributes
     ----------
@@ -73,11 +73,11 @@ class CorrelationVector:
     layer
         Name of the index that counts layers; None if layers do not have units of their own.
     population
-        Name of the population of its entries; None for a number.
+        Name of the population that its units belong to; None for a number.
     sites
-        For each layer (None without layers) the formula at each grid position of the indices.
+        For each layer (key None without layers) the formula at each choice of the other indices, by position.
     readers
-        For each layer the function that reads these formulas from the state of networks.
+        For each layer the function that evaluates these formulas on the state of the networks.
     """
 
     axes: tuple[ObservableAxis, ...]
@@ -88,9 +88,9 @@ class CorrelationVector:
 
     @cached_property
     def rows(self) -> dict[int | None, slice | NDArray[np.intp]]:
-        """Positions in the flattened grid of indices that each layer has.
+        """For each layer the choices of the other indices at which the vector exists.
 
-        A full slice if it has all of them.
+        They are positions in the flattened grid of index values; a full slice if it exists at all of them.
         """
         every = list(np.ndindex(*self.shape))
         place = {spot: i for i, spot in enumerate(every)}
@@ -111,10 +111,13 @@ class CorrelationVector:
 
 
 class Record:
-    """Vectors at the recorded times: arrays (networks, indices, times, units), nan where nothing is recorded.
+    """Values of vectors of the networks at the recorded times.
 
-    Indices are one axis, in the order of a C array of :attr:`CorrelationVector.shape`. ``places`` maps each
-    vector to the positions of the times at which it is recorded.
+    There is an array (networks, indices, times, units) for each vector and layer, nan where the vector does
+    not exist.
+
+    All indices form one axis, in the order of a C array of :attr:`CorrelationVector.shape`. ``places`` maps
+    each vector to the positions of the times at which it is recorded.
     """
 
     def __init__(
@@ -125,7 +128,7 @@ class Record:
         self.kept: dict[tuple[int, int | None], Array] = {}
 
     def append(self, state: NetworkState) -> None:
-        """Record the state at the next of the recorded times."""
+        """Store the vectors of the networks in ``state`` at the next recorded time."""
         for i, (side, places) in enumerate(self.places.items()):
             at = bisect_left(places, self.now)
             if at == len(places) or places[at] != self.now:
@@ -143,9 +146,10 @@ class Record:
         self.now += 1
 
     def of(self, side: CorrelationVector, site: int | None, times: tuple[int, ...] | None = None) -> Array:
-        """Return the record of one vector at the layer ``site`` (None without layers).
+        """Return the stored values of one vector at the layer ``site`` (None without layers).
 
-        ``times`` are positions of recorded times; None for all at which the vector is recorded.
+        The shape is (networks, indices, times, units). ``times`` are positions of recorded times; None for
+        all at which the vector is recorded.
         """
         whole = self.kept[self.sides.index(side), site]
         if times is None or times == self.places[side]:
@@ -165,9 +169,9 @@ class Pair:
     first, second
         The vectors a and b.
     equal
-        Whether a vector is correlated with itself at equal indices only.
+        Whether a is b, and the correlation is measured at equal indices of both only.
     times
-        Positions of the times at which it is measured; None for all.
+        Positions among the recorded times of those at which it is measured; None for all.
     """
 
     name: str
@@ -177,12 +181,15 @@ class Pair:
     times: tuple[int, ...] | None = None
 
     def layers(self) -> list[int]:
-        """Return the layers that both vectors have, if layers have their own units."""
+        """Return the layers at which both vectors exist; an empty list if layers share their units."""
         sites = self.first.sites if self.second.number else set(self.first.sites) & set(self.second.sites)
         return sorted(x for x in sites if x is not None)
 
     def axes(self, times: tuple[float, ...]) -> tuple[ObservableAxis, ...]:
-        """Return the axes of the array of :meth:`value` after the axis of networks."""
+        """Return (name, values) of each axis of the array of :meth:`value`, without that of the networks.
+
+        ``times`` are the recorded times.
+        """
         name = self.first.layer or self.second.layer
         layers = () if name is None else ((name, tuple(self.layers())),)
         used = {n for n, _ in self.first.axes}
@@ -191,7 +198,10 @@ class Pair:
         return (*layers, ("t", times), ("s", times), *self.first.axes, *(() if self.equal else second))
 
     def value(self, record: Record) -> Array:
-        """Return the averages of every network, shape (networks, [layers,] times, times, indices...)."""
+        """Return the correlation ``(1/n) sum_i a_i(t) b_i(s)`` of every network, from recorded vectors.
+
+        The shape is (networks, [layers,] times, times, indices...).
+        """
         sites: list[int | None] = [*self.layers()] or [None]
         indices = self.first.shape + (() if self.equal else self.second.shape)
         networks, times = record.networks, record.times if self.times is None else len(self.times)
@@ -223,7 +233,10 @@ class Wanted:
         self.sides.extend(dict.fromkeys(found))
 
     def values(self, record: Record) -> dict[str, Array]:
-        """Return all measurements by name, networks along the first axis."""
+        """Return the measurements of every network by name, computed from recorded vectors.
+
+        Networks are the first axis of each array.
+        """
         found = {p.name: p.value(record) for p in self.pairs}
         for name, x in self.scalars.items():
             entries = record.of(x, None)[..., 0].swapaxes(1, 2)
@@ -231,14 +244,17 @@ class Wanted:
         return found
 
     def axes(self, times: tuple[float, ...]) -> dict[str, tuple[ObservableAxis, ...]]:
-        """Return the axes of each measurement after the axis of networks."""
+        """Return (name, values) of each axis of each measurement, without that of the networks.
+
+        ``times`` are the recorded times.
+        """
         found = {p.name: p.axes(times) for p in self.pairs}
         return {**found, **{n: (("t", times), *x.axes) for n, x in self.scalars.items()}}
 
     def places(self, times: int) -> dict[CorrelationVector, tuple[int, ...]]:
-        """Return for each vector the positions of the times at which it is recorded, of ``times`` in all.
+        """Return for each vector the positions of the recorded times at which it must be recorded.
 
-        Numbers are recorded at all times.
+        ``times`` is the number of recorded times. Numbers of the program are recorded at all of them.
         """
         every = tuple(range(times))
         found: dict[CorrelationVector, tuple[int, ...]] = dict.fromkeys(self.sides, ())
@@ -270,7 +286,7 @@ class ChosenPairs:
 def read_wanted(
     binder: Binder, reading: FormulaReaders, wanted: Mapping[str, Any] | None, equal: Symbol | None = None
 ) -> Wanted:
-    """Return the readers of the correlations to measure, and of all numbers of the program.
+    """Return what is to be measured: the wanted correlations, and all numbers of the program.
 
     ``wanted`` maps a name to a vector (its correlation with itself at two times) or to a pair ``(a, b)``:
     ``a`` at the time t, ``b`` at the time s (written with t or with s). If ``b`` is a number, the result is
@@ -308,7 +324,7 @@ def read_wanted(
 
 
 def read_vector(binder: Binder, reading: FormulaReaders, e: Expr) -> CorrelationVector:
-    """Return a vector or number ``e`` of the program with formulas at every value of its indices.
+    """Return the expression ``e``, a vector or number of the program, with formulas at all index values.
 
     Raise ValueError if its entries are units of several populations.
     """
@@ -343,7 +359,7 @@ def read_vector(binder: Binder, reading: FormulaReaders, e: Expr) -> Correlation
 
 
 def _index_values(binder: Binder, e: Expr) -> dict[Symbol, list[int]]:
-    """Return the values of each free index of ``e`` at which all of its fields and weights are defined.
+    """Return for each free index of ``e`` the values at which all fields and weights in ``e`` are defined.
 
     Indices are in the order in which they appear in fields, then in weights.
     """
@@ -363,8 +379,9 @@ def _index_values(binder: Binder, e: Expr) -> dict[Symbol, list[int]]:
 
 
 def _uses(binder: Binder, e: Expr) -> list[tuple[str, tuple[Any, ...], set[tuple[int, ...]]]]:
-    """Return name, arguments and defined index values of each field, number and family of weights in ``e``.
+    """Return each use of a field, number or family of weights in the expression ``e``.
 
+    A use is a triple: name, arguments without the time, and the set of index values at which it is defined.
     The summation index of a sum is not an index of ``e`` outside of the sum; 0 stands for it.
     """
     if isinstance(e, Sum):
@@ -395,9 +412,9 @@ def _layer_symbol(binder: Binder, e: Expr, symbols: list[Symbol]) -> Symbol | No
 
 
 def _scalar(program: Program, binder: Binder, name: str) -> Expr:
-    """Return a number of the program at symbols for its indices, such as ``f(mu, t)``.
+    """Return the number ``name`` of the program as an expression with symbolic indices: ``f(mu, t)``.
 
-    Indices at which it is defined at integers only become new symbols.
+    An index for which the definitions have integers only becomes a new symbol.
     """
     lines = [d for d in program.definitions if d.name == name]
     if not lines or not binder.domains[name]:
@@ -412,7 +429,7 @@ def _scalar(program: Program, binder: Binder, name: str) -> Expr:
 
 @dataclass
 class KeptPaths:
-    """Fields of single units of each network that are kept, at the steps ``times``.
+    """Fields of the single units of each network at some steps, kept for the user.
 
     Attributes
     ----------
@@ -429,7 +446,7 @@ class KeptPaths:
     record: Record = field(init=False)
 
     def begin(self, networks: int) -> None:
-        """Start the record of a group of ``networks`` networks."""
+        """Start an empty record for a group of ``networks`` networks that are trained together."""
         every = tuple(range(len({*self.times})))
         self.record = Record(dict.fromkeys(self.vectors.values(), every), networks, len(every))
 
@@ -444,7 +461,7 @@ class KeptPaths:
                     )
 
     def blocks(self) -> list[dict[str, Block]]:
-        """Return for each network that was trained last the kept fields by name."""
+        """Return for each network of the group that was trained last its kept fields, by name."""
         found: list[dict[str, Block]] = [{} for _ in range(self.record.networks)]
         at = [sorted({*self.times}).index(x) for x in self.times]
         for name, vector in self.vectors.items():
@@ -458,9 +475,9 @@ class KeptPaths:
 
 
 def read_kept(binder: Binder, reading: FormulaReaders, paths: Paths, steps: int) -> KeptPaths:
-    """Return the fields of units that ``paths`` selects, for a run of so many steps.
+    """Return the fields and steps that ``paths`` selects, for a run of ``steps`` steps.
 
-    Raise ValueError for a field that the networks do not have.
+    Raise ValueError for a field that has no units in the networks.
     """
     sides = {}
     for name, e in paths.expressions(binder.program).items():
@@ -472,7 +489,10 @@ def read_kept(binder: Binder, reading: FormulaReaders, paths: Paths, steps: int)
 
 
 def _chosen(reading: FormulaReaders, paths: Paths, side: CorrelationVector) -> CorrelationVector:
-    """Return a field at the layers and samples that ``paths`` selects, with axes named as in results."""
+    """Return the field ``side`` at only those layers and samples that ``paths`` selects.
+
+    Its axes get the names that they have in results.
+    """
     there = sorted(x for x in side.sites if x is not None)
     layers: list[Any] = paths.chosen("layers", there) if there else [None]
     axes, places = [], []

@@ -30,11 +30,12 @@ BLOCK = 2**15
 
 @dataclass(frozen=True, eq=False)
 class EntryLaw:
-    """Step of one entry of a weight as a function of arrays: next states and step, from gradient and states.
+    """Training step of the entries of a weight by a rule that is nonlinear in each entry of the gradient.
 
-    ``function`` takes the gradient, the states and the values of ``numbers``, and returns the next states and
-    Q. The gradient is the update times ``units`` divided by ``outside``, and the weight moves by ``rate *
-    outside / units`` times Q.
+    The gradient is the update of the program times ``units`` divided by ``outside``, the factor between
+    gradient and update. ``function`` takes the gradient, the hidden states of the rule (such as moments of
+    Adam) and the values of ``numbers``; it returns the next states and the step Q. The weight decays by
+    ``decay`` and moves by ``rate * outside / units`` times Q.
     """
 
     function: Callable[..., tuple[Any, ...]]
@@ -55,13 +56,15 @@ class EntryLaw:
         reading: FormulaReaders,
         env: Mapping[Any, int],
     ) -> EntryLaw:
-        """Return the step of a rule; its parameters may depend on the time.
+        """Return the training step of an entrywise rule for one weight.
 
-        ``outside`` is the factor between gradient and update, and ``env`` holds the indices of the weight.
+        ``outside`` is the factor between gradient and update, ``units`` the number of units by which updates
+        are divided, and ``env`` holds the indices of the weight. Parameters of the rule may depend on the
+        time.
         """
 
         def reader(e: Expr) -> NetworkReader:
-            """Return the function that reads the value of an expression from the state."""
+            """Return the function that evaluates the expression ``e`` on the state of the networks."""
             return reading.read([binder.bind(e, env)])
 
         own = [A, *(x for x, _ in rule.states)]
@@ -76,9 +79,10 @@ class EntryLaw:
         return cls(function, numbers, len(rule.states), *rates, reader(outside), units)
 
     def move(self, w: Array, states: list[Array], left: Array, right: Array, state: NetworkState) -> None:
-        """Move weights (networks, rows[, columns]) and their states in place by one step.
+        """Move the weights ``w`` (networks, rows[, columns]) by one step in place, and their hidden states.
 
-        The update is ``left @ right``.
+        The update is ``left @ right``. ``state`` is that of the networks, which gives the values of
+        parameters.
         """
         for k in range(len(w)):
             values = [of_network(x, state, k) for x in self.numbers]
@@ -97,25 +101,31 @@ class EntryLaw:
 
 
 def leaves(e: Expr) -> set[Expr]:
-    """Return the symbols and applied functions in an expression, without those inside of other functions."""
+    """Return the symbols and applied functions in an expression.
+
+    Those inside of the arguments of other applied functions are left out.
+    """
     if isinstance(e, AppliedUndef | Symbol):
         return {e}
     return {x for arg in e.args for x in leaves(arg)}
 
 
 def of_network(read: NetworkReader, state: NetworkState, k: int) -> float:
-    """Return the value that ``read`` gives for the k-th network; a single value is shared by all networks."""
+    """Return the number that ``read`` gives for the network at position ``k`` of the state.
+
+    If it gives one number only, all networks share it.
+    """
     found = read(state)[:, 0, 0]
     return float(found[min(k, len(found) - 1)])
 
 
 def _columns(w: Array, columns: slice) -> Array:
-    """Return a slice of columns of a matrix; a vector is one column."""
+    """Return a slice of the columns of a matrix as a view; a vector is returned as one column."""
     return w[:, None] if w.ndim == 1 else w[:, columns]
 
 
 def _blocks(shape: tuple[int, ...]) -> Iterator[slice]:
-    """Yield slices of columns of a matrix of this shape, each with about BLOCK entries."""
+    """Yield slices that divide the columns of a matrix of this shape into blocks of about BLOCK entries."""
     size = max(1, BLOCK // shape[0])
     for first in range(0, shape[1], size):
         yield slice(first, min(first + size, shape[1]))

@@ -100,9 +100,9 @@ class KernelTimes:
     Attributes
     ----------
     pairs : tuple of int
-        Positions of the times of kernels of all pairs of samples.
+        Positions among the output times of those at which kernels of all pairs of samples are measured.
     traces : tuple of int
-        Positions of the times of their sums over equal samples, of the gradient kernel of linear networks,
+        Positions of the times of their traces over equal samples, of the gradient kernel of linear networks,
         and of the trace of the tangent kernel.
     """
 
@@ -111,11 +111,14 @@ class KernelTimes:
 
     @property
     def dimensions(self) -> dict[str, tuple[int, ...]]:
-        """Positions of the measured times along each of the two time dimensions of results."""
+        """For each of the two time dimensions of results, ``kernel_time`` and ``trace_time``, its times.
+
+        They are positions among the output times.
+        """
         return {KERNEL_TIME: self.pairs, TRACE_TIME: self.traces}
 
     def dimension(self, name: str, nonlinear: bool) -> str | None:
-        """Return the dimension of times of a variable or of its error.
+        """Return the name of the time dimension of a variable of results, or of its standard error.
 
         Parameters
         ----------
@@ -127,7 +130,7 @@ class KernelTimes:
         Returns
         -------
         str or None
-            The dimension; None for a variable at all times.
+            ``kernel_time`` or ``trace_time``; None for a variable at all times.
         """
         name = base_name(name)
         if name.endswith(TRACE) or (name == GRADIENT_KERNEL and not nonlinear):
@@ -235,7 +238,7 @@ def simulate(  # noqa: PLR0913 - public options, all but the source keyword-only
 
 @dataclass(frozen=True)
 class _Ensemble:
-    """Options of a simulation.
+    """Options of a simulation of finite networks.
 
     Attributes
     ----------
@@ -260,7 +263,7 @@ class _Ensemble:
     each: Callable[[Mapping[str, Array]], None] | None = None
 
     def simulated(self, problem: Problem) -> xr.Dataset:
-        """Return the means over networks of the variables of a problem, with standard errors."""
+        """Train the networks of a problem; return means and standard errors of the variables of results."""
         width, seeds, entropy, kernels = self.width, self.seeds, self.entropy, self.kernels
         if problem.program.depth.is_Symbol:
             raise problem.open_depth()
@@ -280,7 +283,10 @@ class _Ensemble:
         spread, done = Spread(), 0
 
         def averages(status: str = "ok") -> xr.Dataset:
-            """Return the dataset of means over the networks trained so far."""
+            """Return means and standard errors over the networks trained so far as a dataset.
+
+            ``status`` is its attribute of this name.
+            """
             means, errors = spread.mean(), spread.stderr()
             random = problem.experiment is not None and problem.experiment.spec.kind == "isotropic"
             return _at_kernel_times(
@@ -335,9 +341,10 @@ def _at_kernel_times(
     nonlinear: bool,
     **attributes: Any,
 ) -> xr.Dataset:
-    """Return a dataset of results; kernels measured at some of the times have time dimensions of their own.
+    """Return a dataset of the variables ``values``; kernels may have time dimensions of their own.
 
-    ``chosen`` are these times, None if all variables have all times. ``attributes`` describe the run.
+    ``times`` are the output times. ``chosen`` are the times of kernels, None if all variables have all times.
+    ``nonlinear`` says whether the network is nonlinear. ``attributes`` describe the run.
     """
     where = {name: None if chosen is None else chosen.dimension(name, nonlinear) for name in values}
     whole = {name: x for name, x in values.items() if where[name] is None}
@@ -359,7 +366,7 @@ RANDOM_START = 0.2
 def initial_outputs(
     means: Mapping[str, np.ndarray], errors: Mapping[str, np.ndarray], networks: int
 ) -> str | None:
-    """Return a note if random outputs at the start are not small beside the errors; None if they are.
+    """Return a sentence that warns if random initial outputs are not small beside the errors; else None.
 
     ``means`` and ``errors`` are variables of results and their standard errors. The theory of infinite width
     has no random outputs at the start: their standard deviation over networks is the standard error times the
@@ -390,11 +397,12 @@ PRODUCTS, CALL = 4e9, 2e-4
 def _require_resources(
     problem: Problem, size: int, width: int, seeds: int, kernels: MeasuredKernels | KernelTimes
 ) -> None:
-    """Raise SpecError for a simulation that does not fit in memory or takes longer than ``solver.hours``.
+    """Raise SpecError if a simulation does not fit in memory or takes longer than ``solver.hours``.
 
-    ``size`` is the number N that ratios refer to, ``width`` that of the widest hidden layer. The weights of a
-    layer are width^2 (of the first one, width times the features). A step multiplies them by the samples
-    forwards and backwards and adds the updates. A flow takes at least four stages between two times.
+    The estimate is as follows. ``size`` is the number N that ratios of populations refer to, ``width`` that
+    of the widest hidden layer. The weights of a layer are width^2 (of the first one, width times the
+    features). A step multiplies them by the samples forwards and backwards and adds the updates. A flow takes
+    at least four stages between two times.
     """
     depth, samples, steps = problem.depth or 1, max(problem.sample_count, 1), len(problem.times)
     weights = float(depth) * width * max(width, size)
@@ -412,7 +420,7 @@ def _require_resources(
 
 
 def _require_digits(problem: Problem, tolerance: float) -> None:
-    """Raise SpecError if rounding hides more than ``tolerance`` of the change of outputs.
+    """Raise SpecError if rounding errors are more than a share ``tolerance`` of the change of outputs.
 
     Weights change by ``gamma0`` of their size.  Outputs less those of the start, both ``1/gamma0`` times as
     large as the difference, keep all but ``eps/gamma0`` of it.  Without centring the outputs are that large.
@@ -454,9 +462,10 @@ def _networks(
 ) -> tuple[Trainer, float | None]:
     """Return the networks of a problem, prepared for training, and their estimated integration error.
 
-    ``size`` is the number N that ratios refer to, ``width`` that of the widest hidden layer. The error is
-    None for a rule in steps. For a flow, integration steps are shortened until it is below ``tolerance``, on
-    the network of the seed ``seed``.
+    ``size`` is the number N that the ratios of populations refer to, ``width`` the number of neurons of the
+    widest hidden layer, and ``kernels`` are those to measure. The error is None for a rule in steps. For a
+    flow, integration steps are shortened until the error is below ``tolerance``, on the network of the seed
+    ``seed``.
     """
     program, fixed = problem.program, problem.seen > 0
     values: dict[str, Any] = {str(k): v for k, v in problem.values.items()}
@@ -503,7 +512,11 @@ def _networks(
 
 
 def _chosen(wanted: Mapping[str, Any], kernels: KernelTimes) -> dict[str, Any]:
-    """Return the correlations ``wanted`` with kernels measured at some of the times only."""
+    """Return the correlations to measure, with kernels at some of the output times only.
+
+    ``wanted`` maps names to vectors; ``kernels`` holds the times for kernels of all pairs of samples, and
+    those for traces over equal samples, which are added as measurements.
+    """
     found: dict[str, Any] = {}
     for name, e in wanted.items():
         if name not in KERNELS:
@@ -518,18 +531,19 @@ def _chosen(wanted: Mapping[str, Any], kernels: KernelTimes) -> dict[str, Any]:
 
 
 def repeated(name: str, numbers: Array) -> Callable[[int], Array]:
-    """Return the attribute ``name`` of units as a function of their number.
+    """Return the function that gives the attribute ``name`` of ``n`` units for a number ``n``.
 
-    Each of its ``numbers`` is repeated equally often.
+    An attribute is a given number for each unit. The given ``numbers`` are repeated in turn, each equally
+    often.
 
     >>> repeated("a", np.array([1.0, 2.0]))(4)
     array([1., 2., 1., 2.])
     """
 
     def of_units(units: int) -> Array:
-        """Return the values of ``units`` units.
+        """Return the attribute of each of ``units`` units: the given numbers, repeated in turn.
 
-        Raise SpecError if that is not a multiple of ``len(numbers)``.
+        Raise SpecError if ``units`` is not a multiple of their count.
         """
         if units % len(numbers):
             reason = f"gives {units} units, and arrays.{name} has {len(numbers)} numbers"
@@ -542,7 +556,7 @@ def repeated(name: str, numbers: Array) -> Callable[[int], Array]:
 def converged_steps(
     networks: Trainer, seed: np.random.SeedSequence, tolerance: float, noisy: bool, smooth: Sequence[str] = ()
 ) -> tuple[Trainer, float]:
-    """Return networks whose integration steps are short enough, and their estimated error.
+    """Return networks of a flow with short enough integration steps, and their estimated error.
 
     The error is the change on halving all steps, relative to the size of each variable, divided by ``2^order
     - 1``: the order is 4, with noise (``noisy``) 2, across kinks 1. ``smooth`` are then the names of
@@ -582,9 +596,9 @@ def _change(old: Array, new: Array) -> float:
 
 
 def reference_size(experiment: Experiment, width: int) -> int:
-    """Return the size N that ratios refer to, if the widest hidden layer has ``width`` neurons.
+    """Return the size N to which ratios of populations refer, given the widest hidden layer.
 
-    On power-law data it is the number of modes.
+    ``width`` is the number of neurons of this layer. On power-law data N is the number of modes.
 
     >>> spec = {"network": {"depth": 2, "width_ratio": [1.0, 4.0]}, "data": {"kind": "isotropic"}}
     >>> reference_size(Experiment.from_dict(spec), 200)
@@ -597,7 +611,7 @@ def reference_size(experiment: Experiment, width: int) -> int:
 
 
 def _by_layer(numbers: Mapping[int, float]) -> Lambda:
-    """Return numbers, one for each layer, as a SymPy function of the layer."""
+    """Return numbers by layer as a SymPy function of the number of the layer."""
     k = Symbol("k", integer=True)
     return Lambda(k, Piecewise(*((value, Eq(k, layer)) for layer, value in numbers.items())))
 
@@ -606,16 +620,17 @@ def _by_layer(numbers: Mapping[int, float]) -> Lambda:
 
 
 class Readout:
-    """Conversion of measurements of a program to the variables of results.
+    """Conversion of measurements of the networks of a program to the variables of results.
 
     Parameters
     ----------
     problem
         The problem.
     axes
-        The axes of each measurement.
+        Name and values of each axis of each measurement.
     kernels
-        Kernels that were measured.
+        Kernels that were measured: of all pairs of samples ("full"), traces ("trace"), none, or at some
+        times.
     """
 
     def __init__(
@@ -635,7 +650,10 @@ class Readout:
         self.by_role = numbers_by_role(problem)
 
     def variables(self, run: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
-        """Yield the variables of one network, by name of results, from its measurements ``run``."""
+        """Yield pairs (name, array) of the variables of results of one network.
+
+        ``run`` holds its measurements by name.
+        """
         problem = self.problem
         if not problem.has_roles:
             yield from self._authored(run)
@@ -676,23 +694,24 @@ class Readout:
             yield "test_loss", fresh
 
     def _first_layer(self, name: str) -> int | None:
-        """Return the lowest layer of a measured kernel that results hold; None if they hold all.
+        """Return the first layer of the kernel ``name`` that results hold; None if they hold all layers.
 
-        Layer 0, an embedding, is left out for given samples.
+        For given samples, layer 0 of a kernel (an embedding) is left out.
         """
         return 1 if self.problem.seen and name.removesuffix(TRACE) in KERNELS else None
 
     def _of_samples(self, kernel: Array) -> Array:
-        """Return the tangent kernel with axes of length one for samples, if the program has no samples."""
+        """Return the tangent kernel of a network with axes for samples, of length one if there are none."""
         if not self.equal:
             return one_sample_kernel(kernel, self.problem.program)
         names = [name for name, _ in self.axes[TANGENT_KERNEL]]
         return kernel if mu.name in names else kernel[:, :, None]
 
     def _numbers(self, run: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
-        """Yield the numbers of the program that have no role, under the author's names.
+        """Yield pairs (name, array) of those numbers of a program that have no role, such as a custom scalar.
 
-        They are given at the values of their indices that results have.
+        Names are those that the author of the program gave them; arrays are cut to the index values that
+        results have. ``run`` holds the measurements of one network.
         """
         for label, variable in authored_variables(self.problem).items():
             if variable.pair is None and variable.name in run:
@@ -704,9 +723,10 @@ class Readout:
                 yield label, run[variable.name][(slice(None), *at)]
 
     def _authored(self, run: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
-        """Yield the variables of a program without roles under the author's names, and its loss.
+        """Yield pairs (name, array) of all variables of a program without roles, and its loss.
 
-        Correlations that are not defined at all values of their indices are left out.
+        Names are those that the author of the program gave them. ``run`` holds the measurements of one
+        network. Correlations that are not defined at all values of their indices are left out.
         """
         numbers = dict(self._numbers(run))
         yield from numbers.items()
@@ -722,22 +742,26 @@ class Readout:
             yield "train_loss", loss
 
     def _has_layers_of_role(self, name: str) -> bool:
-        """Return whether both a measurement and the variable of its name have an axis of layers, or neither.
+        """Return whether a measurement and the variable of results with its name agree about layers.
 
-        The kernel of a field without layers may be named ``G`` too.
+        Both or neither must have an axis of layers. A program may give the name ``G`` of a kernel of layers
+        to the kernel of a field without layers.
         """
         variable = VARIABLES.get(NAMES.get(name, name))
         layered = any(axis == ell.name for axis, _ in self.axes[name])
         return variable is None or layered == ("layer" in variable.dims)
 
     def _known(self, name: str, x: Array) -> bool:
-        """Return whether results have a variable ``name`` with the number of dimensions of ``x``."""
+        """Return whether results have a variable ``name`` with as many dimensions as the array ``x``."""
         places = self.problem.positions
         return name in VARIABLES and len(dimensions(name, x.ndim, self.nonlinear, places)) == x.ndim
 
 
 def _trace(kernel: Array, layered: bool) -> Array:
-    """Return the sum of a kernel over equal samples (and outputs), shape ([layers,] times, times)."""
+    """Return the trace of a kernel over samples (and outputs), shape ([layers,] times, times).
+
+    ``layered`` says whether the first axis of ``kernel`` counts layers.
+    """
     lead = "lts" if layered else "ts"
     inner = "mc"[: (kernel.ndim - len(lead)) // 2]
     trace: Array = np.einsum(f"{lead}{inner}{inner}->{lead}", kernel)
@@ -745,9 +769,10 @@ def _trace(kernel: Array, layered: bool) -> Array:
 
 
 def _layers_first(x: Array, axes: tuple[ObservableAxis, ...], first: int | None = None) -> Array:
-    """Return a correlation with its layers as first axis, from the layer ``first`` on.
+    """Return a measured correlation ``x`` with its layers as first axis, from the layer ``first`` on.
 
-    Only correlations of a layer with itself are kept. Without layers it is returned unchanged.
+    ``axes`` are the names and values of its axes. Correlations between different layers are dropped. Without
+    layers it is returned unchanged.
     """
     names = [name for name, _ in axes]
     if "ell" not in names:

@@ -72,12 +72,12 @@ Functions = tuple[tuple[str, Callable[..., Expr]], ...]
 
 
 class Missing(ValueError):
-    """Raised for an entry of a field or weight that a formula uses and no definition gives."""
+    """Error for a field or weight that a formula uses at index values where no definition gives it."""
 
 
 @dataclass
 class Binder:
-    """Binding of the expressions of one program to numbers, index values and arrays.
+    """Converts the expressions of one program to numerical formulas, given numbers, indices and arrays.
 
     Attributes
     ----------
@@ -122,9 +122,10 @@ class Binder:
     # -- whole formulas --------------------------------------------------------------------------------------
 
     def number(self, e: Any, env: IndexValues) -> float:
-        """Return the value of an expression of constants and indices ``env``, such as a ratio or a variance.
+        """Return the value of an expression of constants and indices, such as a ratio or a variance.
 
-        Raise ValueError if it depends on a field or on the time.
+        ``env`` maps indices to their values. Raise ValueError if the expression depends on a field or on the
+        time.
         """
         bound = self.bind(sympify(e), env)
         if bound not in self.known:
@@ -134,9 +135,10 @@ class Binder:
         return self.known[bound]
 
     def bind(self, e: Expr, env: IndexValues) -> Bound:
-        """Return ``e`` as a formula, with its indices replaced by ``env``.
+        """Return the expression ``e`` as a numerical formula at the index values ``env``.
 
-        Raises :class:`Missing` for an entry that is not defined, ``ValueError`` for anything unknown.
+        Raises :class:`Missing` for a field or weight that is not defined there, ``ValueError`` for anything
+        unknown.
         """
         if e not in self.free:
             self.free[e] = tuple(sorted(e.free_symbols, key=str))
@@ -153,7 +155,7 @@ class Binder:
     def decided(self, e: Expr, env: IndexValues) -> Expr:
         """Return ``e`` with each Piecewise replaced by the case that the indices ``env`` select.
 
-        Other cases need not be defined.
+        The fields in other cases need not be defined at these indices.
         """
         known = {x: Integer(i) for x, i in env.items()}
         for x in e.free_symbols - env.keys():
@@ -167,7 +169,11 @@ class Binder:
     # -- leaves ----------------------------------------------------------------------------------------------
 
     def leaf(self, e: Expr, env: IndexValues) -> Leaf:  # noqa: PLR0911 - one for each kind of leaf
-        """Return the value that a formula reads from the state for ``e``, at the index values ``env``."""
+        """Return the leaf for the subexpression ``e`` at the index values ``env``.
+
+        A leaf describes a value that a formula reads from the state of the networks, such as a field or a
+        product.
+        """
         if isinstance(e, Product):
             return self.product(e, env)
         if isinstance(e, Mean):
@@ -215,7 +221,7 @@ class Binder:
         return Fixed(self.values.numbers[e.name])
 
     def weight(self, name: str, key: tuple[int, ...]) -> Leaf:
-        """Return the leaf of a vector of weights; ``key`` are the values of its indices.
+        """Return the leaf of the vector of weights ``name`` with the index values ``key``.
 
         A leaf is a value that a formula reads from the state of the networks.
         """
@@ -223,7 +229,11 @@ class Binder:
         return CurrentParameter((name, key), place=self.sizes.place(v.population, self.member(v, key)))
 
     def member(self, x: GaussianMatrix | GaussianVector, key: tuple[int, ...]) -> IndexValues:
-        """Return the index values ``key`` of a weight by symbol; raise Missing if it does not exist."""
+        """Return the index values ``key`` of a family of weights as a mapping from index symbols to values.
+
+        ``x`` is the family, such as the matrices of all layers. Raise Missing if it has no weight with these
+        values.
+        """
         if x.name not in self.families:
             self.families[x.name] = {tuple(m.values()): m for m in members(x, self.values)}
         known = self.families[x.name]
@@ -257,10 +267,10 @@ class Binder:
         return Total(parts=addends, place=common_place([x.place() for x in addends], e))
 
     def entry(self, e: AppliedUndef, env: IndexValues) -> Leaf:
-        """Return the leaf of a field or number at index values; a shifted index such as a + k is periodic.
+        """Return the leaf of the field or number ``e`` at the index values ``env``.
 
-        Raise Missing if no definition gives it. A leaf is a value that a formula reads from the state of the
-        networks.
+        A shifted index such as a + k is periodic. A leaf describes a value that a formula reads from the
+        state of the networks. Raise Missing if no definition gives the field at these indices.
         """
         name, args = e.func.__name__, e.args
         first = bool(args) and args[-1] == 0
@@ -279,19 +289,22 @@ class Binder:
         return FieldOrNumber((name, tuple(key)), first, place=place)
 
     def span(self, name: str) -> list[tuple[int, int]]:
-        """Return the first and last value of each index of a field or number."""
+        """Return the first and last value of each index at which the field or number ``name`` is defined."""
         if name not in self.spans:
             columns = zip(*sorted(self.domains[name]), strict=True)
             self.spans[name] = [(min(c), max(c)) for c in columns]
         return self.spans[name]
 
     def ordered(self, e: Expr) -> bool:
-        """Return whether ``e`` has an index of layers that are computed in order, which is not periodic."""
+        """Return whether an expression contains an index of layers that are computed one after the other.
+
+        Such an index is not periodic.
+        """
         return any(str(x) in self.order for x in e.free_symbols)
 
     @cached_property
     def order(self) -> frozenset[str]:
-        """Names of the indices of layers that are computed in order."""
+        """Names of the indices that count layers which are computed one after the other."""
         definitions = [(d, self.program.field_of(d.name)) for d in self.program.definitions]
         return frozenset(
             str(own)
@@ -302,7 +315,10 @@ class Binder:
         )
 
     def home(self, x: Field, key: tuple[int, ...]) -> tuple[PopulationAtLayer, int]:
-        """Return the population and layer of a field at index values ``key``, and its number of units."""
+        """Return where the units of a field are, (population, layer), and how many units there are.
+
+        ``key`` are the values of the indices of the field ``x``.
+        """
         layer = key[0] if x.layered else None
         if (x.name, layer) not in self.homes:
             p = x.population if layer is None else x.population.at(Integer(layer))
@@ -310,9 +326,10 @@ class Binder:
         return self.homes[x.name, layer]
 
     def constant(self, name: str, args: tuple[Expr, ...], env: IndexValues) -> Leaf:
-        """Return the leaf of a constant: an array, or a function of indices, of time or of numbers.
+        """Return the leaf of the constant ``name`` with the arguments ``args`` at the index values ``env``.
 
-        A leaf is a value that a formula reads from the state of the networks.
+        The constant is data of the user: an array, or a function of indices, of time or of numbers. A leaf is
+        a value that a formula reads from the state of the networks.
         """
         vector = self.program.given_of(name)
         wraps = tuple(
@@ -331,7 +348,7 @@ class Binder:
                 )
 
             def lookup(state: NetworkState) -> Any:
-                """Return the value of the constant at the step of the state."""
+                """Return the value of the constant at the current step of the networks' state."""
                 now = {**env, t: state.step}
                 return self.tables.at(name, tuple(self.values.integer(a, now) for a in args), wraps)
 
@@ -342,24 +359,24 @@ class Binder:
 
 
 def indices(x: GaussianMatrix | GaussianVector) -> tuple[IndexRange, ...]:
-    """Return the index ranges of a family of weights, the layer first; none for a single weight."""
+    """Return the ranges of the indices of a family of weights, the layer first; empty for a single weight."""
     if isinstance(x, GaussianVector):
         return x.indices
     return ((x.index,) if x.index else ()) + x.others
 
 
 def members(x: GaussianMatrix | GaussianVector, values: Values) -> list[dict[Symbol, int]]:
-    """Return the index values of every member of a family of weights.
+    """Return all members of a family of weights, each as a mapping from index symbols to values.
 
-    One empty dictionary for a single weight.
+    A single weight gives one empty mapping.
     """
     return list(values.members(indices(x)))
 
 
 def _carried_out(x: Expr) -> Expr:
-    """Return a derivative evaluated, with fields taken as real.
+    """Return the expression ``x`` with its derivatives evaluated.
 
-    The derivative of ``Abs`` is then a sign.
+    Fields are taken as real, so that the derivative of ``Abs`` is a sign.
     """
     fields = {field: Dummy(str(field), real=True) for field in x.atoms(AppliedUndef)}
     found: Expr = x.xreplace(fields).doit()
@@ -383,11 +400,11 @@ def named(e: Expr, functions: Functions) -> Expr:
 
 @lru_cache(maxsize=1000)
 def compiled(e: Expr, known: frozenset[str], functions: Functions) -> tuple[Slots, Callable[..., Any]]:
-    """Return the leaves of ``e``, and the function of their values.
+    """Return the leaves of ``e``, and the compiled function that computes ``e`` from their values.
 
     ``known`` are the names of fields, numbers, weights, attributes and constants; ``functions`` are those
-    that activations stand for. Raise ValueError for an unknown function. A leaf is a value that a formula
-    reads from the state of the networks.
+    that activations stand for. Raise ValueError for an unknown function. A leaf is a subexpression whose
+    value is read from the state of the networks.
     """
     e = named(e, functions)
     slots = tuple(sorted(_leaves(e, known), key=str))
@@ -403,9 +420,10 @@ def compiled(e: Expr, known: frozenset[str], functions: Functions) -> tuple[Slot
 
 
 def _leaves(e: Expr, known: frozenset[str]) -> set[Expr]:
-    """Return the largest subexpressions of ``e`` that are read from the state.
+    """Return the largest subexpressions of ``e`` whose values are read from the state of the networks.
 
-    Functions must be in ``known``.
+    They are fields, numbers, products, means, sums and symbols. ``known`` are the names of functions with a
+    value; raise ValueError for any other.
     """
     if isinstance(e, Product | Mean | Sum | Symbol):
         return {e}
@@ -424,25 +442,22 @@ def _leaves(e: Expr, known: frozenset[str]) -> set[Expr]:
 
 @lru_cache(maxsize=100)
 def _argument(i: int) -> Dummy:
-    """Return the i-th placeholder, a symbol that stands for a leaf.
-
-    A leaf is a value that a formula reads from the state of the networks.
-    """
+    """Return the symbol that stands for the i-th argument of a compiled formula."""
     return Dummy(f"x{i}", real=True)
 
 
 @lru_cache(maxsize=500)
 def _function(places: tuple[Dummy, ...], body: Expr) -> Callable[..., Any]:
-    """Return an expression ``body`` as a compiled function of the symbols ``places``."""
+    """Return the expression ``body`` compiled to a NumPy function with the arguments ``places``."""
     function: Callable[..., Any] = lambdify(places, body, modules=["scipy", "numpy"], cse=True)
     return function
 
 
 def note_extents(binder: Binder, steps: int) -> None:
-    """Record in ``binder.tables`` the index values of each constant, and check the shapes of arrays.
+    """Record in ``binder.tables`` which index values the program uses of each constant.
 
-    A sum ``a + k`` of two indices determines only the start of the period of the first. An index that is the
-    time starts at 0 and has ``steps`` as its last value.
+    Then the shapes of the user's arrays are checked against them. In a sum ``a + k`` of two indices, which is
+    periodic, only the range of the first is recorded. An index that is the time runs from 0 to ``steps``.
     """
     tables, positions = binder.tables, {}
     for e, ranges in _contexts(binder):
@@ -466,9 +481,10 @@ def note_extents(binder: Binder, steps: int) -> None:
 def _note(
     binder: Binder, name: str, j: int, arg: Expr, columns: dict[Symbol, tuple[int, int]], steps: int
 ) -> None:
-    """Record the values of argument ``arg`` at position ``j`` of the constant ``name``.
+    """Record the values that one argument of a constant takes in the program.
 
-    ``columns`` are the first and last value of each index.
+    ``arg`` is the argument at position ``j`` of the constant ``name``; ``columns`` holds the first and last
+    value of each index, and ``steps`` the last time.
     """
     if arg.atoms(AppliedUndef):
         return  # the argument is a function of numbers of the program, not of indices
@@ -492,7 +508,10 @@ def _note(
 
 
 def _columns(binder: Binder, ranges: IndexRanges, inner: IndexRanges) -> dict[Symbol, tuple[int, int]]:
-    """Return the first and last value of each index; ``inner`` are indices of sums, ``ranges`` the others."""
+    """Return the first and last value of each index of some ranges.
+
+    ``inner`` are the ranges of summation indices, which may depend on the indices in ``ranges``.
+    """
     found: dict[Symbol, tuple[int, int]] = {}
     for env in binder.values.members((*ranges, *inner)):
         for x, i in env.items():
@@ -502,7 +521,11 @@ def _columns(binder: Binder, ranges: IndexRanges, inner: IndexRanges) -> dict[Sy
 
 
 def _contexts(binder: Binder) -> Iterator[tuple[Expr, IndexRanges]]:
-    """Yield every expression of a program with the ranges of its indices; definitions come first."""
+    """Yield pairs of each expression in a program and the ranges of its indices.
+
+    Expressions are those of definitions, which come first, of training rules and updates, and of variances
+    and sizes.
+    """
     program = binder.program
     for d in program.definitions:
         yield d.rhs, d.ranges
@@ -530,6 +553,9 @@ def _contexts(binder: Binder) -> Iterator[tuple[Expr, IndexRanges]]:
 
 
 def _depends(r: IndexRange, family: IndexRanges) -> bool:
-    """Return whether the ends of a range depend on indices of a family of weights."""
+    """Return whether a bound of the range ``r`` depends on an index of a family of weights.
+
+    ``family`` are the ranges of the family's indices.
+    """
     names = {x.index for x in family}
     return bool((sympify(r.lower).free_symbols | sympify(r.upper).free_symbols) & names)

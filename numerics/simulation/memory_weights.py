@@ -28,7 +28,7 @@ PIVOT = 1e-10
 
 @dataclass(frozen=True)
 class TwoTimeFunction:
-    """A function of two times, such as ``k(t, s)``.
+    """A function of two times in a training rule, such as the weight ``k(t, s)`` at t of the update at s.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class TwoTimeFunction:
 
     @property
     def fixed(self) -> bool:
-        """Whether the function does not depend on the later time t."""
+        """Whether the function of two times t and s < t does not depend on t."""
         return not self.expr.has(t)
 
     def __post_init__(self) -> None:
@@ -56,9 +56,9 @@ class TwoTimeFunction:
                 raise ValueError(f"{missing}: give data[{name!r}], a number for each step")
 
     def __call__(self, time: int, past: Sequence[int]) -> Array:
-        """Return the values at one time t and several s, shape (len(past),).
+        """Return the values at one time t (``time``) and several s (``past``), shape (len(past),).
 
-        Raise ValueError if not finite.
+        Raise ValueError if a value is not finite.
         """
         times, pasts = np.full(len(past), time), np.asarray(past, dtype=int)
         leaves, function = _compiled(self.expr)
@@ -70,7 +70,11 @@ class TwoTimeFunction:
         return np.broadcast_to(found, len(past))
 
     def _leaf(self, x: Expr, times: NDArray[np.int_], pasts: NDArray[np.int_]) -> Any:
-        """Return the values of a symbol or of a given function at the times t and s, ``(n,)`` or a number."""
+        """Return the values of a symbol or of a function of data at pairs of times t and s.
+
+        ``x`` is the symbol or function, such as a schedule; ``times`` and ``pasts`` (n,) are t and s. The
+        result is ``(n,)``, or one number for a symbol.
+        """
         if not isinstance(x, AppliedUndef):
             return self.binder.number(x, self.env)
         name = str(x.func)
@@ -87,7 +91,11 @@ class TwoTimeFunction:
 
 @lru_cache(maxsize=200)
 def _compiled(e: Expr) -> tuple[tuple[Expr, ...], Any]:
-    """Return symbols and functions in ``e`` besides t and s, and the function of t, s and their values."""
+    """Return the symbols and functions in an expression of t and s, and a compiled function.
+
+    The compiled function takes t, s and the values of these symbols and functions. Arguments of functions,
+    and t and s, are not among them.
+    """
     functions = {a for a in e.atoms(AppliedUndef) if not any(a in b.args for b in e.atoms(AppliedUndef))}
     bare = e.xreplace({a: Dummy() for a in functions})
     leaves = tuple(sorted({*functions, *(bare.free_symbols & e.free_symbols - {t, s})}, key=str))
@@ -115,27 +123,27 @@ class RuleMemory:
 
     @classmethod
     def of(cls, rule: TrainingRule, binder: Binder, env: Mapping[Any, int]) -> RuleMemory:
-        """Return the memory of a rule for the weight with the indices ``env``."""
+        """Return the memory of a training rule for the weight with the index values ``env``."""
         left, kept = rule.memory(t, s)
         return cls(*(TwoTimeFunction(e, binder, env) for e in (left, kept, rule.noise(t, s))))
 
     @property
     def noisy(self) -> bool:
-        """Whether the rule adds noise."""
+        """Whether the training rule adds noise to the weight."""
         return bool(self.noise.expr != 0)
 
     @property
     def adds_up(self) -> bool:
-        """Whether updates are only summed, with factors that do not depend on t.
+        """Whether the weight is its start plus a sum of updates whose factors do not depend on t.
 
-        Then they need not be kept.
+        Then the weight changes by one term each step, and earlier updates need not be kept.
         """
         return self.left.fixed and self.kept.fixed and not self.noisy
 
 
 @dataclass
 class Past:
-    """Past of one weight.
+    """Earlier updates and noises of one weight, from which its rule computes the weight.
 
     Attributes
     ----------
@@ -146,7 +154,7 @@ class Past:
     noises
         Independent noises, one for each earlier step.
     factors
-        Rows of the Cholesky factor of the noise's covariance.
+        Rows of the Cholesky factor of the covariance of the noise at different steps.
     """
 
     start: Array
@@ -156,10 +164,10 @@ class Past:
     """Row t holds how much of each independent noise is in the noise at t, a Cholesky factor."""
 
     def factor(self, noise: TwoTimeFunction, time: int) -> Array:
-        """Return row ``time`` of the Cholesky factor of the noise, ``(time + 1,)``.
+        """Return row ``time`` of the Cholesky factor of the covariance of the noise, ``(time + 1,)``.
 
-        Missing earlier rows are computed first. Raises ValueError if the rule's noise has a negative variance
-        given the past.
+        ``noise`` is the covariance at two steps. Missing earlier rows are computed first. Raises ValueError
+        if the rule's noise has a negative variance given the past.
         """
         for step in range(len(self.factors), time + 1):
             covariance, row = noise(step, range(step + 1)), np.zeros(step + 1)

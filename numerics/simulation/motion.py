@@ -49,16 +49,16 @@ class WeightMotion:
     def of(
         cls, rule: TrainingRule, binder: Binder, reading: FormulaReaders, env: Mapping[Any, int]
     ) -> WeightMotion | None:
-        """Return the equation of motion of a rule; None for a rule that is defined by its memory only.
+        """Return the equation of motion of a training rule for the weight with the index values ``env``.
 
-        ``env`` holds the indices of the weight.
+        None for a rule that has no equation of motion and is defined by its memory only.
         """
         system: LinearSystem | None = getattr(rule, "system", None)
         if system is None:
             return None
 
         def reader(e: Any) -> NetworkReader:
-            """Return the function that reads the value of an expression from the state."""
+            """Return the function that evaluates the expression ``e`` on the state of the networks."""
             return reading.read([binder.bind(e, env)])
 
         n = system.states
@@ -70,25 +70,40 @@ class WeightMotion:
 
     @cached_property
     def in_place(self) -> bool:
-        """Whether A is upper triangular, so that components can be overwritten one after another."""
+        """Whether a step ``z <- A z`` can overwrite the components of z one after another.
+
+        This is so if A is upper triangular. Components are the weight and its hidden states.
+        """
         return all(i <= j for i, j in self.A)
 
     def rates(self, state: NetworkState) -> Array:
-        """Return the matrix A of ``dz = A z + b U`` at the time of the state, shape (n, n, networks or 1)."""
+        """Return the matrix A of the equation of motion at the time of the state, (n, n, networks or 1).
+
+        The equation is ``z(t + 1) = A z(t) + b U``, or ``dz = (A z + b U) dt`` in continuous time, where z
+        are the weight and its hidden states, and U is the update.
+        """
         return self._filled(self.A, state)
 
     def inputs(self, state: NetworkState) -> Array:
-        """Return the vector b of ``dz = A z + b U`` at the time of the state, shape (n, networks or 1)."""
+        """Return the vector b of the equation of motion at the time of the state, (n, networks or 1).
+
+        The equation is ``z(t + 1) = A z(t) + b U``, or ``dz = (A z + b U) dt`` in continuous time, where z
+        are the weight and its hidden states, and U is the update.
+        """
         return self._filled({(i, 0): x for i, x in self.b.items()}, state)[:, 0]
 
     def disturbance(self, state: NetworkState) -> Array:
-        """Return the covariance of the noise at the time of the state, shape (n, n, networks or 1)."""
+        """Return the covariance of the noise of the weight and its hidden states, at the time of the state.
+
+        It is the covariance for one step, or per time in continuous time. The shape is (n, n, networks or 1).
+        """
         return self._filled(self.noise, state)
 
     def _filled(self, entries: MatrixReaders, state: NetworkState) -> Array:
-        """Return values read from the state as an array (n, n, networks or 1).
+        """Return a matrix over the weight and its hidden states, with entries read from the state.
 
-        Entries without a reader are zero. A reader is a function from the state of the networks to an array.
+        ``entries`` maps (row, column) to a reader, a function from the state of the networks to an array;
+        other entries are zero. The shape is (n, n, networks or 1).
         """
         values = {x: read(state)[:, 0, 0] for x, read in entries.items()}
         width = max((len(x) for x in values.values()), default=1)
@@ -99,11 +114,12 @@ class WeightMotion:
 
 
 def relaxed(rates: Array, noise: Array, time: float) -> tuple[Array, Array]:
-    """Return ``e^{A time}`` and the covariance of the noise that adds up in this time, each (n, n, networks).
+    """Return ``e^{A time}``, and the covariance of the noise that adds up in the interval ``time``.
 
-    ``rates`` is A and ``noise`` is D, both (n, n, networks). The covariance ``int_0^time e^{A u} D e^{A^T u}
-    du`` follows from the exponential of one matrix of twice the size (Van Loan, 1978); for one component it
-    has a closed form.
+    They solve the equation ``dz = A z dt + noise``. ``rates`` is A and ``noise`` is the covariance D of the
+    noise per time; these and the results are (n, n, networks). The covariance ``int_0^time e^{A u} D e^{A^T
+    u} du`` follows from the exponential of one matrix of twice the size (Van Loan, 1978); for one component
+    it has a closed form.
     """
     if len(rates) == 1:
         rate = rates[0]
@@ -115,7 +131,10 @@ def relaxed(rates: Array, noise: Array, time: float) -> tuple[Array, Array]:
 
 
 def _relaxed(rates: Array, noise: Array, time: float) -> tuple[Array, Array]:
-    """Return ``e^{A time}`` and the covariance of the noise of this time for one network, each (n, n)."""
+    """Return ``e^{A time}`` and the covariance of the noise of this interval for one network.
+
+    ``rates`` is A and ``noise`` the covariance per time; these and the results are (n, n).
+    """
     from scipy.linalg import expm  # slow to import, and seldom needed
 
     n = len(rates)
@@ -127,16 +146,19 @@ def _relaxed(rates: Array, noise: Array, time: float) -> tuple[Array, Array]:
 
 
 def _by_network(*arrays: Array) -> Iterator[tuple[Array, ...]]:
-    """Yield for each network its slice of the last axis of all arrays; an axis of length one is shared."""
+    """Yield for each network a tuple of slices, one of each array, along the last axis.
+
+    The last axis counts networks; an axis of length one is shared by all networks.
+    """
     count = max(x.shape[-1] for x in arrays)
     for k in range(count):
         yield tuple(x[..., min(k, x.shape[-1] - 1)] for x in arrays)
 
 
 def root(covariance: Array) -> Array:
-    """Return a square root R of each covariance, ``R R^T``, (n, n, networks).
+    """Return for each network a matrix R with ``R R^T`` equal to the covariance, (n, n, networks).
 
-    Raises ValueError if a covariance has a negative variance.
+    Raises ValueError if a covariance has a negative eigenvalue.
     """
     found = np.empty_like(covariance)
     for k, (x,) in enumerate(_by_network(covariance)):

@@ -94,7 +94,7 @@ class StepOrder:
     Attributes
     ----------
     reading
-        Functions that evaluate formulas on the state.
+        Functions that evaluate formulas on the state of the networks.
     first, later
         Tasks at step 0, and at all later steps.
     slopes
@@ -110,9 +110,10 @@ class StepOrder:
     starts: Mapping[MemberKey, Callable[[], Any]]
 
     def begin(self, weights: dict[MemberKey, Array], networks: int, flows: bool = False) -> NetworkState:
-        """Return the state before step 0, with given initial weights.
+        """Return the state of ``networks`` networks before step 0, with the given initial weights.
 
-        ``flows`` is true for continuous time.
+        Fields are not yet computed, except initial values of fields with an equation of motion. ``flows`` is
+        true for continuous time.
         """
         state = NetworkState(weights, fields=self.reading.layout.empty(networks), flows=flows)
         for key, value in self.starts.items():
@@ -121,7 +122,7 @@ class StepOrder:
         return state
 
     def compute(self, state: NetworkState) -> None:
-        """Compute the fields of this step in the state.
+        """Compute all fields and numbers of the current step and store them in the state.
 
         Raise ``numerics.errors.Diverged`` if the value at some unit is larger than LIMIT, or not finite.
         """
@@ -134,17 +135,23 @@ class StepOrder:
             state.start = {b: x.copy() for b, x in state.fields.items()}
 
     def evolving(self, state: NetworkState) -> list[Array]:
-        """Return copies of the fields that have an equation of motion."""
+        """Return copies of the fields that have an equation of motion, one array for each of ``slopes``."""
         return [state.fields[x.block][:, x.rows].copy() for x in self.slopes]
 
     def set_evolving(self, state: NetworkState, values: list[Array]) -> None:
-        """Set the fields that have an equation of motion; ``values`` are in the order of :meth:`evolving`."""
+        """Set the fields that have an equation of motion, in place in the state.
+
+        ``values`` are arrays in the order of :meth:`evolving`.
+        """
         for task, value in zip(self.slopes, values, strict=True):
             state.fields[task.block][:, task.rows] = value
 
 
 def _diverged(state: NetworkState, task: Task, value: Array) -> None:
-    """Raise Diverged with the name and size of the largest value, the step or time, and a remedy."""
+    """Raise Diverged for a field that is too large; the message has its name, size, time and a remedy.
+
+    ``value`` are the values that ``task`` has computed.
+    """
     start = state.time == 0 if state.flows else state.step == 0
     when, remedy = f"step {state.step}", SMALLER
     if state.flows:
@@ -191,7 +198,10 @@ def unroll(binder: Binder, data: Mapping[str, Any]) -> StepOrder:
 
 
 def domains(binder: Binder) -> dict[str, set[tuple[int, ...]]]:
-    """Return for each field and number the index values at which it is defined, without the time."""
+    """Return for each field and number, by name, the set of index values at which it is defined.
+
+    The time is not among the indices.
+    """
     found: dict[str, set[tuple[int, ...]]] = {}
     for d in binder.program.definitions:
         members = found.setdefault(d.name, set())
@@ -200,14 +210,17 @@ def domains(binder: Binder) -> dict[str, set[tuple[int, ...]]]:
 
 
 def _index(binder: Binder, lhs: AppliedUndef, env: Any) -> tuple[int, ...]:
-    """Return the index values of a definition's left-hand side without the time, for index values ``env``."""
+    """Return the values of the indices on the left-hand side of a definition, without the time.
+
+    ``lhs`` is the left-hand side, such as h(ell + 1, mu, t), and ``env`` holds the values of its symbols.
+    """
     if not lhs.args or lhs.args[-1] not in (t, S.Zero):
         raise ValueError(f"{lhs} is defined at each step: its last argument must be the time t")
     return tuple(binder.values.integer(a, env) for a in lhs.args[:-1])
 
 
 def _nodes(binder: Binder, d: Definition) -> list[StepNode]:
-    """Return the formulas that one definition gives, one for each choice of index values."""
+    """Return the formulas of one definition, one for each choice of its index values."""
     x = binder.program.field_of(d.name)
     found: dict[MemberKey, StepNode] = {}
     for env in binder.values.members(d.ranges):
@@ -221,10 +234,10 @@ def _nodes(binder: Binder, d: Definition) -> list[StepNode]:
 
 
 def _levels(nodes: Mapping[MemberKey, StepNode], *, first: bool) -> list[tuple[StepNode, ...]]:
-    """Return the formulas of a step in levels, each of which depends on earlier levels only.
+    """Sort the formulas of a step into levels: a level depends only on the levels before it.
 
-    If ``first``, the levels are those of step 0, where values at time 0 are of the same step. Raises
-    ValueError for formulas that depend on each other in a cycle.
+    ``nodes`` are all formulas of the step. If ``first``, the levels are those of step 0, where values at time
+    0 are of the same step. Raises ValueError for formulas that depend on each other in a cycle.
     """
     needs = {k: _needs(x.rhs, first) & set(nodes) for k, x in nodes.items()}
     sorter, levels = TopologicalSorter(needs), []
@@ -241,7 +254,10 @@ def _levels(nodes: Mapping[MemberKey, StepNode], *, first: bool) -> list[tuple[S
 
 
 def _tasks(reading: FormulaReaders, levels: list[tuple[StepNode, ...]]) -> Iterator[Task]:
-    """Yield the tasks of the levels in order; members of one field with the same formula are one task."""
+    """Yield the computations of all levels of formulas in order.
+
+    Formulas of one field that differ only in index values form one computation.
+    """
     for level in levels:
         groups: dict[Any, list[StepNode]] = {}
         for x in level:
@@ -252,7 +268,7 @@ def _tasks(reading: FormulaReaders, levels: list[tuple[StepNode, ...]]) -> Itera
 
 
 def _needs(b: Bound, first: bool) -> set[MemberKey]:
-    """Return the keys of the fields and scalars of the same step that a formula reads.
+    """Return the fields and numbers of the same step that the formula ``b`` reads, as (name, indices).
 
     At step 0 (``first``) these include the values at time 0 that it reads.
     """

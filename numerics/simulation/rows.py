@@ -21,12 +21,14 @@ PopulationAtLayer = tuple[str, int | None]  # a population and, if each layer ha
 
 @dataclass(eq=False, kw_only=True)
 class Leaf:
-    """Value that a formula reads from the state of the networks: a field, a weight, a product or a mean.
+    """Description of a value that a formula reads from the state of the networks.
+
+    The value is a field, a weight, a product, a mean or a constant.
 
     Attributes
     ----------
     parts
-        Formulas inside of it, such as the vector to which a matrix is applied.
+        Formulas that the value is computed from, such as the vector to which a matrix is applied.
     place
         The population and layer of its units; None for a number.
     """
@@ -37,7 +39,7 @@ class Leaf:
 
 @dataclass(eq=False)
 class Fixed(Leaf):
-    """A constant number or vector."""
+    """A constant number or vector, as a value that a formula reads."""
 
     number: Any
 
@@ -58,7 +60,7 @@ class Called(Leaf):
 
 @dataclass(eq=False)
 class FieldOrNumber(Leaf):
-    """The value of a field or number at the present step, or at step 0 if ``first`` is true."""
+    """The value of a field or number at the current step, or at step 0 if ``first`` is true."""
 
     key: MemberKey
     first: bool
@@ -95,10 +97,10 @@ class Total(Leaf):
 
 @dataclass(eq=False)
 class Bound:
-    """A formula with numbers for its indices: ``function(*values of leaves)``, entry by entry.
+    """A formula at given index values: ``function`` applied to the values of its leaves, unit by unit.
 
-    ``expr`` is the expression that it was made from, for messages. A leaf is a value that a formula reads
-    from the state of the networks.
+    ``expr`` is the expression that it was made from, for messages. A leaf describes a value that the formula
+    reads from the state of the networks.
     """
 
     function: Callable[..., Any]
@@ -106,14 +108,17 @@ class Bound:
     expr: Any = ""
 
     def all_leaves(self) -> Iterator[Any]:
-        """Yield all values that the formula reads, also those inside of products, means and sums."""
+        """Yield the leaves of the formula, also those inside of its products, means and sums.
+
+        A leaf describes a value that the formula reads from the state of the networks.
+        """
         for x in self.leaves:
             yield x
             for part in x.parts:
                 yield from part.all_leaves()
 
     def place(self) -> PopulationAtLayer | None:
-        """Return the population and layer of the units of the formula; None for a number.
+        """Return the population and layer of the units at which the formula has values; None for a number.
 
         Raise ``ValueError`` if units of several populations or layers are combined.
         """
@@ -121,10 +126,11 @@ class Bound:
 
 
 def common_place(places: Iterable[PopulationAtLayer | None], *words: object) -> PopulationAtLayer | None:
-    """Return the one population and layer that all ``places`` have; None if all are numbers.
+    """Return the common (population, layer) of the vectors in a formula; None if all are numbers.
 
-    A population without a layer takes the layer of the others. Raise ValueError, with ``words`` as the name
-    of the formula, if they differ.
+    ``places`` has the (population, layer) of each vector, and None for each number. A population without a
+    layer takes the layer of the others. Raise ValueError, with ``words`` as the name of the formula, if they
+    differ.
 
     >>> common_place([None, ("layer", None), ("layer", 2)], "h + b")
     ('layer', 2)
@@ -146,7 +152,7 @@ GroupKey = TypeVar("GroupKey", bound=Hashable)
 
 @dataclass(eq=False)
 class NetworkState:
-    """State of networks at one time.
+    """Fields and weights of several networks at one time of training.
 
     ``fields`` holds for each field and number an array (networks, members, units), where members are the
     values of its indices such as samples; ``start`` holds those of step 0. ``weights`` (networks, ...) are
@@ -167,7 +173,7 @@ class NetworkState:
     """Whether ``start`` holds the fields of step 0, even at step 0."""
 
     def copied(self) -> NetworkState:
-        """Return a copy of the state."""
+        """Return a copy of the state, with copies of all its arrays."""
         weights = {k: x.copy(order="K") for k, x in self.weights.items()}
         hidden = {k: [y.copy(order="K") for y in x] for k, x in self.hidden.items()}
         fields = {k: x.copy() for k, x in self.fields.items()}
@@ -175,7 +181,7 @@ class NetworkState:
         return NetworkState(weights, hidden, dict(self.past), fields, self.start, *clock)
 
     def distance(self, other: NetworkState) -> float:
-        """Return the largest difference to the fields and numbers of another state, relative to their size.
+        """Return the largest difference between the fields and numbers of two states, relative to their size.
 
         It is absolute for numbers below one.
         """
@@ -191,9 +197,9 @@ NetworkReader = Callable[[NetworkState], Array]
 
 
 def itself(x: Any) -> Any:
-    """Return the argument; this is the function of a formula that is a single leaf.
+    """Return the argument.
 
-    A leaf is a value that a formula reads from the state of the networks.
+    It is the function of a formula that consists of a single value read from the state.
     """
     return x
 
@@ -210,7 +216,9 @@ class RowLayout:
 
     @staticmethod
     def of(sizes: dict[MemberKey, int]) -> RowLayout:
-        """Return the layout of members (fields at given index values) by their numbers of units.
+        """Return the layout of fields and numbers, given the number of units of each member.
+
+        A member is a field at given index values.
 
         The number of units is 0 for a number.
         """
@@ -223,7 +231,10 @@ class RowLayout:
         return RowLayout(found)
 
     def empty(self, networks: int) -> dict[UnitBlock, Array]:
-        """Return arrays for all blocks, filled with nan, shape (networks, rows, units)."""
+        """Return an array (networks, rows, units) filled with nan for each block.
+
+        A block holds all fields of one name and one number of units; a row is one of them.
+        """
         counts: dict[UnitBlock, int] = {}
         for block, row in self.rows.values():
             counts[block] = max(counts.get(block, 0), row + 1)
@@ -232,7 +243,8 @@ class RowLayout:
     def places(self, keys: Sequence[MemberKey]) -> list[tuple[UnitBlock, Pick, list[int]]]:
         """Return each block that holds some of the members ``keys``, as (block, rows, positions).
 
-        The rows are those of these members in the block, the positions those in ``keys``.
+        A block holds all fields of one name and one number of units. The rows are those of these members in
+        the block, the positions those in ``keys``.
         """
         groups = _grouped(range(len(keys)), lambda i: self.rows[keys[i]][0])
         return [(b, _pick([self.rows[keys[i]][1] for i in where]), where) for b, where in groups.items()]
@@ -249,9 +261,10 @@ class FormulaReaders:
         self.layout = layout
 
     def read(self, bounds: Sequence[Bound]) -> NetworkReader:
-        """Return the reader of formulas, with one row for each of them.
+        """Return a reader that evaluates several formulas.
 
-        A reader is a function from the state of the networks to an array.
+        A reader is a function from the state of the networks to an array (networks, rows, units); here a row
+        is a formula.
         """
         if len(unique := list(dict.fromkeys(bounds))) < len(bounds):
             inner, at = self.read(unique), {x: i for i, x in enumerate(unique)}
@@ -264,7 +277,7 @@ class FormulaReaders:
         columns = [self.leaves([b.leaves[j] for b in bounds]) for j in range(len(bounds[0].leaves))]
 
         def value(state: NetworkState) -> Array:
-            """Return the values of the formulas, (networks, rows, units)."""
+            """Return the values of the formulas for a state of the networks, (networks, formulas, units)."""
             found = np.asarray(function(*[x(state) for x in columns]), dtype=float)
             return found if found.ndim == 3 else found.reshape(1, 1, 1)
 
@@ -274,10 +287,11 @@ class FormulaReaders:
         return columns[0] if function is itself else value
 
     def leaves(self, leaves: Sequence[Any]) -> NetworkReader:
-        """Return the reader of leaves that are the same argument of several formulas, one row for each.
+        """Return a reader of several leaves, one row for each.
 
-        A leaf is a value that a formula reads from the state of the networks. A reader is a function from the
-        state of the networks to an array.
+        A leaf describes a value that a formula reads from the state of the networks. A reader is a function
+        from the state to an array (networks, rows, units). The leaves are the same argument of several
+        formulas.
         """
         groups = _grouped(range(len(leaves)), lambda i: self._alike(leaves[i]))
         if len(groups) > 1:
@@ -296,9 +310,9 @@ class FormulaReaders:
         return makers[type(first)](leaves)
 
     def _alike(self, x: Any) -> Hashable:
-        """Return a key that is equal for leaves that one call of one function can read.
+        """Return a key for the leaf ``x``; leaves with equal keys are read together.
 
-        A leaf is a value that a formula reads from the state of the networks.
+        A leaf describes a value that a formula reads from the state of the networks.
         """
         if isinstance(x, FieldOrNumber):
             return FieldOrNumber, x.first, self.layout.rows[x.key][0]
@@ -313,9 +327,9 @@ class FormulaReaders:
         return (CurrentParameter, x.key) if isinstance(x, CurrentParameter) else (type(x), "")
 
     def _fixed(self, leaves: Sequence[Fixed]) -> NetworkReader:
-        """Return the reader of constants, which do not depend on the state.
+        """Return a reader of constants, one row for each, which do not depend on the state.
 
-        A reader is a function from the state of the networks to an array.
+        A reader is a function from the state of the networks to an array (networks, rows, units).
         """
         whole = np.stack([np.atleast_1d(np.asarray(x.number, dtype=float)) for x in leaves])[None]
         if (whole == whole[:, :1]).all():
@@ -323,27 +337,28 @@ class FormulaReaders:
         return lambda state: whole
 
     def _timed(self, leaves: Sequence[Timed]) -> NetworkReader:
-        """Return the reader of functions of the time of the state.
+        """Return a reader of functions of the time of the state, one row for each.
 
-        A reader is a function from the state of the networks to an array.
+        A reader is a function from the state of the networks to an array (networks, rows, units).
         """
         return lambda state: np.stack(
             [np.atleast_1d(np.asarray(x.lookup(state), dtype=float)) for x in leaves]
         )[None]
 
     def _called(self, leaves: Sequence[Called]) -> NetworkReader:
-        """Return the reader of functions given by the user.
+        """Return a reader of a function given by the user, applied to several arguments, one row for each.
 
-        A reader is a function from the state of the networks to an array.
+        A reader is a function from the state of the networks to an array (networks, rows, units).
         """
         function = np.vectorize(leaves[0].function, otypes=[float])
         columns = [self.read([x.parts[j] for x in leaves]) for j in range(len(leaves[0].parts))]
         return lambda state: np.asarray(function(*[x(state) for x in columns]))
 
     def _field_or_number(self, leaves: Sequence[FieldOrNumber]) -> NetworkReader:
-        """Return the reader of fields or numbers of one block, at the present step or at step 0.
+        """Return a reader of fields or numbers at the current step or at step 0, one row for each.
 
-        A reader is a function from the state of the networks to an array.
+        All are in one array of the state. A reader is a function from the state of the networks to an array
+        (networks, rows, units).
         """
         ((block, pick, _),) = self.layout.places([x.key for x in leaves])
         if leaves[0].first:
@@ -353,23 +368,23 @@ class FormulaReaders:
         return lambda state: state.fields[block][:, pick]
 
     def _parameter(self, leaves: Sequence[CurrentParameter]) -> NetworkReader:
-        """Return the reader of a vector of weights, one row.
+        """Return a reader of one vector of weights, as a single row.
 
-        A reader is a function from the state of the networks to an array.
+        A reader is a function from the state of the networks to an array (networks, rows, units).
         """
         key = leaves[0].key
         return lambda state: state.weights[key][:, None]
 
     def _applied(self, leaves: Sequence[Applied]) -> NetworkReader:
-        """Return the reader of products ``x W^T`` (or ``x W``) of a matrix with vectors x, one row each.
+        """Return a reader of products ``x W^T`` (or ``x W``) of one matrix W with vectors x, one row each.
 
-        A reader is a function from the state of the networks to an array.
+        A reader is a function from the state of the networks to an array (networks, rows, units).
         """
         vectors, size, key = self.read([x.parts[0] for x in leaves]), leaves[0].size, leaves[0].key
         transposed = leaves[0].transposed
 
         def value(state: NetworkState) -> Array:
-            """Return the products."""
+            """Return the products of the matrix with the vectors, for a state of the networks."""
             x, matrix = broadcast_along(vectors(state), 2, size), state.weights[key]
             product: Array = x @ (matrix if transposed else matrix.swapaxes(1, 2))
             return product
@@ -379,15 +394,15 @@ class FormulaReaders:
     def _averaged(self, leaves: Sequence[Averaged]) -> NetworkReader:
         """Return the reader of means of vectors over their units, one row for each vector.
 
-        A reader is a function from the state of the networks to an array.
+        A reader is a function from the state of the networks to an array (networks, rows, units).
         """
         vectors = self.read([x.parts[0] for x in leaves])
         return lambda state: vectors(state).mean(axis=-1, keepdims=True)
 
     def _total(self, leaves: Sequence[Total]) -> NetworkReader:
-        """Return the reader of sums with equally many terms, one row for each sum.
+        """Return a reader of sums over an index that have equally many terms, one row for each sum.
 
-        A reader is a function from the state of the networks to an array.
+        A reader is a function from the state of the networks to an array (networks, rows, units).
         """
         count = len(leaves[0].parts)
         if count == 0:
@@ -395,7 +410,7 @@ class FormulaReaders:
         addends = self.read([a for x in leaves for a in x.parts])
 
         def value(state: NetworkState) -> Array:
-            """Return the sums."""
+            """Return the sums over an index for a state of the networks, one row for each sum."""
             x = addends(state)
             if x.shape[1] == 1:
                 return count * x
@@ -406,31 +421,31 @@ class FormulaReaders:
 
 
 def broadcast_along(x: Array, axis: int, size: int) -> Array:
-    """Return the array with ``size`` entries along an axis; an axis of length one is broadcast."""
+    """Return the array ``x`` with ``size`` entries along ``axis``; an axis of length one is repeated."""
     if x.shape[axis] == size:
         return x
     return np.broadcast_to(x, tuple(size if i == axis else n for i, n in enumerate(x.shape)))
 
 
 def rows_of(x: Array, index: Pick) -> Array:
-    """Return some of the rows of an array (networks, rows, units).
+    """Return the rows ``index`` of an array (networks, rows, units).
 
-    A single row is shared by all and returned as it is.
+    An array with a single row, which all rows share, is returned unchanged.
     """
     return x if x.shape[1] == 1 else x[:, index]
 
 
 def _joined(parts: Sequence[tuple[NetworkReader, list[int]]]) -> NetworkReader:
-    """Return the reader that puts the rows of several readers in one array.
+    """Return a reader that collects the rows of several readers in one array.
 
     Each reader comes with the positions of its rows in the result. A reader is a function from the state of
-    the networks to an array.
+    the networks to an array (networks, rows, units).
     """
     count = sum(len(where) for _, where in parts)
     picks = [_pick(where) for _, where in parts]
 
     def value(state: NetworkState) -> Array:
-        """Return the joined rows."""
+        """Return the collected rows for a state of the networks, (networks, rows, units)."""
         found = [read(state) for read, _ in parts]
         networks, units = (max(x.shape[axis] for x in found) for axis in (0, 2))
         whole = np.empty((networks, count, units))
@@ -442,7 +457,10 @@ def _joined(parts: Sequence[tuple[NetworkReader, list[int]]]) -> NetworkReader:
 
 
 def _pick(rows: list[int]) -> Pick:
-    """Return an index for rows: a slice if they are evenly spaced, because slices make no copy."""
+    """Return an index that selects the positions ``rows``: a slice if they are evenly spaced, else an array.
+
+    A slice selects without a copy.
+    """
     step = rows[1] - rows[0] if len(rows) > 1 else 1
     if step > 0 and rows == list(range(rows[0], rows[-1] + 1, step)):
         return slice(rows[0], rows[-1] + 1, step)
@@ -450,7 +468,7 @@ def _pick(rows: list[int]) -> Pick:
 
 
 def _grouped(items: Iterable[int], key: Callable[[int], GroupKey]) -> dict[GroupKey, list[int]]:
-    """Return the items that have the same ``key``, by key."""
+    """Return the items grouped by the value of ``key``: a dictionary from values to lists of items."""
     found: dict[GroupKey, list[int]] = {}
     for x in items:
         found.setdefault(key(x), []).append(x)

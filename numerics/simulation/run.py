@@ -79,7 +79,7 @@ def advance(
     noise_parts: int = 1,
     nodes: StageNodes = RUNGE_KUTTA,
 ) -> None:
-    """Advance the state of a flow by one integration step of the given ``length``.
+    """Advance networks in continuous time by one integration step of the given ``length``, in place.
 
     Afterwards the fields are those of the last stage and must be computed again. Noise before and after the
     step is drawn in ``noise_parts`` parts: two parts are those of steps of half the length. ``nodes`` are the
@@ -118,10 +118,10 @@ def advance(
 def _apply_noise(
     noisy: Sequence[WeightTraining], state: NetworkState, length: float, noise_parts: int, rngs: Rngs
 ) -> None:
-    """Apply noise and linear terms of weights with noise for some time, in ``noise_parts`` parts.
+    """Advance weights with noise for a time ``length`` by their noise and linear decay alone.
 
-    Coefficients that depend on the time are taken in the middle of each part, so that a Strang step keeps its
-    second order.
+    The interval is divided into ``noise_parts`` parts. Coefficients that depend on the time are taken in the
+    middle of each part, so that a Strang step keeps its second order.
     """
     began, part = state.time, length / noise_parts
     for k in range(noise_parts):
@@ -131,12 +131,13 @@ def _apply_noise(
 
 
 class _StageWeight:
-    """One weight and its hidden states through the stages of a Runge-Kutta step, without copies of them.
+    """One weight and its hidden states (components z_i) during the stages of a Runge-Kutta step.
 
-    With the updates U_k of the stages each component is ``z_i = sum_j a_ij z_j(0) + sum_k c_ik U_k``, and its
-    slope is ``sum_j A_ij z_j + b_i U``. Between stages only the coefficients of the weight change: it is
-    scaled, and other components and a few outer products are added in place. Hidden states are needed only at
-    the end of the step. For a weight with noise, ``A`` acts between steps (:func:`relax`).
+    No copies are made. With the updates U_k of the stages each component is ``z_i = sum_j a_ij z_j(0) + sum_k
+    c_ik U_k``, and its slope is ``sum_j A_ij z_j + b_i U``. Between stages only the coefficients of the
+    weight change: it is scaled, and other components and a few outer products are added in place. Hidden
+    states are needed only at the end of the step. For a weight with noise, ``A`` acts between steps
+    (:func:`relax`).
     """
 
     def __init__(
@@ -155,7 +156,10 @@ class _StageWeight:
         self.old = [x.copy() for x in (self.w, *self.hidden)] if coupled else []
 
     def add_slope(self, state: NetworkState) -> None:
-        """Compute the slopes of all components at this stage, as coefficients of components and updates."""
+        """Compute the time derivatives of the weight and its hidden states at this stage.
+
+        They are stored as coefficients of the initial components and of the updates of all stages.
+        """
         motion, u = self.training.motion, self.training.update.factors(state)
         update = self.terms[self.n + len(self.updates)]
         self.updates.append(Factors(u.left.copy(), u.right.copy()))
@@ -166,9 +170,10 @@ class _StageWeight:
         self.slopes.append(slopes)
 
     def set_weight(self, lengths: Mapping[int, float], *, last: bool = False) -> None:
-        """Set the weight to its start plus the sum over stages k of ``lengths[k]`` times the slope.
+        """Set the weight to its value before the step plus a sum of time derivatives of the stages.
 
-        At the end of the step (``last``) the hidden states are set in the same way.
+        The derivative of stage k has the factor ``lengths[k]``. At the end of the step (``last``) the hidden
+        states are set in the same way.
         """
         before, self.now = self.now[0], self.start + sum(x * self.slopes[k] for k, x in lengths.items())
         ratio = self.now[0, 0] / before[0]
@@ -185,14 +190,20 @@ class _StageWeight:
                         x += by_network(self.now[i, j], x) * y
 
     def add(self, array: Array, ratio: Array, shares: Array) -> None:
-        """Compute ``ratio array + sum_k shares_k U_k`` in place, with the updates U_k of the stages."""
+        """Compute ``ratio array + sum_k shares_k U_k`` in place, with the update U_k of stage k.
+
+        ``ratio`` and ``shares_k`` are one number for each network, or one for all.
+        """
         terms = [(c, u) for c, u in zip(shares, self.updates, strict=False) if c.any()]
         if terms or (ratio != 1).any():
             accumulate(array, ratio, 1.0, _summed_updates(terms) if terms else _zero_update(array))
 
 
 def _summed_updates(terms: Sequence[tuple[Array, Factors]]) -> Factors:
-    """Return ``sum_k c_k U_k`` as one update, with the columns and rows of all U_k side by side."""
+    """Return ``sum_k c_k U_k`` for pairs (c_k, U_k) of coefficients and updates, as one update.
+
+    An update is a product of two factors; those of all U_k are put side by side.
+    """
     n = max(max(len(c), len(u.left), len(u.right)) for c, u in terms)
     left = [broadcast_along(c[:, None, None] * u.left, 0, n) for c, u in terms]
     return Factors(
@@ -201,7 +212,7 @@ def _summed_updates(terms: Sequence[tuple[Array, Factors]]) -> Factors:
 
 
 def _zero_update(w: Array) -> Factors:
-    """Return the factors of an update that is zero, for weights of the shape of ``w``."""
+    """Return an update that is zero, for weights of the shape of ``w``, as a product of two factors."""
     return Factors(np.zeros((1, w.shape[1], 1)), np.zeros((1, 1, w.shape[2] if w.ndim == 3 else 1)))
 
 
@@ -219,7 +230,7 @@ BATCH_RECORDED = 2**24
 
 
 class Networks(dict[str, Measured]):
-    """Measurements by name: means over networks with standard errors.
+    """Measurements of finite networks by name: means over networks with standard errors.
 
     If asked for, ``each`` holds the values of each network along the first axis, and ``paths`` the fields of
     their units, in the layout of :mod:`numerics.paths`.
@@ -390,11 +401,12 @@ class Trainer:
     counts : tuple of int, or None
         Number of steps between recorded times in continuous time.
     noise_parts : int
-        Parts of the noise of a step; two parts are those of steps of half the length.
+        Number of parts in which the noise of a step is drawn; two parts are those of steps of half the
+        length.
     tangent : TangentKernel or None
         Tangent kernel to measure.
     nodes : tuple
-        Stages of a step and their weights.
+        Stages of an integration step: pairs of the time within the step and the weight of the derivative.
 
     Examples
     --------
@@ -511,7 +523,7 @@ class Trainer:
 
     @property
     def axes(self) -> dict[str, tuple[ObservableAxis, ...]]:
-        """Axes of each measurement, by name, without that of the networks."""
+        """For each measurement, by name, the name and values of each axis, without that of the networks."""
         found = self.wanted.axes(self.times)
         return found if self.tangent is None else found | {TANGENT_KERNEL: self.tangent.axes(self.times)}
 
@@ -577,17 +589,17 @@ class Trainer:
             yield found, len(batch)
 
     def halved(self) -> Self:
-        """Return the networks with steps of half the length.
+        """Return the networks with integration steps of half the length.
 
         Returns
         -------
         Trainer
-            The same networks with twice the number of steps.
+            The same networks with twice the number of steps between recorded times.
         """
         return replace(self, counts=tuple(2 * x for x in self.counts or ()))
 
     def train(self, seed: np.random.SeedSequence) -> dict[str, Array]:
-        """Return the measurements of one network.
+        """Train one network and return its measurements.
 
         Parameters
         ----------
@@ -602,7 +614,7 @@ class Trainer:
         return {name: x[0] for name, x in self.train_together([seed]).items()}
 
     def begin(self, rngs: Rngs) -> tuple[NetworkState, Record]:
-        """Return the state before step 0 and an empty record.
+        """Return the state of new networks before step 0, with drawn weights, and an empty record.
 
         Parameters
         ----------
@@ -612,7 +624,7 @@ class Trainer:
         Returns
         -------
         tuple of (NetworkState, Record)
-            The state and the record.
+            The state, and the record of vectors at recorded times.
         """
         weights = start(self.weights, rngs, self.initial)
         state = self.network.begin(weights, len(rngs), self.counts is not None)
@@ -623,7 +635,7 @@ class Trainer:
     # infinite values are reported as divergence
     @np.errstate(over="ignore", invalid="ignore", divide="ignore")
     def train_together(self, seeds: Sequence[np.random.SeedSequence]) -> dict[str, Array]:
-        """Return the measurements of several networks, along the first axis.
+        """Train several networks together and return their measurements.
 
         They are taken at each step, or in continuous time at the recorded times.  Each network is the same as
         if it were trained alone.
@@ -663,7 +675,7 @@ class Trainer:
 
     @np.errstate(over="ignore", invalid="ignore", divide="ignore")
     def fitted(self, seed: np.random.SeedSequence, tolerance: float) -> Self:
-        """Return the networks with as many steps as one network needs for half of the tolerance.
+        """Return the networks with the number of integration steps that one network needs.
 
         Parameters
         ----------
@@ -675,7 +687,7 @@ class Trainer:
         Returns
         -------
         Trainer
-            The networks with the number of steps between recorded times.
+            The networks, with the number of steps for which the error is half of the tolerance.
 
         Raises
         ------
@@ -744,7 +756,7 @@ def prepare(
 
 
 def _count(length: float, longest: float) -> int:
-    """Return the smallest number of steps, a power of two, that are not longer than ``longest``.
+    """Return the smallest power of two of steps that divide an interval into steps of at most ``longest``.
 
     ``length`` is that of the interval. Halving ``longest`` halves each step.
     """

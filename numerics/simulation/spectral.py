@@ -29,11 +29,12 @@ RANK = 1e-10
 
 @dataclass(frozen=True, eq=False)
 class SpectralLaw:
-    """Step of one matrix as a function of the singular values of its gradient.
+    """Training step of one matrix by a rule that acts on the singular values of its gradient.
 
-    The gradient is the update times ``units`` divided by ``outside``.  ``function`` takes its singular
-    values, divided by sqrt(rows * columns), and the values of ``numbers``.  The weight moves along the
-    singular vectors by ``rate * outside / units * sqrt(rows * columns)`` times the result.
+    The gradient is the update of the program times ``units`` divided by ``outside``, the factor between
+    gradient and update. ``function`` takes its singular values, divided by sqrt(rows * columns), and the
+    values of ``numbers``. The weight decays by ``decay`` and moves along the singular vectors by ``rate *
+    outside / units * sqrt(rows * columns)`` times the result.
     """
 
     function: Callable[..., Any]
@@ -53,13 +54,15 @@ class SpectralLaw:
         reading: FormulaReaders,
         env: Mapping[Any, int],
     ) -> SpectralLaw:
-        """Return the step of a rule; its parameters may depend on the time.
+        """Return the training step of a spectral rule for one matrix.
 
-        ``outside`` is the factor between gradient and update, and ``env`` holds the indices of the weight.
+        ``outside`` is the factor between gradient and update, ``units`` the number of units by which updates
+        are divided, and ``env`` holds the indices of the weight. Parameters of the rule may depend on the
+        time.
         """
 
         def reader(e: Expr) -> NetworkReader:
-            """Return the function that reads the value of an expression from the state."""
+            """Return the function that evaluates the expression ``e`` on the state of the networks."""
             return reading.read([binder.bind(e, env)])
 
         own = sorted(leaves(rule.F) - {sigma}, key=str)
@@ -69,7 +72,11 @@ class SpectralLaw:
         return cls(function, numbers, reader(rule.rate), reader(rule.decay), reader(outside), units)
 
     def move(self, w: Array, left: Array, right: Array, state: NetworkState) -> None:
-        """Move weights (networks, rows, columns) in place by one step with the update ``left @ right``."""
+        """Move the weights ``w`` (networks, rows, columns) by one step in place.
+
+        The update is ``left @ right``. ``state`` is that of the networks, which gives the values of
+        parameters.
+        """
         for k in range(len(w)):
             values = [of_network(x, state, k) for x in self.numbers]
             rate, decay, outside = (of_network(x, state, k) for x in (self.rate, self.decay, self.outside))

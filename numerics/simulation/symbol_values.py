@@ -82,9 +82,10 @@ class Values:
     def members(
         self, ranges: tuple[IndexRange, ...], env: IndexValues | None = None
     ) -> Iterator[dict[Symbol, int]]:
-        """Yield all values of the indices of ``ranges`` by symbol, together with those of ``env``.
+        """Yield every combination of values of the indices of ``ranges``, as a mapping from symbol to value.
 
-        Bounds of a range may depend on the indices before it.
+        The bounds of a range may depend on the indices before it. The values of other indices in ``env`` are
+        part of each mapping.
         """
         known = dict(env or {})
         if not ranges:
@@ -98,19 +99,19 @@ class Values:
 
 @dataclass
 class Tables:
-    """Constants by name: an array, a mapping or a function for each, and the first values of indices.
+    """Data that the user gave for the constants of a program, and how the program uses their indices.
 
-    The first entry of an array belongs to the lower bound of the range of its index; if only integers are
-    used as indices, to 1, or to the lowest of them if that is less. Mappings have the indices as keys (an
-    integer, or a tuple of integers); functions take them as arguments. Ranges below are by name and position
-    of the index.
+    A constant is an array, a mapping or a function. The first entry of an array belongs to the lower bound of
+    the range of its index; if only integers are used as indices, to 1, or to the lowest of them if that is
+    less. Mappings have the indices as keys (an integer, or a tuple of integers); functions take them as
+    arguments. Ranges below are by name and position of the index.
 
     Attributes
     ----------
     data
         The constants.
     seen, loose
-        Range of an index that is known, and of one that may be periodic.
+        Range (first, last) of an index, if it is known, and if the index may be periodic.
     """
 
     data: Mapping[str, Any]
@@ -124,39 +125,54 @@ class Tables:
     """Lowest and highest value that is read at these positions."""
 
     def note_literal(self, name: str, position: int, value: int) -> None:
-        """Record that the program uses a constant at the integer ``value`` of an index."""
+        """Record that a program uses a constant with the integer ``value`` as index.
+
+        ``name`` is that of the constant, and ``position`` the position of the index among its arguments.
+        """
         low, high = self.literals.get((name, position), (value, value))
         self.literals[name, position] = min(low, value), max(high, value)
 
     def first(self, name: str, position: int) -> int:
-        """Return the value of an index to which the first entry of the array belongs."""
+        """Return the index value to which the first entry of the array of a constant belongs.
+
+        ``name`` is that of the constant, and ``position`` the position of the index among its arguments.
+        """
         extent = self.extent(name, position) or (1, 1)
         return min(extent[0], self.literals.get((name, position), extent)[0])
 
     def note_shift(self, name: str, position: int, values: tuple[int, int]) -> None:
-        """Record that the program uses a constant at a shift of an index that runs over ``values``.
+        """Record that a program uses a constant with a shifted index, such as a + 1.
 
-        These are its first and last value.
+        ``values`` are the first and last value of the index a. ``name`` is that of the constant, and
+        ``position`` the position of the index among its arguments.
         """
         low, high = self.shifts.get((name, position), values)
         self.shifts[name, position] = min(low, values[0]), max(high, values[1])
 
     def note(self, name: str, position: int, values: tuple[int, int], *, exact: bool) -> None:
-        """Record that the program uses a constant at an index that runs over ``values`` (first, last).
+        """Record that a program uses a constant at an index that runs over ``values`` (first, last).
 
-        If not ``exact``, the index may be periodic.
+        ``name`` is that of the constant, and ``position`` the position of the index among its arguments. If
+        not ``exact``, the index may be periodic.
         """
         table = self.seen if exact else self.loose
         low, high = table.get((name, position), values)
         table[name, position] = (min(low, values[0]), max(high, values[1]))
 
     def extent(self, name: str, position: int) -> tuple[int, int] | None:
-        """Return the first and last value of an index; None if the program does not determine them."""
+        """Return the first and last value of an index of a constant.
+
+        None if the program does not determine them. ``name`` is that of the constant, and ``position`` the
+        position of the index among its arguments.
+        """
         slot = (name, position)
         return self.seen.get(slot, self.loose.get(slot, self.shifts.get(slot)))
 
     def at(self, name: str, indices: tuple[int, ...], wraps: tuple[bool, ...]) -> Any:
-        """Return the value of the constant ``name`` at these indices; those with ``wraps`` are periodic."""
+        """Return the value of the constant ``name`` at the given indices.
+
+        ``wraps`` says for each index whether it is periodic; such an index is moved into its range first.
+        """
         value = self.data[name]
         indices = tuple(
             periodic(i, *x) if wrap and (x := self.extent(name, j)) is not None else i
@@ -181,9 +197,9 @@ class Tables:
         return array[tuple(offsets)]
 
     def check(self, name: str, positions: int) -> None:
-        """Raise ``ValueError`` if the array of a constant does not fit its index ranges.
+        """Raise ``ValueError`` if the shape of a constant's array does not fit the ranges of its indices.
 
-        ``positions`` is its number of indices.
+        ``positions`` is the number of indices of the constant ``name``.
         """
         value = self.data[name]
         if callable(value) or isinstance(value, Mapping):
@@ -211,9 +227,10 @@ class Tables:
                 )
 
     def require_entries(self, name: str, j: int, shape: tuple[int, ...], first: int) -> None:
-        """Raise ``ValueError`` if axis ``j`` lacks an entry for a value that a shifted index takes.
+        """Raise ``ValueError`` if an array has no entry for some value that a shifted index takes.
 
-        ``first`` is the index value of the first entry.
+        ``shape`` is that of the array of the constant ``name``, ``j`` the axis of the index, and ``first``
+        the index value of the first entry.
         """
         low, high = self.reads.get((name, j), (first, first))
         if low < first or high - first >= shape[j]:
@@ -224,7 +241,7 @@ class Tables:
 
 
 def periodic(i: int, low: int, high: int) -> int:
-    """Return ``i`` moved into the range low..high by a multiple of its length.
+    """Return ``i`` moved into the range low..high by a multiple of the period ``high - low + 1``.
 
     >>> [periodic(i, 1, 3) for i in (0, 1, 3, 4, -1)]
     [3, 1, 3, 1, 2]
@@ -244,9 +261,10 @@ NumberEvaluator = Callable[[Any, IndexValues], float]
 
 @dataclass
 class PopulationSizes:
-    """Sizes of populations at width N.
+    """Numbers of units of the populations of a program at width N.
 
-    A population has round(ratio N) units; a given one has as many as its vectors have entries, D.
+    A population has round(ratio N) units; a given population (that of the user's input vectors) has as many
+    as these have entries, D.
 
     Attributes
     ----------
@@ -266,7 +284,10 @@ class PopulationSizes:
     given: Mapping[str, int] = field(default_factory=dict)
 
     def place(self, p: Population, env: IndexValues) -> PopulationAtLayer:
-        """Return the name of a population and its layer; None as layer if all layers share their units."""
+        """Return the pair (name of a population, its layer) for the index values ``env``.
+
+        The layer is None if all layers share their units.
+        """
         site = None if p.shared or p.site is None else self.values.integer(p.site, env)
         return p.name, site
 
@@ -275,10 +296,10 @@ class PopulationSizes:
         return self.number(sympify(p.ratio), env)
 
     def size(self, p: Population, env: IndexValues) -> int:
-        """Return the number of units of a population.
+        """Return the number of units of a population for the index values ``env``.
 
-        Raises ``ValueError`` if it is zero, if a vector does not fit in memory, or if the size of a given
-        population is unknown.
+        Raises ``ValueError`` if it is zero, if a vector does not fit in memory, or if the size of a
+        population of input vectors is unknown.
         """
         if p.given:
             if p.name not in self.given:
@@ -295,10 +316,11 @@ class PopulationSizes:
         return n
 
     def scale(self, m: GaussianMatrix, env: IndexValues) -> float:
-        """Return the N of ``m``: entries have variance ``variance/N`` and updates are divided by it.
+        """Return the number by which the variance and the updates of the entries of a matrix are divided.
 
-        For a given population only inner products per unit x.x/D are known, so N = D/ratio: then a product
-        has the covariance variance * ratio * K_x for data of any dimension D.
+        It is N for the matrix ``m``. For a population of input vectors (a given population) only inner
+        products per unit x.x/D are known, so N = D/ratio: then a product has the covariance variance * ratio
+        * K_x for data of any dimension D.
         """
         ends = [p for p in (m.rows, m.cols) if p.given]
         if len(ends) > 1:
@@ -309,9 +331,9 @@ class PopulationSizes:
 
 
 def given_vectors(program: Program, data: Mapping[str, Any]) -> dict[str, Array]:
-    """Return the vectors on given populations, arrays with the population as last axis.
+    """Return the input vectors of a program by name, as arrays whose last axis counts components.
 
-    ``data[name]`` holds the vectors themselves, (P, D) or (P, positions, D); ``data[kernel]`` their inner
+    ``data[name]`` holds the vectors v themselves, (P, D) or (P, positions, D); ``data[kernel]`` their inner
     products per unit, (P, P) or (P, positions, P, positions), of which a square root is taken.  Raises
     ``ValueError`` if there is neither or both, or if vectors on one population differ in size.
     """
@@ -335,7 +357,7 @@ def given_vectors(program: Program, data: Mapping[str, Any]) -> dict[str, Array]
 
 
 def given_sizes(program: Program, vectors: Mapping[str, Array]) -> dict[str, int]:
-    """Return the size D of each given population."""
+    """Return the number of components D of the input vectors on each given population, by its name."""
     sizes: dict[str, int] = {}
     for v in program.given:
         size = vectors[v.name].shape[-1]
@@ -345,7 +367,10 @@ def given_sizes(program: Program, vectors: Mapping[str, Array]) -> dict[str, int
 
 
 def _vectors(v: GivenVector, data: Mapping[str, Any]) -> Array:
-    """Return the given vectors ``v``, from data or from the square root of their kernel, ``(..., D)``."""
+    """Return the input vectors ``v``, ``(..., D)``, from data or from a square root of their kernel.
+
+    D is the number of components.
+    """
     if v.name in data:
         x = real_numbers(f"data.{v.name}", data[v.name])
         if x.ndim < 1 or x.shape[-1] < 1:

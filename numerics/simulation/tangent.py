@@ -34,18 +34,20 @@ NAME = "tangent_kernel"
 
 @dataclass(frozen=True, eq=False)
 class VectorRows:
-    """Vectors, or numbers, of networks that are read together.
+    """One factor of each term of a gradient of outputs: vectors over units, or numbers, read together.
+
+    A gradient with respect to a weight is a sum of terms, outer products of two vectors times a number.
 
     Attributes
     ----------
     bounds
-        Their formulas, each once.
+        The formulas of the factors, each once.
     at
         For each term of a gradient the position of its formula in ``bounds``.
     reading
-        Readers of the program.
+        Functions that evaluate formulas on the state of the networks.
     side
-        The vectors in the form in which they are recorded; None if they are constant or measured in ``pair``.
+        The vectors that are recorded during training; None if they are constant or measured in ``pair``.
     pair, site
         A measured correlation that contains all their inner products, and the position of their layer in it.
     times
@@ -68,10 +70,11 @@ class VectorRows:
         pairs: Iterable[Pair] = (),
         times: tuple[int, ...] | None = None,
     ) -> Self:
-        """Return the formulas of one vector, or number, of each term of a gradient.
+        """Return one factor of each term of a gradient, with the way in which it is read.
 
-        If one of the measured correlations ``pairs`` at these ``times`` contains all of them, it is used
-        instead of a new record.
+        ``terms`` are the formulas of the factor, one for each term. If one of the measured correlations
+        ``pairs`` at these ``times`` contains all inner products, it is used; otherwise the vectors are
+        recorded.
         """
         bounds = tuple(dict.fromkeys(terms))
         for pair in (x for x in pairs if x.times == times):
@@ -91,12 +94,15 @@ class VectorRows:
 
     @cached_property
     def constant(self) -> Array:
-        """Vectors that do not depend on the state of the networks, shape (rows, units)."""
+        """Values of the formulas if they do not depend on the state of the networks, shape (rows, units)."""
         x = self.reading.read(self.bounds)(NetworkState({}))[0]
         return np.broadcast_to(x, (len(self.bounds), x.shape[-1]))
 
     def numbers(self, record: Record) -> Array:
-        """Return the numbers of all terms of a gradient, shape (networks, times, terms)."""
+        """Return the values of factors that are numbers, shape (networks, times, terms).
+
+        There is one for each term of a gradient; ``record`` holds what was recorded during training.
+        """
         if self.side is None:
             fixed: Array = self.constant[self.at, 0][None, None]
             return fixed
@@ -104,7 +110,9 @@ class VectorRows:
         return found
 
     def products(self, record: Record, measured: Mapping[str, Array], p: int, q: NDArray[np.intp]) -> Array:
-        """Return inner products of the vector of term ``p`` at t with those of terms ``q`` at s.
+        """Return inner products of the vector in term ``p`` at time t with those in terms ``q`` at time s.
+
+        The terms are those of a gradient.
 
         The axes are (networks, t, s, q); a length of one is shared by all.
         """
@@ -120,7 +128,11 @@ class VectorRows:
         return np.moveaxis(found, 1, -1)[..., back]
 
     def _measured(self, record: Record, kernel: Array, one: int, others: NDArray[np.intp]) -> Array:
-        """Return inner products of row ``one`` with rows ``others`` from a measured correlation."""
+        """Return inner products of vector ``one`` with vectors ``others``, from a measured correlation.
+
+        ``kernel`` is the correlation, an average over units, and vectors are given by position in ``bounds``.
+        The axes are (networks, t, s, others).
+        """
         assert self.pair is not None
         kernel = kernel if self.pair.first.layer is None else kernel[:, self.site]
         kernel = kernel.reshape(*kernel.shape[:3], *[len(self.bounds)] * (1 if self.pair.equal else 2))
@@ -130,7 +142,7 @@ class VectorRows:
 
     @property
     def _recorded(self) -> tuple[CorrelationVector, int | None]:
-        """Record that holds these vectors, and their layer in it (None without layers)."""
+        """The recorded vector that holds these vectors, and their layer in it (None without layers)."""
         if self.pair is not None:
             layers: list[int | None] = [*self.pair.layers()] or [None]
             return self.pair.first, layers[self.site]
@@ -140,7 +152,9 @@ class VectorRows:
 
 @dataclass(frozen=True, eq=False)
 class WeightGradient:
-    """Gradients of all outputs with respect to one weight, and updates for a unit error, as sums of terms.
+    """Gradients of all outputs with respect to one weight, and its updates for a unit error.
+
+    Both are sums of terms: a coefficient times an outer product of two vectors, or times one vector.
 
     Attributes
     ----------
@@ -162,13 +176,14 @@ class WeightGradient:
 
     @property
     def rows(self) -> tuple[VectorRows, ...]:
-        """All vectors and numbers that are read from the networks."""
+        """Coefficients and vectors that are read from the networks to compute gradients and updates."""
         return self.gradient, self.update, *self.vectors
 
     def add_to(self, kernel: Array, record: Record, measured: Mapping[str, Array], equal: bool) -> None:
-        """Add this weight's part to ``kernel``, shape (networks, t, s, output[, output]).
+        """Add the contribution of this weight to the tangent kernel ``kernel``, in place.
 
-        ``measured`` are measured correlations by name. If ``equal``, only equal outputs are computed.
+        The shape is (networks, t, s, output[, output]). ``measured`` are measured correlations by name. If
+        ``equal``, only equal outputs are computed.
         """
         gradient, update = self.gradient.numbers(record), self.update.numbers(record) / self.units
         present, first = np.unique(self.outputs, return_index=True)
@@ -185,7 +200,7 @@ class WeightGradient:
 
 @dataclass(frozen=True, eq=False)
 class TangentKernel:
-    """Tangent kernel of networks of one program.
+    """Measurement of the tangent kernel of the finite networks of a program.
 
     Attributes
     ----------
@@ -213,7 +228,7 @@ class TangentKernel:
         equal: bool = False,
         times: tuple[int, ...] | None = None,
     ) -> Self | None:
-        """Return the tangent kernel of a program.
+        """Return the measurement of the tangent kernel of a program.
 
         None if its updates are not gradients of outputs times errors. ``network`` are the computations of a
         step and ``wanted`` the other measurements. ``equal`` and ``times`` are as in the attributes.
@@ -249,17 +264,23 @@ class TangentKernel:
 
     @cached_property
     def sides(self) -> list[CorrelationVector]:
-        """Vectors that are recorded for the tangent kernel only."""
+        """Vectors and numbers that must be recorded during training for the tangent kernel only."""
         return [x.side for w in self.gradients for x in w.rows if x.side is not None]
 
     def axes(self, times: tuple[float, ...]) -> tuple[ObservableAxis, ...]:
-        """Return the axes of the array of :meth:`value` after the axis of networks."""
+        """Return (name, values) of each axis of the array of :meth:`value`, without that of the networks.
+
+        ``times`` are the recorded times.
+        """
         times = times if self.times is None else tuple(times[k] for k in self.times)
         second = () if self.equal else tuple((f"{name}'", values) for name, values in self.outputs.axes)
         return (("t", times), ("s", times), *self.outputs.axes, *second)
 
     def value(self, record: Record, measured: Mapping[str, Array]) -> Array:
-        """Return the kernels of every network, shape (networks, t, s, outputs...[, outputs...])."""
+        """Return the tangent kernel of every network, from vectors and correlations measured in training.
+
+        The shape is (networks, t, s, outputs...[, outputs...]).
+        """
         count, twice = prod(self.outputs.shape), 1 if self.equal else 2
         times = record.times if self.times is None else len(self.times)
         kernel = np.zeros((record.networks, times, times, *[count] * twice))
@@ -276,11 +297,11 @@ class TangentKernel:
 
 
 def trained_by_gradients(binder: Binder, network: StepOrder) -> list[TrainedMatrix | TrainedVector]:
-    """Return the trained weights behind the outputs, if they move along gradients of outputs.
+    """Return the weights on which outputs depend, if each moves along gradients of outputs times errors.
 
-    The error in the coefficient of an update identifies the output whose gradient the other factors are.  The
-    list is empty if a coefficient has several errors or none, if a weight has several updates, and if
-    gradients do not pass through the transpose of a matrix.
+    An update is a coefficient times vectors. The error signal in the coefficient belongs to one output, and
+    the other factors are the gradient of this output.  The list is empty if a coefficient has several errors
+    or none, if a weight has several updates, and if gradients do not pass through the transpose of a matrix.
     """
     program, nodes = binder.program, _nodes(network)
     known = {str(a.func) for w in program.trained() for a in _errors(program, w.update.coefficient)}
@@ -303,20 +324,23 @@ def trained_by_gradients(binder: Binder, network: StepOrder) -> list[TrainedMatr
 
 
 def _nodes(network: StepOrder) -> list[StepNode]:
-    """Return every entry of a field or number that is computed in a step after the first."""
+    """Return the formulas of all fields and numbers of a step after the first, at all index values."""
     return [n for task in (*network.later, *network.slopes) for n in task.nodes]
 
 
 def _errors(program: Program, coefficient: Expr) -> list[AppliedUndef]:
-    """Return the error signals in the coefficient of an update: numbers of the program with indices."""
+    """Return the error signals in the coefficient of a weight's update.
+
+    These are numbers of the program that have other indices than the time, such as Delta(mu, t).
+    """
     atoms = sorted(coefficient.atoms(AppliedUndef), key=str)
     return [a for a in atoms if str(a.func) in program.scalars and len(a.args) > 1]
 
 
 def _factors(program: Program, w: TrainedMatrix | TrainedVector, error: AppliedUndef) -> tuple[Expr, ...]:
-    """Return coefficients of gradient and update of a weight for a unit error, and the vectors of both.
+    """Return the coefficients in gradient and update of the weight ``w``, and the vectors of both.
 
-    ``error`` is the error signal in the coefficient of the update.
+    The update is that for a unit error: ``error``, the error signal in its coefficient, is divided out.
     """
     update: Outer | Along = w.update
     moved = update.coefficient / error

@@ -64,7 +64,7 @@ ONE = np.ones((1, 1, 1))
 
 @dataclass(frozen=True)
 class GaussianLaw:
-    """Distribution of one member of a family of Gaussian weights.
+    """Distribution of the initial entries of one Gaussian matrix or vector of weights.
 
     Attributes
     ----------
@@ -75,7 +75,7 @@ class GaussianLaw:
     deviation
         Standard deviation of its entries.
     symmetry
-        Correlation of M_ij and M_ji.
+        Correlation of the entries M_ij and M_ji of a square matrix.
     fresh
         Whether it is drawn anew at each step.
     """
@@ -100,7 +100,9 @@ class GaussianLaw:
 
 @dataclass(frozen=True, eq=False)
 class Factors:
-    """Update ``U = left right``: (networks, rows, terms) times (networks, terms, columns).
+    """Update of a weight as a product, ``U = left right``, for each network.
+
+    The shapes are (networks, rows, terms) and (networks, terms, columns).
 
     For a vector, ``left`` is the update itself, as one column, and ``right`` is one.
     """
@@ -111,15 +113,18 @@ class Factors:
 
 @dataclass(frozen=True, eq=False)
 class Update:
-    """Update ``sum_p c_p l_p r_p^T / scale``, where many p may share one l_p or one r_p.
+    """Update of a weight, ``sum_p c_p l_p r_p^T / scale``, computed from the state of the networks.
+
+    Many terms p may share one vector l_p or r_p.
 
     With the coefficients C(l, r) of the pairs that occur it is ``L C R^T``, and C multiplies the side with
-    more vectors: in a linear network, whose g is common to all samples, the update is a single outer product.
+    more vectors: in a linear network, whose backward fields are common to all samples, the update is a single
+    outer product.
 
     Attributes
     ----------
     coefficients, left, right
-        Readers of c, l and r; ``right`` is None for the update of a vector.
+        Functions that read c, l and r from the state; ``right`` is None for the update of a vector.
     pairs
         For each p the positions of l_p and r_p.
     scale
@@ -137,16 +142,16 @@ class Update:
 
     @cached_property
     def vectors(self) -> tuple[int, int]:
-        """Number of left and of right vectors of the update."""
+        """Numbers of different left vectors and of different right vectors in the update."""
         return int(self.pairs[0].max()) + 1, int(self.pairs[1].max()) + 1
 
     @cached_property
     def once(self) -> bool:
-        """Whether no pair of vectors occurs twice."""
+        """Whether each pair of a left and a right vector occurs in one term of the update only."""
         return len(set(zip(*map(tuple, self.pairs), strict=True))) == len(self.pairs[0])
 
     def factors(self, state: NetworkState) -> Factors:
-        """Return the factors ``left right`` of the update at the time of the state."""
+        """Return the update at the time of the state as a product of two factors, ``left right``."""
         i, j = self.pairs
         c = broadcast_along(self.coefficients(state)[..., 0], 1, len(i))
         left = broadcast_along(self.left(state), 2, self.shape[0])
@@ -168,7 +173,11 @@ class Update:
 
 @dataclass(frozen=True, eq=False)
 class WeightTraining:
-    """Training of one weight by its update and by the equation of motion of its rule."""
+    """Training of one weight by a rule that has a linear equation of motion.
+
+    ``law`` is the distribution of the initial weight, ``update`` computes its update, and ``motion`` holds
+    the coefficients of the equation.
+    """
 
     law: GaussianLaw
     update: Update | Numerical
@@ -176,13 +185,13 @@ class WeightTraining:
 
     @property
     def noisy(self) -> bool:
-        """Whether noise enters the weight."""
+        """Whether the training rule adds noise to the weight."""
         return bool(self.motion.noise)
 
     def components(self, state: NetworkState) -> list[Array]:
-        """Return the weight and its hidden states, each (networks, rows, columns).
+        """Return the weight and the hidden states of its rule, such as a velocity.
 
-        Hidden states start at zero.
+        Each is an array (networks, rows[, columns]). Hidden states start at zero.
         """
         w = state.weights[self.law.key]
         if self.law.key not in state.hidden:
@@ -190,9 +199,10 @@ class WeightTraining:
         return [w, *state.hidden[self.law.key]]
 
     def disturb(self, state: NetworkState, covariance: Array, rngs: Sequence[np.random.Generator]) -> None:
-        """Add noise to the components, with the distribution of the initial weight times ``covariance``.
+        """Add Gaussian noise to the weight and its hidden states, in place.
 
-        ``covariance`` (n, n, networks or 1) is that of the components; ``rngs`` has one generator a network.
+        Each noise has the distribution of the initial weight, and ``covariance`` (n, n, networks or 1) is the
+        covariance of the n arrays in units of it; ``rngs`` has one generator a network.
         """
         if not np.any(covariance):
             return
@@ -206,12 +216,15 @@ class WeightTraining:
                         x[k] += share * drawn
 
     def begin(self, state: NetworkState) -> None:
-        """Multiply the initial weight by the factor that the rule gives it at the start."""
+        """Multiply the initial weight, in place in the state, by the factor that the rule gives it."""
         if self.motion.start != 1:
             state.weights[self.law.key] *= self.motion.start
 
     def step(self, state: NetworkState, u: Factors, rngs: Sequence[np.random.Generator]) -> None:
-        """Move the weight by one step with the update ``u``."""
+        """Move the weight and its hidden states by one training step with the update ``u``, in place.
+
+        ``rngs`` are the generators of the noise, one for each network.
+        """
         A, b, z = self.motion.rates(state), self.motion.inputs(state), self.components(state)
         old = z if self.motion.in_place else [x.copy() for x in z]
         for i, x in enumerate(z):
@@ -227,7 +240,12 @@ class WeightTraining:
 
 @dataclass(frozen=True, eq=False)
 class MemoryTraining:
-    """Training of one weight by its memory: ``m(t) W(0) + sum_s k(t, s) U(s) + noise``."""
+    """Training of one weight by a rule that is defined by its memory of all earlier updates.
+
+    The weight is ``W(t) = m(t) W(0) + sum_s k(t, s) U(s) + noise``. ``law`` is the distribution of the
+    initial weight, ``update`` computes its update U, and ``memory`` holds m, k and the covariance of the
+    noise.
+    """
 
     law: GaussianLaw
     update: Update | Numerical
@@ -235,11 +253,14 @@ class MemoryTraining:
 
     @property
     def noisy(self) -> bool:
-        """Whether noise enters the weight."""
+        """Whether the training rule adds noise to the weight."""
         return self.memory.noisy
 
     def begin(self, state: NetworkState) -> None:
-        """Set the weight to ``m(0) W(0)``; keep its past unless updates are only summed."""
+        """Set the weight to ``m(0) W(0)``, with the factor m(0) of the rule's memory, in place in the state.
+
+        The initial weight is kept for later steps, unless updates are only summed.
+        """
         w = state.weights[self.law.key]
         if not self.memory.adds_up:
             state.past[self.law.key] = Past(w.copy(order="K"))
@@ -248,7 +269,10 @@ class MemoryTraining:
             w *= left
 
     def step(self, state: NetworkState, u: Factors, rngs: Sequence[np.random.Generator]) -> None:
-        """Compute the weight at the next step from its past."""
+        """Compute the weight at the next step from its initial value and all updates, and set it in place.
+
+        ``u`` is the update of this step, and ``rngs`` are the generators of the noise, one for each network.
+        """
         w, now = state.weights[self.law.key], state.step + 1
         if self.memory.adds_up:
             accumulate(w, 1.0, float(self.memory.kept(now, [state.step])[0]), u)
@@ -278,16 +302,19 @@ class EntrywiseTraining:
 
     @property
     def noisy(self) -> bool:
-        """Whether noise enters the weight."""
+        """False, because entrywise rules add no noise to the weight."""
         return False
 
     def begin(self, state: NetworkState) -> None:
-        """Set the hidden states of the rule to zero, each an array of the shape of the weight."""
+        """Set the hidden states of the rule, such as the moments of Adam, to zero in the state."""
         w = state.weights[self.law.key]
         state.hidden[self.law.key] = [np.zeros_like(w) for _ in range(self.motion.states)]
 
     def step(self, state: NetworkState, u: Factors, rngs: Sequence[np.random.Generator]) -> None:
-        """Move the weight by one step of its rule with the update ``u``."""
+        """Move the weight and its hidden states by one training step with the update ``u``, in place.
+
+        ``rngs`` is not used, because the rule has no noise.
+        """
         key = self.law.key
         self.motion.move(state.weights[key], state.hidden[key], u.left, u.right, state)
 
@@ -302,19 +329,22 @@ class SpectralTraining:
 
     @property
     def noisy(self) -> bool:
-        """Whether noise enters the weight."""
+        """False, because spectral rules add no noise to the weight."""
         return False
 
     def begin(self, state: NetworkState) -> None:
-        """Do nothing, because the rule has no states."""
+        """Do nothing: the rule has no hidden states, and leaves the initial weight as it is."""
 
     def step(self, state: NetworkState, u: Factors, rngs: Sequence[np.random.Generator]) -> None:
-        """Move the weight by one step of its rule with the update ``u``."""
+        """Move the weight by one training step with the update ``u``, in place.
+
+        ``rngs`` is not used, because the rule has no noise.
+        """
         self.motion.move(state.weights[self.law.key], u.left, u.right, state)
 
 
 def accumulate(w: Array, beta: Array | float, alpha: Array | float, u: Factors) -> None:
-    """Compute ``w <- beta w + alpha left right`` in place for each network.
+    """Compute ``w <- beta w + alpha left right`` in place for each network, with the update ``u``.
 
     ``w`` is (networks, rows[, columns]), with matrices stored by column; ``beta`` and ``alpha`` are numbers,
     or one for each network.
@@ -340,7 +370,10 @@ Training: TypeAlias = WeightTraining | MemoryTraining | EntrywiseTraining | Spec
 
 
 def laws(binder: Binder) -> list[GaussianLaw]:
-    """Return the distributions of all weights: matrices, then vectors; members in the order of indices."""
+    """Return the distributions of all initial weights of a program: matrices first, then vectors.
+
+    Weights of one family, such as those of the layers, follow each other in the order of their indices.
+    """
     found = []
     for m in map(gaussian, binder.program.matrices):
         for env in members(m, binder.values):
@@ -363,7 +396,9 @@ def laws(binder: Binder) -> list[GaussianLaw]:
 def trainings(
     binder: Binder, reading: FormulaReaders, distributions: Sequence[GaussianLaw]
 ) -> list[Training]:
-    """Return the training of each trained weight, whose distributions are in ``distributions``.
+    """Return for each trained weight the object that carries out its training steps.
+
+    ``distributions`` are those of the initial weights.
 
     Raise ``ValueError`` for a flow without an equation of motion.
     """
@@ -402,9 +437,10 @@ def trainings(
 def _update(
     reading: FormulaReaders, pieces: Sequence[tuple[Bound, ...]], scale: float, shape: tuple[int, ...]
 ) -> Update:
-    """Return the update that is the sum of ``pieces``: each holds a coefficient and one or two vectors.
+    """Return the update of a weight as a sum of terms, read from the state of the networks.
 
-    Vectors that occur in several pieces are read once.
+    ``pieces`` holds for each term the formulas of a coefficient and of one or two vectors. The sum is divided
+    by ``scale``, and ``shape`` is that of the weight. Vectors that occur in several terms are read once.
     """
     sides = [list(dict.fromkeys(x)) for x in list(zip(*pieces, strict=True))[1:]] or [[], []]
     at = [{x: i for i, x in enumerate(side)} for side in sides]
@@ -421,7 +457,11 @@ def _update(
 
 
 def move(moving: Sequence[Training], state: NetworkState, rngs: Sequence[np.random.Generator]) -> None:
-    """Move all weights by one step, with updates that are computed before any weight moves."""
+    """Move all weights by one training step, in place in the state.
+
+    All updates are computed before any weight moves. ``rngs`` are the generators of the noise, one for each
+    network.
+    """
     plan = [(x, x.update.factors(state)) for x in moving]
     plan = [(x, Factors(u.left.copy(), u.right.copy())) for x, u in plan]
     for x, u in plan:
@@ -431,7 +471,11 @@ def move(moving: Sequence[Training], state: NetworkState, rngs: Sequence[np.rand
 def relax(
     moving: Sequence[WeightTraining], state: NetworkState, time: float, rngs: Sequence[np.random.Generator]
 ) -> None:
-    """Apply the equations of motion without updates for a time: ``dz = A z dt + noise``."""
+    """Advance weights for a time by decay and noise alone: ``dz = A z dt + noise``.
+
+    z are a weight and its hidden states, and A is the matrix of the equation of motion. The state is changed
+    in place; ``rngs`` are the generators of the noise, one for each network.
+    """
     for x in moving:
         moved, covariance = relaxed(x.motion.rates(state), x.motion.disturbance(state), time)
         z = x.components(state)
@@ -445,7 +489,7 @@ def relax(
 
 
 def by_network(x: Array, w: Array) -> Array:
-    """Return one number for each network with as many axes as the weights ``w``, to multiply them."""
+    """Return numbers ``x`` (networks,) with additional axes, so that they multiply the weights ``w``."""
     return x.reshape(-1, *[1] * (w.ndim - 1))
 
 
@@ -454,9 +498,9 @@ def start(
     rngs: Sequence[np.random.Generator],
     initial: Mapping[MemberKey, Array],
 ) -> dict[MemberKey, Array]:
-    """Return the initial weights of all networks; those not in ``initial`` are drawn.
+    """Return the initial weights of several networks, by key: those in ``initial``, the others drawn.
 
-    Weights that are drawn anew at each step are left out.
+    ``rngs`` has one generator for each network. Weights that are drawn anew at each step are left out.
     """
     found = {x.key: empty_weights(x.shape, len(rngs)) for x in distributions if not x.fresh}
     for k, rng in enumerate(rngs):
@@ -486,7 +530,11 @@ def refresh(
     rngs: Sequence[np.random.Generator],
     initial: Mapping[MemberKey, Array],
 ) -> None:
-    """Set the weights that are drawn anew at each step: those in ``initial``, else new samples."""
+    """Set those weights in the state that are drawn anew at each step.
+
+    The weights in ``initial``, which the user gave for each step, are used; others are drawn from
+    ``distributions``.
+    """
     for x in distributions:
         if x.fresh and x.key in initial:
             state.weights[x.key] = initial[x.key][state.step][None]
@@ -499,10 +547,13 @@ def refresh(
 def chosen(
     distributions: Sequence[GaussianLaw], given_weights: Mapping[str, Any], steps: int
 ) -> dict[MemberKey, Array]:
-    """Return the weights that the user chose, by key: an array for a single weight, a mapping for a family.
+    """Return the weights that the user chose, by key; check their names and shapes.
 
-    A family may also be one array, whose first axes count the members.  Fresh weights have the step as first
-    axis. Raises ``ValueError`` for names and shapes that do not fit.
+    ``given_weights`` has an array for a single weight, and a mapping from index values to arrays for a
+    family.
+
+    A family may also be one array, whose first axes count the members.  Weights that are drawn anew at each
+    step have the step as first axis. Raises ``ValueError`` for names and shapes that do not fit.
     """
     found: dict[MemberKey, Array] = {}
     names = sorted({x.key[0] for x in distributions})
@@ -527,7 +578,7 @@ def chosen(
 
 
 def _member_key(member: tuple[int, ...]) -> str:
-    """Return the index values of a weight as they are written in a mapping of ``initial``."""
+    """Return the index values of a weight as text: ``1`` for one index, ``(1, 2)`` for two."""
     return str(member[0] if len(member) == 1 else member)
 
 
@@ -559,9 +610,10 @@ def _of_members(
 
 
 def _piece(binder: Binder, w: TrainedMatrix | TrainedVector, u: Outer | Along, env: Any) -> tuple[Bound, ...]:
-    """Return the formulas of the coefficient and of the vectors of one term ``u`` of the update of ``w``.
+    """Return the formulas of one term of the update of the weight ``w``: coefficient, then vectors.
 
-    ``env`` are the values of its indices. Raise ValueError for a coefficient that is not a number.
+    ``u`` is the term, and ``env`` are the values of its indices. Raise ValueError if the coefficient is not a
+    number.
     """
     ends = (w.initial.population,) if isinstance(w, TrainedVector) else (w.initial.rows, w.initial.cols)
     vectors = (u.left, u.right) if isinstance(u, Outer) else (u.vector,)
@@ -585,10 +637,11 @@ AT_ONCE = 2**18
 
 @dataclass(frozen=True)
 class Numerical:
-    """Update ``U = -scale^2 N/n dloss/dM`` of raw weights ``theta = sqrt(n) M``, by central differences.
+    """Update of a weight from the numerical gradient of the loss, by central differences.
 
-    ``n`` is the number of units that the matrix M is applied to (for a vector, 1), as
-    :class:`~derive.program.Parametrization` defines raw weights that follow the gradient.
+    It is ``U = -scale^2 N/n dloss/dM`` for raw weights ``theta = sqrt(n) M``. ``n`` is the number of units
+    that the matrix M is applied to (for a vector, 1), as :class:`~derive.program.Parametrization` defines raw
+    weights that follow the gradient.
 
     Attributes
     ----------
@@ -597,7 +650,7 @@ class Numerical:
     tasks
         Computations of the forward pass.
     loss
-        Reader of the loss.
+        Function that evaluates the loss on the state of the networks.
     factor
         The factor ``scale^2 N/n``, times the rate of the weight.
     """
@@ -608,7 +661,7 @@ class Numerical:
     factor: float
 
     def factors(self, state: NetworkState) -> Factors:
-        """Return the update as a product of factors: itself and the identity matrix."""
+        """Return the update at the time of the state as a product: the update itself times the identity."""
         count = len(state.weights[self.training.law.key])
         update = np.stack([self._of_one(state, k) for k in range(count)])
         if update.ndim == 2:
@@ -616,9 +669,9 @@ class Numerical:
         return Factors(update, np.eye(update.shape[2])[None])
 
     def _of_one(self, state: NetworkState, network: int) -> Array:
-        """Return the update for the network at the position ``network``, of the shape of the weight.
+        """Return the update of one network from the numerical gradient of its loss.
 
-        It is the numerical gradient of the loss, by central differences.
+        ``network`` is its position in the state. The result has the shape of the weight.
         """
         law = self.training.law
         own = {k: x[min(network, len(x) - 1)][None] for k, x in state.weights.items()}
@@ -653,7 +706,7 @@ def numerical(
     loss: Expr,
     parametrization: Parametrization,
 ) -> list[Training]:
-    """Return the trainings with the numerical gradient of ``loss`` as update.
+    """Return the training of each weight with the numerical gradient of ``loss`` in place of its update.
 
     The loss is an expression of numbers of the program and means of its fields, summed over its indices, as
     :meth:`derive.program.Network.train` takes it.  Raises ``ValueError`` for a loss that contains no number
@@ -676,7 +729,10 @@ def numerical(
 
 
 def _units(binder: Binder, law: GaussianLaw, parametrization: Parametrization) -> float:
-    """Return the number of units that a matrix is applied to; one for a vector."""
+    """Return the number of units to which the matrix with the distribution ``law`` is applied.
+
+    It is one for a vector of weights.
+    """
     name, indices = law.key
     for m in map(gaussian, binder.program.matrices):
         if m.name == name:
@@ -689,13 +745,16 @@ def _units(binder: Binder, law: GaussianLaw, parametrization: Parametrization) -
 
 
 def _summed(program: Program, loss: Expr) -> Expr:
-    """Return the loss as a sum over the indices of the numbers in it."""
+    """Return the loss of one sample or output summed over the indices of the numbers in it."""
     ranges = ranges_of_loss(program.definitions, loss)
     return Sum(loss, *[r.limits for r in ranges]) if ranges else loss
 
 
 def entries_behind(network: StepOrder, keys: Iterable[MemberKey]) -> set[MemberKey]:
-    """Return the entries ``keys``, and every entry from which they are computed within a step."""
+    """Return the fields and numbers ``keys`` and all those from which they are computed within a step.
+
+    Each is given by its name and index values.
+    """
     nodes: Mapping[MemberKey, Any] = {n.key: n for x in network.later for n in x.nodes}
     todo, seen = [*keys], set[MemberKey]()
     while todo:
@@ -707,5 +766,5 @@ def entries_behind(network: StepOrder, keys: Iterable[MemberKey]) -> set[MemberK
 
 
 def _entries(e: Bound) -> list[MemberKey]:
-    """Return the fields and numbers, with index values, that a formula reads at this step."""
+    """Return the names and index values of the fields and numbers that a formula reads at this step."""
     return [x.key for x in e.all_leaves() if isinstance(x, FieldOrNumber) and not x.first]
