@@ -195,8 +195,8 @@ def _is_power(e: Expr) -> bool:
 def _factor(e: Expr, names: list[Symbol]) -> tuple[tuple[Any, ...], Expr] | None:
     """Write an expression as a function of one linear combination of the variables ``names``.
 
-    Returns the coefficients, the first nonzero one being 1, and the function as an expression in `X`; None if
-    the expression depends on several combinations.
+    Returns the coefficients, the first nonzero one being 1, and the function as an expression in the symbol
+    `X`, which stands for the combination; None if the expression depends on several combinations.
     """
     forms = _linear_forms(e, names)
     if len(forms) != 1:
@@ -209,7 +209,7 @@ def _factor(e: Expr, names: list[Symbol]) -> tuple[tuple[Any, ...], Expr] | None
 
 
 def _linear_forms(e: Expr, names: list[Symbol]) -> set[tuple[Any, ...]]:
-    """Return the linear combinations of variables that occur in an expression, as sets of coefficients.
+    """Return the set of linear combinations of variables that occur in an expression.
 
     Each is a tuple with one coefficient for each of the variables ``names``, divided by the first nonzero
     one.

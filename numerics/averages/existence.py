@@ -46,12 +46,12 @@ class Singularity:
 
     @property
     def has_mean(self) -> bool:
-        """Whether the average exists."""
+        """Whether the average with this singularity is finite: the power is less than one."""
         return self.power < 1 - CLOSE
 
     @property
     def has_variance(self) -> bool:
-        """Whether the variance of the integrand exists."""
+        """Whether the integrand with this singularity has a finite variance: the power is less than 1/2."""
         return self.power < 0.5 - CLOSE
 
     def __str__(self) -> str:

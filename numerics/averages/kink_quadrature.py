@@ -217,7 +217,7 @@ X = Dummy("x", real=True)
 
 
 def expression(f: Any) -> Expr:
-    """Return a function as an expression in `X`.
+    """Return a function of one variable as an expression in the symbol `X`.
 
     The input is an expression in one symbol, a number, or a ``Lambda`` of one variable. Raises SpecError for
     other input.
@@ -239,7 +239,7 @@ def expression(f: Any) -> Expr:
 
 @lru_cache(maxsize=512)
 def is_smooth(e: Expr) -> bool:
-    """Return whether an expression in `X` has no kinks, jumps or point masses."""
+    """Return whether an expression in the symbol `X` has no kinks, jumps or point masses."""
     return not e.has(Derivative, DiracDelta) and not kinks_of(e, X)
 
 
@@ -264,10 +264,10 @@ PAIR = 2
 
 
 def kinked_product(functions: Sequence[Expr], C: Array, rtol: float) -> tuple[float, float]:
-    """Return the average of a product of functions with kinks, and its error.
+    """Return the average of a product of functions with kinks of Gaussian variables, and its error.
 
-    ``functions`` are expressions in `X`, one for each variable; ``C`` is the covariance of the variables. Up
-    to two variables may be dependent.
+    ``functions`` are expressions in the symbol `X`, one for each variable; ``rtol`` is the relative
+    tolerance. ``C`` is the covariance of the variables. Up to two variables may be dependent.
     """
     if len(functions) > PAIR:
         return nested([KinkedFunction(compiled(f), kinks_of(f, X)) for f in functions], C, rtol)

@@ -242,7 +242,7 @@ class CovarianceRoot:
 
     @property
     def rank(self) -> int:
-        """Number of independent variables."""
+        """Number of columns of ``L``: of independent normal numbers that give all variables."""
         return int(self.L.shape[1])
 
 
@@ -278,7 +278,10 @@ def check_covariance(K: Array) -> None:
 
 
 def averages(products: Sequence[ProductsByVariable], covariance: Array, rtol: float) -> tuple[Array, Array]:
-    """Return ``<prod_i f_i(u_i)>`` for every product, and the errors.
+    """Return the average ``<prod_i f_i(u_i)>`` of each product of analytic functions, and the errors.
+
+    The u_i are Gaussian variables with the covariance ``covariance``; a product holds the functions of each
+    variable.
 
     ``rtol`` is relative to the average of the absolute value. Raises :class:`~numerics.errors.NotConverged`
     if the lattice would become too large.

@@ -46,10 +46,11 @@ def rows_of(covariance: Array) -> Array:
 
 
 def of_products(functions: Sequence[SignPolynomial], rows: Array) -> tuple[Array, Array]:
-    """Return averages of a product of piecewise polynomials, one for each variable, and the errors.
+    """Return averages of a product of piecewise polynomials, one for each variable, and their errors.
 
-    The variables are ``a_i . x`` with standard normal x; ``rows`` (tuples, variables, rank) holds the a_i.
-    Rounding errors are divided by the smallest distance between two rows that are nearly parallel.
+    The variables are ``a_i . x`` with standard normal x; ``rows`` (tuples, variables, rank) holds the a_i for
+    several tuples of variables, each of which has one average, ``(tuples,)``. Rounding errors are divided by
+    the smallest distance between two rows that are nearly parallel.
     """
     total, size = np.zeros(len(rows)), np.zeros(len(rows))
     for terms in product(*[f.items() for f in functions]):
@@ -171,7 +172,8 @@ def _by_stein(ms: tuple[SignMonomial, ...], by: int, rows: _Rows, is_given: bool
     """Return the average of a product times a variable x, by Stein's lemma, and the size of its terms.
 
     The average is ``sum_j <x x_j> <d prod / dx_j>``. x is the variable at position ``by`` of ``rows``, and
-    ``ms`` are the monomials of the product, one for each variable. ``is_given`` is as in :func:`_moment`.
+    ``ms`` are the monomials of the product, one for each variable. ``is_given`` is true while no point mass
+    comes from the derivative of a sign.
     """
     total, size = np.zeros(len(rows)), np.zeros(len(rows))
     for j, m in enumerate(ms):
@@ -188,9 +190,9 @@ def _mass(ms: tuple[SignMonomial, ...], at: int, rows: _Rows, is_given: bool) ->
     """Return the average of a product with a point mass, and the size of its terms.
 
     It is the density of the variable at zero times the average of the other factors, conditional on it being
-    zero. ``ms`` are the monomials, and the point mass is at position ``at``. ``is_given`` is as in
-    :func:`_moment`. Raise Ambiguous for a given point mass of a variable that does not vary, or times a jump
-    of the same variable.
+    zero. ``ms`` are the monomials, and the point mass is at position ``at``. ``is_given`` is true while no
+    point mass comes from the derivative of a sign. Raise Ambiguous for a given point mass of a variable that
+    does not vary, or times a jump of the same variable.
     """
     vanishing = rows.vanishing()[:, at]
     if is_given and np.any(vanishing):
@@ -218,8 +220,9 @@ def _by_parts(
     """Return the average of a product with a derivative of a point mass, by integration by parts.
 
     The derivative has the order ``order + 1``; the second result is the size of the terms. ``ms`` are the
-    monomials, ``at`` is the position of the point mass, and ``v`` the variance of its variable. ``<delta' F>
-    = <x delta F> / v - sum_j <x x_j> <delta dF/dx_j> / v`` lowers the order by one.
+    monomials, ``is_given`` is true while no point mass comes from the derivative of a sign. ``at`` is the
+    position of the point mass, and ``v`` the variance of its variable. ``<delta' F> = <x delta F> / v - sum_j
+    <x x_j> <delta dF/dx_j> / v`` lowers the order by one.
     """
     lower = (*ms[:at], (0, 0, order), *ms[at + 1 :])
     changed = [(-1.0 / v, (at, new), c) for new, c in lowest({(1, 0, order): -S.One}).items()]
@@ -240,7 +243,8 @@ def _by_parts(
 def signs(unit: Array) -> Array:
     """Return the mean of the product of the signs of ``a_i . x``, ``(tuples,)``.
 
-    ``unit`` are the unit vectors a_i, (tuples, signs, rank). Raises Unserved for more than four signs.
+    x is standard normal. ``unit`` are the unit vectors a_i for each tuple of variables, (tuples, signs,
+    rank). Raises Unserved for more than four signs.
     """
     count = unit.shape[1]
     if count == 0:
@@ -266,11 +270,12 @@ def _angle(a: Array, b: Array) -> Array:
 
 
 def four(unit: Array) -> Array:
-    """Return the mean of the product of four signs, ``(tuples,)``, for unit vectors (tuples, 4, rank).
+    """Return the mean of the product of the signs of ``a_i . x`` for four unit vectors a_i, ``(tuples,)``.
 
-    The signs are paired so that the inner products between the pairs are small. The value for independent
-    pairs is a product of two arcsines. The inner products between the pairs are then switched on (Plackett's
-    identity). Two equal or opposite vectors cancel.
+    ``unit`` (tuples, 4, rank) holds the a_i, and x is standard normal. The signs are paired so that the inner
+    products between the pairs are small. The value for independent pairs is a product of two arcsines. The
+    inner products between the pairs are then switched on (Plackett's identity). Two equal or opposite vectors
+    cancel.
     """
     R = unit @ np.swapaxes(unit, 1, 2)
     pairings = [(0, 1, 2, 3), (0, 2, 1, 3), (0, 3, 1, 2)]

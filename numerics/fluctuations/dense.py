@@ -47,8 +47,9 @@ class DenseFluctuations(LinearTheory):
     def driving(self) -> dict[int, SiteProducts]:
         """For each site the products of two fields or hats that order parameters multiply in the action.
 
-        The action is the exponent of the path integral over one unit. A hat is the perturbation of the
-        equation of a field. A site is a population at one layer.
+        The action is the exponent of the path integral over one unit. A hat is the response field conjugate
+        to a field: the average of a field times a hat is the response of the field. A site is a population at
+        one layer.
         """
         return {
             number: SiteProducts(self.index[x.parameters], x.first, x.second, x.weights).merged()

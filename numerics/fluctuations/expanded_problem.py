@@ -134,7 +134,8 @@ class PathSizes:
     """Sizes that determine cost and memory of sampled paths for the fluctuations of a nonlinear theory.
 
     A site is a population at one layer, and all times are counted. Arrays have the shape ``(sites,)``. A hat
-    is the perturbation of the equation of a field.
+    is the response field conjugate to a field: the average of a field times a hat is the response of the
+    field.
 
     Attributes
     ----------
@@ -255,10 +256,10 @@ def size_growth(problem: Problem) -> SizeGrowth:
 
 
 def _path_counts(theory: LoweredFluctuations, sites: int) -> NDArray[np.intp]:
-    """Return the numbers of fields, hats, products, responses and moves at each site, ``(5, sites)``.
+    """Return the sizes of :class:`PathSizes` at each site of a nonlinear theory, ``(5, sites)``.
 
-    They are the arrays of :class:`PathSizes` of a theory with nonlinear functions of fields. A site is a
-    population at one layer.
+    They determine the cost of sampled paths: the numbers of fields, hats, products, responses and moves. A
+    move is a way in which a change of order parameters changes the site. A site is a population at one layer.
     """
     none = [np.zeros((2, 0), int)]
     averaged = [(x, np.stack([x.first, x.second])) for x in theory.units]

@@ -121,7 +121,10 @@ def stage_grid(places: Array, times: Array) -> StageGrid:
 
 @dataclass(frozen=True)
 class FlowTimes:
-    """Output times of a flow, and a transformed time ("age") in which all integration steps are equal."""
+    """Output times of a flow, and a transformed time ``age`` in which integration steps are of equal length.
+
+    Members are ``times``, the output times, and ``age``, which converts to the transformed time and back.
+    """
 
     times: Array
     age: Age

@@ -65,16 +65,14 @@ class UnitCovariance:
 class SiteProducts:
     """Products of two fields (or hats) of one site, each with an order parameter and a weight.
 
-    The order
-    parameter is the one that averages the product, or the one that multiplies it in the path integral.
-
-    A hat is the response field conjugate to a field: the average of a field times a hat is the response of
-    the field. A site is a population at one layer.
+    The order parameter is the one that averages the product, or the one that multiplies it in the path
+    integral. A hat is the response field conjugate to a field: the average of a field times a hat is the
+    response of the field. A site is a population at one layer.
 
     Attributes
     ----------
     parameters
-        Order parameters, by number, ``(n,)``.
+        The number of the order parameter of each product, ``(n,)``.
     first, second
         The positions of both factors in the covariance V of the site.
     weights
@@ -200,8 +198,9 @@ class LinearTheory:
     def influences(self) -> dict[int, SiteProducts]:
         """For each site the products of two fields or hats that order parameters multiply in the action.
 
-        The action is the exponent of the path integral over one unit. A hat is the perturbation of the
-        equation of a field. A site is a population at one layer.
+        The action is the exponent of the path integral over one unit. A hat is the response field conjugate
+        to a field: the average of a field times a hat is the response of the field. A site is a population at
+        one layer.
         """
         return self.gathered(self.lowered.influences)
 

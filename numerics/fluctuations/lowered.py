@@ -308,11 +308,12 @@ class LoweredFluctuations:
         The equations of one unit: coefficients of fields in products and in fields, and covariances, each
         pair in both orders.
     units, rests
-        Products that order parameters average, and further terms of them.
+        Terms of the equations of order parameters: averages of products, and functions of other order
+        parameters.
     influences, second_influences
         Derivatives of the exponent of the path integral with respect to one and to two order parameters.
     slopes, second_slopes
-        Derivatives of ``rests``.
+        First and second derivatives of ``rests`` with respect to order parameters.
     """
 
     def __init__(self, theory: Fluctuations, sizes: TheorySizes, known: KnownArrays) -> None:

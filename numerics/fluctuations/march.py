@@ -57,7 +57,8 @@ class SiteFields:
 
         ``nodes`` and ``hats`` are numbers of nodes, ``time`` is the time of every node of the theory, and
         ``times`` the number of times. A node is a field, or a product of weights with a field, at one time. A
-        hat is the perturbation of the equation of a field. A site is a population at one layer.
+        hat is the response field conjugate to a field: the average of a field times a hat is the response of
+        the field. A site is a population at one layer.
         """
         nodes, hats = (x[np.argsort(time[x], kind="stable")] for x in (nodes, hats))
         node_ends, hat_ends = (

@@ -116,7 +116,7 @@ class DenseMethod:
     name: str = "dense matrices"
 
     def refusal(self, problem: Problem, sizes: FluctuationSizes) -> Refusal | None:
-        """Return why the method does not apply, or None if it does.
+        """Return why the method does not apply; None if it applies.
 
         It needs linear functions of fields, and no more than DENSE order parameters.
         """
@@ -158,7 +158,7 @@ class AdjointMethod:
     name: str = "adjoint sweeps"
 
     def refusal(self, problem: Problem, sizes: FluctuationSizes) -> Refusal | None:
-        """Return why the method does not apply (a function of fields is not linear); None if it does."""
+        """Return why the method does not apply (a function of fields is not linear); None if it applies."""
         return _nonlinear(problem, sizes)
 
     def seconds(self, sizes: FluctuationSizes, observables: int, solver: Solver) -> float:
@@ -195,7 +195,7 @@ class SampledMethod:
     name: str = "sampled paths"
 
     def refusal(self, problem: Problem, sizes: FluctuationSizes) -> Refusal | None:
-        """Return why the method does not apply, or None if it does.
+        """Return why the method does not apply; None if it applies.
 
         It needs a nonlinear function of fields, a rule in discrete steps, and not too many order parameters.
         """

@@ -184,7 +184,7 @@ class Move:
         L is the factor of the covariance of the sources u, and E has a unit vector for each source that is a
         combination of others. With ``u = (L + E X) z`` and ``<z z^T> = 1 + A`` the covariance of ``u``
         changes by ``L A L^T`` and ``E X (1 + A) L^T``, which is linear in the step for ``X = mixed (1 +
-        A)^(-1)``.
+        A)^(-1)``, where ``mixed`` is the block of ``change`` between combinations and other sources.
         """
         size = count * self.step
         values = self.values + size * self.direction

@@ -2,8 +2,8 @@
 
 Given the order parameters, the units of different populations and layers are independent, and a unit is a
 function of the Gaussian sources that drive it.  A site samples them once; :meth:`UnitPaths.run` computes all
-fields on these paths for any values of the order parameters, and their derivatives by pushes of products, so
-that differences between runs have little noise.
+fields on these paths for any values of the order parameters, and their derivatives by perturbations of
+products of weights and fields, so that differences between runs have little noise.
 """
 
 from __future__ import annotations

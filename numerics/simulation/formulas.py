@@ -84,7 +84,8 @@ class Binder:
     program
         The program.
     values, tables, attributes, sizes
-        Numbers and functions for symbols, constants, attributes of units, and sizes of populations.
+        Numbers and functions for symbols, the user's constants, attributes (a fixed number for each unit),
+        and sizes of populations.
     domains
         For each field and number the index values at which it is defined.
     vectors

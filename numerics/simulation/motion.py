@@ -32,9 +32,10 @@ class WeightMotion:
     states
         Number of components: the weight, which is component 0, and hidden states.
     A, noise
-        Readers of the entries of A and of the covariance of the noise, by pair of components.
+        Functions that read the entries of A, and of the covariance of the noise, from the state of the
+        networks, by pair of components.
     b
-        Readers of the entries of b, by component.
+        Functions that read the entries of b, by component.
     start
         Factor by which the initial weight is multiplied.
     """

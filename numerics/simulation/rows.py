@@ -53,7 +53,10 @@ class Timed(Leaf):
 
 @dataclass(eq=False)
 class Called(Leaf):
-    """A function given by the user, applied to numbers of the program, such as the slope of a loss."""
+    """A function given by the user, applied to numbers of the program, as a value that a formula reads.
+
+    An example is the slope of a loss. ``parts`` are the formulas of the arguments.
+    """
 
     function: Callable[..., Any]
 
@@ -75,9 +78,9 @@ class CurrentParameter(Leaf):
 
 @dataclass(eq=False)
 class Applied(Leaf):
-    """The product of a matrix (or its transpose) with a vector that has ``size`` components.
+    """The product of a matrix (or its transpose) with a vector, as a value that a formula reads.
 
-    The formula of the vector is the only one in ``parts``.
+    The vector has ``size`` components, and its formula is the only one in ``parts``.
     """
 
     key: MemberKey
@@ -87,12 +90,15 @@ class Applied(Leaf):
 
 @dataclass(eq=False)
 class Averaged(Leaf):
-    """The mean over the units of a vector, whose formula is the only one in ``parts``."""
+    """The mean over the units of a vector, as a value that a formula reads.
+
+    The formula of the vector is the only one in ``parts``.
+    """
 
 
 @dataclass(eq=False)
 class Total(Leaf):
-    """A sum over an index, whose terms are its ``parts``."""
+    """A sum over an index, as a value that a formula reads; ``parts`` are the formulas of its terms."""
 
 
 @dataclass(eq=False)
@@ -216,11 +222,9 @@ class RowLayout:
 
     @staticmethod
     def of(sizes: dict[MemberKey, int]) -> RowLayout:
-        """Return the layout of fields and numbers, given the number of units of each member.
+        """Return the layout of fields and numbers in the state, given the number of units of each member.
 
-        A member is a field at given index values.
-
-        The number of units is 0 for a number.
+        A member is a field or number at given index values; the number of units of a number is 0.
         """
         found: dict[MemberKey, tuple[UnitBlock, int]] = {}
         count: dict[UnitBlock, int] = {}
@@ -251,7 +255,7 @@ class RowLayout:
 
 
 class FormulaReaders:
-    """Readers of the formulas of one program.
+    """Makes functions ("readers") that evaluate the formulas of one program on the state of networks.
 
     A reader is a function from the state of the networks to an array (networks, rows, units), with one row
     for each formula.

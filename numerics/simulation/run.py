@@ -133,11 +133,11 @@ def _apply_noise(
 class _StageWeight:
     """One weight and its hidden states (components z_i) during the stages of a Runge-Kutta step.
 
-    No copies are made. With the updates U_k of the stages each component is ``z_i = sum_j a_ij z_j(0) + sum_k
-    c_ik U_k``, and its slope is ``sum_j A_ij z_j + b_i U``. Between stages only the coefficients of the
-    weight change: it is scaled, and other components and a few outer products are added in place. Hidden
-    states are needed only at the end of the step. For a weight with noise, ``A`` acts between steps
-    (:func:`relax`).
+    Copies are avoided where possible. With the updates U_k of the stages each component is ``z_i = sum_j a_ij
+    z_j(0) + sum_k c_ik U_k``, and its slope is ``sum_j A_ij z_j + b_i U``. Between stages only the
+    coefficients of the weight change: it is scaled, and other components and a few outer products are added
+    in place. Hidden states are needed only at the end of the step. For a weight with noise, ``A`` acts
+    between steps (:func:`relax`).
     """
 
     def __init__(

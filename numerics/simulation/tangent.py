@@ -112,7 +112,7 @@ class VectorRows:
     def products(self, record: Record, measured: Mapping[str, Array], p: int, q: NDArray[np.intp]) -> Array:
         """Return inner products of the vector in term ``p`` at time t with those in terms ``q`` at time s.
 
-        The terms are those of a gradient.
+        The terms are those of a gradient of outputs by a weight.
 
         The axes are (networks, t, s, q); a length of one is shared by all.
         """
