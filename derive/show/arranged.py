@@ -68,7 +68,7 @@ class Arranged:
         return self.added(join(list(terms), self.names))
 
     def added(self, pieces: Sequence[ArrangedTerm]) -> str:
-        """Return printed terms, joined by plus and minus signs; ``0`` if there are none."""
+        """Return printed terms of a sum, joined by plus and minus signs; ``0`` if there are none."""
         text = ""
         for i, p in enumerate(pieces):
             text += ("-" if i == 0 else " - ") if p.negative else ("" if i == 0 else " + ")
@@ -83,7 +83,10 @@ class Arranged:
         return ordered(list(self._as_ordered_terms(e, order=order)))  # type: ignore[attr-defined]
 
     def unsigned(self, p: ArrangedTerm) -> str:
-        """Return a term without its sign: constant, sums, terms in brackets, and factors."""
+        """Return the printed form of a term without its sign.
+
+        It consists of the constant in front, the signs of sums, terms in brackets, and the other factors.
+        """
         parts = [self.front(p), *(self.loop(list(x)) for _, x in groupby(p.loops, key=_bounds))]
         if p.inside:
             parts.append(f"{self.left}{self.added(p.inside)}{self.right}")
@@ -93,7 +96,10 @@ class Arranged:
         return " ".join(filter(None, parts)) or "1"
 
     def front(self, p: ArrangedTerm) -> str:
-        """Return the constant of a term as a fraction, or as an inverse power if its numerator is one."""
+        """Return the printed constant in front of a term, without its sign.
+
+        It is a fraction, or an inverse power if the numerator is one and the denominator a symbol.
+        """
         above, below = fraction(p.front)
         top = " ".join(map(self.factor, above))
         if not below:
@@ -171,7 +177,7 @@ class Arranged:
     # -- indices ---------------------------------------------------------------------------------------
 
     def indexed(self, atom: AppliedUndef, *, bare: bool = False, hat: bool = False) -> str:
-        """Return a printed field or order parameter, with layer above, samples below, then times.
+        """Return a printed field or order parameter: layer as superscript, samples as subscripts, then times.
 
         With ``bare`` only the layer is kept. With ``hat`` the name has a hat, as that of a conjugate field.
         """
@@ -244,7 +250,10 @@ def _reaches_over(x: Expr, behind: Sequence[Expr]) -> bool:
 
 
 def _bounds(x: Loop) -> tuple[Any, ...]:
-    """Return a key by which neighbouring sums are grouped: equal for sums that share one printed sign."""
+    """Return a key of a sum by which neighbouring sums are grouped for printing.
+
+    It is equal for sums that share one printed sign, because their lower and upper bounds are equal.
+    """
     is_alone = x.integral or past_time(x) != ""
     return (x,) if is_alone else (x.lower, x.upper)
 
@@ -295,10 +304,10 @@ class Loop:
 
 @dataclass(frozen=True)
 class ArrangedTerm:
-    """Term in the order in which it is printed: ``front loops [inside] tail``.
+    """Term of a printed equation, with its parts in the order in which they are printed.
 
-    ``front`` is the constant, ``loops`` are the sums from the outermost to the innermost, ``inside`` terms in
-    a bracket, and ``tail`` the other factors.
+    ``front`` is the constant, ``loops`` are the sums from the outermost to the innermost, ``inside`` are
+    terms of a sum in one bracket (empty if there is none), and ``tail`` are the other factors.
     """
 
     front: Expr
@@ -313,7 +322,7 @@ class ArrangedTerm:
 
 
 def arranged_term(e: Expr, notation: Notation) -> ArrangedTerm:
-    """Return an expression that is one term in the order in which it is printed, without a bracket."""
+    """Return an expression that is one term, with its parts in the order in which they are printed."""
     loops: list[Loop] = []
     outer = S.One
     body = sympify(e)
@@ -347,7 +356,7 @@ def _unbounded(loops: list[Loop]) -> list[Loop]:
         return loops
 
     def rank(x: Loop) -> tuple[bool, bool, str]:
-        """Return the sort key of a sum: layers first, then samples, then times."""
+        """Return the key by which sums are sorted for printing: layers first, then samples, then times."""
         return x.index.is_integer is not True, x.index != ell, {mu: "0", t: "0"}.get(x.index, x.index.name)
 
     return sorted(loops, key=rank)
@@ -369,7 +378,7 @@ def join(terms: list[Expr], notation: Notation) -> list[ArrangedTerm]:
 
 
 def _loops_of(fields: tuple[Expr, ...], p: ArrangedTerm) -> tuple[Loop, ...]:
-    """Return those sums of a term whose index occurs in one of the given fields."""
+    """Return those sums of the term ``p`` whose index occurs in one of the given fields."""
     return tuple(x for x in p.loops if any(y.has(x.index) for y in fields))
 
 
@@ -403,7 +412,10 @@ def ordered(terms: list[Expr]) -> list[Expr]:
 
 
 def fraction(front: Expr) -> tuple[list[Expr], list[Expr]]:
-    """Return the factors of the numerator and those of the denominator of a constant, without its sign."""
+    """Return the factors of numerator and denominator of ``front``, a constant in front of a term.
+
+    The sign is left out; both results are empty for 1 and -1.
+    """
     above: list[Expr] = []
     below: list[Expr] = []
     number, symbols = front.as_coeff_Mul()
@@ -424,7 +436,7 @@ def fraction(front: Expr) -> tuple[list[Expr], list[Expr]]:
 
 
 def _rank(x: Expr) -> tuple[bool, bool, bool, str]:
-    """Return the sort key of a factor of a constant.
+    """Return the key by which factors of a constant in front of a term are sorted for printing.
 
     The imaginary unit is first, then symbols, then powers of sums; factors at t precede those at s.
     """
@@ -433,9 +445,9 @@ def _rank(x: Expr) -> tuple[bool, bool, bool, str]:
 
 
 def _constant(x: Expr, loops: list[Loop]) -> bool:
-    """Return whether a factor belongs to the constant of a term: no function of indices or sum indices.
+    """Return whether ``x``, a factor of a term, is printed in front of the sums ``loops`` as a constant.
 
-    A constant of each layer, such as a width, counts as constant.
+    It must contain no summation index, and no function except constants of a layer, such as a width.
     """
     if isinstance(x, Number):
         return True

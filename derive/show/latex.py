@@ -172,7 +172,7 @@ class PaperLatex(Arranged, LatexPrinter):
         return str(super()._print_Pow(expr))
 
     def over(self, p: ArrangedTerm, top: str, under: str, factors: int) -> str:
-        """Return a fraction.
+        """Return the constant in front of a term, a fraction, in LaTeX.
 
         Parameters
         ----------

@@ -191,7 +191,7 @@ def guess_roles(atom: AppliedUndef) -> tuple[str, ...]:
         return (SAMPLE,)
 
     def role(i: int, x: Expr) -> str:
-        """Return the role of argument number ``i``."""
+        """Return whether argument number ``i``, the expression ``x``, is a layer, a sample or a time."""
         if x.has(ell, L):
             return LAYER
         if x.has(t, s):
@@ -267,9 +267,10 @@ def notation(theory: Declares | None = None, names: str | Mapping[str, str] | No
 
 
 def _for_tangent_kernel(table: dict[str, str], observables: Collection[str]) -> dict[str, str]:
-    """Return the table of symbols with that of ``K`` at the name that the tangent kernel has.
+    """Return a table from names to LaTeX in which the entry of ``K`` belongs to the tangent kernel.
 
-    The kernel is called ``K_2`` or similar if the program itself has a quantity ``K``.
+    The tangent kernel is called ``K_2`` or similar, and is one of ``observables``, if the program itself has
+    a quantity ``K``.
     """
     symbol = table.get("K")
     if symbol is None or "K" in observables:
@@ -323,9 +324,9 @@ def _is_layer(args: tuple[Expr, ...]) -> bool:
 
 
 def _declared(atom: AppliedUndef, times: int, layered: bool) -> tuple[str, ...]:
-    """Return the roles of the arguments of a symbol: a layer if ``layered``, then samples, then times.
+    """Return for each argument of a function whether it is a layer, a sample or a time.
 
-    ``times`` is the number of times.
+    The last ``times`` arguments are times, the first one is a layer if ``layered``, all others are samples.
     """
     n = len(atom.args)
     first = (LAYER,) if layered else ()

@@ -314,9 +314,10 @@ class PaperText(Arranged, StrPrinter):
         return f"Π_{{{','.join(bounds)}}} " + (f"({body})" if expr.function.is_Add else body)
 
     def stated(self, x: Loop) -> bool:
-        """Return whether the head of the document states the range of an index.
+        """Return whether the bounds of a sum are known from the first line of the document.
 
-        The range of an index that is not in the head is stated if it is that of the samples.
+        That line states ranges of indices, such as ``mu = 1..P``. An index that is not in it counts as known
+        if its range is that of an index in it, such as that of the samples.
 
         Parameters
         ----------
@@ -460,7 +461,7 @@ def _signed(text: str, i: int) -> bool:
 
 
 def _opened(still_open: str, c: str) -> str:
-    """Return the brackets that are open after the character ``c``.
+    """Return the brackets that are open after the character ``c`` of a text.
 
     ``still_open`` are those open before it; both are texts of opening brackets, the innermost last.
     """

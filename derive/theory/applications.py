@@ -206,7 +206,11 @@ class Application:
         return self.product.transposed
 
     def entries(self, time: Expr = t, past: Expr = s) -> Expr:
-        """Return the covariance of a matrix entry at two times, over the variance of its initial value."""
+        """Return the covariance of one entry of the matrix at two times, divided by its initial variance.
+
+        It is 1 for a matrix that stays as it was drawn, and a Kronecker delta for one that is drawn anew at
+        each step.
+        """
         if self.matrix.fresh:
             return KroneckerDelta(time, past)
         return self.at_member(entry_covariance(self.trained.rule, time, past)) if self.trained else S.One
@@ -231,7 +235,10 @@ class Application:
 
     @property
     def chosen(self) -> dict[Any, Any]:
-        """Value of each index of the declared family of matrices at the member that the product uses."""
+        """Value of each index of a family of matrices at the matrix of this product, as a dictionary.
+
+        For example, the product with ``W(3)`` of the family ``W(ell)`` gives ``{ell: 3}``.
+        """
         chosen: dict[Any, Any] = {
             r.index: x.index for r, x in zip(self.matrix.others, self.separate, strict=False)
         }
@@ -279,14 +286,22 @@ class Application:
         )
 
     def beside(self, other: Application) -> Application:
-        """Return this product for the member of the family that ``other`` uses, if members act separately."""
+        """Return this product with the matrix that ``other`` uses, if each matrix has its own vector.
+
+        The indices that number such matrices, for example heads, are renamed to those of ``other``. The
+        product is returned unchanged if the family has no such index.
+        """
         names = {
             r.index: x.index for r, x in zip(self.separate, other.separate, strict=True) if r.index != x.index
         }
         return self.renamed(names) if names else self
 
     def at(self, site: Expr) -> Application:
-        """Return this product for the member ``site`` of the family, with its layers shifted accordingly."""
+        """Return this product with the matrix of number ``site`` of its family, such as ``W(site)``.
+
+        The layer of the vector and the range of the layer index are shifted by the same amount. A product
+        with a matrix outside of families is returned unchanged.
+        """
         if self.matrix.index is None or self.member == site:
             return self
         v, up = self.vector, site - self.member
@@ -297,9 +312,9 @@ class Application:
         return replace(self, vector=moved, member=site, layers=layers)
 
     def canonical(self) -> Application:
-        """Return this product at the index with which the matrix was declared.
+        """Return this product with the matrix at its declared index: ``W(ell)`` instead of ``W(ell - 1)``.
 
-        The product with a single member of a family is returned unchanged.
+        The product with a single matrix of a family, such as ``W(3)``, is returned unchanged.
         """
         return self.at(self.matrix.index.index) if self.matrix.index is not None and self.layers else self
 
@@ -379,9 +394,10 @@ class Parameter:
     def covariance(
         self, other: Parameter, names: dict[Symbol, Symbol], time: Expr = t, past: Expr = s
     ) -> Expr:
-        """Return the covariance of the weight at ``time`` with that of another use at ``past``.
+        """Return the covariance of a weight-vector entry at ``time`` with that in another use at ``past``.
 
-        ``names`` renames the indices of the other use. Different members of a family are independent.
+        ``other`` is the other use, and ``names`` renames its indices. Kronecker deltas of indices say that
+        different vectors of a family are independent.
         """
         value = self.at_member(sympify(self.initial.variance))
         for x, y in zip(self.member.args, other.member.args, strict=True):
@@ -393,15 +409,19 @@ class Parameter:
         )
 
     def at_member(self, e: Expr) -> Expr:
-        """Return ``e``, a function of the index symbols of the family, at the indices of this member.
+        """Return ``e``, a function of the indices of a family of vectors, at the indices of this vector.
 
-        For example, a variance ``sigma(ell)**2`` becomes ``sigma(3)**2`` for the member ``w(3)`` of
+        For example, a variance ``sigma(ell)**2`` becomes ``sigma(3)**2`` for the vector ``w(3)`` of
         ``w(ell)``.
         """
         return e.xreplace({r.index: x for r, x in zip(self.initial.indices, self.member.args, strict=True)})
 
     def update(self, time: Expr = t, past: Expr = s) -> tuple[tuple[IndexRange, ...], Expr, Expr]:
-        """Return the update of this member at time ``past``: ranges of its sums, coefficient, and vector."""
+        """Return the update of the weight vector at time ``past`` in three parts.
+
+        They are the ranges of the summed indices, the coefficient, and the vector: the update is the sum over
+        the indices of coefficient times vector.
+        """
         assert self.trained is not None
         u = self.trained.update
         names, over = rename_taken(u.over, self.indices)
@@ -411,7 +431,7 @@ class Parameter:
         return over, coefficient, vector
 
     def meets(self, other: Parameter) -> bool:
-        """Return whether ``other`` can use the same weights: the same family, with overlapping members."""
+        """Return whether ``other`` can use the same weights: the same family, with a common index."""
 
         def bounds(p: Parameter, place: Expr) -> tuple[Expr, Expr]:
             low, high = ({r.index: getattr(r, end) for r in p.ranges} for end in ("lower", "upper"))
@@ -422,9 +442,10 @@ class Parameter:
         return self.initial == other.initial and not any(disjoint)
 
     def source(self, time: Expr = t, taken: Iterable[Symbol] | None = None) -> AppliedUndef:
-        """Return the initial value as a Gaussian source, with the arguments of the field that it enters.
+        """Return the initial weights as a Gaussian source, with the arguments of the field they enter.
 
-        Its indices are primed if ``taken`` is given, and differ from those.
+        The source is at ``time``. If ``taken`` is given, indices among it are replaced by primed ones, such
+        as ``mu_``.
         """
         names = {} if taken is None else {i: unused_primed(i, taken) for i in self.indices}
         return Function(self.source_name)(*[time if x == t else x for x in self.lhs.xreplace(names).args])
@@ -602,9 +623,10 @@ MOST_CUTS = 64
 
 
 def _span(d: Definition, place: Expr) -> MemberBounds:
-    """Return the first and the last member of a family that a definition uses.
+    """Return the first and the last matrix of a family that a definition uses, as values of its index.
 
-    ``place`` is the member that the definition uses at layer ``ell``.
+    ``place`` is the index of the matrix at layer ``ell``, for example ``ell - 1``; the layers are those for
+    which the definition holds.
     """
     ends = next(((r.lower, r.upper) for r in d.ranges if r.index == ell), (ell, ell))
     return place.xreplace({ell: sympify(ends[0])}), place.xreplace({ell: sympify(ends[1])})
@@ -613,11 +635,12 @@ def _span(d: Definition, place: Expr) -> MemberBounds:
 def _cut(
     d: Definition, own: MemberBounds, other: MemberBounds
 ) -> tuple[Definition, tuple[Definition, Definition]] | None:
-    """Return a definition and the two definitions that replace it if another use needs one end separately.
+    """Divide the definition of a layer family into that of its first or last layer and that of the others.
 
-    ``own`` and ``other`` are the first and last members of the family of matrices that this definition and
-    the other use multiply. The definition is divided if the other use has all members except one end, or that
-    end alone; otherwise the result is None. The first of the two new definitions is that of the end.
+    ``own`` and ``other`` are the first and last matrices of a family that this definition and another use
+    multiply. The definition is divided if the other use has all of these matrices except the one at one end,
+    or that one alone; otherwise the result is None. The result is the definition and its two replacements, of
+    which the first is the definition of the single layer.
     """
     if own == other or own[0] == own[1] or _disjoint(own, other):
         return None
@@ -636,9 +659,10 @@ def _cut(
 
 
 def separate_families(program: Program) -> frozenset[str]:
-    """Return the names of families of matrices whose members have their own vectors, factors or definitions.
+    """Return the names of families of matrices in which each matrix has its own vector, factor or definition.
 
-    The products of the other families occur only in sums: ``Sum(W(k) @ v(p + k), (k, -1, 1))``.
+    The products of the other families occur only in sums over the family, as in a convolution:
+    ``Sum(W(k) @ v(p + k), (k, -1, 1))``.
     """
     names = set()
     for d in program.definitions:
@@ -745,15 +769,16 @@ def _name_sources(reading: Reading) -> None:
 
 
 def _layer(reading: Reading, p: Parameter) -> Expr | None:
-    """Return the layer of the field into which a vector of weights enters; None outside of layers."""
+    """Return the layer of the field into which a use of a weight vector enters; None outside of layers."""
     x = reading.program.field_of(str(p.lhs.func))
     return p.lhs.args[0] if x is not None and x.layered else None
 
 
 def _sites(site: Expr | None, ranges: tuple[IndexRange, ...]) -> tuple[Expr, Expr]:
-    """Return the first and the last layer of a source: ``site`` at both ends of the range of ``ell``.
+    """Return the first and the last layer at which a Gaussian source exists.
 
-    Both are zero without layers (``site`` None).
+    ``site`` is its layer as an expression of ``ell``, and ``ranges`` contains the range of ``ell``. Both
+    results are zero for a source outside of layers (``site`` None).
     """
     if site is None:
         return S.Zero, S.Zero

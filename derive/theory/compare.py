@@ -109,7 +109,10 @@ class _Item:
 
 
 def _stated(theory: TheoryData) -> list[tuple[str, Any]]:
-    """Return every equation, source and order parameter of a theory as (label of its kind, statement)."""
+    """Return the equations, sources and order parameters of a theory, each with a label of its kind.
+
+    Labels are ``equation``, ``scalar``, ``observable``, ``source`` and ``parameter``.
+    """
     labels = ("equation", "scalar", "observable", "source", "parameter")
     return [(label, x) for label, part in zip(labels, STATED, strict=True) for x in getattr(theory, part)]
 
@@ -141,10 +144,11 @@ def _listed(theory: TheoryData, stated_in_both: Counter[Any]) -> dict[str, _Item
 
 
 def _item(label: str, stated: Any, order: Order, sure: frozenset[str]) -> _Item:
-    """Return a statement in normal form.
+    """Return an equation, source or order parameter in normal form, for comparison of two theories.
 
-    ``order`` writes symmetric functions in one way (`derive.theory.names.symmetric`); ``sure`` are the names
-    of functions that are numbers, the same for all units.
+    ``stated`` is it as derived and ``label`` its kind. ``order`` writes symmetric functions in one way
+    (`derive.theory.names.symmetric`), and ``sure`` are the names of functions that are the same for all
+    units.
     """
     if isinstance(stated, Source):
         return _source(stated, order)
@@ -154,7 +158,11 @@ def _item(label: str, stated: Any, order: Order, sure: frozenset[str]) -> _Item:
 
 
 def _equation(label: str, e: Equation, order: Order) -> _Item:
-    """Return an equation in normal form, with one part for each term."""
+    """Return an equation in normal form: its terms with standard names of indices, equal terms added up.
+
+    ``label`` is its kind, and ``order`` writes symmetric functions in one way. Each term is labelled by its
+    kind and the name of its matrix.
+    """
     names = _slots(e.lhs)
     terms: NamedExpressions = []
     for x in e.terms:
@@ -164,7 +172,10 @@ def _equation(label: str, e: Equation, order: Order) -> _Item:
 
 
 def _source(u: Source, order: Order) -> _Item:
-    """Return a Gaussian source in normal form: its covariance, and the name of its matrix."""
+    """Return a Gaussian source in normal form: its covariance, and the name of its matrix.
+
+    ``order`` writes symmetric functions in one way (`derive.theory.names.symmetric`).
+    """
     # a covariance does not depend on the order of its two fields
     pair = sorted((u.symbol, u.partner), key=lambda x: str(x.func))
     names = _slots(*pair)
@@ -174,7 +185,10 @@ def _source(u: Source, order: Order) -> _Item:
 
 
 def _order_parameter(q: OrderParameter, sure: frozenset[str]) -> _Item:
-    """Return an order parameter in normal form: its definition, and its causality."""
+    """Return an order parameter in normal form: its definition, and its causality.
+
+    ``sure`` are the names of functions that are the same for all units; they stand in front of averages.
+    """
     names = _slots(q.symbol)
     definition = _form(_term_by_term(_at_first_layer(q.definition, q.ranges).xreplace(names), sure))
     parts = [("", definition), ("causal", Symbol(q.causal or "always"))]
@@ -261,7 +275,11 @@ def _random_in(e: Expr, sure: frozenset[str]) -> list[Expr]:
 
 
 def _at_first_layer(e: Expr, ranges: tuple[IndexRange, ...]) -> Expr:
-    """Return the expression of a family with layers counted from 0: ``h(ell)`` for 2..L as ``h(ell + 2)``."""
+    """Return ``e``, which holds for all layers of a range, with layers counted from the first one as 0.
+
+    For example, ``h(ell)`` for the layers 2..L becomes ``h(ell + 2)``. ``ranges`` contains the range of
+    ``ell``; without it ``e`` is returned unchanged.
+    """
     r = next((r for r in ranges if r.index == ell), None)
     return e if r is None else e.xreplace({ell: ell + r.lower})
 

@@ -136,10 +136,11 @@ class _Derivation:
     # -- one matrix product ----------------------------------------------------------------------------------
 
     def condition(self, a: Application) -> list[Term]:
-        """Return the terms that replace the product ``M(t) a(t)``: Gaussian source, responses and memory.
+        """Return the terms that replace a product ``M(t) a(t)`` of matrix and vector at infinite width.
 
-        The source and its covariance are recorded. A matrix without random initial entries gives memory
-        alone.
+        They are a Gaussian source, responses to products with the transpose, and memory of the updates. The
+        source and its covariance are recorded in ``sources``. A matrix without random initial entries gives
+        memory alone.
         """
         if not a.is_random:  # without random initial entries the weight consists of its updates alone
             return self.memory(a, a.trained) if a.trained is not None else []
@@ -165,10 +166,12 @@ class _Derivation:
         ]
 
     def covariance(self, a: Application, b: Application, strength: Expr) -> Source:
-        """Return the sources of the products ``M a`` and ``M b`` with their covariance.
+        """Return the Gaussian sources of two products ``M a`` and ``M b``, and their covariance.
 
-        The covariance is ``strength * s2 c c(t, s) <a(t) b(s)>``: ``strength`` is 1, or the correlation of
-        the matrix with its transpose if one of the two uses is transposed.
+        The covariance is ``strength * v * n * m(t, s) * <a(t) b(s)>``: v/N is the initial variance of the
+        entries of M, n the number of entries of the vectors over N, and m the covariance of an entry at two
+        times over its initial variance. ``strength`` is 1, or the correlation of M with its transpose if one
+        of the products is with the transpose.
         """
         w = b.past(a.indices)
         each = a.variance * a.acts_on.ratio * self.registry.correlation(a.vector, w.beside(a).vector)
@@ -179,10 +182,12 @@ class _Derivation:
         return Source(a.source(), w.source(s), strength * a.entries() * whole, ranges, a.matrix.name)
 
     def response(self, a: Application, b: Application) -> list[Term]:
-        """Return the term ``sum_j sum_s s2 c c(t, s) <d a(t)/d source_b(s)> b_j(s)`` in a list.
+        """Return a list with the response term of ``M a`` to a product of the same matrix with a vector b.
 
-        A matrix that is drawn anew at each step contributes only at the step at which it is drawn; the list
-        is empty if the response has no such equal-time part.
+        The term is ``sum_s v n m(t, s) <d a(t)/d source_b(s)> b(s)``, also summed over the indices of b: v/N
+        is the initial variance of the entries of M, n the number of entries of a over N, and m the covariance
+        of an entry at two times over its initial variance. A matrix that is drawn anew at each step
+        contributes only at s = t; the list is empty if a does not respond at equal time.
         """
         past = b.at(a.member).past(a.indices)
         instant = (a.key, b.key) in self.reading.instant
@@ -206,9 +211,10 @@ class _Derivation:
         return [replace(term, kernel=earlier(a.entries()) * kernel, reach=reach, rule=description)]
 
     def memory(self, a: Application, trained: TrainedMatrix) -> list[Term]:
-        """Return the terms ``sum_s k(t, s) U(s) a(t)`` that the updates U of a matrix add to its product.
+        """Return the terms ``sum_s k(t, s) U(s) a(t)`` that updates U of a matrix add to its product with a.
 
-        Each rank-one update gives one term: one of its vectors, times the inner product of the other with
+        k is the factor of the update of time s in the weight at time t, by the training rule. An update of
+        rank one gives a term in which one of its vectors is multiplied by the inner product of the other with
         a(t).
         """
         weight = a.at_member(trained.rule.memory(t, s)[1])
@@ -223,12 +229,12 @@ class _Derivation:
         return terms
 
     def pair(self, a: Application, trained: TrainedMatrix, weight: Expr) -> Term:
-        """Return ``sum_s k(t, s) E~[Q_s copy(a(t))]``, the product of entrywise updates Q_s and the vector.
+        """Return the memory term of a matrix whose training rule acts on each entry, such as Adam.
 
-        An entry depends on its row and its column. Its initial value changes both by ``O(N^(-1/2))``, which
-        is negligible in the sum over N entries. Row and column are therefore independent, and the sum becomes
-        an average E~ over an independent copy of one of them. ``weight`` is the factor k(t, s) of the
-        training rule.
+        The term is ``sum_s k(t, s) E~[Q_s a~(t)]``. Q_s is the step of the entry between a unit of the row
+        and one of the column; one of the two, marked by ~, is an independent copy over which E~ averages.
+        They are independent because the initial value of an entry changes both only by ``O(N^(-1/2))``.
+        ``weight`` is the factor k(t, s) of the training rule.
         """
         at: dict[Any, Any] = {**a.chosen, t: s}
         outside, gradient = trained.update.outside, []
@@ -267,9 +273,10 @@ class _Derivation:
 
     @staticmethod
     def parameter_source(v: Parameter, x: Parameter) -> Source:
-        """Return the initial values in two uses of one vector of weights as a pair of correlated sources.
+        """Return the initial weights in two uses of one weight vector as correlated Gaussian sources.
 
-        A source of this kind has the same value at all times and for all samples.
+        ``v`` and ``x`` are the uses. A source of this kind has the same value at all times and for all
+        samples.
         """
         names = {i: unused_primed(i, v.indices) for i in x.indices}
         doubled = tuple(IndexRange(names[r.index], r.lower, r.upper) for r in x.ranges if r.index in names)
@@ -278,7 +285,10 @@ class _Derivation:
 
 
 def _entrywise_origin(a: Application, description: str) -> tuple[str, str, str]:
-    """Return the last three fields of a `Term` with entrywise updates: reach, name of matrix, description."""
+    """Return the last three fields of a `Term` for a rule that acts on each entry of a matrix.
+
+    They are "strict" (the sum over the past is s = 0..t-1), the name of the matrix, and ``description``.
+    """
     return "strict", a.matrix.name, description
 
 

@@ -186,13 +186,19 @@ PARTS["all"] = tuple(
 
 @dataclass(frozen=True)
 class View:
-    """Theory with its joined families of layers and its path integral, which are computed when needed."""
+    """Theory with what a printed document needs besides: joined layer families, and the path integral.
+
+    Both are computed when they are used first. Methods return the equations of each section of the document.
+    """
 
     theory: TheoryData
 
     @cached_property
     def families(self) -> Families:
-        """Equations of layer families with their first and last layers joined, and the base cases of that."""
+        """Equations in which the separate equations of first and last layers are part of the layer families.
+
+        The base cases, values of order parameters beyond their range of layers, are included.
+        """
         return families(self.theory)
 
     @cached_property
@@ -217,7 +223,10 @@ class View:
         return {k: self.items(k) for k in keys}
 
     def items(self, key: str) -> Sequence[Any]:
-        """Return the statements of the section ``key``, or its equations from the path integral."""
+        """Return the equations, sources or order parameters of the section ``key`` of the printed document.
+
+        ``key`` is a key of ``TITLES``, such as "responses" or "action".
+        """
         computed: dict[str, Callable[[], Sequence[Any]]] = {
             "order_parameters": self.theory.correlations,
             "responses": self.theory.responses,
@@ -252,7 +261,10 @@ class View:
         ]
 
     def weights(self) -> list[DisplayedEquation]:
-        """Return the covariance in time of an entry of each matrix for which the action has a symbol."""
+        """Return for matrices with entries that change in time the covariance of an entry at two times.
+
+        Only matrices whose covariance is abbreviated by a symbol in the action are included.
+        """
         exponents = (self.route.action, *self.route.single_site.values())
         abbreviated = {(x.args[0], len(x.args) > 3) for e in exponents for x in e.atoms(Entries)}
         uses = {x.matrix.name: x.canonical() for x in read(self.theory.program).uses}
@@ -272,9 +284,9 @@ class View:
         return [x for x in sections if x.entries]
 
     def entries(self, key: str, items: Sequence[Any]) -> Iterator[DisplayedEquation]:
-        """Yield the items of the section ``key`` as displayed equations.
+        """Yield the equations, sources or order parameters ``items`` of the section ``key`` in printed form.
 
-        Base cases that are zero share one equation, and so do equal covariances of weights.
+        Base cases with the value zero share one printed equation, and so do weights with equal covariances.
         """
         if key == "base_cases":
             yield from (displayed(e) for e in items if e.rhs != 0)
@@ -390,7 +402,11 @@ def _srepr(e: Expr) -> str:
 
 
 def _sides(item: Any) -> tuple[Expr, Expr]:
-    """Return the left-hand and right-hand side of a statement; for a source the pair and its covariance."""
+    """Return the left-hand and right-hand side of an equation, source or order parameter.
+
+    For a source they are the average of the two fields and its covariance; for an order parameter its symbol
+    and its definition.
+    """
     if isinstance(item, Equation):
         return item.lhs, item.rhs
     if isinstance(item, Source):

@@ -75,10 +75,11 @@ def exchangeable(theory: TheoryData) -> tuple[IndexClass, ...]:
 
 @dataclass
 class _ReadItem:
-    """Equation, source or order parameter, with the quantities and indices on which it depends.
+    """Equation, source or order parameter, with the quantities and indices that occur in it.
 
-    ``names`` are the quantities that it determines, ``reads`` those that it contains, ``broken`` the indices
-    whose values it distinguishes, and ``arrays`` the given arrays that it contains, with their indices.
+    ``names`` are the quantities that it determines, ``reads`` those that it contains, and ``broken`` the
+    indices whose values it distinguishes. ``arrays`` are the given arrays that it contains, each with the
+    position of an index among its arguments.
     """
 
     names: tuple[str, ...]
@@ -114,13 +115,17 @@ class _Classes:
     # -- joining -----------------------------------------------------------------------------------------
 
     def root(self, x: ClassMember) -> ClassMember:
-        """Return the member that represents the class of member ``x``."""
+        """Return the member that represents the class of equal indices to which ``x`` belongs.
+
+        ``x`` is an argument position ``(name, k)`` or an index ``(number,)``; unknown ones become a new
+        class.
+        """
         while (above := self.parent.setdefault(x, x)) != x:
             x = above
         return x
 
     def join(self, x: ClassMember, y: ClassMember) -> None:
-        """Merge the classes of two members."""
+        """Merge the classes of equal indices to which ``x`` and ``y`` belong."""
         self.parent[self.root(x)] = self.root(y)
 
     # -- reading -----------------------------------------------------------------------------------------
@@ -131,9 +136,10 @@ class _Classes:
         expressions: Iterable[Expr],
         stated: Equation | OrderParameter | Source,
     ) -> None:
-        """Read one statement; a free index is the same in all of its ``expressions``.
+        """Record which arguments are the same index in one equation, source or order parameter, ``stated``.
 
-        ``symbols`` are the quantities that the statement determines.
+        ``symbols`` are the quantities that it determines, and ``expressions`` all expressions in it, in which
+        a free index has one meaning.
         """
         names = tuple(dict.fromkeys(str(x.func) for x in symbols))
         item = _ReadItem(names, isinstance(stated, Source))
@@ -145,10 +151,10 @@ class _Classes:
     def bound(
         self, lower: Expr, upper: Expr, scope: Mapping[Symbol, ClassMember], item: _ReadItem
     ) -> ClassMember:
-        """Return a new class member for an index that runs from ``lower`` to ``upper`` in a statement.
+        """Return a new member of the classes of equal indices, for an index from ``lower`` to ``upper``.
 
-        If a bound contains another index of ``scope``, values of both indices are ordered and thus
-        distinguished.
+        ``scope`` maps the other indices of the statement ``item`` to their members. If a bound contains one
+        of them, the values of the index are ordered and thus distinguished.
         """
         member = (len(self.parent),)
         self.parent[member] = member
@@ -161,7 +167,11 @@ class _Classes:
         return member
 
     def walk(self, e: Any, scope: Mapping[Symbol, ClassMember], item: _ReadItem) -> None:
-        """Read an expression; ``scope`` maps the indices that may occur in it to their class members."""
+        """Record the indices in the expression ``e``, which is part of the statement ``item``.
+
+        ``scope`` maps each index that may occur in ``e`` to its member in the classes of equal indices. An
+        index that stands alone, not as an argument, has distinguished values.
+        """
         if isinstance(e, Symbol):
             if e in scope:
                 item.broken.add(scope[e])
@@ -184,9 +194,10 @@ class _Classes:
                 self.walk(x, scope, item)
 
     def applied(self, e: AppliedUndef, scope: Mapping[Symbol, ClassMember], item: _ReadItem) -> None:
-        """Read a quantity or array at its arguments: join each position with the index that stands there.
+        """Record which indices stand at the argument positions of ``e``, such as ``v(k, t)``.
 
-        Arguments that are no index, such as ``a + 1`` or 3, distinguish values of the index.
+        ``scope`` maps indices to their members in the classes of equal indices, and ``item`` is the statement
+        with ``e``. An argument that is no index, such as ``a + 1`` or 3, distinguishes values of the index.
         """
         name = str(e.func)
         item.reads.add(name)

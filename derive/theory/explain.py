@@ -115,9 +115,10 @@ def _order_parameter(theory: TheoryData, q: OrderParameter) -> str:
 
 
 def _term_origin(theory: TheoryData, e: Equation, x: Term, indent: str = INDENT) -> str:
-    """Return an indented sentence on the origin of the term ``x`` of equation ``e``.
+    """Return a sentence on the origin of the term ``x`` of equation ``e``, which begins with ``indent``.
 
-    It is empty for a term of a definition that names its weight.
+    It names the matrix or vector of weights and the rule that gave the term. The text is empty for a term
+    that stands in the program and names its weight itself.
     """
     if x.kind == "definition":
         return "" if x.matrix else f"{indent}written in the program as it stands; no matrix is involved"
@@ -143,7 +144,10 @@ def _gaussian_part(theory: TheoryData, x: Term, matrix: GaussianMatrix, use: str
 
 
 def _updates(theory: TheoryData, x: Term, use: str) -> str:
-    """Return the sentence on a memory term: updates of a matrix times the vector of the product ``use``."""
+    """Return the sentence on a memory term ``x``: updates of a matrix times the vector of a product.
+
+    ``use`` is the product of the matrix with the vector as text, such as ``W @ h``.
+    """
     weights = (w for w in theory.program.trained() if isinstance(w, TrainedMatrix))
     w = next(w for w in weights if w.name == x.matrix)
     each = (f"{u.coefficient} times the outer product of {u.left} and {u.right}" for u in w.update.terms)
@@ -156,7 +160,11 @@ def _rule_name(rule: Any) -> str:
 
 
 def _steps(theory: TheoryData, x: Term, use: str) -> str:
-    """Return the sentence on a term with entrywise updates, an average over an independent unit."""
+    """Return the sentence on a memory term ``x`` of a matrix whose training rule acts on each entry.
+
+    Such a term is an average over an independent unit. ``use`` is the product of the matrix with a vector as
+    text.
+    """
     w = next(w for w in theory.program.trained() if w.name == x.matrix)
     (step,) = x.field.atoms(EntryStep)
     return (

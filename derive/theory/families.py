@@ -26,10 +26,10 @@ EquationOrSource = Equation | Source
 
 @dataclass(frozen=True)
 class Families:
-    """Statements of a theory with first and last layers joined to their families, and the base cases.
+    """Equations and sources of a theory in which first and last layers are part of the layer families.
 
     ``base_cases`` are equations that give order parameters beyond their range of layers the value with which
-    the joined equations hold.
+    the joined equations hold, such as ``A(0, mu, t, s) = 0``.
     """
 
     sources: tuple[Source, ...]
@@ -56,9 +56,10 @@ def families(theory: TheoryData) -> Families:
 
 @dataclass(frozen=True)
 class _End:
-    """Candidate for the end of a family: the family, a separate equation or source, and its layer.
+    """Separate equation or source that may be the first or last layer of a layer family.
 
-    The layer is the one just below or just above the range of the family.
+    ``family`` is the equation or source of the other layers, ``boundary`` the separate one, and ``layer`` its
+    layer, just below or just above the range of the family.
     """
 
     family: EquationOrSource
@@ -67,9 +68,10 @@ class _End:
 
 
 class _FamilySearch:
-    """Search for values of order parameters beyond their range of layers, by name and layer.
+    """Search for first and last layers whose separate equations can be joined to those of a layer family.
 
-    ``known`` holds the values found so far, in the arguments with which the order parameter is defined.
+    ``known`` maps (name, layer) of order parameters beyond their range of layers to the values with which the
+    joined equations hold, as functions of the arguments with which the order parameter is defined.
     """
 
     def __init__(self, theory: TheoryData) -> None:
@@ -87,9 +89,11 @@ class _FamilySearch:
         self.fields = {e.name for e in theory.equations} | {str(u.symbol.func) for u in theory.sources}
 
     def run(self) -> Families:
-        """Return the joined families.
+        """Return the theory's equations and sources with first and last layers joined to layer families.
 
-        Base cases are solved for; ends that do not fit with them are dropped, and the search is repeated.
+        Values of order parameters beyond their range of layers are found by comparison with the separate
+        equations. Separate equations that do not agree with these values are left out, and the search is
+        repeated.
         """
         ends = [*self.ends(self.theory.sources), *self.ends(self.theory.equations)]
         while True:
@@ -111,7 +115,11 @@ class _FamilySearch:
     # -- candidates for ends of families ---------------------------------------------------------------
 
     def ends(self, items: tuple[Any, ...]) -> Iterator[_End]:
-        """Yield the separate equations or sources that may be the first or last layer of a family."""
+        """Yield the separate equations or sources that may be the first or last layer of a layer family.
+
+        They are those of ``items`` whose left-hand side is that of the family at the layer just below or just
+        above its range.
+        """
         for family in items:
             r = family.layers
             if r is None or not family.symbol.args[0].has(ell):
@@ -123,11 +131,17 @@ class _FamilySearch:
                 yield from (_End(family, x, layer) for x in single_layers if _heads(x) == shifted)
 
     def extended(self, end: _End) -> list[tuple[str, Expr]]:
-        """Return the terms of the family's equation, each with its kind, at the layer of the end."""
+        """Return the terms of a layer family's equation as (kind, expression), at a layer beyond its range.
+
+        The layer is that of ``end``, the separate equation of a first or last layer.
+        """
         return [(kind, x.subs(ell, end.layer)) for kind, x in _terms(end.family)]
 
     def beyond(self, end: _End) -> set[tuple[str, Expr]]:
-        """Return (name, layer) of order parameters beyond their range in the family at the end's layer."""
+        """Return (name, layer) of order parameters beyond their range of layers in a family's equation.
+
+        The equation is taken at the layer of ``end``, the separate equation of a first or last layer.
+        """
         return {_key(a) for _, x in self.extended(end) for a in x.atoms(AppliedUndef) if self.outside(a)}
 
     def outside(self, atom: Expr) -> bool:
@@ -141,10 +155,10 @@ class _FamilySearch:
     # -- values of order parameters beyond their range -------------------------------------------------
 
     def solve(self, end: _End) -> None:
-        """Find the values of order parameters beyond their range by matching the family with an end.
+        """Find values of order parameters beyond their range of layers, and store them in ``known``.
 
-        Each term of the family at the end's layer is compared with the terms of the separate equation. The
-        value is zero if no term matches.
+        ``end`` is the separate equation of a first or last layer. The terms of the family's equation at that
+        layer are compared with those of the separate equation. The value is zero if no term matches.
         """
         boundary = _terms(end.boundary)
         for kind, x in self.extended(end):
@@ -171,12 +185,15 @@ class _FamilySearch:
         return without_empty(e.xreplace(table)) if table else e
 
     def fits(self, end: _End) -> bool:
-        """Return whether the family at the end's layer, with the base cases, has exactly the end's terms."""
+        """Return whether a family's equation holds at a first or last layer with the values found so far.
+
+        It holds if it has the same terms as ``end``, the separate equation of that layer.
+        """
         ours = Counter((kind, y) for kind, x in self.extended(end) if (y := self.substituted(x)) != 0)
         return ours == Counter(_terms(end.boundary))
 
     def base_cases(self) -> tuple[Equation, ...]:
-        """Return the base cases as equations."""
+        """Return the values found for order parameters beyond their range of layers as equations."""
         equations = []
         for (name, layer), value in self.known.items():
             q = self.parameters[name]
@@ -190,7 +207,11 @@ class _FamilySearch:
     # -- the joined theory -----------------------------------------------------------------------------
 
     def joined(self, items: tuple[Any, ...], ends: list[_End]) -> Iterator[Any]:
-        """Yield the items without ends, and with the ranges of families extended to the ends' layers."""
+        """Yield the equations or sources ``items`` with the layers of ``ends`` as part of layer families.
+
+        The separate equations of ``ends`` (first or last layers) are left out, and the ranges of their
+        families include these layers.
+        """
         family_of = {id(end.boundary): end.family for end in ends}
         for family in dict.fromkeys(family_of.get(id(item), item) for item in items):
             yield _reaching(family, [end.layer for end in ends if end.family is family])
@@ -228,7 +249,7 @@ def _heads(item: EquationOrSource) -> list[Expr]:
 
 
 def _terms(item: EquationOrSource) -> list[tuple[str, Expr]]:
-    """Return (kind, expression) for each term of an equation, or for the covariance of a source."""
+    """Return (kind, expression) for each term of an equation; for a source, its covariance as one term."""
     if isinstance(item, Equation):
         return [(x.kind, x.expr) for x in item.terms]
     return [("covariance", sympify(item.covariance))]
@@ -252,9 +273,10 @@ def _match(a: Expr, b: Expr, unknown: Expr) -> Expr | None:
 
 
 def _reaching(item: Any, layers: list[Expr]) -> Any:
-    """Return a family with ``layers`` added to its range and the layer of its left-hand side as its index.
+    """Return the equation or source of a layer family with the adjacent ``layers`` added to its range.
 
-    ``h(ell + 1)`` for ell = 1..L-1 with the layer 1 added becomes ``h(ell)`` for ell = 1..L.
+    The layer of the left-hand side becomes the index: ``h(ell + 1)`` for ell = 1..L-1 with the layer 1 added
+    becomes ``h(ell)`` for ell = 1..L.
     """
     r = item.layers
     if r is None or not layers:

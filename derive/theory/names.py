@@ -142,7 +142,10 @@ def _fields_of(program: Program, body: Expr) -> list[tuple[AppliedUndef, Field]]
 
 
 def _places_of(v: Vector, time: Expr) -> tuple[Expr, ...]:
-    """Return the arguments of the kernel of a given vector: its indices, fixed or free, and ``time``."""
+    """Return the arguments with which the kernel of a given vector, such as an input, is written.
+
+    They are the indices of the vector, at their values, and ``time`` if the vector depends on time.
+    """
     at = dict(zip(v.indices, v.arguments, strict=True))
     return tuple(time if x in (t, s) else x.xreplace(at) for x in v.plain.args)
 
@@ -250,9 +253,10 @@ class Registry:
         return Function(name)(*site, *v.arguments, *w.arguments, time, past)
 
     def _require_overlap(self, a: Expr, b: Expr) -> None:
-        """Raise ProgramError if no kernel of the data gives the inner product of vectors a and b.
+        """Raise ProgramError if the program states no kernel that gives the inner product of vectors a and b.
 
-        a and b are in canonical form. Two fields always pass.
+        Kernels give inner products of given vectors, such as inputs. a and b are expressions in standard
+        indices; a pair of fields always passes.
         """
         kernels = {x.name: x.kernel for x in self.program.given}
         for body in (a, b):
@@ -338,10 +342,10 @@ class Registry:
         return named[0] if named else self._letters(body, _slots(len(v.ranges)))
 
     def _letters(self, body: Expr, slots: list[Symbol]) -> list[Symbol]:
-        """Return the indices with which a vector's fields are defined, to replace the indices ``slots``.
+        """Return the indices that a program's definitions use for a vector's fields, to replace ``slots``.
 
-        ``body`` is the canonical form of the vector, with indices ``slots``. They are returned unchanged if
-        two fields disagree, if two indices would have one name, or if a field is ordered.
+        ``body`` is the expression of the vector with the standard indices ``slots``. These are returned
+        unchanged if two fields disagree, if two indices would have one name, or if a field is ordered.
         """
         fields = _fields_of(self.program, body)
         # The positions of an ordered family have several definitions, which may use different letters.
@@ -359,10 +363,10 @@ class Registry:
         return slots if len({*letters}) < len(letters) or taken & {*letters} else letters
 
     def extent(self, v: Vector, n: int) -> tuple[Expr, Expr]:
-        """Return the lower and upper bound of index number ``n`` of a vector.
+        """Return the first and last value of index number ``n`` of a vector.
 
-        For an ordered field they are the bounds of the whole family, not of the definition in which the
-        vector is.
+        For an index that numbers the fields of an ordered family, such as time steps of a recurrent network,
+        they are those of the whole family.
         """
         r, place = v.ranges[n], v.arguments[n]
         for a, x in _fields_of(self.program, v.body):
@@ -371,7 +375,10 @@ class Registry:
         return r.lower, r.upper
 
     def _layers(self, body: Expr) -> IndexRange:
-        """Return the range of layers, or positions of an ordered family, at which all fields are defined."""
+        """Return the range of layers at which all fields in the expression ``body`` are defined.
+
+        For an ordered family, such as the steps of a recurrent network, it is a range of its positions.
+        """
         spans: dict[str, list[tuple[Expr, Expr]]] = {}
         fields = {x.name for _, x in _fields_of(self.program, body) if x.layered or x.ordered}
         for d in self.program.definitions:

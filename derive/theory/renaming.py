@@ -65,7 +65,10 @@ def renamed(theory: TheoryData, names: dict[str, str], like: TheoryData) -> Theo
     }
 
     def turn(a: AppliedUndef) -> Expr:
-        """Return a correlation with argument ``i`` at the position ``places[i]``."""
+        """Return a correlation with its arguments in another order, which ``turns`` gives for its name.
+
+        Argument number i moves to the position ``places[i]``.
+        """
         places = turns[str(a.func)]
         return a.func(*[a.args[places.index(i)] for i in range(len(places))])
 
@@ -107,9 +110,9 @@ class _Reading:
 
     @classmethod
     def of(cls, theory: TheoryData, parameters: bool) -> _Reading:
-        """Return a theory in the form in which names are matched.
+        """Return the theory as statements in normal form and a role for each name.
 
-        If ``parameters`` is true, symbols of numbers may be renamed like functions.
+        If ``parameters`` is true, symbols of numbers, such as a learning rate, may be renamed like functions.
         """
         plain = _plain(theory)
         statements, roles = tuple(_statements(plain)), _roles(plain)
@@ -181,9 +184,10 @@ def _is_free(x: Any) -> bool:
 
 
 def _roles(theory: TheoryData) -> dict[str, RoleSignature]:
-    """Return the role of each name, such as "field" with its number of arguments.
+    """Return the role of each name as a tuple of its kind and its number of arguments: ``("field", 3)``.
 
-    Two names can be matched only if their roles are equal.
+    For an order parameter the tuple contains its causality as well. Two names can be matched only if their
+    roles are equal.
     """
     program = theory.program
     atoms = {a for e in _everything(theory) for a in e.atoms(AppliedUndef)}
@@ -214,10 +218,11 @@ def _numbered(left: dict[str, RoleSignature], right: dict[str, RoleSignature]) -
 
 
 def _refined(a: _Reading, b: _Reading, colours: tuple[Colours, Colours]) -> tuple[Colours, Colours] | None:
-    """Return finer colours, by the statements that contain a name, until no refinement is left.
+    """Return finer colours of the names of two theories, or None if they cannot match.
 
-    The result is None if a colour has different numbers of names in the two theories, which cannot match
-    then.
+    A colour is an integer; only names of equal colour can be matched. Names are distinguished by the
+    statements that contain them, until no refinement is left. They cannot match if a colour has different
+    numbers of names in the two theories.
     """
     while True:
         left, right = colours
@@ -230,9 +235,10 @@ def _refined(a: _Reading, b: _Reading, colours: tuple[Colours, Colours]) -> tupl
 
 
 def _contexts(reading: _Reading, colours: Colours) -> dict[str, RoleSignature]:
-    """Return for each name its colour, and the statements that contain it with colours for names.
+    """Return for each name a tuple by which it can be told from others.
 
-    A colour is an integer; names with different colours cannot be matched.
+    It contains the colour of the name (an integer; only names of equal colour can be matched) and the
+    statements that contain the name, as text with colours in place of names.
     """
     occurrences: dict[str, list[str]] = {n: [] for n in colours}
     for kind, expressions in reading.statements:
@@ -247,7 +253,10 @@ def _contexts(reading: _Reading, colours: Colours) -> dict[str, RoleSignature]:
 
 
 def _shape(e: Any, colours: Colours, mark: str) -> Any:
-    """Return an expression in which colours replace names, and ``*`` replaces the name ``mark``."""
+    """Return an expression as nested tuples, without the names that may be renamed.
+
+    ``colours`` gives for each name the integer that replaces it; the name ``mark`` is replaced by ``*``.
+    """
     if isinstance(e, Symbol):
         known = "*" if e.name == mark else colours.get(e.name)
         return ("symbol", known) if known is not None else "index" if e.name.startswith(_INDICES) else e.name

@@ -156,10 +156,10 @@ class _Translation:
         return TensorProgram(theory, tuple(equations), tuple(dots), tuple(covariances), tuple(scalars))
 
     def equation(self, d: Definition, e: Equation, dots: list[Eq]) -> Expr:
-        """Return the right-hand side of a field's equation, with response terms collected into dots.
+        """Return the right-hand side of a field's equation ``e`` in the notation of Tensor Programs.
 
-        ``d`` is the field's definition in the program. Equations of new dotted parts are appended to
-        ``dots``.
+        ``d`` is the field's definition in the program. The response terms of a product W x are replaced by
+        the symbol ``Dot(W x)``, whose equation is appended to ``dots``.
         """
         terms: list[Expr] = []
         response_terms: dict[Product, list[Expr]] = {}
@@ -258,7 +258,7 @@ class _Translation:
 
 
 def _factor(d: Definition, product: Product) -> Expr:
-    """Return the factor that multiplies a product in a definition."""
+    """Return the factor that multiplies a product of a matrix and a vector in the definition ``d``."""
     slot = Function("_slot")(t)
     part = next(x for x in Add.make_args(d.rhs.xreplace({product: slot}).expand()) if x.has(slot))
     body = part.function if isinstance(part, Sum) else part
@@ -269,7 +269,10 @@ def _factor(d: Definition, product: Product) -> Expr:
 
 
 class _Signs:
-    """Mixin of the two printers, which writes the symbols in one style; ``signs`` are its templates."""
+    """Mixin of the text and the LaTeX printer, which writes symbols of Tensor Programs in the Z or ket style.
+
+    ``signs`` are format strings by name of the symbol's class.
+    """
 
     styles: ClassVar[dict[str, dict[str, str]]]
 
@@ -278,7 +281,10 @@ class _Signs:
         self.signs = self.styles["any"] | self.styles[style]
 
     def _written(self, e: _Symbol, sign: str = "") -> str:
-        """Return the printed form of a symbol, by the template ``sign`` or else by that of its class."""
+        """Return the printed form of a symbol of Tensor Programs.
+
+        ``sign`` is the name of a format string in ``signs``; by default it is the name of the symbol's class.
+        """
         printed = map(self._print, e.args)  # type: ignore[attr-defined]
         return self.signs[sign or type(e).__name__] % tuple(printed)
 

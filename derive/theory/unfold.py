@@ -39,8 +39,8 @@ from derive.theory.families import families
 class Partner:
     """Source that is correlated with a given source, with new names for its summed indices and time.
 
-    ``covariance`` is the covariance of the two, ``over`` are the ranges of the summed indices, and ``time``
-    is the time of ``symbol``, which a sum runs over.
+    ``symbol`` is the source and ``covariance`` its covariance with the given one. ``over`` are the ranges of
+    the summed indices, and ``time`` is the time of ``symbol``, which a sum runs over.
     """
 
     symbol: AppliedUndef
@@ -152,9 +152,10 @@ def _stein(term: Expr, sources: tuple[Source, ...], **hints: Any) -> Expr:
 
 
 def _stein_term(rest: Expr, v: Partner, **hints: Any) -> Expr:
-    """Return the term of Stein's lemma for one correlated source v: sum of covariance times response.
+    """Return the term of Stein's lemma for one Gaussian source: a sum of covariance times response.
 
-    ``rest`` is the averaged product without the source to which the lemma is applied.
+    ``v`` is the source with its covariance with the source to which the lemma is applied, and ``rest`` the
+    averaged product without the latter. ``hints`` are ``fields`` and ``discrete``, as in :func:`stein`.
     """
     if not is_random(rest):
         return S.Zero
@@ -287,9 +288,9 @@ class _Unfolder:
         self.now = computed_now(self.equations, self.moving)
 
     def read(self, what: Any) -> tuple[Expr, bool]:
-        """Return the expression named by ``what``, and whether it is a strictly causal response.
+        """Return the definition of ``what``, and whether it is a response that vanishes at s = t and later.
 
-        An expression is returned as it is, with False.
+        ``what`` is the name of an order parameter or scalar; an expression is returned as it is, with False.
         """
         if not isinstance(what, str):
             return sympify(what), False
@@ -457,9 +458,10 @@ class _Unfolder:
         return factor * x.func(term, *limits)
 
     def begins(self, term: Expr, v: Symbol, flows: bool) -> Expr | None:
-        """Return the first value of the time ``v`` at which a response in ``term`` is not zero, or None.
+        """Return the first value of the time ``v`` at which a response in ``term`` is not zero.
 
-        ``flows`` is true for an integral, in which the time of the perturbation itself has no weight.
+        The result is None if ``term`` contains no response of a field at time v. ``flows`` is true for an
+        integral, in which the time of the perturbation itself has no weight.
         """
         factors = [r.body if isinstance(r, Average) else r for r in Mul.make_args(term)]
         for y in (y for r in factors for y in Mul.make_args(r)):

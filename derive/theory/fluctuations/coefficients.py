@@ -79,13 +79,15 @@ class NoiseElement(ParameterElement):
 
 
 class FeedbackElement(ParameterElement):
-    """Element ``D[q, p]`` of the feedback: derivative of q by p with all others fixed."""
+    """Element ``D[q, p]`` of the feedback: derivative of an order parameter q by p with all others fixed."""
 
     head, latex_head = "D", "D"
 
 
 class Influence(ParameterElement):
-    """Derivative ``E[q]`` of the exponent of one unit by an order parameter, or ``E[q, p]`` by two.
+    """Derivative ``E[q]`` of the exponent E of one unit by an order parameter q, or ``E[q, p]`` by two.
+
+    The path integral over the fields of one unit has the weight exp(E).
 
     >>> from sympy.abc import a, b
     >>> Influence(a), Influence(a, b)
@@ -105,9 +107,10 @@ class ShiftElement(ParameterElement):
 
 
 def influence(theory: FluctuationData, q: FluctuatingParameter) -> dict[str, Expr]:
-    """Return the derivative of the exponent of one unit by an order parameter, for each population.
+    """Return the derivative by an order parameter of the exponent E of one unit, for each population.
 
-    Populations whose exponent does not contain the order parameter are left out.
+    The path integral over the fields of one unit has the weight exp(E). The result maps names of populations
+    to expressions, without populations whose exponent does not contain the order parameter.
     """
     placed, derivatives = with_renamed_indices(q, {}), dict[str, Expr]()
     for x in theory.terms:
@@ -160,9 +163,10 @@ def feedback(theory: FluctuationData, first: FluctuatingParameter, second: Fluct
 def _influences(
     theory: FluctuationData, unit_of: PlacedParameter, by: PlacedParameter
 ) -> Iterator[UnitExponent]:
-    """Yield derivatives by the order parameter ``by`` of the exponent of one unit.
+    """Yield the derivatives by the order parameter ``by`` of the exponent E of one unit.
 
-    The unit is one of those over which ``unit_of`` is an average; nothing is yielded if that is no average.
+    The path integral over the fields of one unit has the weight exp(E). The unit is one of those over which
+    ``unit_of`` is an average; nothing is yielded if that is no average.
     """
     if unit_of.home is None:
         return
@@ -177,18 +181,19 @@ def _influences(
 
 @dataclass(frozen=True)
 class ShiftSource:
-    """Source of the shift of an order parameter, in three parts.
+    """Vector element from which the shift of the mean of an order parameter at order 1/N follows.
 
-    N times the shift of all order parameters is ``R = (1 - D)^(-1)`` applied to the sources.
+    N times the shifts of all order parameters are ``R = (1 - D)^(-1)`` applied to the vector of these
+    elements, where D is the derivative of order parameters by each other.
 
     Parameters
     ----------
     curvature : Expr
-        Second derivatives of the average, contracted with the covariance.
+        Second derivatives of the average by order parameters, times their covariances.
     self_action : Expr
         Change of order parameters by a unit, which in turn changes the unit.
     functions : Expr
-        Second derivatives of functions of other order parameters, contracted with the covariance.
+        Second derivatives of the part that is a function of other order parameters, times their covariances.
     """
 
     curvature: Expr
@@ -202,10 +207,11 @@ class ShiftSource:
 
 
 def shift_source(theory: FluctuationData, q: FluctuatingParameter, expanded: bool) -> ShiftSource:
-    """Return the source of the shift of the mean of an order parameter, in three parts.
+    """Return the source of the shift of the mean of the order parameter ``q`` at order 1/N, in three parts.
 
-    Averages with one hat more than they have fields to differentiate vanish, so that an average with two
-    influences is connected as it stands. Influences are written out if ``expanded``.
+    N times the shifts are ``R = (1 - D)^(-1)`` applied to the sources, where D is the derivative of order
+    parameters by each other. The derivatives ``E[p]`` of the exponent of one unit are written out if
+    ``expanded``, and are symbols otherwise.
     """
     unit = _Unit(theory, with_renamed_indices(q, {}), expanded)
     others = [x for x in theory.parameters if x.kind != "observable"]
@@ -229,9 +235,10 @@ def _with_distinct_indices(
 
 
 def _contracted(e: Expr, j: PlacedParameter, k: PlacedParameter) -> Expr:
-    """Return the second derivative ``e`` by j and k times their covariance, summed over both.
+    """Return ``e``, a second derivative by order parameters j and k, times their covariance.
 
-    It is multiplied by 1/2 if j and k are the same order parameter at different indices.
+    The product is summed over the indices and times of both, and multiplied by 1/2 if j and k are the same
+    order parameter at different indices.
     """
     if e == 0:
         return S.Zero
@@ -241,9 +248,10 @@ def _contracted(e: Expr, j: PlacedParameter, k: PlacedParameter) -> Expr:
 
 @dataclass(frozen=True)
 class _Unit:
-    """One unit of the population over which ``own`` averages, for the source of the shift of ``own``.
+    """Unit over whose fields the order parameter ``own`` averages, for the shift of the mean of ``own``.
 
-    Influences (derivatives of the unit's exponent) are symbols, or written out if ``expanded``.
+    Derivatives ``E[q]`` of the exponent E of the unit (its fields have the weight exp(E) in the path
+    integral) are written out if ``expanded``, and are symbols otherwise.
     """
 
     theory: FluctuationData
@@ -251,7 +259,11 @@ class _Unit:
     expanded: bool
 
     def influences(self, by: PlacedParameter) -> tuple[UnitExponent, ...]:
-        """Return the derivatives of the unit's exponent by the order parameter ``by``, for each layer."""
+        """Return the derivatives of the unit's exponent E by the order parameter ``by``, one for each layer.
+
+        The path integral over the fields of the unit has the weight exp(E). The tuple is empty if all are
+        zero.
+        """
         derivatives = tuple(_influences(self.theory, self.own, by))
         return (
             derivatives
@@ -260,7 +272,11 @@ class _Unit:
         )
 
     def second_influences(self, j: PlacedParameter, k: PlacedParameter) -> tuple[UnitExponent, ...]:
-        """Return the derivatives of the unit's exponent by two order parameters, for each layer."""
+        """Return the second derivatives of the unit's exponent E by order parameters j and k, by layer.
+
+        The path integral over the fields of the unit has the weight exp(E). The tuple is empty if all are
+        zero.
+        """
         slopes = (
             (x, derivative_by(x.expr, k, self.own.every)) for x in _influences(self.theory, self.own, j)
         )
@@ -269,7 +285,10 @@ class _Unit:
         return derivatives if self.expanded or not derivatives else (UnitExponent(S.One, {}, both),)
 
     def averaged(self, *parts: Expr) -> Expr:
-        """Return the average over the unit of the product of ``parts``, with hats as derivatives."""
+        """Return the average over the unit's fields of the product of ``parts``.
+
+        Hatted (conjugate) fields in the product become derivatives by perturbations of the fields' equations.
+        """
         body = S.One
         for x in parts:
             body = _product(body, x)
@@ -281,7 +300,11 @@ class _Unit:
         return averaged(body, random)
 
     def curvature(self, j: PlacedParameter, k: PlacedParameter) -> Expr:
-        """Return the second derivative ``<F E_j E_k> + <F E_jk>`` of the average of F by j and k."""
+        """Return the second derivative ``<F E_j E_k> + <F E_jk>`` of ``<F>`` by order parameters j and k.
+
+        F is the function of the unit's fields that ``own`` averages, and E_j, E_jk are derivatives of the
+        unit's exponent E; its fields have the weight exp(E) in the path integral.
+        """
         total = S.Zero
         for x in self.influences(j):
             for y in self.influences(k):
@@ -296,10 +319,12 @@ class _Unit:
         return total
 
     def self_action(self, perturbed: PlacedParameter, moved: PlacedParameter) -> Expr:
-        """Return the connected average ``<F F_b E_c>`` times the propagator from b to c.
+        """Return the part of the shift of ``own`` that is due to the action of a unit on itself.
 
-        b is ``perturbed``, which one unit changes because it is an average over units; c is ``moved``, which
-        changes in turn and acts on the same unit. The result is divided by the number of units over N.
+        It is the connected average ``<F F_b E_c>`` times the propagator ``R[c, b]``, summed over indices and
+        times and divided by the number of units over N. F and F_b are the functions of the unit that ``own``
+        and ``perturbed`` average. One unit changes the order parameter b (``perturbed``), which changes c
+        (``moved``); c acts on the unit by E_c, the derivative of the unit's exponent by c.
         """
         home, other = self.own.home, perturbed.home
         if home is None or other is None or home.name != other.name:
@@ -335,9 +360,10 @@ def _product(one: Expr, other: Expr) -> Expr:
 
 
 def in_averages(theory: FluctuationData, q: FluctuatingParameter) -> Expr:
-    """Return a number or observable as a function of averages, with other numbers substituted.
+    """Return the number or observable ``q`` as a function of averages over units.
 
-    Numbers that depend on their own earlier values are kept as they are.
+    Numbers (order parameters that are functions of others, such as errors) are replaced by their definitions.
+    Those that depend on their own earlier values are kept.
     """
     numbers = [x for x in theory.parameters if x.unit == 0 and not x.function.has(x.symbol.func)]
     definitions = [(x.symbol, x.function) for x in numbers if x.name != q.name]

@@ -47,7 +47,10 @@ class Addend(Rewritable):
 
     @property
     def whole(self) -> Expr:
-        """Addend as one expression, at the time t unless t is summed as well."""
+        """Summand with its sums over indices and times, as one expression.
+
+        It is a function of t unless t is summed as well.
+        """
         if self.reach == "flow all":
             return Integral(summed(self.expr, self.over), (s, *ALWAYS), (t, *ALWAYS))
         if self.reach == "all":
@@ -61,7 +64,10 @@ class Addend(Rewritable):
 
 @dataclass(frozen=True)
 class ExponentTerm(Rewritable):
-    """Term ``weight * hats * addend`` in the exponent of a unit.
+    """Term ``weight * hats * addend`` in the exponent E of one unit of a finite network.
+
+    The path integral over the fields of one unit has the weight exp(E). A hat is the conjugate variable that
+    enforces the equation of a field.
 
     Parameters
     ----------
@@ -94,7 +100,10 @@ class ExponentTerm(Rewritable):
 
     @property
     def whole(self) -> Expr:
-        """Term as one expression, summed over indices and times."""
+        """Term of the exponent as one expression, with its sums over indices and times.
+
+        It is the product of weight, hatted (conjugate) fields and factor.
+        """
         body = replace(self.addend, expr=self.weight * Mul(*self.hats) * self.addend.expr)
         if len(self.hats) == 2:
             return body.whole

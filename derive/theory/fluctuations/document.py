@@ -150,7 +150,7 @@ class FluctuationView:
         )
 
     def _process(self) -> Iterator[DisplayedEquation]:
-        """Yield the sources and equations of one unit."""
+        """Yield the equations of the fields of one unit at infinite width, and their Gaussian sources."""
         for u in self.fluctuations.sources:
             yield document.displayed(u)
         for e in (*self.fluctuations.products, *self.fluctuations.definitions):
@@ -162,7 +162,7 @@ class FluctuationView:
             yield DisplayedEquation((q.symbol,), _terms(_value(q)), _layers(q), causal=_causal(q))
 
     def _exponent(self) -> Iterator[DisplayedEquation]:
-        """Yield the exponent of one unit of each population."""
+        """Yield for each population the exponent E of one unit: its fields have the weight exp(E)."""
         homes: dict[str, list[Expr]] = {}
         for x in self.fluctuations.terms:
             homes.setdefault(x.home.name, []).append(x.whole)
@@ -170,7 +170,7 @@ class FluctuationView:
             yield DisplayedEquation((-Symbol(f"Hcal_{name}"),), tuple(terms))
 
     def _influences(self) -> Iterator[DisplayedEquation]:
-        """Yield the derivatives of the exponent by order parameters."""
+        """Yield the derivatives by order parameters of the exponent of the path integral over one unit."""
         for q in self.fluctuations.parameters:
             each = influence(self.fluctuations, q)
             for name, e in each.items():
@@ -178,17 +178,20 @@ class FluctuationView:
                 yield DisplayedEquation((head,), _terms(e), _layers(q), causal=_causal(q))
 
     def _noise(self) -> Iterator[DisplayedEquation]:
-        """Yield the noise of each pair of order parameters, if it is not zero."""
+        """Yield N times the covariances of averages over units at fixed order parameters, unless zero.
+
+        There is one equation for each pair of order parameters.
+        """
         for q, p in combinations_with_replacement(self.fluctuations.parameters, 2):
             yield from _pair(NoiseElement, q, p, noise(self.fluctuations, q, p))
 
     def _feedback(self) -> Iterator[DisplayedEquation]:
-        """Yield the derivatives of order parameters by each other that are not zero."""
+        """Yield the derivatives of one order parameter by another at all others fixed, unless zero."""
         for q, p in product(self.fluctuations.parameters, repeat=2):
             yield from _pair(FeedbackElement, q, p, feedback(self.fluctuations, q, p))
 
     def _shift(self) -> Iterator[DisplayedEquation]:
-        """Yield the sources of the shifts that are not zero."""
+        """Yield for each order parameter the source of the shifts of means at order 1/N, unless zero."""
         for q in self.fluctuations.parameters:
             if (e := shift_source(self.fluctuations, q, expanded=False).whole) != 0:
                 yield DisplayedEquation((ShiftElement(q.symbol),), _terms(e), _layers(q))
@@ -215,7 +218,7 @@ def _value(q: FluctuatingParameter) -> Expr:
 
 
 def _terms(e: Expr) -> tuple[Expr, ...]:
-    """Return the addends of an expression; those with cases are last."""
+    """Return the terms of a sum for printing; terms with case distinctions are last."""
     return tuple(sorted(Add.make_args(e), key=lambda x: x.has(Piecewise)))
 
 

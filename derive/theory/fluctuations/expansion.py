@@ -70,7 +70,10 @@ class Fluctuations(FluctuationData):
 
     @property
     def exponents(self) -> dict[str, Expr]:
-        """Exponent of one unit of each population, without terms that contain no order parameter."""
+        """Exponent E of one unit, by population: its fields have the weight exp(E) in the path integral.
+
+        Only terms that contain order parameters are included.
+        """
         exponents: dict[str, Expr] = {}
         for x in self.terms:
             exponents[x.home.name] = exponents.get(x.home.name, S.Zero) + x.whole
@@ -356,7 +359,7 @@ def fluctuations(program: Program) -> Fluctuations:
 
 @lru_cache(maxsize=32)
 def _expanded(program: Program) -> Fluctuations:
-    """Derive the fluctuations of a program; the last 32 are cached."""
+    """Derive the fluctuations of finite networks of a program; the last 32 results are cached."""
     integral = path_integral(program)
     at_equal_times = responses_at_equal_times(integral._action)
     exponent = ExponentBuilder(Assembly(integral._saddle, at_equal_times), integral.theory()).build()

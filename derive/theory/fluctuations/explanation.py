@@ -43,9 +43,10 @@ def _definition(q: FluctuatingParameter) -> str:
 
 
 def _pair_of_responses(fluctuations: FluctuationData, q: FluctuatingParameter) -> Iterator[str]:
-    """Yield sentences on the times at which a response exists and on its conjugate response.
+    """Yield sentences on a response: the times at which it exists, and the response that is conjugate to it.
 
-    Of two conjugate responses only one is an order parameter. Nothing is yielded for other order parameters.
+    Two products that share weights, with a matrix and its transpose, give a pair of conjugate responses, of
+    which only one is an order parameter. Nothing is yielded if ``q`` is no response.
     """
     if q.kind != "response":
         return
@@ -72,7 +73,10 @@ def _pair_of_responses(fluctuations: FluctuationData, q: FluctuatingParameter) -
 
 
 def _terms(fluctuations: FluctuationData, q: FluctuatingParameter) -> Iterator[str]:
-    """Yield for each term of the exponent with the order parameter q its derivative by q and its origin."""
+    """Yield a text for each term of the exponent of one unit that contains the order parameter ``q``.
+
+    It states the derivative of the term by ``q``, by which q acts on a unit, and the origin of the term.
+    """
     placed = with_renamed_indices(q, {})
     for x in fluctuations.terms:
         if any(a.func == q.symbol.func for a in x.addend.expr.atoms(AppliedUndef)):
@@ -82,7 +86,7 @@ def _terms(fluctuations: FluctuationData, q: FluctuatingParameter) -> Iterator[s
 
 
 def _origin(x: ExponentTerm) -> str:
-    """Return the origin of a term of the exponent in words: kind, weights and rule."""
+    """Return the origin of a term in the exponent of one unit in words: its kind, weights and rule."""
     hats = " and ".join(str(hat.field) for hat in dict.fromkeys(x.hats))
     origins = {
         "covariance": f"covariance of the Gaussian parts of {hats}, from the random part of {x.matrix}",

@@ -46,9 +46,10 @@ from derive.theory.path_integral.saddle import Assembly
 
 @dataclass(frozen=True)
 class Exponent:
-    """Exponent of one unit of each population, with the equations and order parameters in it.
+    """Exponent E of one unit of each population, with the equations and order parameters in it.
 
-    The attributes are those of `FluctuationData`.
+    The path integral over the fields of one unit has the weight exp(E). The attributes are those of
+    `FluctuationData`.
     """
 
     products: tuple[Equation, ...]
@@ -139,7 +140,8 @@ class ExponentBuilder:
     def _refuse(self) -> None:
         """Raise NotApplicable for programs whose fluctuations are not derived.
 
-        These have units that attributes distinguish, or rates of change while weights move in steps.
+        These are programs with attributes (given values that make units different), and programs in which
+        fields obey differential equations in time while weights move in steps.
         """
         for d in self.reading.definitions:
             if d.evolves and self.action.discrete:
@@ -155,7 +157,10 @@ class ExponentBuilder:
             )
 
     def build(self) -> Exponent:
-        """Return the exponent of one unit of each population, with its equations and order parameters."""
+        """Return the exponent E of one unit of each population, with its equations and order parameters.
+
+        The path integral over the fields of one unit has the weight exp(E).
+        """
         products: tuple[Equation, ...] = tuple(map(self.product_equation, self.action.variables))
         stated, scalars = self.reading.equations(self.as_product, self.as_parameter)
         numbers = [self.number(e, "number") for e in scalars]
@@ -183,24 +188,24 @@ class ExponentBuilder:
         return Exponent(products, definitions, homes, self.theory.sources, everything, tuple(terms))
 
     def home_of(self, x: UseVariable) -> Population:
-        """Return the population of the field that a use of weights gives."""
+        """Return the population of the field that a product with a matrix, or a vector of weights, gives."""
         use = x.use
         return _home(use.gives if isinstance(use, Application) else self.program.site_of(use.lhs))
 
     def home(self, body: Expr) -> Population:
-        """Return the population of the fields of the program in an expression."""
+        """Return the population to whose units the fields in the expression ``body`` belong."""
         fields = [a for a in body.atoms(AppliedUndef) if self.program.field_of(str(a.func)) is not None]
         return _home(self.program.site_of(min(fields, key=str)))
 
     # -- equations of one unit -------------------------------------------------------------------------------
 
     def as_product(self, a: Application) -> list[Term]:
-        """Return a product with a matrix as a term that is one field, such as ``chi(ell, mu, t)``."""
+        """Return a product of a matrix and a vector as a single term: a field such as ``chi(ell, mu, t)``."""
         leg = next(x for x in self.action.legs if x.use.same_use(a))
         return [Term.local(leg.primal.func(*a.source().args), "product", a.matrix.name)]
 
     def as_parameter(self, p: Parameter) -> list[Term]:
-        """Return a vector of weights as a term that is one field."""
+        """Return a vector of weights as a single term: the field that stands for it."""
         entry = next(x for x in self.action.entries if x.source == p.source())
         return [Term.local(entry.primal, "product", p.initial.name)]
 
@@ -240,7 +245,10 @@ class ExponentBuilder:
     # -- order parameters ------------------------------------------------------------------------------------
 
     def order_parameters(self) -> Iterator[FluctuatingParameter]:
-        """Yield correlations and responses; the field that a response perturbs is written as a hat."""
+        """Yield the correlations and responses of the theory as order parameters that fluctuate.
+
+        In the definition of a response, the field whose equation is perturbed is written as a hatted field.
+        """
         primal = {str(x.source.func): x.primal.func for x in self.action.variables}
         for q in self.assembly.order_parameters():
             bodies: dict[Expr, Expr] = {}
@@ -289,8 +297,9 @@ class ExponentBuilder:
         return FluctuatingParameter(e.symbol, kind, S.Zero, rest, None, e.ranges)
 
     def named(self, e: Expr, near: Equation) -> Expr:
-        """Return ``e`` with a new number for each average, and for each sum inside of a function.
+        """Return ``e`` with a symbol for each average in it, and for each sum inside of a function.
 
+        Such a symbol, called a number, is the same for all units; new ones are recorded as order parameters.
         ``near`` is the equation that contains ``e``; its name is part of the new names.
         """
         ranges = {r.index: r for r in near.ranges}
@@ -373,7 +382,7 @@ class ExponentBuilder:
         return constant
 
     def moves(self, a: AppliedUndef) -> bool:
-        """Return whether a function is a field or a number of the theory, not given data such as inputs."""
+        """Return whether ``a`` is a field or a number of the theory, which fluctuates, and not given data."""
         name = str(a.func)
         return name in self.random or name in self.program.scalars or name in {x.name for x in self.extra}
 
@@ -424,7 +433,10 @@ class ExponentBuilder:
     # -- terms of the exponent -------------------------------------------------------------------------------
 
     def kernels(self, products: tuple[Equation, ...]) -> Iterator[ExponentTerm]:
-        """Yield the terms of the exponent for responses and memory, from the equation of each product."""
+        """Yield the terms that responses and memory of each product add to the exponent of one unit.
+
+        ``products`` are the equations of all products of weights and vectors, in the order of the action.
+        """
         for x, e in zip(self.action.variables, products, strict=True):
             for term in e.terms:
                 if term.kind != "source":
@@ -435,7 +447,10 @@ class ExponentBuilder:
     def numbers_in_definitions(
         self, definitions: tuple[Equation, ...], names: set[str]
     ) -> Iterator[ExponentTerm]:
-        """Yield the terms of the exponent for definitions of fields that contain a number in ``names``."""
+        """Yield the terms that definitions of fields add to the exponent of one unit.
+
+        Only terms of ``definitions`` that contain an order parameter, one of ``names``, are yielded.
+        """
         for e in definitions:
             known = self.program.field_of(e.name) is not None
             home = self.home(e.symbol if known else e.rhs)
@@ -447,9 +462,10 @@ class ExponentBuilder:
     def term(
         self, fields: tuple[AppliedUndef, ...], addend: Addend, home: Population, origin: Term
     ) -> ExponentTerm:
-        """Return the term of the exponent in which the hats of ``fields`` multiply ``addend``.
+        """Return a term of the exponent of one unit: the hatted (conjugate) ``fields`` times ``addend``.
 
-        ``origin`` is the term of the theory from which matrix, rule and kind are taken.
+        ``home`` is the population of the unit. ``origin`` is the term of the theory from which name of the
+        matrix, rule and kind are taken.
         """
         weight = Rational(1, 2) if len(fields) == 2 and fields[0].func == fields[1].func else S.One
         hats = tuple(map(Hatted, fields))
@@ -459,7 +475,10 @@ class ExponentBuilder:
         )
 
     def covariances(self, sources: tuple[Source, ...]) -> Iterator[ExponentTerm]:
-        """Yield the quadratic terms of the exponent: covariances of sources, times pairs of hats."""
+        """Yield the quadratic terms of the exponent of one unit.
+
+        They are the covariances of Gaussian ``sources``, each times the two hatted (conjugate) fields.
+        """
         variable = {str(x.source.func): x for x in self.action.variables}
         every = "all" if self.action.discrete else "flow all"
         for u in sources:
@@ -472,7 +491,7 @@ class ExponentBuilder:
 
 
 def _home(population: Population) -> Population:
-    """Return a population as that of an average: without layer if all layers share the same units."""
+    """Return the population for averages: without layer if all layers share the same units."""
     return replace(population, site=None) if population.shared else population
 
 

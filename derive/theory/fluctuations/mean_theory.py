@@ -75,25 +75,27 @@ def _comparable(theory: TheoryData, random: frozenset[str]) -> TheoryData:
 
 
 def mean_theory(fluctuations: FluctuationData, instant: Iterable[str]) -> TheoryData:
-    """Return the mean-field theory at the saddle point of the exponent of one unit.
+    """Return the mean-field theory at the saddle point of the exponent E of one unit.
 
-    ``instant`` are the names of the responses that do not vanish at equal times.
+    The path integral over the fields of one unit has the weight exp(E). ``instant`` are the names of the
+    responses that do not vanish at equal times.
     """
     return _Saddle(fluctuations, frozenset(instant)).theory()
 
 
 @dataclass(frozen=True)
 class _Saddle:
-    """Saddle point of the exponent of one unit, from which the mean-field theory is read off.
+    """Saddle point of the exponent E of one unit, from which the mean-field theory is read off.
 
-    ``instant`` are the names of the responses that do not vanish at equal times.
+    The path integral over the fields of one unit has the weight exp(E). ``instant`` are the names of the
+    responses that do not vanish at equal times.
     """
 
     fluctuations: FluctuationData
     instant: frozenset[str]
 
     def theory(self) -> TheoryData:
-        """Return the mean-field theory at the saddle point."""
+        """Return the mean-field theory: equations, sources and order parameters at the saddle point."""
         program = self.fluctuations.program
         scalars = [q for q in self.fluctuations.parameters if q.name in program.scalars]
         observables = [q for q in self.fluctuations.parameters if q.kind == "observable"]
@@ -121,18 +123,21 @@ class _Saddle:
         return [(q.symbol, self.value(q)) for q in numbers if q.name not in self.fluctuations.program.scalars]
 
     def value(self, q: FluctuatingParameter) -> Expr:
-        """Return the definition of an order parameter: an average, plus a function of other ones."""
+        """Return the definition of an order parameter: an average over units plus a function of others."""
         fixed, unit = _substituted(q.unit, self.auxiliary_fields).as_independent(AppliedUndef, as_Add=False)
         return (
             fixed * Average(unit).linear(self.fluctuations.random) + q.function if unit != 0 else q.function
         )
 
     def as_written(self, e: Expr) -> Expr:
-        """Return an expression in fields and numbers of the program, without auxiliary ones."""
+        """Return ``e`` in the fields and numbers of the program.
+
+        Auxiliary fields and numbers, which stand for functions, averages or sums, are replaced by these.
+        """
         return _substituted(_substituted(e, self.auxiliary_fields), self.auxiliary_numbers)
 
     def number(self, q: FluctuatingParameter) -> Equation:
-        """Return the equation of a number or observable of the theory."""
+        """Return the equation of an output, error or observable of the theory."""
         return Equation(q.symbol, (Term.local(self.as_written(self.value(q))),), q.ranges)
 
     # -- equations -------------------------------------------------------------------------------------------
@@ -150,9 +155,9 @@ class _Saddle:
             yield replace(e, terms=tuple(y for x in terms for y in self.written_out(x)))
 
     def of_exponent(self, e: Equation) -> Iterator[Term]:
-        """Yield the terms that the exponent contributes to the equation ``e``.
+        """Yield the terms that the exponent of one unit contributes to the equation ``e`` of a field.
 
-        They are those linear in the hat (the conjugate variable) of the field on its left-hand side.
+        They are linear in the hat (the conjugate variable) of the field on the left-hand side of ``e``.
         """
         for x in self.fluctuations.terms:
             elsewhere = any(_disjoint(r, own) for r in x.addend.over for own in e.ranges)
@@ -163,7 +168,7 @@ class _Saddle:
                 yield Term(x.kind, x.weight * body.expr, S.One, S.One, *origin)
 
     def on_average(self, x: ExponentTerm) -> ExponentTerm | None:
-        """Return a term of the exponent without equal-time responses that vanish on average.
+        """Return a term of the exponent of one unit without equal-time responses that vanish on average.
 
         The result is None if nothing remains.
         """

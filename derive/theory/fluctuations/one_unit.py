@@ -27,7 +27,7 @@ Letters = Mapping[Symbol, Symbol]
 
 @dataclass(frozen=True)
 class PlacedParameter:
-    """Order parameter whose indices and times have other names.
+    """Order parameter with renamed indices and times, such as ``H(mu_, alpha_, t_, s_)``.
 
     Attributes
     ----------
@@ -57,7 +57,10 @@ class PlacedParameter:
 
     @property
     def limits(self) -> tuple[IndexRange, ...]:
-        """Ranges of a sum over all its indices and times; times of a response are restricted by causality."""
+        """Ranges of all indices and times of the order parameter, for a sum over all its values.
+
+        The past time of a response ends at the present or one step before, by causality.
+        """
         if len(self.times) < 2 or not self.parameter.causal:
             return self.every
         now, past = self.times
@@ -123,7 +126,9 @@ def placed_home(home: Population | None, names: Mapping[Symbol, Expr]) -> Popula
 
 @dataclass(frozen=True)
 class UnitExponent:
-    """Part of the exponent of a unit at a given layer, or a derivative of it.
+    """Part of the exponent E of a unit at a given layer, or a derivative of it.
+
+    The path integral over the fields of the unit has the weight exp(E).
 
     Attributes
     ----------
@@ -143,9 +148,10 @@ class UnitExponent:
 def exponent_at(
     theory: FluctuationData, home: Population, ranges: tuple[IndexRange, ...]
 ) -> Iterator[UnitExponent]:
-    """Yield the parts of the exponent of a unit of the population ``home``, at its layer.
+    """Yield the parts of the exponent E of one unit of the population ``home``, at the layer of ``home``.
 
-    The layer is an expression of indices in ``ranges``.
+    The path integral over the fields of one unit has the weight exp(E). The layer is an expression of the
+    indices in ``ranges``; a part of another layer has a Kronecker delta of the two layers as a factor.
     """
     for x in theory.terms:
         if x.home.name != home.name:
@@ -218,7 +224,7 @@ def layers_meet(
 
 
 def derivative_by(e: Expr, q: PlacedParameter, ranges: tuple[IndexRange, ...]) -> Expr:
-    """Return the derivative of ``e`` by an order parameter, at the times at which that exists.
+    """Return the functional derivative of ``e`` by an order parameter ``q``, at the times at which q exists.
 
     ``ranges`` are those of the free indices of ``e``. Conditions on summed indices and times become limits of
     the sums.
@@ -231,9 +237,9 @@ def derivative_by(e: Expr, q: PlacedParameter, ranges: tuple[IndexRange, ...]) -
 
 
 def within_support(e: Expr, q: PlacedParameter) -> Expr:
-    """Return ``e`` without conditions that hold at all times and indices at which q exists.
+    """Return ``e`` without conditions in case distinctions that hold wherever ``q`` is not zero.
 
-    For a response the times are restricted by causality.
+    ``q`` is an order parameter. A response is zero by causality if its first time is before its second one.
     """
     least = S.NegativeInfinity
     if len(q.times) == 2 and q.parameter.causal in ("strict", "past"):
@@ -265,9 +271,10 @@ def fixed_by_deltas(e: Expr, q: PlacedParameter) -> dict[Symbol, Expr]:
 
 
 def holds(condition: Any, values: Mapping[Symbol, Expr], q: PlacedParameter) -> bool:
-    """Return whether an inequality holds for all indices of ``q``, with other indices at ``values``.
+    """Return whether an inequality holds at all values of the indices of the order parameter ``q``.
 
-    The result is False if the inequality contains none of these other indices.
+    ``values`` gives the values of other indices. The result is False if the inequality contains none of
+    these, or is no inequality.
     """
     gap = gap_of(condition)
     if gap is None or not set(values) & gap.free_symbols:
@@ -281,7 +288,7 @@ def gap_of(condition: Any) -> Expr | None:
 
 
 def implied(condition: Any, least: Expr) -> bool:
-    """Return whether an inequality holds wherever the expression ``least`` is not negative."""
+    """Return whether the inequality ``condition`` follows from ``least >= 0`` for an expression ``least``."""
     gap = gap_of(condition)
     return gap is not None and bool((gap - least).expand().is_nonnegative)
 

@@ -46,7 +46,10 @@ class PathIntegral:
 
     @cached_property
     def average_exponent(self) -> Expr:
-        """Exponent after the average over random weights, in terms of inner products of vectors (D.26)."""
+        """Exponent of the path integral after the average over random weights (D.26).
+
+        It is a function of inner products of vectors.
+        """
         a = self._action
         return average_exponent(a.legs, a.entries, a.discrete)
 
@@ -57,7 +60,7 @@ class PathIntegral:
 
     @cached_property
     def single_site(self) -> dict[str, Expr]:
-        """Exponent of the integral over one unit, by the name of its population (D.32)."""
+        """Exponent of the path integral over the fields of one unit, by the name of its population (D.32)."""
         return {p: self._action.exponent(p) for p in self._action.sites}
 
     @cached_property
@@ -77,7 +80,10 @@ class PathIntegral:
 
     @cached_property
     def processes(self) -> tuple[Eq, ...]:
-        """Equation of each product as a sum of single-site terms, from the delta functions (D.40)."""
+        """Equation of each product of weights and a vector: Gaussian source plus responses (D.40).
+
+        They follow from the integral over the hatted fields, which gives delta functions.
+        """
         equations = []
         for x in self._action.variables:
             equations.append(

@@ -103,7 +103,7 @@ class Partition(_Node):
 
     @property
     def exponent(self) -> Expr:
-        """Exponent of the weight with which the fields of one unit are integrated."""
+        """Exponent E of the integral: the fields of one unit are integrated with the weight exp(E)."""
         return self.args[1]
 
     def _latex(self, printer: Any, *_: Any) -> str:
@@ -169,7 +169,10 @@ class UseVariable:
         return self.renamed({i: unused_primed(i, taken) for i in self.indices}, {t: s})
 
     def renamed(self, names: Mapping[Any, Any], times: Mapping[Any, Any] | None = None) -> Self:
-        """Return this use with indices renamed by ``names``, and times replaced by ``times``."""
+        """Return the variables of this use of weights with indices and times replaced.
+
+        ``names`` maps indices to new ones, and ``times`` maps times to other times.
+        """
         every = {**names, **(times or {})}
         primal, hat, source = (x.xreplace(every) for x in (self.primal, self.hat, self.source))
         limits = tuple(r.renamed(names.get(r.index, r.index)) for r in self.limits)
@@ -199,7 +202,7 @@ class Leg(UseVariable):
 
     @property
     def ranges(self) -> tuple[IndexRange, ...]:
-        """Ranges of the vector's indices, and of indices that number matrices that act separately."""
+        """Ranges of the vector's indices, and of indices that number matrices with vectors of their own."""
         return self.use.ranges
 
     @property
@@ -212,12 +215,15 @@ class Leg(UseVariable):
         return replace(super().past(taken), use=self.use.past(taken))
 
     def beside(self, other: Leg) -> Leg:
-        """Return this use for the matrix of the family that ``other`` uses, if members act separately."""
+        """Return this use with the matrix that ``other`` uses, if each matrix has its own vector.
+
+        The indices that number such matrices, for example heads, are renamed to those of ``other``.
+        """
         names = {x: y for x, y in zip(self.member_indices, other.member_indices, strict=True) if x != y}
         return replace(self.renamed(names), use=self.use.renamed(names)) if names else self
 
     def without_members(self) -> tuple[IndexRange, ...]:
-        """Return the ranges of the indices that do not number the matrices of a family."""
+        """Return the ranges of the indices of the vector that do not number matrices of a family."""
         return tuple(r for r in self.ranges if r.index not in self.member_indices)
 
 
@@ -265,10 +271,11 @@ def _fields(
 
 @dataclass(frozen=True)
 class Pairing:
-    """Term ``-(strength/2N) sum first second`` that the average over one matrix gives for two of its uses.
+    """Term that the average over a random matrix adds to the exponent for two of its products with vectors.
 
-    ``a`` is the use at time t and ``b`` that at time s; ``other`` is b at time t. ``first`` is the inner
-    product over rows and ``second`` that over columns.
+    It is ``-(strength/2N) sum first second``, where ``first`` is an inner product over the rows of the matrix
+    and ``second`` one over its columns, of the vectors or of hatted (conjugate) fields of the two products.
+    ``a`` is one product at time t, ``b`` the other one at time s, and ``other`` is b at time t.
     """
 
     strength: Expr
@@ -280,34 +287,38 @@ class Pairing:
 
     @property
     def limits(self) -> tuple[IndexRange, ...]:
-        """Ranges of the sums: of layers and indices, and of members of a family that act together."""
+        """Ranges of summed indices: the layer, indices of both vectors, and of matrices that act together."""
         return (*self.a.limits, *self.b.without_members(), *self.a.use.summed)
 
     @property
     def ratios(self) -> tuple[Expr, Expr]:
-        """Units over N in ``first`` and in ``second``: those of the rows and of the columns."""
+        """Number of rows and number of columns of the matrix, each divided by N."""
         use = self.a.use
         rows, cols = (use.acts_on, use.gives) if use.transposed else (use.gives, use.acts_on)
         return sympify(rows.ratio), sympify(cols.ratio)
 
     @property
     def sources(self) -> bool:
-        """Whether the inner products are of two hats and of two vectors, which gives a covariance.
+        """Whether one inner product is of the two hatted fields and the other one of the two vectors.
 
-        If False, each is of a hat and a vector, which gives a pair of responses.
+        Such a term gives a covariance of Gaussian sources. Otherwise each inner product is of a hatted field
+        and a vector, which gives a pair of responses.
         """
         return set(self.first.vectors) in ({self.a.hat, self.b.hat}, {self.a.body, self.b.body})
 
     def exponent(self, discrete: bool) -> Expr:
-        """Return the term as it stands in the exponent, summed over indices and times."""
+        """Return the term of the exponent, summed over indices and times.
+
+        Times are summed over steps if ``discrete``, and integrated otherwise.
+        """
         return over(-self.strength / (2 * N) * self.first * self.second, self.limits, (t, s), discrete)
 
 
 def pairings(legs: tuple[Leg, ...]) -> Iterator[Pairing]:
-    """Yield the term of the averaged exponent for each pair of uses of one random matrix.
+    """Yield the term of the averaged exponent for each pair of products with one random matrix.
 
-    The terms are those of the square of the part that is linear in the matrix, so that a pair of different
-    uses counts twice.
+    ``legs`` are all products of matrices and vectors. A pair of different products counts twice, because the
+    terms are those of the square of the part that is linear in the matrix.
     """
     for a, other in combinations_with_replacement(legs, 2):
         if not a.use.meets(other.use) or not is_random(a.use):
@@ -346,10 +357,10 @@ def with_time_covariances(e: Expr, legs: tuple[Leg, ...]) -> Expr:
 
 
 def _has_separate_variables(leg: Leg, other: Leg) -> bool:
-    """Return whether the responses of two uses need a separate variable for each value of an index.
+    """Return whether the responses between two products need a separate variable for each value of an index.
 
-    This is so if a vector is taken at a shifted index, or if the matrices of a family act together or
-    separately.
+    This is so if a vector is taken at a shifted index, as in a convolution, or if a family of matrices is
+    used whose products are summed or have vectors of their own.
     """
     return any(
         x.use.summed or x.member_indices or x.use.vector.plain != x.use.vector.body for x in (leg, other)
@@ -360,9 +371,10 @@ ParameterPairing = tuple[Expr, EntrywiseUse, EntrywiseUse, tuple[IndexRange, ...
 
 
 def parameter_pairings(entries: tuple[EntrywiseUse, ...]) -> Iterator[ParameterPairing]:
-    """Yield pairs of uses (a, b) of one vector of weights, which give ``-(strength/2) hat hat`` each.
+    """Yield pairs of uses (a, b) of one vector of weights, each with its term in the averaged exponent.
 
-    The tuple is (strength, a, b, ranges of the sum).
+    The term is ``-(strength/2)`` times the sum of the product of the hatted fields of a and b. The tuples are
+    (strength, a, b, ranges of the sum).
     """
     for a, other in combinations_with_replacement(entries, 2):
         if a.use.meets(other.use):
@@ -373,7 +385,12 @@ def parameter_pairings(entries: tuple[EntrywiseUse, ...]) -> Iterator[ParameterP
 
 
 def average_exponent(legs: tuple[Leg, ...], entries: tuple[EntrywiseUse, ...], discrete: bool) -> Expr:
-    """Return the exponent after the average over all random weights, in terms of inner products."""
+    """Return the exponent of the path integral after the average over all random weights.
+
+    ``legs`` are the products with matrices and ``entries`` the uses of weight vectors. The result is written
+    in inner products of vectors and hatted fields. Times are summed over steps if ``discrete``, and
+    integrated otherwise.
+    """
     parts = [p.exponent(discrete) for p in pairings(legs)]
     for strength, a, b, limits in parameter_pairings(entries):
         parts.append(over(-strength / 2 * Inner(a.home, a.hat, b.hat), limits, (t, s), discrete))
@@ -382,10 +399,11 @@ def average_exponent(legs: tuple[Leg, ...], entries: tuple[EntrywiseUse, ...], d
 
 @dataclass(frozen=True)
 class ExponentPart:
-    """Part of a single-site exponent.
+    """Term of the exponent of the integral over the fields of one unit.
 
-    ``kind`` is ``constraint``, ``quadratic``, ``response`` or ``conjugate``. ``ratio`` is the number of units
-    over N that have the part, which may contain the indices that ``expr`` sums over.
+    ``kind`` is ``constraint`` (the equation of a field), ``quadratic`` (a covariance), ``response`` or
+    ``conjugate`` (the conjugate of a correlation times what it averages). ``ratio`` is the number of units
+    over N that have the term, which may contain the indices that ``expr`` sums over.
     """
 
     kind: str
@@ -395,7 +413,7 @@ class ExponentPart:
 
     @property
     def weighted(self) -> Expr:
-        """Expression of the part times the number of units over N."""
+        """Expression of the term times the number of units that have it, over N."""
         return _inside(self.ratio, self.expr)
 
 
@@ -466,7 +484,10 @@ class Action:
         return Add(*self.terms)
 
     def exponent(self, population: str, *kinds: str) -> Expr:
-        """Return the single-site exponent of a population, or only its parts of the given ``kinds``."""
+        """Return the exponent of the integral over the fields of one unit of a population.
+
+        If ``kinds`` are given, only terms of these kinds (see `ExponentPart`) are included.
+        """
         return Add(*[x.expr for x in self.sites[population] if not kinds or x.kind in kinds])
 
     def weighted(self, population: str) -> Expr:
@@ -478,7 +499,11 @@ class Action:
         return Add(self.algebraic, *[self.free_energy(p) for p in self.sites])
 
     def free_energy(self, population: str) -> Expr:
-        """Return ``ratio * ln Z`` of a population, summed over layers if their sizes differ."""
+        """Return ``n ln Z`` of a population, where n is its number of units over N.
+
+        Z is the integral over the fields of one unit. The result is summed over layers if n depends on the
+        layer.
+        """
         ratio, exponent = sympify(self.ratios[population]), self.exponent(population)
         if ell in ratio.free_symbols:
             whole = ratio * log(Partition(population, exponent, ell))
@@ -501,7 +526,7 @@ class Action:
         return self
 
     def add(self, population: str, piece: ExponentPart) -> None:
-        """Add a part to the exponent of one unit of a population."""
+        """Add a term to the exponent of the integral over the fields of one unit of a population."""
         self.sites.setdefault(population, []).append(piece)
         self.ratios.setdefault(population, self.ratio(population))
 
@@ -513,9 +538,10 @@ class Action:
         return home.ratio if home.site is None else home.at(ell).ratio
 
     def covariance(self, p: Pairing) -> None:
-        """Add the term ``(hat.hat)(a.b)`` of a pair of uses of one matrix to the exponent.
+        """Add the term ``(hat.hat)(a.b)`` of two products of one random matrix to the exponent of one unit.
 
-        The inner product a.b becomes a correlation; the term is quadratic in the hatted fields.
+        The vectors of the products are a and b. Their inner product becomes a correlation, so that the term
+        is quadratic in the hatted fields.
         """
         at = 0 if p.first.vectors == (p.a.body, p.b.body) else 1
         hats = (p.first, p.second)[1 - at]
@@ -525,9 +551,10 @@ class Action:
         self.add(hats.population, ExponentPart("quadratic", expr, p.ratios[1 - at], p.a.matrix))
 
     def response_pair(self, p: Pairing) -> None:
-        """Add the term ``(hat.b)(a.hat)`` of a pair of uses of one matrix to the action.
+        """Add the term ``(hat.b)(a.hat)`` of two products of one random matrix to the action.
 
-        It is linearised by two responses, each the conjugate of the other.
+        The vectors of the products are a and b. The two inner products become two responses, each the
+        conjugate of the other, in which the term is linear for each unit.
         """
         scale = self.reading.program.scale
         one = self.symbol(p.a, p.b, t, s)  # the average of the vector of a times the hatted field of b
@@ -548,7 +575,11 @@ class Action:
             self.record(leg, other, algebra, tuple(exponents))
 
     def record(self, leg: Leg, other: Leg, algebra: Expr, exponents: tuple[Expr, ...]) -> None:
-        """Record the response of the vector of ``leg`` at t to the source of ``other`` at s, if it is new."""
+        """Record a response as a variable of the action, if it is new.
+
+        It is the response of the vector of the product ``leg`` at t to the Gaussian source of the product
+        ``other`` at s. ``algebra`` and ``exponents`` are the terms of the action in which it stands.
+        """
         past = other.past(leg.use.indices).beside(leg)
         symbol = self.symbol(leg, past, t, s)
         if str(symbol) not in self.responses:
@@ -560,10 +591,11 @@ class Action:
             )
 
     def symbol(self, leg: Leg, other: Leg, time: Expr, past: Expr) -> AppliedUndef:
-        """Return the response of the vector of ``leg`` at ``time`` to the source of ``other`` at ``past``.
+        """Return the symbol of a response of the vector of ``leg`` to the Gaussian source of ``other``.
 
-        A vector at shifted indices, such as ``phi(h(ell, mu, a + k, t))``, and one that meets such a vector
-        have a separate variable for each k; its name ends in ``_used``, see :meth:`merged_responses`.
+        ``leg`` is a product with a matrix at ``time``, and ``other`` one at ``past``. A vector at shifted
+        indices, such as ``phi(h(ell, mu, a + k, t))``, and one that meets such a vector have a separate
+        variable for each k; its name ends in ``_used``, see :meth:`merged_responses`.
         """
         name, site = self.reading.response_name(leg.use, other.use)
         sites = () if site is None else (site,)
@@ -577,12 +609,15 @@ class Action:
         return Function(name)(*sites, *vector_indices, *source_indices, time, past)
 
     def use_at_present(self, leg: Leg) -> Application:
-        """Return the product to which a leg belongs, at time t and with the indices of its definition."""
+        """Return the product of matrix and vector of ``leg`` as it stands in the program, at time t."""
         products = (x for x in self.legs if x.source.func == leg.source.func and x.matrix == leg.matrix)
         return next(products).use
 
     def merged_responses(self, e: Expr) -> Expr:
-        """Return ``e`` with separate variables ``..._used`` replaced by values of one response function."""
+        """Return ``e`` with response variables ``..._used`` replaced by values of one response function.
+
+        Such variables exist separately for each value of a shifted index, see :meth:`symbol`.
+        """
 
         def final(x: AppliedUndef) -> Expr:
             name, sites, use, other = self.separate_responses[str(x.func)]
@@ -599,7 +634,12 @@ class Action:
         return rewritten(e, self.separate_responses, final)
 
     def constrain_correlations(self) -> None:
-        """Add ``n C Chat - Chat a.b`` for every correlation that occurs or that the notation names."""
+        """Add the terms ``n C Chat - Chat a.b`` that enforce the definition of each correlation C.
+
+        They are added to the action. Chat is the conjugate variable of C, n the number of units over N, and
+        a.b the inner product of the two vectors. Correlations are those that occur in the theory or that the
+        program's notation names.
+        """
         for use in self.reading.uses:
             if use.trained is not None:
                 matrix_memory(self.reading, use, use.trained)

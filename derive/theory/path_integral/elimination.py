@@ -87,7 +87,7 @@ class _StatedMemory(Solution):
 
 @dataclass(frozen=True)
 class _SolvedMotion(Solution):
-    """Solution of a linear equation of motion; component 0 of its state is the weight."""
+    """Solution of the linear equation of motion of a weight, which is component 0 of the state vector."""
 
     system: LinearSystem
 
@@ -97,7 +97,7 @@ class _SolvedMotion(Solution):
 
     @property
     def lag(self) -> int:
-        """Number of steps between an input to the equation of motion and the state that it changes."""
+        """Steps from an input to the state that it changes: 1 in discrete time, 0 in continuous time."""
         return 1 if self.rule.discrete else 0
 
     def initial_factor(self, time: Expr) -> Expr:
@@ -148,10 +148,11 @@ class Steady(_SolvedMotion):
 
     @cached_property
     def responses(self) -> tuple[Symbol, tuple[Expr, ...]]:
-        """Symbol of an age n, and the weight after the time n for a unit input in each component.
+        """Symbol n of an age, and the weight at age n after a unit input in each component of its state.
 
-        The residues at the poles of ``[(z - A)^{-1}]_{1j} z^n`` (in continuous time ``e^{z n}`` replaces
-        ``z^n``) add up to ``[A^n]_{1j}``.
+        The weight is component 0 of the state of a linear equation of motion with matrix A. The residues at
+        the poles of ``[(z - A)^{-1}]_{1j} z^n`` (in continuous time ``e^{z n}`` replaces ``z^n``) add up to
+        ``[A^n]_{1j}``.
         """
         z, age = Dummy("z"), Dummy("age", integer=True, nonnegative=True)
         if not self.rule.discrete:

@@ -30,10 +30,11 @@ RULE = "saddle point of the interaction of pairs of units"
 
 
 def pair_memory(a: Application, trained: TrainedMatrix, member: dict[Any, Any]) -> Term:
-    """Return ``sum_s k(t, s) E~[Q_s copy(a(t))]``, the product of entrywise updates Q_s and a vector a.
+    """Return the memory term of a product ``a`` with a matrix whose training rule acts on each entry.
 
-    It is a derivative of the interaction of pairs of units. ``member`` gives the values of the indices of a
-    family of matrices.
+    The term is ``sum_s k(t, s) E~[Q_s a~(t)]``. Q_s is the step of an entry at time s, k its factor in the
+    weight at time t, and E~ an average over an independent unit whose vector is a~. The term is a derivative
+    of the interaction of pairs of units. ``member`` gives the values of the indices of a family of matrices.
     """
     names = [r.index for r in a.ranges]
     hat, field = (Function(x)(*names, t) for x in ("hat", "field"))
@@ -56,10 +57,12 @@ def pair_memory(a: Application, trained: TrainedMatrix, member: dict[Any, Any]) 
 def entry_step(
     trained: TrainedMatrix, taken: tuple[Symbol, ...], member: dict[Any, Any], transposed: bool
 ) -> EntryStep:
-    """Return the step at time s of a matrix entry whose gradient is ``sum c l r`` of its row and column.
+    """Return the step at time s of one matrix entry under a training rule that acts on each entry.
 
-    The unit itself is the row of the entry, or the column if the matrix is used ``transposed``. Summed
-    indices differ from ``taken``; ``member`` gives the values of the indices of a family of matrices.
+    The gradient of the entry is a sum of coefficient, row vector and column vector of the updates. The unit
+    itself is the row of the entry, or the column if the matrix is used ``transposed``; the other one is an
+    independent copy. Summed indices differ from ``taken``; ``member`` gives the values of the indices of a
+    family of matrices.
     """
     parts = []
     for u in trained.update.terms:
@@ -77,10 +80,11 @@ def _exponent(
     hat: AppliedUndef,
     ranges: tuple[IndexRange, ...],
 ) -> Expr:
-    """Return the exponent of the unit with the hatted field, from one use, averaged over its partner.
+    """Return the term of the exponent of one unit that its interaction with a partner unit gives.
 
-    ``ends`` are the row and column field of the pair of units. The sum over times is left out because the
-    derivative by the hatted field removes it.
+    It is ``factor`` times the hatted field ``hat``, times the average over the partner of ``step`` times the
+    partner's vector. ``ends`` are the row and column field of the pair. It is summed over ``ranges`` but not
+    over times, because the derivative by the hatted field removes that sum.
     """
     hatted_field = [x for x in ends if x.has(hat.func)]
     partner = [x for x in ends if not x.has(hat.func)]

@@ -62,10 +62,11 @@ class SaddlePoint:
         ranges: tuple[IndexRange, ...],
         part: tuple[Expr, Iterable[Expr]] | None = None,
     ) -> Eq:
-        """Return the condition ``delta S / delta target = 0``, solved for ``unknown``.
+        """Return the saddle-point condition ``delta S / delta target = 0``, solved for ``unknown``.
 
-        S is the action, or the ``part`` of it with the given algebra and exponents. The derivative of ``ln
-        Z`` is an average. ``ranges`` are those of the indices of both.
+        S is the action, or a ``part`` of it: its algebraic term and terms of single-site exponents. The
+        derivative of ``ln Z`` (Z is the integral over the fields of one unit) is an average. ``ranges`` are
+        those of the indices of ``unknown`` and ``target``.
         """
         a = self.action
         algebra, exponents = part or (a.algebraic, [a.weighted(p) for p in a.sites])
@@ -83,14 +84,17 @@ class SaddlePoint:
         return self._solved[q.symbol]
 
     def conjugate(self, q: Correlation) -> Eq:
-        """Return the equation of ``Chat``, an average of two hatted fields: the action varied by C."""
+        """Return the saddle-point equation of ``Chat``, the conjugate variable of a correlation C.
+
+        It follows by varying the action by C, and gives Chat as an average of two hatted fields.
+        """
         return self.stationary(q.conjugate, q.symbol, q.ranges)
 
     def response(self, q: ResponseParameter) -> Eq:
-        """Return the equation ``A = -i <a hat>`` of a response, over the program's scale.
+        """Return the saddle-point equation ``A = -i <a hat>`` of a response A, over the program's scale.
 
-        It follows by varying the conjugate of A in the term that both share. Each product of mixed inner
-        products is linearised by separate variables; those of equal inner products agree.
+        a is the vector that responds and hat the hatted field of the perturbed product. The equation follows
+        by varying the conjugate of A in the term of the action that both share.
         """
         if q.symbol not in self._solved:
             part = q.algebra, q.exponents
@@ -98,7 +102,7 @@ class SaddlePoint:
         return self._solved[q.symbol]
 
     def equations(self) -> tuple[Eq, ...]:
-        """Return all conditions: of correlations, of their conjugates, and of responses."""
+        """Return all saddle-point equations: of correlations, of their conjugates, and of responses."""
         conditions: list[Eq] = []
         for q in self.action.correlations.values():
             conditions += [self.correlation(q), self.conjugate(q)]
@@ -128,8 +132,8 @@ class SaddlePoint:
     def sources(self) -> Iterator[Source]:
         """Yield the Gaussian fields that replace the quadratic part of the exponents (D.38, D.39).
 
-        The average of ``exp(-i sum hat source)`` is the quadratic part, so the covariance is minus its second
-        derivative.
+        That part is quadratic in hatted fields. The average of ``exp(-i sum hat source)`` gives it, so the
+        covariance is minus its second derivative by hatted fields.
         """
         everything = self.action.variables
         for i, x in enumerate(everything):
@@ -138,7 +142,7 @@ class SaddlePoint:
                 yield from self.covariance(x, y, slope)
 
     def covariance(self, x: UseVariable, y: UseVariable, slope: Expr) -> Iterator[Source]:
-        """Yield the covariance of the Gaussian fields of two uses, unless it is zero.
+        """Yield the covariance of the Gaussian fields of two uses of weights, x and y, unless it is zero.
 
         ``slope`` is the derivative of the quadratic exponent by the hatted field of ``x``.
         """
@@ -152,13 +156,19 @@ class SaddlePoint:
     # -- single-site equations -------------------------------------------------------------------------------
 
     def single_site(self, leg: UseVariable) -> list[Term]:
-        """Return the terms of the field of a use, from the integral over its hatted field (D.40)."""
+        """Return the terms of the field that a use of weights gives: Gaussian source and responses (D.40).
+
+        They follow from the integral over its hatted field. Results are kept in memory.
+        """
         if leg.primal not in self._processes:
             self._processes[leg.primal] = self._single_site(leg)
         return self._processes[leg.primal]
 
     def _single_site(self, leg: UseVariable) -> list[Term]:
-        """Derive the terms of the field of a use: the auxiliary Gaussian field, and responses."""
+        """Derive the terms of the field that a use of weights gives: the Gaussian source, and responses.
+
+        Weights without random initial entries give no terms.
+        """
         # without random initial entries the weight consists of its updates alone
         if isinstance(leg, Leg) and not is_random(leg.use):
             return []
@@ -176,11 +186,15 @@ class SaddlePoint:
         return terms
 
     def coupling(self, leg: UseVariable) -> Expr:
-        """Return ``-i sum hat source``, by which the Gaussian source of a use of weights enters exponents."""
+        """Return ``-i sum hat source``, the term of the exponent by which a Gaussian source enters.
+
+        ``hat`` is the hatted field of a use of weights (a product with a matrix or a vector of weights) and
+        ``source`` its Gaussian source; the sum is over indices and times.
+        """
         return over(-I * leg.hat * leg.source, leg.limits, (t,), self.action.discrete)
 
     def as_response(self, q: ResponseParameter, equation: Eq) -> Expr:
-        """Return the average ``-i <a hat>`` in an equation as the response of a to the source.
+        """Return the right-hand side of ``equation`` with averages ``-i <a hat>`` written as responses of a.
 
         The source enters the exponent through ``coupling``, so ``d exp/d source = slope * hat * exp``;
         integrated over the fields this gives ``<a hat> = <d a / d source> / slope`` (Stein's lemma without an
@@ -301,7 +315,10 @@ class _Step:
                 self.links.setdefault(self.variables[d.name], []).append(self.written(d.rhs))
 
     def written(self, e: Expr) -> Expr:
-        """Return an expression in the symbols of one time step; averages and earlier values are constants."""
+        """Return an expression in the symbols of one time step.
+
+        Fields at time t and products become symbols; averages and earlier values become constants.
+        """
 
         def product(x: Expr) -> Expr:
             uses = (a for xs in self.action.reading.products.values() for a in xs if a.product == x)
@@ -332,7 +349,7 @@ class _Step:
             names |= new
 
     def reaches(self, q: ResponseParameter, links: dict[Dummy, list[Expr]]) -> bool:
-        """Return whether the vector of a response depends within the step on its source.
+        """Return whether the vector of the response ``q`` depends, within one time step, on its source.
 
         ``links`` gives for each symbol the expressions by which it is computed; the derivatives along the
         chain must not be zero.
@@ -351,10 +368,10 @@ class _Step:
 
 
 class Assembly:
-    """Assembly of a theory: the definitions of a program with each product in its single-site form.
+    """Builder of a theory: replaces each product of a matrix and a vector in the program's definitions.
 
-    ``at_equal_times`` are the names of the responses that are kept at equal times; by default those that do
-    not vanish there.
+    A product is replaced by its Gaussian source, responses and memory. ``at_equal_times`` are the names of
+    the responses that are kept at equal times; by default those that do not vanish there.
     """
 
     def __init__(self, saddle: SaddlePoint, at_equal_times: frozenset[str] | None = None) -> None:
@@ -416,7 +433,10 @@ class Assembly:
     # -- equations -------------------------------------------------------------------------------------------
 
     def product(self, a: Application) -> list[Term]:
-        """Return the terms of ``M(t) a(t)``: those of the random initial matrix, and those of its updates."""
+        """Return the terms that replace a product of a matrix and a vector: source, responses and memory.
+
+        Source and responses come from the random initial matrix, memory from its updates.
+        """
         leg = next(x for x in self.action.legs if x.use.same_use(a))
         # the leg is written at the index of the declared matrix: replace it by those of the product a
         moved: dict[Any, Any] = dict(zip(leg.indices, (r.index for r in a.ranges), strict=True))
@@ -437,9 +457,10 @@ class Assembly:
         return [*self.saddle.single_site(entry), *moved]
 
     def structured(self, term: Term) -> Iterator[Term]:
-        """Yield a term of a stationarity condition as terms of kernels applied to fields, with causal limits.
+        """Yield a term of a saddle-point equation as sums over the past of a kernel times a field.
 
-        The random factors of each addend form the field; the sum over all times is restricted by causality.
+        In each term the factors that differ from unit to unit form the field. The sum over all times is
+        restricted to the past by causality.
         """
         if term.kind == "source":
             yield term

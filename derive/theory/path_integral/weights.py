@@ -39,7 +39,10 @@ def covariance(use: Application | Parameter, time: Expr = t, past: Expr = s) -> 
 
 
 def _member(use: Application | Parameter) -> dict[Any, Any]:
-    """Return the values of a family's indices at the matrix or vector of weights that is used."""
+    """Return the value of each index of a family at the matrix or vector of weights that is used.
+
+    For example, ``W(3)`` of the family ``W(ell)`` gives ``{ell: 3}``.
+    """
     if isinstance(use, Parameter):
         return {r.index: x for r, x in zip(use.initial.indices, use.member.args, strict=True)}
     return use.chosen
@@ -67,9 +70,12 @@ def parameter_covariance(a: Parameter, b: Parameter, names: dict[Symbol, Symbol]
 
 
 def matrix_memory(reading: Reading, a: Application, trained: TrainedMatrix) -> list[Term]:
-    """Return the terms that the updates ``c l r^T / N`` of a matrix add to its product with a(t).
+    """Return the terms that the updates of a matrix add to its product with the vector a(t).
 
-    They are ``sum_s k(t, s) c(s) l(s) <r(s) a(t)>``.
+    They are ``sum_s k(t, s) c(s) l(s) <r(s) a(t)>`` for updates ``c l r^T / N`` with coefficient c and
+    vectors l and r; k is the factor of the update of time s in the weight at time t. For the transposed
+    matrix l and r are exchanged, and a rule that acts on each entry gives one term with an average over an
+    independent unit.
     """
     member, terms = _member(a), []
     if isinstance(trained.rule, Entrywise):
@@ -88,7 +94,11 @@ def matrix_memory(reading: Reading, a: Application, trained: TrainedMatrix) -> l
 
 
 def vector_memory(p: Parameter, trained: TrainedVector) -> Term:
-    """Return the term ``sum_s k(t, s) c(s) v(s)`` that updates of a vector of weights add to its entries."""
+    """Return the term ``sum_s k(t, s) c(s) v(s)`` that updates of a vector of weights add to its entries.
+
+    The update of time s is ``c v`` with coefficient c and vector v, and k is its factor in the weight at time
+    t. A rule that acts on each entry has the step of the entry in place of v.
+    """
     u = trained.update
     names, over = rename_taken(u.over, p.indices)
     member = _member(p)
