@@ -464,9 +464,9 @@ def of_a_layer(x: Expr) -> bool:
 
 
 def _place(x: Expr, notation: Notation) -> tuple[int, int, int, str]:
-    """Return the sort key of a factor of a term: scalars, kernels, sums, averages, fields, in this order.
+    """Return the key by which the factors of a term are sorted for printing.
 
-    Factors at time t precede those at s.
+    Scalars are first, then kernels, sums, averages and fields; factors at time t precede those at s.
     """
     names = {str(a.func) for a in x.atoms(AppliedUndef)}
     inner = isinstance(x, Sum | Integral)

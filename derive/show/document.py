@@ -76,7 +76,8 @@ class Section:
 def text_section(section: Section, printer: PaperText) -> str:
     """Return a section as text: a title, then equations with aligned right-hand sides.
 
-    Notes, such as ``(0 unless s < t)``, stand in a column of their own if they fit.
+    Notes on the times at which an equation holds, such as ``(0 unless s < t)``, stand in a column of their
+    own if they fit.
     """
     ranges = {x.layers for x in section.entries}
     # the range of layers, if all entries have the same one

@@ -157,7 +157,7 @@ class Notation:
         return Name(base, upper=mark) if name in self.kernels else Name(base, lower=mark)
 
     def _pieces(self, tail: str, known: list[str], start: bool = True) -> list[str] | None:
-        """Return ``tail``, the text after an underscore in a name, divided into LaTeX of known names.
+        """Return the LaTeX of each of the ``known`` names of which the subscript ``tail`` consists.
 
         The result is None if a part of a word would remain. ``start`` is true at the beginning of a word.
         """
@@ -307,7 +307,7 @@ def _printed_forms(name: Name) -> set[str]:
 
 
 def _declarations(theory: Declares) -> dict[str, tuple[str, ...]]:
-    """Return by name the roles of the arguments of all fields, numbers and order parameters of a theory."""
+    """Return for each function of a theory which of its arguments are layers, samples or times."""
     atoms = [(a, 1, _is_layer(a.args)) for u in theory.sources for a in (u.symbol, u.partner)]
     for e in (*theory.equations, *theory.scalars):
         atom = min(e.lhs.atoms(AppliedUndef), key=str)

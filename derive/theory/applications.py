@@ -217,12 +217,16 @@ class Application:
 
     @property
     def variance(self) -> Expr:
-        """Variance of the initial entries of this matrix of the family, times N."""
+        """N times the variance of the initial entries of the matrix that is applied."""
         return self.at_member(sympify(self.matrix.variance))
 
     @property
     def is_random(self) -> bool:
-        """Whether the product has a Gaussian part: False if weights start at zero or forget their start."""
+        """Whether the product has a Gaussian part.
+
+        It has none if the weights start at zero, or if the weight at later times does not depend on its
+        start.
+        """
         return bool(self.variance != 0 and self.entries() != 0)
 
     def at_member(self, e: Expr) -> Expr:
@@ -246,7 +250,11 @@ class Application:
 
     @property
     def ranges(self) -> tuple[IndexRange, ...]:
-        """Ranges of the indices of the source: those of the vector, and of members that act separately."""
+        """Ranges of the indices of the Gaussian source of the product.
+
+        They are those of the vector, and of indices that number matrices of a family with vectors of their
+        own.
+        """
         return (*self.vector.ranges, *(r for r in self.separate if r.index not in self.vector.indices))
 
     @property
@@ -268,7 +276,10 @@ class Application:
         return Function(self.source_name)(*site, *[r.index for r in self.ranges], time)
 
     def past(self, taken: Iterable[Symbol] = ()) -> Application:
-        """Return this product at the time ``s`` instead of t, with indices that are not among ``taken``."""
+        """Return this product at the time ``s`` instead of t.
+
+        Its indices are primed, such as ``mu_``, and differ from those in ``taken``.
+        """
         names = {r.index: unused_primed(r.index, taken) for r in self.separate}
         separate = tuple(r.renamed(names[r.index]) for r in self.separate)
         past = replace(self, vector=self.vector.past(taken), separate=separate)
@@ -354,7 +365,10 @@ class Application:
         )
 
     def members(self) -> tuple[Expr, Expr]:
-        """Return the first and the last member of the family of matrices that the product uses."""
+        """Return the first and last matrix of a family that the product uses, as values of its index.
+
+        For example, ``W(ell - 1)`` in a definition for ell = 2..L gives (1, L - 1).
+        """
         if not self.layers:
             return self.member, self.member
         r = self.layers[0]
@@ -444,8 +458,8 @@ class Parameter:
     def source(self, time: Expr = t, taken: Iterable[Symbol] | None = None) -> AppliedUndef:
         """Return the initial weights as a Gaussian source, with the arguments of the field they enter.
 
-        The source is at ``time``. If ``taken`` is given, indices among it are replaced by primed ones, such
-        as ``mu_``.
+        The source is at ``time``. If ``taken`` is given, its indices are primed, such as ``mu_``, and differ
+        from those in ``taken``.
         """
         names = {} if taken is None else {i: unused_primed(i, taken) for i in self.indices}
         return Function(self.source_name)(*[time if x == t else x for x in self.lhs.xreplace(names).args])
@@ -593,11 +607,11 @@ def read(program: Program) -> Reading:
 
 
 def with_separate_ends(program: Program) -> Program:
-    """Return the program with the last or first layer of a family defined separately where needed.
+    """Return the program with the first or last layer of a family defined separately where a theory needs it.
 
-    A separate definition is needed if another use of a matrix of the family has all of its members except one
-    end. A field ``c(ell) = O(ell) @ V(ell)`` for ``ell = 1..L`` becomes ``c(L)`` and ``c(ell)`` for ``ell =
-    1..L-1`` if ``O(L).T`` is applied to a vector that differs from the vector of the layers below.
+    It is needed if another definition multiplies all matrices of the same family except the first or last
+    one. A field ``c(ell) = O(ell) @ V(ell)`` for ``ell = 1..L`` becomes ``c(L)`` and ``c(ell)`` for
+    ``ell = 1..L-1`` if ``O(L).T`` is applied to a vector that differs from the vector of the layers below.
     """
     families = {x.name: x for x in map(gaussian, program.matrices) if x.index is not None}
     if not families:
@@ -693,7 +707,10 @@ def nonempty(definitions: tuple[Definition, ...]) -> tuple[Definition, ...]:
 
 
 def _at(p: Population, matrix: GaussianMatrix, i: Expr) -> Population:
-    """Return a population of a family of matrices at the layer of its member ``i``."""
+    """Return the population ``p`` of rows or columns of a family of matrices at the layer of matrix ``i``.
+
+    ``matrix`` is the family, with its index; a population without layer is returned unchanged.
+    """
     if p.site is None or matrix.index is None:
         return p
     return p.at(p.site.subs(matrix.index.index, i))
@@ -787,7 +804,7 @@ def _sites(site: Expr | None, ranges: tuple[IndexRange, ...]) -> tuple[Expr, Exp
 
 
 def _disjoint(a: tuple[Expr, Expr], b: tuple[Expr, Expr]) -> bool:
-    """Return whether two ranges (first, last) of members or layers have no member in common."""
+    """Return whether two ranges of integers, each given as (first, last), have no value in common."""
     return bool((a[0] - b[1]).is_positive or (b[0] - a[1]).is_positive)
 
 
@@ -839,9 +856,9 @@ def _gradient_squared(
 ) -> tuple[Expr, tuple[IndexRange, ...]]:
     """Return the inner product of the gradients of two outputs by one weight, and the ranges of its sums.
 
-    ``error`` is the error signal in the coefficient of the weight's update, and ``outputs`` are the ranges of
-    its indices. The first output is at time t, the second one at primed indices and time s. The result is
-    zero without sums for an empty family.
+    ``w`` is the weight, ``error`` the error signal in the coefficient of its update, and ``outputs`` are the
+    ranges of the indices of that. The first output is at time t, the second one at primed indices and time s.
+    The result is zero, without sums, if the weight is a family without members.
     """
     program, trained, coefficient = reading.program, isinstance(w, TrainedMatrix), w.update.coefficient
     moved = coefficient / error

@@ -44,10 +44,10 @@ from derive.theory.names import Order, symmetric
 
 @dataclass(frozen=True)
 class Difference:
-    """Difference between two theories in one statement, or in one of its terms.
+    """Difference between two theories in one equation, source or order parameter, or in one of its terms.
 
-    ``part`` is the kind of the statement, ``name`` its left-hand side; ``left`` and ``right`` are the
-    expressions in the first and second theory, None where the expression is missing.
+    ``part`` says which kind of these it is, and ``name`` is its left-hand side. ``left`` and ``right`` are
+    the expressions in the first and second theory, None where the expression is missing.
     """
 
     part: str
@@ -95,10 +95,11 @@ NamedExpressions = list[tuple[str, Expr]]
 
 @dataclass(frozen=True)
 class _Item:
-    """Equation, source or order parameter in normal form, as a list of (label, expression).
+    """Equation, source or order parameter in normal form, for comparison with that of another theory.
 
-    ``label`` is its kind, ``name`` its left-hand side as text. Items of two theories with equal ``key`` are
-    compared with each other. ``names`` maps the indices to those of the normal form.
+    ``label`` is its kind and ``name`` its left-hand side as text. ``parts`` are its terms or other parts as
+    (label, expression). Items of two theories with equal ``key`` are compared with each other. ``names`` maps
+    the indices to those of the normal form.
     """
 
     label: str
@@ -118,10 +119,10 @@ def _stated(theory: TheoryData) -> list[tuple[str, Any]]:
 
 
 def _listed(theory: TheoryData, stated_in_both: Counter[Any]) -> dict[str, _Item]:
-    """Return the statements of a theory in normal form, by the key under which two theories are compared.
+    """Return the equations, sources and order parameters of a theory in normal form, each by a text key.
 
-    ``stated_in_both`` counts the statements that both theories contain in the same form; these are left out,
-    and the counts are reduced.
+    Those of two theories with equal keys are compared. ``stated_in_both`` counts those that both theories
+    contain in the same form; these are left out, and the counts are reduced.
     """
     rules = {w.rule for w in theory.program.trained()}
     # tables of noise covariances given as functions of two times, which are symmetric in them
@@ -233,10 +234,10 @@ PRIME = Function("prime", positive=True)
 
 
 def _key(label: str, x: Any, names: dict[Symbol, Symbol], *heads: Expr) -> str:
-    """Return the text by which statements of two theories are matched.
+    """Return the text by which an equation, source or order parameter is matched with another theory.
 
-    It contains the kind, the left-hand sides ``heads`` with standard indices, the number of layers, and the
-    ranges of all other indices of the statement ``x``. ``names`` maps indices to the standard ones.
+    It contains the kind ``label``, the left-hand sides ``heads`` with standard indices, the number of layers,
+    and the ranges of all other indices of ``x``. ``names`` maps indices to the standard ones.
     """
     range_texts = {f"{r.upper - r.lower + 1} layers" for r in x.ranges if r.index == ell}
     range_texts |= {
@@ -247,9 +248,10 @@ def _key(label: str, x: Any, names: dict[Symbol, Symbol], *heads: Expr) -> str:
 
 
 def _term_by_term(e: Expr, sure: frozenset[str]) -> Expr:
-    """Return averages and responses of sums as sums of averages and responses, with numbers in front.
+    """Return ``e`` with each average or response of a sum written as a sum of averages or responses.
 
-    The average of 1 is 1. Times, and functions whose names are in ``sure``, count as numbers.
+    Numbers stand in front, and the average of 1 is 1. Times, and functions whose names are in ``sure``, count
+    as numbers.
     """
 
     def split_up(x: Average | Response) -> Expr:

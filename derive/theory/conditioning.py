@@ -138,9 +138,9 @@ class _Derivation:
     def condition(self, a: Application) -> list[Term]:
         """Return the terms that replace a product ``M(t) a(t)`` of matrix and vector at infinite width.
 
-        They are a Gaussian source, responses to products with the transpose, and memory of the updates. The
-        source and its covariance are recorded in ``sources``. A matrix without random initial entries gives
-        memory alone.
+        They are a Gaussian source, responses to other products with the matrix or its transpose, and memory
+        of the updates. The source and its covariance are recorded in ``sources``. A matrix without random
+        initial entries gives memory alone.
         """
         if not a.is_random:  # without random initial entries the weight consists of its updates alone
             return self.memory(a, a.trained) if a.trained is not None else []
@@ -154,10 +154,11 @@ class _Derivation:
         return terms
 
     def partners(self, a: Application) -> list[Application]:
-        """Return the uses of the same matrix to whose Gaussian sources the vector of ``a`` may respond.
+        """Return the products with the same matrix to whose Gaussian sources the vector of ``a`` may respond.
 
-        These are the opposite uses (transpose against matrix), and uses of the same orientation if the matrix
-        is correlated with its transpose. The list is empty if the vector of ``a`` contains no field.
+        These are products with the transpose if ``a`` is one with the matrix, and the other way round; if the
+        matrix is correlated with its transpose, all products with it. The list is empty if the vector
+        contains no field.
         """
         if not any(self.program.field_of(str(x.func)) for x in a.vector.body.atoms(AppliedUndef)):
             return []
@@ -186,8 +187,8 @@ class _Derivation:
 
         The term is ``sum_s v n m(t, s) <d a(t)/d source_b(s)> b(s)``, also summed over the indices of b: v/N
         is the initial variance of the entries of M, n the number of entries of a over N, and m the covariance
-        of an entry at two times over its initial variance. A matrix that is drawn anew at each step
-        contributes only at s = t; the list is empty if a does not respond at equal time.
+        of an entry at two times over its initial variance. If M is drawn anew at each step, the term contains
+        s = t alone, and the list is empty if a does not respond at equal time.
         """
         past = b.at(a.member).past(a.indices)
         instant = (a.key, b.key) in self.reading.instant

@@ -201,21 +201,21 @@ def _equal(one: Expr, other: Expr) -> bool:
 
 
 class Stated(Rewritable):
-    """Base class of the statements of a theory: equations, Gaussian sources and order parameters.
+    """Base class of what a theory states: an equation, a Gaussian source or an order parameter.
 
-    ``symbol`` is the function that the statement determines; it holds for all indices in ``ranges``.
+    ``symbol`` is the function that is determined, for all values of the indices in ``ranges``.
     """
 
     ranges: tuple[IndexRange, ...]
 
     @property
     def name(self) -> str:
-        """Name of the function that the statement is about, such as ``h``, ``u`` or ``Phi``."""
+        """Name of the function that is determined, such as ``h``, ``u`` or ``Phi``."""
         return str(self.symbol.func)  # type: ignore[attr-defined]
 
     @property
     def layers(self) -> IndexRange | None:
-        """Range of the layer index if the statement is of a layer family; None for a single layer."""
+        """Range of the layer index if the function is defined for many layers; None for a single layer."""
         return next((r for r in self.ranges if r.index == ell), None)
 
 
@@ -536,7 +536,7 @@ class TheoryData(Rewritable):
 def _members(item: Any) -> Iterator[Any]:
     """Yield an equation, source or order parameter for each layer in the range of its layer index.
 
-    A statement without a layer index is yielded unchanged. Raises ValueError if the range is symbolic.
+    It is yielded unchanged if it has no layer index. Raises ValueError if the range is symbolic.
     """
     family = next((r for r in item.ranges if r.index.name == "ell"), None)
     if family is None:
@@ -551,7 +551,10 @@ def _members(item: Any) -> Iterator[Any]:
 
 
 def _member(item: Any, family: IndexRange, layer: Expr) -> Any:
-    """Return a statement of a family at one ``layer``; ``family`` is the range of its layer index."""
+    """Return an equation, source or order parameter of many layers at one ``layer``.
+
+    ``family`` is the range of its layer index.
+    """
     other_ranges = tuple(r for r in item.ranges if r is not family)
     return _substituted(replace(item, ranges=other_ranges), family.index, layer)
 

@@ -203,7 +203,7 @@ class View:
 
     @cached_property
     def ordered(self) -> frozenset[Symbol]:
-        """Indices that number the fields of ordered families, such as time steps of a recurrent network."""
+        """Indices that number fields computed one after another, as the steps of a recurrent network."""
         fields = {x.name for x in self.theory.program.fields if x.ordered}
         ordered_definitions = [d for d in self.theory.program.definitions if d.name in fields]
         return frozenset(r.index for d in ordered_definitions for r in d.ranges if d.lhs.args[0].has(r.index))
@@ -214,7 +214,10 @@ class View:
         return path_integral(self.theory.program)
 
     def parts(self, show: str) -> dict[str, Sequence[Any]]:
-        """Return the statements and equations of the part ``show``, by section key (a key of ``TITLES``)."""
+        """Return the equations, sources and order parameters to print, by the name of their section.
+
+        ``show`` says which part of the theory is printed, such as "responses"; names are keys of ``TITLES``.
+        """
         keys = PARTS[show]
         if not laws(self.theory.program):
             keys = tuple(x for x in keys if x != "laws")
@@ -245,9 +248,9 @@ class View:
         return [DisplayedEquation((e.lhs,), (e.rhs,)) for e in laws(self.theory.program)]
 
     def action(self) -> list[DisplayedEquation]:
-        """Return equations of the action S per unit, and of the exponent of each single-site integral.
+        """Return as printed equations the action S over N, and the exponent of each single-site integral.
 
-        The exponent of a population is minus its Hamiltonian.
+        The left-hand side of the latter is minus a Hamiltonian of the population.
         """
         sites = {-Symbol(f"Hcal_{name}"): e for name, e in self.route.single_site.items()}
         exponents = {Symbol("S"): self.route.action, **sites}
@@ -276,7 +279,10 @@ class View:
         return equations
 
     def sections(self, show: str) -> list[Section]:
-        """Return the titled sections of the part ``show``, without empty ones."""
+        """Return the titled sections of equations to print, without empty ones.
+
+        ``show`` says which part of the theory is printed, such as "responses" or "all".
+        """
         parts = self.parts(show)
         if "sources" in parts:
             parts["sources"] = self.families.sources
@@ -324,7 +330,10 @@ def displayed(x: Any, ordered: frozenset[Symbol] = frozenset()) -> DisplayedEqua
 
 
 def of_one_member(entry: DisplayedEquation) -> DisplayedEquation:
-    """Return the printed equation of a layer family with one layer as the equation of that layer."""
+    """Return a printed equation whose range of layers is a single layer as the equation of that layer.
+
+    Other equations are returned unchanged.
+    """
     layers = entry.layers
     if layers is None or layers.lower != layers.upper:
         return entry
@@ -376,7 +385,11 @@ def namespace() -> dict[str, Any]:
 
 
 def as_srepr(view: View, show: str) -> str:
-    """Return the part ``show`` as text of a Python dictionary of lists of pairs (left, right side)."""
+    """Return a part of a theory as text of a Python dictionary, which SymPy evaluates again.
+
+    The dictionary maps names of sections to lists of pairs (left-hand side, right-hand side). ``show`` is the
+    part, such as "responses" or "all".
+    """
     blocks = []
     for key, items in view.parts(show).items():
         rows = "".join(f"        ({_srepr(a)}, {_srepr(b)}),\n" for a, b in map(_sides, items))
@@ -417,7 +430,10 @@ def _sides(item: Any) -> tuple[Expr, Expr]:
 
 
 def as_json(view: View, show: str, text: PaperText, latex: PaperLatex) -> str:
-    """Return the part ``show`` as the text of one JSON object."""
+    """Return a part of a theory as the text of one JSON object with a list of equations for each section.
+
+    ``show`` is the part, such as "responses" or "all"; ``text`` and ``latex`` are the printers.
+    """
     program = view.theory.program
     out: dict[str, Any] = {
         "program": program.name,
@@ -431,7 +447,10 @@ def as_json(view: View, show: str, text: PaperText, latex: PaperLatex) -> str:
 
 
 def _left(x: Any) -> tuple[Expr, ...]:
-    """Return the expressions on the left-hand side of a statement; both symbols for a source."""
+    """Return the expressions on the left-hand side of an equation, source or order parameter.
+
+    For a source they are the two correlated fields.
+    """
     if isinstance(x, DisplayedEquation):
         return x.lhs
     if isinstance(x, Equation):
@@ -440,7 +459,7 @@ def _left(x: Any) -> tuple[Expr, ...]:
 
 
 def plain_item(x: Any, text: PaperText, latex: PaperLatex) -> dict[str, Any]:
-    """Return a statement of a theory as a dictionary of strings and lists, for JSON.
+    """Return an equation, source or order parameter as a dictionary of strings and lists, for JSON.
 
     Each expression is ``{"text", "latex", "srepr"}``; in text and LaTeX common factors are taken out.
     """

@@ -90,10 +90,11 @@ class _ReadItem:
 
 
 class _Classes:
-    """Classes of equal indices (a union-find structure), joined while the statements of a theory are read.
+    """Classes of indices that must be permuted together (a union-find structure).
 
-    A member of a class is a position ``(name, k)`` of an argument, or ``(number,)`` for an index that runs
-    over a range in one statement.
+    They are joined while the equations, sources and order parameters of a theory are read. A member of a
+    class is a position ``(name, k)`` among the arguments of a quantity, or ``(number,)`` for an index that
+    runs over a range in one equation.
     """
 
     def __init__(self, theory: TheoryData) -> None:

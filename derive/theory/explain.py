@@ -137,7 +137,10 @@ def _term_origin(theory: TheoryData, e: Equation, x: Term, indent: str = INDENT)
 
 
 def _gaussian_part(theory: TheoryData, x: Term, matrix: GaussianMatrix, use: str) -> str:
-    """Return the sentence on the Gaussian part of a product; ``use`` is the product as text."""
+    """Return the sentence on a term ``x`` that is the Gaussian source of a product with ``matrix``.
+
+    ``use`` is the product as text, such as ``W @ h``.
+    """
     covariances = (str(u.covariance) for u in theory.sources if x.expr.has(u.symbol))
     value = next(covariances, "the inner product of the vector with itself")
     return f"the Gaussian part of {use}; its covariance is {value} ({_distribution(matrix)})"
@@ -193,9 +196,10 @@ def _distribution(m: GaussianMatrix) -> str:
 def _response_origin(
     theory: TheoryData, x: Term, m: GaussianMatrix, product: Product | None, use: str
 ) -> str:
-    """Return the sentence on a response term, which exists because two products share the matrix ``m``.
+    """Return the sentence on a response term ``x``, which exists because two products share the matrix ``m``.
 
-    ``use`` is the product of the equation as text, and ``product`` the same product or None.
+    ``use`` is the product in whose equation the term stands, as text, and ``product`` the same product, or
+    None if it is not found in the program.
     """
     q = next((q for q in theory.responses() if _contains(x.expr, q.name)), None)
     response = next(iter(q.definition.atoms(Response)), None) if q is not None else None

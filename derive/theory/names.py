@@ -72,7 +72,10 @@ class Vector:
         return body.xreplace({x: i for x, i in moved.items() if x not in literal}) if moved else self.body
 
     def past(self, taken: Iterable[Symbol] = ()) -> Vector:
-        """Return this vector at time ``s`` instead of t, with primed indices that are not among ``taken``."""
+        """Return this vector at time ``s`` instead of t.
+
+        Its indices are primed, such as ``mu_``, and differ from those in ``taken``.
+        """
         names = {i: unused_primed(i, taken) for i in self.indices}
         ranges = tuple(r.renamed(names[r.index]) for r in self.ranges)
         arguments = tuple(x.xreplace(names) for x in self.arguments)
@@ -125,8 +128,8 @@ def differs(body: Expr, index: Symbol) -> bool:
 def _end_as_index(program: Program, v: Vector, index: Symbol) -> Vector:
     """Return the last vector of an ordered family, such as ``h(T, mu, t)``, with ``index`` in place of T.
 
-    The index has the range T..T, so that the vector counts as a member of the family. Any other vector is
-    returned unchanged.
+    An ordered family is one of fields that are computed one after another, as in a recurrent network. The
+    index has the range T..T. Any other vector is returned unchanged.
     """
     places = {a.args[0] for a, x in _fields_of(program, v.body) if x.ordered}
     if len(places) != 1 or places & set(v.arguments):
@@ -183,9 +186,10 @@ class Registry:
         return self._head(canonical(v))
 
     def _head(self, body: Expr) -> str:
-        """Return a short name for a vector in canonical form: ``phi``, or ``phi_h`` if ``phi`` is in use.
+        """Return a short name for a vector: ``phi`` for phi(h), or ``phi_h`` if ``phi`` is in use.
 
-        Vectors of the same fields with the same outermost function are numbered, ``phi_h_1``, ``phi_h_2``.
+        ``body`` is the expression of the vector in standard indices. Vectors of the same fields with the same
+        outermost function are numbered, ``phi_h_1``, ``phi_h_2``.
         """
         plain, fields = _plain_head(body), _fields_in(body)
         same_head = [x for x in self._bodies if _plain_head(x) == plain and x != body]
@@ -196,7 +200,11 @@ class Registry:
 
     @cached_property
     def _bodies(self) -> set[Expr]:
-        """Canonical forms of all vectors that a matrix multiplies, updates contain, or the notation names."""
+        """Expressions, in standard indices, of all vectors to which order parameters can refer.
+
+        They are vectors that a matrix multiplies, that updates contain, or that the notation of the program
+        names.
+        """
         p = self.program
         vectors_with_ranges = [
             (x.vector, d.ranges_of(x), d.members(x, gaussian(p.matrix_of(x))))
@@ -215,7 +223,7 @@ class Registry:
 
     @cached_property
     def _place(self) -> Symbol:
-        """Index that stands for the last position of an ordered family: k, or a free name if k is in use."""
+        """Index for the last step of fields computed one after another: k, or a free name if k is in use."""
         p = self.program
         families = [m.index for m in map(gaussian, p.matrices) if m.index is not None]
         others = [r for m in map(gaussian, p.matrices) for r in m.others]
@@ -227,7 +235,10 @@ class Registry:
 
     @cached_property
     def _named(self) -> dict[Vector, str]:
-        """Vectors whose correlation has a name in the program's notation, such as ``Phi`` for phi(h)."""
+        """Vectors whose correlation with themselves has a name in the program's notation, with these names.
+
+        For example, the correlation of phi(h) is called ``Phi``.
+        """
         p = self.program
         return {vector(p, x, _all_ranges(p, x)): name for x, name in p.notation.items()}
 
@@ -281,7 +292,10 @@ class Registry:
 
     @cached_property
     def _correlations(self) -> dict[tuple[Expr, Expr], str]:
-        """Names of the correlations of all pairs of the program's vectors, by the pair of canonical forms."""
+        """Names of the correlations of all pairs of vectors of the program.
+
+        The keys are pairs of the vectors' expressions in standard indices.
+        """
         heads = {body: self._head(body) for body in sorted(self._bodies, key=default_sort_key)}
         pairs = [((a, a), f"C_{x}") for a, x in heads.items()]
         pairs += [((a, b), f"C_{x}{y}") for (a, x), (b, y) in combinations(heads.items(), 2)]
@@ -290,7 +304,7 @@ class Registry:
     def _new(self, a: Expr, b: Expr, v: Vector, w: Vector) -> str:
         """Return a name for a correlation of two vectors of which one is not among those of the program.
 
-        a and b are the canonical forms of v and w.
+        a and b are the expressions of the vectors v and w in standard indices.
         """
         name = f"C_{self.head(v)}{'' if a == b else self.head(w)}"
         others = {x for pair, x in self._correlations.items() if pair != (a, b)}
@@ -310,10 +324,10 @@ class Registry:
         return self._responses.get((head, source)) or f"R_{head}_{source}"
 
     def _define_correlation(self, name: str, a: Expr, b: Expr, v: Vector, w: Vector) -> None:
-        """Record a correlation and its definition ``<a b>`` under a name that is not recorded yet.
+        """Record the definition ``<a b>`` of a correlation under a name, unless the name is recorded already.
 
-        a and b are the canonical forms of v and w. The layers are those at which both vectors are defined. A
-        name that is recorded already keeps its definition.
+        a and b are the expressions of the vectors v and w in standard indices. The layers are those at which
+        both vectors are defined.
         """
         if name in self.found:
             return
@@ -336,7 +350,7 @@ class Registry:
     def _indices(self, body: Expr, v: Vector) -> list[Symbol]:
         """Return names for the indices of a vector: those of the notation, else those of its fields.
 
-        ``body`` is the canonical form of v.
+        ``body`` is the expression of the vector v in standard indices.
         """
         named = [list(x.indices) for x in self._named if canonical(x) == body]
         return named[0] if named else self._letters(body, _slots(len(v.ranges)))
@@ -525,8 +539,8 @@ def _is_symmetric(q: OrderParameter) -> bool:
 
 
 def _key(atom: AppliedUndef) -> tuple[str, ...]:
-    """Return the sort key of a correlation: its two times, then its other arguments, as text.
+    """Return a key that decides which of the two ways to write a symmetric correlation is the normal form.
 
-    Of the two ways to write a symmetric correlation, the one with the larger key is the normal form.
+    The one with the larger key is it. The key holds the two times, then the other arguments, as text.
     """
     return tuple(spelled(x) for x in (*atom.args[-2:], *atom.args[:-2]))

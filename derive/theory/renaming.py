@@ -98,10 +98,10 @@ def _rearranged(ours: OrderParameter, theirs: OrderParameter) -> tuple[int, ...]
 
 @dataclass(frozen=True)
 class _Reading:
-    """Theory in the form in which names are matched: roles of names, and statements in normal form.
+    """Theory in the form in which its names are matched with those of another theory.
 
-    ``theory`` is without origins of terms. ``roles`` maps each name to its role, and ``statements`` are pairs
-    of a kind and the expressions of one equation, source or order parameter.
+    ``theory`` is without origins of terms. ``roles`` maps each name to its role, such as field or source, and
+    ``statements`` are pairs of a kind and the expressions of one equation, source or order parameter.
     """
 
     theory: TheoryData
@@ -142,7 +142,7 @@ def _plain(theory: TheoryData) -> TheoryData:
 def _mapped(theory: TheoryData, fun: ExpressionMap, last: ExpressionMap = lambda x: x) -> TheoryData:
     """Return the theory with ``fun`` applied to every expression and index; the program stays the same.
 
-    ``last`` is applied to each statement afterwards.
+    ``last`` is applied to each equation, source and order parameter afterwards.
     """
 
     def moved(x: Any) -> Any:
@@ -165,7 +165,10 @@ def _expressions(x: Any) -> tuple[Expr, ...]:
 
 
 def _statements(theory: TheoryData) -> Iterator[tuple[RoleSignature, tuple[Expr, ...]]]:
-    """Yield for every statement (its kind, its number of indices) and its expressions in normal form."""
+    """Yield for every equation, source and order parameter a pair of its signature and its expressions.
+
+    The signature is its kind and its number of indices; the expressions are in normal form.
+    """
     for part in STATED:
         for x in getattr(theory, part):
             kind = f"{x.kind} {x.causal}" if isinstance(x, OrderParameter) else part
@@ -212,7 +215,10 @@ def _roles(theory: TheoryData) -> dict[str, RoleSignature]:
 
 
 def _numbered(left: dict[str, RoleSignature], right: dict[str, RoleSignature]) -> tuple[Colours, Colours]:
-    """Return for each name of two theories an integer, its colour, equal for equal roles."""
+    """Return for the names of two theories integers, called colours, that are equal for equal roles.
+
+    ``left`` and ``right`` map names to their roles; only names of equal colour can be matched.
+    """
     order = {x: i for i, x in enumerate(sorted({repr(x) for x in (*left.values(), *right.values())}))}
     return {n: order[repr(x)] for n, x in left.items()}, {n: order[repr(x)] for n, x in right.items()}
 
@@ -279,9 +285,10 @@ _INDICES = ("slot", "dummy", "_")
 
 
 def _matchings(a: _Reading, b: _Reading, colours: tuple[Colours, Colours]) -> Iterator[dict[str, str]]:
-    """Yield every one-to-one matching of names with equal colours.
+    """Yield every one-to-one matching of the names of two theories, as dictionaries.
 
-    Where several names have one colour, one of them is matched with each candidate in turn.
+    Only names of equal colour (an integer in ``colours``) are matched. Where several names have one colour,
+    one of them is matched with each candidate in turn.
     """
     stable = _refined(a, b, colours)
     if stable is None:

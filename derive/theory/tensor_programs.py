@@ -140,7 +140,10 @@ class _Translation:
         self.sources = {str(x.source().func) for x in self.origins}
 
     def run(self) -> TensorProgram:
-        """Return the translated theory: equations of fields, dotted parts, covariances and scalars."""
+        """Return the theory in the notation of Tensor Programs.
+
+        The result has equations of fields, definitions of the parts ``Dot``, covariances and scalars.
+        """
         theory, dots = self.theory, list[Eq]()
         everything = (*theory.equations, *theory.scalars)
         equations = [
@@ -180,7 +183,10 @@ class _Translation:
     # -- expressions -------------------------------------------------------------------------------------
 
     def expression(self, e: Expr) -> Expr:
-        """Return ``e`` in the notation: fields as Z, sources as hats, order parameters as expectations."""
+        """Return ``e`` in the notation of Tensor Programs.
+
+        Fields become Z, Gaussian sources hatted Z, and order parameters expectations.
+        """
         if isinstance(e, Sum | Integral):
             return e.func(self.expression(e.function), *e.limits)
         if isinstance(e, Average):
@@ -195,9 +201,9 @@ class _Translation:
         return e.func(*[self.expression(x) for x in e.args]) if e.args else e
 
     def function(self, e: AppliedUndef) -> Expr | None:
-        """Return a function of the theory in the notation, or None if it is none of the following.
+        """Return a source, order parameter or field in the notation of Tensor Programs; None for others.
 
-        A source becomes a hat, an order parameter is replaced by its definition, and a field becomes Z.
+        A source becomes a hatted Z, an order parameter is replaced by its definition, and a field becomes Z.
         """
         name = str(e.func)
         if name in self.sources:
@@ -210,7 +216,10 @@ class _Translation:
         return self.z(e) if name in self.fields else None
 
     def source(self, e: AppliedUndef) -> Expr:
-        """Return a source of the theory in the notation: a hat of a product, or Z of a vector of weights."""
+        """Return a Gaussian source in the notation of Tensor Programs.
+
+        It is a hatted Z for a product with a matrix, and a Z for a vector of weights.
+        """
         origin = self.origin(e)
         declared = origin.source()
         values = {x: y for x, y in zip(declared.args, e.args, strict=True) if x.is_Symbol}

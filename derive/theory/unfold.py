@@ -273,7 +273,7 @@ def unfold(theory: TheoryData, what: Any, levels: int = 1) -> Expr:
 class _Unfolder:
     """Equations and sources of a theory, in the form in which they are substituted into expressions.
 
-    The first and last layers stand before the families to which they are joined.
+    Equations of single layers stand before those of layer families.
     """
 
     def __init__(self, theory: TheoryData) -> None:
@@ -473,7 +473,7 @@ class _Unfolder:
 
 
 def ends(items: Iterable[Any]) -> list[Any]:
-    """Return the statements that hold for a single layer, not for a family of layers."""
+    """Return those equations, sources or order parameters that hold for a single layer, not for a range."""
     return [x for x in items if x.layers is None]
 
 

@@ -183,12 +183,12 @@ class FluctuationData(Rewritable):
 
     @cached_property
     def random(self) -> frozenset[str]:
-        """Names of the fields of one unit, including products."""
+        """Names of the fields that differ from unit to unit, including products of weights and vectors."""
         return frozenset(e.name for e in (*self.products, *self.definitions))
 
     @cached_property
     def depths(self) -> tuple[IndexRange, ...]:
-        """Range of a symbolic depth at which no layer family is empty; empty tuple for an integer depth."""
+        """Range of a symbolic depth for which no range of layers is empty; () for an integer depth."""
         depth = self.program.depth
         if not depth.is_Symbol:
             return ()

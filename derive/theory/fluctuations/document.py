@@ -141,7 +141,7 @@ class FluctuationView:
         )
 
     def section(self, key: str) -> Section:
-        """Return the section ``key`` (a key of ``TITLES``) of the document."""
+        """Return a titled section of the document; ``key``, such as "noise", is a key of ``TITLES``."""
         entries = getattr(self, f"_{key.replace('-', '_')}")()
         members = (document.of_one_member(x) for x in entries)
         return Section(
@@ -202,7 +202,8 @@ def _pair(
 ) -> Iterator[DisplayedEquation]:
     """Yield the equation of a matrix element of q and p, such as ``kappa[q, p] = e``, unless e is zero.
 
-    The index of a family with one layer is replaced by that layer.
+    q and p are order parameters and ``kind`` is the class of the element. An index whose range is a single
+    layer is replaced by that layer.
     """
     if e != 0:
         other = with_other_indices(p, indices_and_times(q))

@@ -62,19 +62,19 @@ class Exponent:
 
 @dataclass
 class AuxiliaryField:
-    """Auxiliary field that represents a function of fields and numbers, with its domain.
+    """Field that stands for a function of other fields and of numbers, such as ``tanh(h/sqrt(m))``.
 
-    ``domains`` are those of its indices; each is a tuple of one range for every index.
+    ``domains`` are the ranges for which it is defined: tuples of one range for each of its indices.
     """
 
     symbol: AppliedUndef
     domains: list[tuple[IndexRange, ...]]
 
     def add(self, ranges: tuple[IndexRange, ...]) -> None:
-        """Add a domain, one range for each index of the field, unless an earlier one contains it.
+        """Add ranges for which the field is defined, one for each of its indices.
 
-        Domains inside the new one are dropped. Raises NotApplicable if it overlaps in part with an earlier
-        one.
+        Nothing is added if earlier ranges contain them, and earlier ones inside of them are dropped. Raises
+        NotApplicable if they overlap in part with earlier ones.
         """
         if any(_inside(ranges, x) for x in self.domains):
             return
@@ -115,11 +115,12 @@ def _range_of(place: Expr, letter: Symbol, ranges: Iterable[IndexRange]) -> Inde
 
 
 class ExponentBuilder:
-    """Builder of the exponent of one unit of each population, from the equations of a path integral.
+    """Builder of the exponent E of one unit of each population, from the equations of a path integral.
 
-    ``theory`` is the mean-field theory, which provides the sources and observables. ``number_of`` maps
-    averages and sums to the numbers that represent them, ``extra`` are these numbers, and
-    ``auxiliary_fields`` maps functions of fields and numbers to the auxiliary fields that represent them.
+    The path integral over the fields of one unit has the weight exp(E). ``theory`` is the mean-field theory,
+    which provides the sources and observables. ``number_of`` maps averages and sums to symbols, called
+    numbers, that stand for them, and ``extra`` are these numbers as order parameters. ``auxiliary_fields``
+    maps functions of fields and numbers to the auxiliary fields that stand for them.
     """
 
     def __init__(self, assembly: Assembly, theory: TheoryData) -> None:
@@ -210,9 +211,9 @@ class ExponentBuilder:
         return [Term.local(entry.primal, "product", p.initial.name)]
 
     def product_equation(self, x: UseVariable) -> Equation:
-        """Return the equation of the field of a product: source, responses and memory.
+        """Return the equation of a product of weights and a vector: Gaussian source, responses and memory.
 
-        Raises NotApplicable for weights whose rule acts on each entry.
+        ``x`` is the product. Raises NotApplicable for weights whose training rule acts on each entry.
         """
         use = x.use
         terms = self.assembly.product(use) if isinstance(use, Application) else self.assembly.parameter(use)
@@ -329,10 +330,10 @@ class ExponentBuilder:
         return e.xreplace(self.number_of)
 
     def is_known(self, e: Expr, own: tuple[IndexRange, ...]) -> bool:
-        """Return whether a number represents ``e`` already, possibly with other names of its indices.
+        """Return whether a symbol stands for the average or sum ``e`` already, perhaps with other indices.
 
-        ``own`` are the ranges of the indices of ``e``. If the indices differ, the number is recorded for
-        ``e``.
+        ``own`` are the ranges of the indices of ``e``. If the indices differ, the symbol is recorded for
+        ``e`` as well.
         """
         for known, ranges in list(self.ranges_of_number.items()):
             letters = {x.index: y.index for x, y in zip(ranges, own, strict=False)}
@@ -343,7 +344,10 @@ class ExponentBuilder:
         return False
 
     def new_number(self, name: str, e: Expr, ranges: tuple[IndexRange, ...]) -> AppliedUndef:
-        """Return a new number that represents ``e``, a function of the indices of ``ranges`` and of time."""
+        """Return a new symbol, a function of the indices of ``ranges`` and of time, that stands for ``e``.
+
+        ``e`` is an average or a sum, which is the same for all units. The symbol is recorded for ``e``.
+        """
         name = free_name(name, self.taken)
         self.taken.add(name)
         number: AppliedUndef = Function(name)(*[r.index for r in ranges], t)
@@ -363,10 +367,10 @@ class ExponentBuilder:
         return Add(*[self._with_auxiliary_fields(x, known) for x in Add.make_args(unit.expand())])
 
     def _with_auxiliary_fields(self, term: Expr, ranges: list[IndexRange]) -> Expr:
-        """Return a product with an auxiliary field in place of all factors at a time t or s.
+        """Return a product in which one auxiliary field stands for all factors at a time t or s.
 
-        This is done at each time at which one of the factors contains a scalar of the program. ``ranges`` are
-        the ranges of the indices.
+        This is done at each time at which one of the factors contains a scalar of the program, so that
+        averages contain fields alone. ``ranges`` are the ranges of the indices.
         """
         constant, at = S.One, dict[Expr, Expr]()
         for x in Mul.make_args(term):
@@ -387,9 +391,9 @@ class ExponentBuilder:
         return name in self.random or name in self.program.scalars or name in {x.name for x in self.extra}
 
     def auxiliary_field(self, e: Expr, time: Expr, ranges: list[IndexRange]) -> Expr:
-        """Return the auxiliary field that represents the function ``e`` of fields and numbers at ``time``.
+        """Return the field that stands for the function ``e`` of other fields and of scalars at ``time``.
 
-        Raises NotApplicable if the function contains two times.
+        ``ranges`` are the ranges of the indices of ``e``. Raises NotApplicable if ``e`` contains two times.
         """
         atoms = sorted((a for a in e.atoms(AppliedUndef) if self.moves(a)), key=str)
         if any(a.args[-1] != time for a in atoms):
@@ -423,7 +427,7 @@ class ExponentBuilder:
 
     @property
     def definitions_of_auxiliary_fields(self) -> tuple[Equation, ...]:
-        """Equations of the auxiliary fields that represent functions of fields and numbers."""
+        """Equations of the auxiliary fields, which stand for functions of other fields and of scalars."""
         return tuple(
             Equation(x.symbol, (Term.local(body),), ranges)
             for body, x in self.auxiliary_fields.items()

@@ -112,13 +112,13 @@ class _Saddle:
 
     @cached_property
     def auxiliary_fields(self) -> Definitions:
-        """Auxiliary fields, each with the function of fields and numbers that it represents."""
+        """Equation of each auxiliary field: the function of other fields and numbers for which it stands."""
         known = {x.name for x in self.fluctuations.program.fields}
         return [(e.symbol, e.rhs) for e in self.fluctuations.definitions if e.name not in known]
 
     @cached_property
     def auxiliary_numbers(self) -> Definitions:
-        """Auxiliary numbers, each with the average or sum that it represents."""
+        """Equation of each auxiliary number: the average or sum for which this symbol stands."""
         numbers = [q for q in self.fluctuations.parameters if q.kind in ("mean", "number")]
         return [(q.symbol, self.value(q)) for q in numbers if q.name not in self.fluctuations.program.scalars]
 
@@ -272,7 +272,8 @@ def _names(e: Expr) -> set[str]:
 def misplaced(fluctuations: FluctuationData) -> Iterator[Difference]:
     """Yield a difference for each equation, term or order parameter with a field of another population.
 
-    All fields of a statement about one unit must belong to units of the same population and layer.
+    All fields in the equation of one unit, and in an average over it, must belong to units of the same
+    population and layer.
     """
     stated = [(f"order parameter {q.symbol}", q.unit, q.home) for q in fluctuations.parameters]
     stated += [(f"exponent of {x.hats[0]}", Mul(*x.hats) * x.addend.expr, x.home) for x in fluctuations.terms]
@@ -320,7 +321,10 @@ def unpaired(fluctuations: FluctuationData) -> Iterator[Difference]:
 
 
 def _hat_of_response(q: FluctuatingParameter) -> Hatted:
-    """Return the hat of a response, the conjugate variable of the field whose equation is perturbed."""
+    """Return the hatted field in the average of a response.
+
+    It is the variable conjugate to the field whose equation is perturbed.
+    """
     (hat,) = q.unit.atoms(Hatted)
     assert isinstance(hat, Hatted)
     return hat

@@ -46,7 +46,7 @@ class PlacedParameter:
 
     @property
     def times(self) -> tuple[Symbol, ...]:
-        """Times of the symbol: two for correlations and responses, one for a mean or number."""
+        """Times of the order parameter's symbol: two for correlations and responses, otherwise one."""
         count = 2 if s in self.parameter.symbol.args else 1
         return tuple(self.symbol.args[-count:])
 
@@ -176,7 +176,7 @@ def exponent_at(
 
 
 def where_in_range(e: Expr, value: Expr, family: IndexRange, ranges: tuple[IndexRange, ...]) -> Expr:
-    """Return ``e`` where ``value`` lies in the range ``family``, and zero elsewhere.
+    """Return ``e`` where the layer ``value`` lies in the range ``family``, and zero elsewhere.
 
     Conditions that hold or fail for all indices in ``ranges`` are evaluated; others remain as cases.
     """

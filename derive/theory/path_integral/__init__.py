@@ -35,7 +35,7 @@ class PathIntegral:
 
     @cached_property
     def _action(self) -> Action:
-        """Action of the order parameters, with the uses of weights from which it is built."""
+        """Action as a function of the order parameters, with the list of products from which it is built."""
         reading = read(self.program)
         return Action(reading, legs(reading), entries(reading)).build()
 
@@ -55,7 +55,7 @@ class PathIntegral:
 
     @cached_property
     def action(self) -> Expr:
-        """Action per N (D.31), with single-site integrals in logarithms."""
+        """Action divided by N (D.31): an algebraic part, and logarithms of the integrals over one unit."""
         return self._action.expr()
 
     @cached_property

@@ -78,9 +78,9 @@ class Inner(_Node):
 
 
 class Entries(_Node):
-    """Covariance ``Entries(W, t, s)`` of an entry of the random part of W at two times, not written out.
+    """Covariance ``Entries(W, t, s)`` of an entry of the random part of W at two times, as a symbol.
 
-    ``Entries(W, t, s, ell)`` is that of one member of a family whose members have different covariances.
+    ``Entries(W, t, s, ell)`` is that of one matrix of a family whose matrices have different covariances.
     """
 
     def __new__(cls, matrix: Any, time: Any, past: Any, *member: Any) -> Entries:
@@ -165,7 +165,10 @@ class UseVariable:
         return self.use.initial.name if isinstance(self.use, Parameter) else self.use.matrix.name
 
     def past(self, taken: Iterable[Symbol] = ()) -> Self:
-        """Return this use at the time ``s`` instead of t, with indices that are not among ``taken``."""
+        """Return the variables of this use of weights at the time ``s`` instead of t.
+
+        Its indices are primed, such as ``mu_``, and differ from those in ``taken``.
+        """
         return self.renamed({i: unused_primed(i, taken) for i in self.indices}, {t: s})
 
     def renamed(self, names: Mapping[Any, Any], times: Mapping[Any, Any] | None = None) -> Self:
@@ -211,7 +214,10 @@ class Leg(UseVariable):
         return tuple(r.index for r in self.use.separate)
 
     def past(self, taken: Iterable[Symbol] = ()) -> Leg:
-        """Return this use at the time ``s`` instead of t, with indices that are not among ``taken``."""
+        """Return this product and its variables at the time ``s`` instead of t.
+
+        Its indices are primed, such as ``mu_``, and differ from those in ``taken``.
+        """
         return replace(super().past(taken), use=self.use.past(taken))
 
     def beside(self, other: Leg) -> Leg:
@@ -229,7 +235,10 @@ class Leg(UseVariable):
 
 @dataclass(frozen=True)
 class EntrywiseUse(UseVariable):
-    """Use of a vector of weights, entry by entry, with its integration variables."""
+    """Use of a vector of weights in the definition of a field, with its integration variables.
+
+    Each entry of the vector is used by the unit of the same number.
+    """
 
     use: Parameter
 
@@ -245,7 +254,7 @@ def legs(reading: Reading) -> tuple[Leg, ...]:
 
 
 def entries(reading: Reading) -> tuple[EntrywiseUse, ...]:
-    """Return every different use of a vector of weights, with its integration variables."""
+    """Return every different use of a vector of weights, with its variables in the path integral."""
     uses: dict[str, EntrywiseUse] = {}
     for use in reading.entries:
         ratio = sympify(reading.program.site_of(use.lhs).ratio)
@@ -257,7 +266,7 @@ def entries(reading: Reading) -> tuple[EntrywiseUse, ...]:
 def _fields(
     reading: Reading, use: Application | Parameter, base: str
 ) -> tuple[AppliedUndef, AppliedUndef, AppliedUndef]:
-    """Return the field that a use of weights gives, its hatted partner, and its Gaussian source.
+    """Return the field that a use of weights gives, its hatted (conjugate) field, and its Gaussian source.
 
     ``base`` is ``chi`` or ``xi``, the beginning of the field's name.
     """
@@ -332,9 +341,10 @@ def pairings(legs: tuple[Leg, ...]) -> Iterator[Pairing]:
 
 
 def time_covariance(leg: Leg) -> Expr:
-    """Return the covariance in time of the matrix of a use, as the symbol `Entries`.
+    """Return the covariance at two times of an entry of the matrix of the product ``leg``.
 
-    It is written out if it is a number or a Kronecker delta of times.
+    It is over the initial variance, and stands as the symbol `Entries` unless it is a number or a Kronecker
+    delta of times.
     """
     value, family = covariance(leg.use), leg.use.matrix.index
     plain = value.is_number or value.has(KroneckerDelta)
@@ -435,9 +445,10 @@ class Correlation:
 class ResponseParameter:
     """Response ``A = -(i/n) a.hat`` over the program's scale, as a variable of the action.
 
-    The vector a is that of ``leg``, the hatted field that of ``other``. ``conjugate`` is the response with
-    which it shares a term ``-strength A B`` of the action; it may be A itself. ``algebra`` is that term, and
-    ``exponents`` are the terms of the pair in single-site exponents.
+    a is the vector of the product ``leg``, hat the hatted (conjugate) field of the product ``other``, and n
+    the number of units. ``conjugate`` is the response B with which it shares a term ``-strength A B`` of the
+    action; it may be A itself. ``algebra`` is that term, and ``exponents`` are the terms of the pair in
+    single-site exponents.
     """
 
     symbol: AppliedUndef
@@ -451,11 +462,11 @@ class ResponseParameter:
 
 @dataclass
 class Action:
-    """Action ``algebraic + sum over populations of ratio * ln Z``, and the variables in it.
+    """Action of the path integral: an algebraic part plus ``n ln Z`` summed over populations.
 
-    ``terms`` add up to the algebraic part. By population, ``sites`` are the parts of the exponent of one unit
-    and ``ratios`` the number of units over N. ``separate_responses`` are those with a separate variable for
-    each value of a shifted index.
+    Z is the integral over the fields of one unit and n the number of units over N. ``terms`` add up to the
+    algebraic part. By population, ``sites`` are the terms of the exponent of one unit and ``ratios`` the n.
+    ``separate_responses`` are those with a separate variable for each value of a shifted index.
     """
 
     reading: Reading
@@ -475,7 +486,7 @@ class Action:
 
     @property
     def variables(self) -> tuple[Leg | EntrywiseUse, ...]:
-        """Uses of matrices, then uses of vectors of weights, each with its hatted field."""
+        """Products with matrices, then uses of vectors of weights, each with its field and hatted field."""
         return (*self.legs, *self.entries)
 
     @property
@@ -491,7 +502,7 @@ class Action:
         return Add(*[x.expr for x in self.sites[population] if not kinds or x.kind in kinds])
 
     def weighted(self, population: str) -> Expr:
-        """Return the exponent of one unit of a population, times the number of such units over N."""
+        """Return the exponent of the integral over one unit, times the number of units over N."""
         return Add(*[x.weighted for x in self.sites[population]])
 
     def expr(self) -> Expr:
@@ -513,7 +524,7 @@ class Action:
     # -- construction of the action --------------------------------------------------------------------------
 
     def build(self) -> Action:
-        """Add the terms for all uses of weights in the program, and return this action."""
+        """Add the terms of all products with matrices and uses of weight vectors, and return this action."""
         for x in self.variables:
             expr = over(I * x.hat * x.primal, x.limits, (t,), self.discrete)
             self.add(x.home, ExponentPart("constraint", expr, x.ratio))

@@ -237,10 +237,11 @@ class Moving(_SolvedMotion):
     def _component_response(
         self, to: int, source: int, time: Expr, since: Expr, names: Iterable[int]
     ) -> Expr:
-        """Return component ``to`` at ``time`` for a unit input in component ``source`` at ``since``.
+        """Return component ``to`` at ``time`` after a unit input in component ``source`` at ``since``.
 
-        The equation of one component has the others as input and is solved by its integrating factor.
-        ``names`` are numbers for the names of integration times.
+        The components are those of the state in an equation of motion. The equation of one component has the
+        others as input and is solved by its integrating factor. ``names`` are numbers for the names of
+        integration times.
         """
         A, discrete = self.system.matrix, self.rule.discrete
         if to == source:

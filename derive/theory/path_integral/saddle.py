@@ -274,7 +274,7 @@ def _divided(e: Expr, by: Expr) -> Expr:
 def _tidy(e: Expr, taken: tuple[Symbol, ...]) -> Expr:
     """Return ``e`` with standard names of summation variables: s for the past time, and plain indices.
 
-    An index is primed if it is among ``taken``.
+    An index is primed, such as ``mu_``, if it is among ``taken``, the indices in use elsewhere.
     """
     names = {}
     for v in (lim[0] for x in e.atoms(Sum, Integral) for lim in x.limits):
@@ -298,7 +298,7 @@ def instant_responses(action: Action) -> frozenset[str]:
 
 
 class _Step:
-    """Dependencies of fields and products at one site within one time step.
+    """Dependencies of fields and products of one unit on each other within one time step.
 
     ``variables`` and ``products`` give a symbol for each field and product, and ``links`` the expressions in
     these symbols by which a symbol is computed.

@@ -59,9 +59,9 @@ def is_random(use: Application) -> bool:
 
 
 def parameter_covariance(a: Parameter, b: Parameter, names: dict[Symbol, Symbol]) -> Expr:
-    """Return the covariance ``<w(t) w(s)>`` of one entry of a vector of weights in two uses.
+    """Return the covariance ``<w(t) w(s)>`` of one entry of a weight vector in two uses, ``a`` and ``b``.
 
-    ``names`` renames the indices of the second use. Different members of a family are independent.
+    ``names`` renames the indices of ``b``. Different vectors of a family are independent.
     """
     value = sympify(a.initial.variance).xreplace(_member(a)) * covariance(a)
     for x, y in zip(a.member.args, b.member.args, strict=True):
@@ -118,5 +118,5 @@ _RULE = "updates so far"
 
 
 def _reach(rule: TrainingRule) -> str:
-    """Return the `Term.reach` of a sum over updates: "strict" (s < t) for steps, "flow" for an integral."""
+    """Return the range of a sum over past updates: "strict" (s < t) for steps, "flow" for an integral."""
     return "strict" if rule.discrete else "flow"
