@@ -272,7 +272,10 @@ def _denominators_factored(e: Expr) -> Expr:
 
 
 def _random_in(e: Expr, sure: frozenset[str]) -> list[Expr]:
-    """Return the functions in ``e`` that differ from unit to unit: those whose names are not in ``sure``."""
+    """Return the functions in ``e`` that differ from unit to unit.
+
+    ``sure`` are the names of functions that are the same for all units; all others are returned.
+    """
     return [a for a in e.atoms(AppliedUndef) if str(a.func) not in sure]
 
 
@@ -287,9 +290,10 @@ def _at_first_layer(e: Expr, ranges: tuple[IndexRange, ...]) -> Expr:
 
 
 def _slots(*atoms: Expr) -> dict[Symbol, Symbol]:
-    """Return new names ``slot0``, ``slot1``, ... for the indices in ``atoms``, in order of occurrence.
+    """Return new names ``slot0``, ``slot1``, ... for the indices of functions, in order of occurrence.
 
-    The layer index and the depth keep their names.
+    ``atoms`` are expressions, and their indices are the symbols that stand as arguments of functions. The
+    layer index and the depth keep their names.
     """
     applied = [f for a in atoms for f in sorted(a.atoms(AppliedUndef), key=str)]
     free = dict.fromkeys(x for f in applied for x in f.args if isinstance(x, Symbol) and x not in (ell, L))

@@ -152,7 +152,9 @@ class FluctuatingParameter(Stated, Rewritable):
 
 @dataclass(frozen=True)
 class FluctuationData(Rewritable):
-    """Exponent of one unit of a program's networks, and the order parameters in it.
+    """Exponent E of one unit of a program's networks, and the order parameters in it.
+
+    The path integral over the fields of one unit has the weight exp(E).
 
     Attributes
     ----------

@@ -90,8 +90,8 @@ class Fluctuations(FluctuationData):
         Returns
         -------
         dict[str, Expr]
-            Expression ``E = dA/dq`` with hats, for each population whose exponent contains the order
-            parameter.
+            Derivative, with hatted (conjugate) fields, of the exponent E, for each population whose exponent
+            contains the order parameter. The path integral over the fields of one unit has the weight exp(E).
 
         Examples
         --------
@@ -114,7 +114,8 @@ class Fluctuations(FluctuationData):
         Returns
         -------
         dict[str, Expr]
-            Expression with hats, for each population where it is not zero.
+            Second derivative, with hatted (conjugate) fields, of the exponent E, for each population where it
+            is not zero. The path integral over the fields of one unit has the weight exp(E).
 
         Examples
         --------

@@ -414,7 +414,11 @@ class ExponentBuilder:
         return field.symbol.func(*places, time)
 
     def _letters(self, places: list[Expr], atoms: list[AppliedUndef]) -> dict[Expr, Symbol]:
-        """Return a new index for each argument in ``places``; an argument that is a layer gets ``ell``."""
+        """Return a new index for each argument of functions, as a dictionary.
+
+        ``places`` are the arguments and ``atoms`` the functions in which they stand. The argument that is a
+        layer gets the index ``ell``, unless there are several layers.
+        """
         layered = {a.args[0] for a in atoms if self._is_layered(a)}
         free = iter(Symbol(f"i{k}", integer=True) for k in range(len(places)))
         one = len(layered) == 1

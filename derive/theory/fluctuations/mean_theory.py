@@ -32,6 +32,8 @@ Definitions = list[tuple[Expr, Expr]]
 def saddle_differences(fluctuations: FluctuationData, theory: TheoryData) -> list[Difference]:
     """Return differences between a mean-field theory and the saddle point of an exponent of one unit.
 
+    The path integral over the fields of one unit of a finite network is weighted by exp of the exponent.
+
     Parameters
     ----------
     fluctuations : FluctuationData

@@ -65,12 +65,15 @@ class Solution:
         raise NotImplementedError
 
     def covariance(self, time: Expr, past: Expr) -> Expr:
-        """Return the covariance of a weight's random part at two times, over its initial variance."""
+        """Return the covariance of a weight's random part at two times, divided by its initial variance."""
         return self.initial_factor(time) * self.initial_factor(past) + self.noise(time, past)
 
 
 class _StatedMemory(Solution):
-    """Solution for rules without an equation of motion, or with tables: the memory that they state."""
+    """Solution of the equation of a weight for training rules that state it themselves.
+
+    These are rules without a linear equation of motion, or with tables instead of functions of time.
+    """
 
     def initial_factor(self, time: Expr) -> Expr:
         """Return the factor m(t) with which the initial weight remains in the weight at ``time``."""
