@@ -46,7 +46,7 @@ class PaperLatex(Arranged, LatexPrinter):
     process = (r"\{%s\}", r"\sim", r"\mathcal{GP}(0, %s)")
 
     def __init__(self, names: Notation) -> None:
-        """Set the notation: symbols of names and roles of arguments."""
+        """Set the notation: the symbol of each name, and which arguments are layers, samples or times."""
         super().__init__({"inv_trig_style": "full"})
         self.names = names
 

@@ -280,9 +280,9 @@ def _for_tangent_kernel(table: dict[str, str], observables: Collection[str]) -> 
 
 
 def _distinct_symbols(notation: Notation, names: Iterable[str]) -> dict[str, str]:
-    """Return LaTeX for those names that would be printed like another name.
+    """Return LaTeX for those names that would otherwise be printed like another name.
 
-    Such a name gets brackets around its mark, or upright letters. Examples are ``i1`` and ``i_1``, or
+    Such a name gets its subscript in brackets, or upright letters. Examples are ``i1`` and ``i_1``, or
     ``lamda`` and ``lambda``.
     """
     changed: dict[str, str] = {}

@@ -47,7 +47,7 @@ class PaperText(Arranged, StrPrinter):
     process = ("{%s}", "~", "GP(0, %s)")
 
     def __init__(self, names: Notation) -> None:
-        """Set the notation: symbols of names and roles of arguments."""
+        """Set the notation: the symbol of each name, and which arguments are layers, samples or times."""
         super().__init__()
         self.names = names
 

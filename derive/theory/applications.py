@@ -809,13 +809,14 @@ def _disjoint(a: tuple[Expr, Expr], b: tuple[Expr, Expr]) -> bool:
 
 
 def tangent_kernel(reading: Reading) -> tuple[Equation, ...]:
-    """Return the tangent kernel ``sum over weights of <left left'><right right'>`` as an equation.
+    """Return the tangent kernel of a program as an equation.
 
-    The kernel gives the change of one output by an update at another. It is read off the updates if each is
-    the gradient of the outputs times their errors: the error in the coefficient names the output. The result
-    is empty if no weight is trained, if the updates contain no such error, if the backward pass does not use
-    the transposes of the forward matrices (the updates are then no gradient), or if a matrix is used in
-    places with different updates.
+    It is the change of one output by an update at another, a sum over weights of products of correlations:
+    each update is an outer product of two vectors, and each vector is correlated with that of the other
+    output. It is read off the updates if each is the gradient of the outputs times their errors: the error in
+    the coefficient names the output. The result is empty if no weight is trained, if the updates contain no
+    such error, if the backward pass does not use the transposes of the forward matrices (the updates are then
+    no gradient), or if a matrix is used in places with different updates.
 
     >>> from derive.theory.applications import read
     >>> from derive.program import mlp

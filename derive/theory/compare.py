@@ -264,7 +264,10 @@ def _term_by_term(e: Expr, sure: frozenset[str]) -> Expr:
 
 
 def _denominators_factored(e: Expr) -> Expr:
-    """Return ``e`` with common factors taken out of denominators: ``1/(2*a)*1/(x + 1)``."""
+    """Return ``e`` with common factors taken out of sums in denominators.
+
+    For example, ``1/(2*a*x + 2*a)`` becomes ``1/(2*a)*1/(x + 1)``.
+    """
     sums = {x: x.base for x in e.atoms(Pow) if x.base.is_Add and x.exp.is_negative}
     return e.xreplace(
         {x: Mul(*[y**x.exp for y in Mul.make_args(factor_terms(total))]) for x, total in sums.items()}

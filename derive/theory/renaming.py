@@ -153,7 +153,7 @@ def _mapped(theory: TheoryData, fun: ExpressionMap, last: ExpressionMap = lambda
 
 
 def _everything(theory: TheoryData) -> list[Expr]:
-    """Return all expressions of the statements of a theory."""
+    """Return all expressions in the equations, sources and order parameters of a theory."""
     return [e for x in theory.stated() for e in _expressions(x)]
 
 

@@ -62,7 +62,9 @@ class ScaledCovariance(ParameterElement):
 
 
 class Propagator(ParameterElement):
-    """Element ``R[q, p]`` of ``R = (1 - D)^(-1)``: change of q for a unit perturbation of p.
+    """Element ``R[q, p]`` of the propagator: change of an order parameter q for a unit perturbation of p.
+
+    It is ``R = (1 - D)^(-1)``, where ``D[q, p]`` is the derivative of q by p with all others fixed.
 
     >>> from sympy.abc import a, b
     >>> Propagator(a, b)
@@ -73,7 +75,11 @@ class Propagator(ParameterElement):
 
 
 class NoiseElement(ParameterElement):
-    """Element ``kappa[q, p]`` of the noise: N times the covariance of averages over independent units."""
+    """Element ``kappa[q, p]`` of the noise: N times the covariance of the order parameters q and p.
+
+    Both are averages over units that are independent, because all order parameters in their equations are
+    fixed.
+    """
 
     head, latex_head = "kappa", r"\kappa"
 
@@ -98,9 +104,10 @@ class Influence(ParameterElement):
 
 
 class ShiftElement(ParameterElement):
-    """Element ``source[q]`` of the vector from which shifts of means follow.
+    """Element ``source[q]`` of the vector from which the shifts of means at order 1/N follow.
 
-    N times the shifts of all order parameters are ``R = (1 - D)^(-1)`` applied to this vector.
+    N times the shifts of all order parameters are ``R = (1 - D)^(-1)`` applied to this vector, where D holds
+    the derivatives of order parameters by each other.
     """
 
     head, latex_head = "source", r"\mathrm{source}"

@@ -265,9 +265,9 @@ class ExponentBuilder:
                 yield FluctuatingParameter(q.symbol, q.kind, body, (), home, q.ranges, causal)
 
     def support(self, name: str, causal: str) -> str:
-        """Return at which times a response exists: "now" (s = t) if its matrix is drawn anew at each step.
+        """Return when a response exists: "now" (s = t) if its matrix is drawn anew at each step.
 
-        Otherwise it is ``causal``, "strict" or "past".
+        Otherwise it is ``causal``: "strict" (s < t) or "past" (s <= t). ``name`` is the response.
         """
         responses = (
             q for q in self.action.responses.values() if str(q.symbol.func).removesuffix("_used") == name

@@ -307,8 +307,8 @@ def _units(home: Population | None) -> Expr:
 def unpaired(fluctuations: FluctuationData) -> Iterator[Difference]:
     """Yield a difference for each pair of conjugate responses unless exactly one exists at equal times.
 
-    Two responses are conjugate if the equation of one product contains the response to the other one, and the
-    other way round.
+    Two responses are conjugate if they belong to two products of the same matrix, and the equation of each
+    product contains the response to the other one.
     """
     responses = {q.name: q for q in fluctuations.parameters if q.kind == "response"}
     at_once: dict[tuple[str, str], bool] = {}

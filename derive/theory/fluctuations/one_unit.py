@@ -52,7 +52,7 @@ class PlacedParameter:
 
     @property
     def every(self) -> tuple[IndexRange, ...]:
-        """Ranges of its indices, then of its times (0 to infinity)."""
+        """Ranges of the indices of the order parameter, then of its times (0 to infinity)."""
         return (*self.ranges, *(IndexRange(x, *ALWAYS) for x in self.times))
 
     @property

@@ -138,7 +138,7 @@ def over(integrand: Expr, ranges: Iterable[IndexRange], times: Sequence[Symbol],
 
 @dataclass(frozen=True)
 class UseVariable:
-    """Integration variables of one use of a matrix or of a vector of weights in the program.
+    """Variables of the path integral for one product with a matrix, or for one use of a weight vector.
 
     ``primal`` is the resulting field (``chi = M a``), ``hat`` the hatted field that enforces it, and
     ``source`` the Gaussian field that later replaces the random part. ``home`` is the population of
@@ -155,7 +155,7 @@ class UseVariable:
 
     @property
     def indices(self) -> tuple[Symbol, ...]:
-        """Indices of the field ``primal`` other than layer and time."""
+        """Indices of the field ``primal``, which the use of weights gives, other than layer and time."""
         use = self.use
         return use.indices if isinstance(use, Parameter) else tuple(r.index for r in use.ranges)
 
@@ -184,7 +184,7 @@ class UseVariable:
 
 @dataclass(frozen=True)
 class Leg(UseVariable):
-    """Use of a matrix that is applied to a vector, with its integration variables."""
+    """Product of a matrix and a vector in a program, with its variables in the path integral."""
 
     use: Application
 
@@ -210,7 +210,7 @@ class Leg(UseVariable):
 
     @property
     def member_indices(self) -> tuple[Symbol, ...]:
-        """Indices that number the matrices of a family, if each acts on its own vector."""
+        """Indices that number the matrices of a family, if each matrix multiplies its own vector."""
         return tuple(r.index for r in self.use.separate)
 
     def past(self, taken: Iterable[Symbol] = ()) -> Leg:
@@ -244,7 +244,7 @@ class EntrywiseUse(UseVariable):
 
 
 def legs(reading: Reading) -> tuple[Leg, ...]:
-    """Return every product with a Gaussian matrix, with its integration variables."""
+    """Return every product of a Gaussian matrix and a vector, with its variables in the path integral."""
     legs_found = []
     for use in (u.canonical() for u in reading.uses):
         fields = _fields(reading, use, "xi" if use.transposed else "chi")
@@ -356,7 +356,10 @@ def time_covariance(leg: Leg) -> Expr:
 
 
 def with_time_covariances(e: Expr, legs: tuple[Leg, ...]) -> Expr:
-    """Return ``e`` with each covariance in time that is a symbol `Entries` written out."""
+    """Return ``e`` with the symbols `Entries` (covariances of matrix entries at two times) written out.
+
+    ``legs`` are all products with matrices.
+    """
     uses = {x.matrix: x.use for x in legs}
     written_out = {}
     for x in e.atoms(Entries):
@@ -506,7 +509,7 @@ class Action:
         return Add(*[x.weighted for x in self.sites[population]])
 
     def expr(self) -> Expr:
-        """Return the action per N as one expression."""
+        """Return the action divided by N as one expression."""
         return Add(self.algebraic, *[self.free_energy(p) for p in self.sites])
 
     def free_energy(self, population: str) -> Expr:

@@ -95,7 +95,11 @@ class _SolvedMotion(Solution):
     system: LinearSystem
 
     def response(self, state: int, time: Expr, since: Expr) -> Expr:
-        """Return the weight at ``time`` if a unit is added to component ``state`` at time ``since``."""
+        """Return the weight at ``time`` after a unit input to its equation of motion at time ``since``.
+
+        ``state`` is the number of the component of the state vector to which the unit is added; component 0
+        is the weight.
+        """
         raise NotImplementedError
 
     @property
@@ -174,7 +178,11 @@ class Steady(_SolvedMotion):
         return age, tuple(weights)
 
     def response(self, state: int, time: Expr, since: Expr) -> Expr:
-        """Return the weight at ``time`` if a unit is added to component ``state`` at time ``since``."""
+        """Return the weight at ``time`` after a unit input to its equation of motion at time ``since``.
+
+        ``state`` is the number of the component of the state vector to which the unit is added; component 0
+        is the weight.
+        """
         if self.system.states == 1:
             return growth(self.system.matrix[0, 0], since, time, self.rule.discrete)
         age, weights = self._simplified_responses
@@ -182,7 +190,7 @@ class Steady(_SolvedMotion):
 
     @cached_property
     def _simplified_responses(self) -> tuple[Symbol, tuple[Expr, ...]]:
-        """Symbol of an age n, and the simplified weight after time n for a unit input in each component."""
+        """Symbol n of an age, and the simplified weight at age n after a unit input in each component."""
         age, weights = self.responses
         return age, tuple(powsimp(simplify(x)) for x in weights)
 
@@ -234,7 +242,11 @@ class Moving(_SolvedMotion):
     """
 
     def response(self, state: int, time: Expr, since: Expr) -> Expr:
-        """Return the weight at ``time`` if a unit is added to component ``state`` at time ``since``."""
+        """Return the weight at ``time`` after a unit input to its equation of motion at time ``since``.
+
+        ``state`` is the number of the component of the state vector to which the unit is added; component 0
+        is the weight.
+        """
         return self._component_response(0, state, time, since, range(3, 3 + self.system.states))
 
     def _component_response(

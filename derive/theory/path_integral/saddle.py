@@ -78,7 +78,11 @@ class SaddlePoint:
         return Eq(unknown, _divided(-moved, slope), evaluate=False)
 
     def correlation(self, q: Correlation) -> Eq:
-        """Return the equation ``C = <a b>`` of a correlation: the action varied by its conjugate."""
+        """Return the saddle-point equation ``C = <a b>`` of a correlation C.
+
+        It follows by varying the action by the conjugate variable of C; a and b are the two correlated
+        vectors.
+        """
         if q.symbol not in self._solved:
             self._solved[q.symbol] = self.stationary(q.symbol, q.conjugate, q.ranges)
         return self._solved[q.symbol]
@@ -241,9 +245,9 @@ def hatted_correlator() -> tuple[Expr, Expr]:
 
 
 def averaged(e: Expr, random: frozenset[str]) -> Expr:
-    """Return the single-site average of an expression, with sums and cases outside of averages.
+    """Return the average of an expression over the fields of one unit, with sums and cases outside.
 
-    ``random`` are the names of functions that differ from unit to unit; all others are taken out.
+    ``random`` are the names of functions that differ from unit to unit; all others are factors in front.
     """
     if isinstance(e, Add):
         return Add(*[averaged(x, random) for x in e.args])
@@ -390,7 +394,7 @@ class Assembly:
                 self.vanishing.add(name)
 
     def theory(self) -> TheoryData:
-        """Return the theory in the same form as by Gaussian conditioning."""
+        """Return the mean-field theory, in the same form as by Gaussian conditioning."""
         equations, scalars = self.reading.equations(self.product, self.parameter)
         legs = self.action.legs
         sources = self.saddle.sources()
@@ -451,7 +455,7 @@ class Assembly:
         return [*terms, *(matrix_memory(self.reading, a, a.trained) if a.trained else [])]
 
     def parameter(self, p: Parameter) -> list[Term]:
-        """Return the terms of a vector of weights: its initial value, and its updates."""
+        """Return the terms that replace a vector of weights: its Gaussian initial value, and its updates."""
         entry = next(x for x in self.action.entries if x.source == p.source())
         moved = [] if p.trained is None else [vector_memory(p, p.trained)]
         return [*self.saddle.single_site(entry), *moved]
@@ -487,7 +491,7 @@ class Assembly:
 
 
 def _addends(e: Expr) -> Iterator[tuple[Expr, list[Any]]]:
-    """Yield the addends of ``e`` and of its sums and integrals, each with the limits of its sums."""
+    """Yield the terms of ``e``, also those in its sums and integrals, each with the limits of its sums."""
     for body in Add.make_args(e):
         limits: list[Any] = []
         while inner := [x for x in Mul.make_args(body) if isinstance(x, Sum | Integral)]:
