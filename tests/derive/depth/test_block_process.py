@@ -147,7 +147,9 @@ def test_networks_without_a_limit_say_why() -> None:
     with pytest.raises(NotApplicable, match="nonlinear function of the sources of one block"):
         layer_process(mean_field(perceptrons(hidden=False)), Scaling())
     whole = attention(L, branch=beta / L, rule=GradientDescent(eta * L), **BARE)
-    with pytest.raises(NotApplicable, match=r"h\(0, mu, p, t\) has no limit: .* L\*\*\(1\)"):
+    with pytest.raises(
+        NotApplicable, match=r"h\(0, mu, p, t\) has no limit of infinite depth: .* L\*\*\(1\)"
+    ):
         layer_process(mean_field(whole), Scaling())
 
 

@@ -70,7 +70,7 @@ def test_the_tangent_kernel_is_an_integral_over_layer_time() -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"bias": True}, r"h\(ell \+ 1, mu, t\) has no limit: .* grows like L\*\*\(1\)"),
+        ({"bias": True}, r"h\(ell \+ 1, mu, t\) has no limit of infinite depth: .* grows like L\*\*\(1\)"),
         ({"rule": adam(eta)}, r"grows like L\*\*\(1/2\)"),
     ],
 )

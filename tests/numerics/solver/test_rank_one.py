@@ -68,7 +68,7 @@ def test_first_corrections() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "why"), [((1.0, [1.0, 2.0], 0.0), "must be positive"), ((1.0, [2.0, 1.0], 2.0), "grow")]
+    ("given", "why"), [((1.0, [1.0, 2.0], 0.0), "must be positive"), ((1.0, [2.0, 1.0], 2.0), "increase")]
 )
 def test_refused(given: tuple[float, list[float], float], why: str) -> None:
     gamma, times, start = given
