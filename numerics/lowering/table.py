@@ -184,7 +184,23 @@ class Table:
     extents: dict[Symbol, Expr] = field(default_factory=dict)
 
     def row(self, node: FieldAtLayer) -> FieldRow:
-        """Return the equation of one field."""
+        """Return the equation of one field.
+
+        Parameters
+        ----------
+        node : FieldAtLayer
+            Name of the field and its layer, which is None for a field without layers.
+
+        Returns
+        -------
+        FieldRow
+            The equation of the field.
+
+        Raises
+        ------
+        KeyError
+            If the table has no such field.
+        """
         for row in self.fields:
             if row.field == node:
                 return row
