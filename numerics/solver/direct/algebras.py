@@ -207,7 +207,7 @@ class Path:
 
     @property
     def array(self) -> Array:
-        """Values on all paths, with the scale, shape ``(samples,)``."""
+        """Values of the random variable on all paths, ``scale * value``, shape ``(samples,)``."""
         return self.value * self.scale
 
 

@@ -303,7 +303,10 @@ class Interpreter:
         return reduce(mul, [self.value(e.base, at)] * int(e.exp))
 
     def function(self, e: Expr, at: At) -> RandomValue:
-        """Return the value of a function of expressions, such as tanh or Piecewise."""
+        """Return the value of a function applied to expressions, such as tanh(h(t)) or Piecewise.
+
+        ``at`` maps the symbols of indices and times to integers.
+        """
         f = function(e)
         values = [self.value(x, at) for x in f.leaves]
         if all(isinstance(x, int | float) for x in values):

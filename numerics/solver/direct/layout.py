@@ -220,7 +220,7 @@ class Layout:
 
     @cached_property
     def drawn(self) -> tuple[dict[str, Family], dict[tuple[OpenTimeKey, OpenTimeKey], Member]]:
-        """Gaussian sources by name, and the covariances of pairs of them."""
+        """Gaussian sources by name, and covariances of pairs of them by two keys, as a pair of mappings."""
         sources: dict[str, Family] = {}
         covariances: dict[tuple[OpenTimeKey, OpenTimeKey], Member] = {}
         for u in self.theory.sources:
@@ -243,7 +243,7 @@ class Layout:
         return any(str(x) in self.ordered for x in e.free_symbols)
 
     def wanted_sources(self) -> set[str]:
-        """Return the names of the sources by which the theory contains a response."""
+        """Return the names of the sources to which the theory contains a response, ``<d h / d source>``."""
         return {str(x.source.func) for e in expressions_of(self.theory) for x in e.atoms(Response)}
 
 

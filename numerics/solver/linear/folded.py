@@ -104,7 +104,10 @@ def _blas() -> ThreadpoolController:
 
 
 def _kernels_of(plan: Plan) -> Iterator[KernelRow]:
-    """Yield the kernels that a march reads: those of couplings, and all covariances of sources."""
+    """Yield the kernels that a march evaluates.
+
+    They are those of the sums over the past in the equations of fields, and all covariances of sources.
+    """
     yield from (c.kernel for i in plan.fields for c in plan.rows_of[i].couplings)
     yield from plan.table.covariances.values()
 

@@ -118,7 +118,10 @@ class _Writer:
         return MarchStep(self.arrays, tuple(self.operations))
 
     def _batch_operations(self, batch: list[StepQuantity]) -> Iterator[Operation]:
-        """Yield the operations of a batch of quantities, which are computed together."""
+        """Yield the operations that compute a batch of quantities, such as rows of arrays of one field.
+
+        The quantities of a batch are computed together.
+        """
         match first := batch[0]:
             case CouplingRow():
                 yield from self._coupling(first)

@@ -211,14 +211,14 @@ class Plan:
             need(i, j)
 
     def _need_field(self, i: FieldAtLayer) -> None:
-        """Add the quantities to the plan that the kernels in the equation of field ``i`` read."""
+        """Add to the plan the order parameters that the kernels in the equation of field ``i`` read."""
         if i not in self.fields:
             self.fields[i] = None
             for c in self.rows_of[i].couplings:
                 self._need_kernel(c.kernel)
 
     def _need_kernel(self, kernel: KernelRow) -> None:
-        """Add the order parameters that a kernel reads to the plan."""
+        """Add to the plan the order parameters from which a kernel is evaluated."""
         for m in kernel.monomials:
             for f in m.factors:
                 if f.tensor in self.table.tensors:
@@ -387,7 +387,10 @@ class Plan:
                 yield from self._reads(self.table.covariances[own, other], present=present)
 
     def _correlation_needs(self, part: CorrelationPart) -> Iterator[StepQuantity]:
-        """Yield the quantities that a part of a correlation reads in the same step."""
+        """Yield the quantities of the same step from which a correlation is computed.
+
+        ``part`` is the correlation of two fields, either at the times s < t or at equal time.
+        """
         i, j, now = part.array.first, part.array.second, part.times == "now"
         for key, c in coupling_rows(self.rows_of[i]):
             yield key
@@ -490,7 +493,10 @@ def coupling_rows(row: FieldRow) -> Iterator[tuple[CouplingRow, Coupling]]:
 
 
 def _field_of_row(quantity: StepQuantity) -> FieldAtLayer | None:
-    """Return the field whose row over times s a quantity fills; None if it fills no such row."""
+    """Return the field whose correlations or responses at the present time t a quantity fills.
+
+    The result is None if the quantity fills no row of a two-time array.
+    """
     if isinstance(quantity, ResponseArray):
         return quantity.first
     if isinstance(quantity, CorrelationPart) and quantity.times == "past":

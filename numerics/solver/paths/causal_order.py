@@ -276,7 +276,7 @@ def _operations(model: Model) -> Iterator[PathOperation]:
 def _needs(  # noqa: PLR0912 - one branch for each kind of operation
     model: Model, op: PathOperation
 ) -> Iterator[PathOperation]:
-    """Yield the operations of the same step that must precede an operation."""
+    """Yield the operations of the same step whose results the operation ``op`` of sampled paths reads."""
     tables = model.tables
     kind, node = op
     if kind == "draw":

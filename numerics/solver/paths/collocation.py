@@ -174,7 +174,10 @@ class Collocation:
         self.predicted: Array | None = None
 
     def errors(self, f: Array) -> Array:
-        """Return the errors Delta of outputs ``f``, both of shape ``(cases, outputs)``."""
+        """Return the errors Delta (minus the derivative of the loss by each output) of outputs ``f``.
+
+        Both have shape ``(cases, outputs)``.
+        """
         known = self.march.known
         own = KnownArrays(known.values, known.data, {}, known.first, known.functions, known.literals)
         own.found[self.output.node] = f.T.reshape(*self.sizes, 1, len(f))

@@ -1021,7 +1021,11 @@ class Tangents:
         return self.device.put(one)
 
     def keep(self, node: MemberKey, group: int, now: int, found: PathArray) -> None:
-        """Store the derivatives ``found`` of a quantity at step ``now`` for later sums over the past."""
+        """Store the derivatives ``found`` of a quantity by sources, for later sums over the past.
+
+        ``node`` is the key of the quantity, ``group`` the number of the group of sources, and ``now`` the
+        step.
+        """
         march, size = self.march, self.size(group)
         panels = self.panels.setdefault((node, group), [])
         if now % PANEL == 0:

@@ -289,7 +289,7 @@ def prepared_for(
 
 
 def _shows_responses(problem: Problem) -> bool:
-    """Return whether the theory has a response that a result contains."""
+    """Return whether the theory of a problem contains a response that is a variable of its result."""
     named = (str(q.symbol.func) for q in problem.discrete.order_parameters if q.kind == "response")
     return any(name in RESPONSES for name in named)
 
@@ -656,7 +656,10 @@ class _Attempt:
             yield {n: x[:first] for n, x in found.items()} if count else found, left[-1]
 
     def refuse_rounding(self, share: float) -> None:
-        """Raise NotConverged if ``share``, rounding over the size of errors, is above the accuracy."""
+        """Raise NotConverged if rounding errors exceed the required accuracy.
+
+        ``share`` is the absolute rounding error divided by the size of the errors of outputs.
+        """
         if (self.problem.solver.accuracy or ACCURACY) < share < np.inf:
             key, value = self.problem.key_and_value("network.gamma0")
             if share > 1:

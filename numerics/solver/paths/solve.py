@@ -531,7 +531,7 @@ class Prepared:
         return self._march_seconds(samples) + numbers + steps + self._derivative_seconds(count)
 
     def _derivative_seconds(self, paths: int) -> float:
-        """Return the estimated seconds of derivatives that are carried along so many paths."""
+        """Return the estimated seconds to compute derivatives by sources along ``paths`` paths."""
         return self._derivatives(paths) / 8 * (DERIVATIVE + self.most / SPEED)
 
     def _march_seconds(self, samples: int) -> float:
@@ -564,7 +564,11 @@ class Prepared:
         return 2 * (past + sum(pairs) + sum(n**2 / 4 for n in entries)), sum(n**3 for n in entries), calls
 
     def _units_of(self, e: PathEntry) -> int:
-        """Return the largest number of units with given attributes over which ``e`` averages."""
+        """Return the largest number of units over which an average in ``e`` is taken; 1 without attributes.
+
+        ``e`` is an order parameter or scalar. Attributes are given constants of each unit, such as
+        eigenvalues.
+        """
         firsts = [c.first for c in e.averages.values() if isinstance(c, PathCorrelation)]
         return max((self.units.get(n, 1) for n in firsts), default=1)
 
@@ -581,7 +585,7 @@ class Prepared:
         return derivative_paths(self.model, wanted, samples) if wanted else 0
 
     def _derivatives(self, paths: int) -> int:
-        """Return the estimated memory in bytes of derivatives that are carried along so many paths."""
+        """Return the estimated memory in bytes of derivatives by sources, carried along ``paths`` paths."""
         counts = [prod(q.sizes) * self.units[n] for n, q in self.tables.quantities.items()]
         size = max((size_of(self.model, i) for i in range(len(self.model.groups))), default=0)
         return 8 * paths * self.steps**2 * sum(counts) * size
