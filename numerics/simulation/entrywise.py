@@ -58,9 +58,9 @@ class EntryLaw:
     ) -> EntryLaw:
         """Return the training step of an entrywise rule for one weight.
 
-        ``outside`` is the factor between gradient and update, ``units`` the number of units by which updates
-        are divided, and ``env`` holds the indices of the weight. Parameters of the rule may depend on the
-        time.
+        ``outside`` is the factor between gradient and update, ``units`` the number by which the update is
+        divided (N for a matrix, 1 for a vector), and ``env`` holds the indices of the weight. Parameters of
+        the rule may depend on the time.
         """
 
         def reader(e: Expr) -> NetworkReader:

@@ -56,9 +56,9 @@ class SpectralLaw:
     ) -> SpectralLaw:
         """Return the training step of a spectral rule for one matrix.
 
-        ``outside`` is the factor between gradient and update, ``units`` the number of units by which updates
-        are divided, and ``env`` holds the indices of the weight. Parameters of the rule may depend on the
-        time.
+        ``outside`` is the factor between gradient and update, ``units`` the number by which the update is
+        divided (the N of the matrix), and ``env`` holds the indices of the weight. Parameters of the rule may
+        depend on the time.
         """
 
         def reader(e: Expr) -> NetworkReader:
