@@ -50,11 +50,11 @@ ACCURACY = 1e-8
 
 @dataclass(frozen=True)
 class StartMeans:
-    """Means of outputs and kernels over initial networks, where the mean is the same at every width.
+    """Exact means of outputs and kernels over initial networks, where they do not depend on the width.
 
-    ``outputs`` has shape (samples[, channels]). ``features`` and ``gradients`` hold kernels by the position
-    of their layer, 0 for the first: (samples, samples), and for gradient kernels of linear networks numbers
-    or (channels, channels).
+    ``outputs`` has shape (samples[, outputs]). ``features`` and ``gradients`` map the position of a layer, 0
+    for the first hidden layer, to its mean feature kernel (samples, samples) or gradient kernel. Gradient
+    kernels of linear networks do not depend on samples: they are numbers, or (outputs, outputs) matrices.
     """
 
     outputs: Array
@@ -68,7 +68,11 @@ def has_controls(problem: Problem) -> bool:
 
 
 def controls_of(problem: Problem) -> int:
-    """Return roughly how many coefficients are fitted in the regression of a mean on the initial networks."""
+    """Return roughly how many control variates are used for a mean over finite networks.
+
+    The control variates are fluctuations of initial outputs and kernels. The number grows with the depth for
+    linear networks, and is 3 for nonlinear ones.
+    """
     return 2 + 2 * (problem.depth or 1) if isinstance(problem.linear, LinearForm) else 3
 
 
@@ -112,10 +116,11 @@ def _first_layer(problem: Problem) -> tuple[dict[int, Array], dict[int, Array]]:
 
 @dataclass(frozen=True)
 class StartFluctuations:
-    """Deviations of outputs and kernels of initial networks of one width from their exact means.
+    """Initial outputs and kernels of networks of one width, less their exact means over networks.
 
-    ``outputs`` (networks, samples[, channels]); ``features`` (networks, layers, samples, samples) at the
-    positions ``layers``; ``gradients`` (networks, layers), the traces over samples and outputs.
+    ``outputs`` has shape (networks, samples[, outputs]). ``features`` (networks, layers, samples, samples)
+    are feature kernels of the layers at the positions ``layers`` (0 for the first hidden layer).
+    ``gradients`` (networks, layers) are traces of gradient kernels over samples and outputs.
     """
 
     outputs: Array
@@ -125,9 +130,10 @@ class StartFluctuations:
 
     @classmethod
     def of(cls, means: StartMeans, samples: Mapping[str, Array]) -> StartFluctuations:
-        """Return the deviations of initial networks from ``means``.
+        """Return initial outputs and kernels of networks, less their exact means ``means``.
 
-        ``samples`` holds variables by name, with networks along the first axis and times along a later one.
+        ``samples`` maps names of result variables to arrays that hold the variable of each network, with
+        networks along the first axis. Values at the first time are used.
         """
         outputs = samples[OUTPUT][:, 0] - means.outputs
         count = len(outputs)
@@ -148,7 +154,10 @@ class StartFluctuations:
 
     @property
     def scores(self) -> tuple[float, int, int]:
-        """Largest absolute z-score of the mean deviations, how many were tested, and degrees of freedom."""
+        """Largest |z| of initial outputs and kernels, how many were tested, and degrees of freedom.
+
+        z is the deviation, averaged over networks, in units of its standard error; its exact mean is zero.
+        """
         count = len(self)
         parts = [x.reshape(count, -1) for x in (self.outputs, self.features, self.gradients)]
         deviations = np.concatenate(parts, axis=1)
@@ -159,7 +168,11 @@ class StartFluctuations:
 
 
 def _traces(kernels: Array) -> Array:
-    """Return traces of kernels (networks, a, b), (networks, a, c, b, d) or numbers (networks,)."""
+    """Return the trace of one kernel for each network, shape (networks,).
+
+    ``kernels`` has shape (networks, samples, samples), (networks, samples, outputs, samples, outputs), or
+    (networks,) for kernels that are numbers.
+    """
     if kernels.ndim == 1:
         return kernels
     size = int(np.prod(kernels.shape[1 : 1 + (kernels.ndim - 1) // 2]))
@@ -167,14 +180,16 @@ def _traces(kernels: Array) -> Array:
 
 
 class LinearResponse:
-    """Linear response of a theory's errors to initial outputs and kernels, at fixed kernels.
+    """Changes of outputs over training, to first order in changes of initial outputs and feature kernels.
 
-    ``f(t+1) = f(t) + k(t) K(t,t) Delta(t)`` gives
+    An output f with error signal Delta moves by ``f(t+1) = f(t) + k(t) K(t,t) Delta(t)``, where K is the
+    tangent kernel and k(t) the learning rate, divided by the number of samples if the loss is a mean. With
+    ``c = -dDelta/df`` a change ``delta f(0)`` and a constant change ``delta K`` give
 
-        delta f(t+1) = delta f(t) + k(t) [delta K Delta(t) - K(t,t) c(t) delta f(t)],  c = -dDelta/df,
+        delta f(t+1) = delta f(t) + k(t) [delta K Delta(t) - K(t,t) c(t) delta f(t)].
 
-    from ``delta f(0)``, with ``delta K = delta Phi^l`` (times ``G^{l+1}(t,t)`` in nonlinear networks): one
-    response to the outputs and one to the kernel of each layer.
+    ``delta K`` is the change of the feature kernel of layer l, multiplied in nonlinear networks by the
+    gradient kernel ``G^{l+1}(t,t)``. Each layer gives a response of its own.
     """
 
     def __init__(self, problem: Problem, theory: xr.Dataset) -> None:
@@ -196,9 +211,11 @@ class LinearResponse:
         self.gradient_kernels = self._gradient_kernels(theory)
 
     def _gradient_kernels(self, theory: xr.Dataset) -> Array | None:
-        """Return ``G^{l+1}(t,t)`` (layers, times, samples, samples).
+        """Return gradient kernels at equal times, shape (layers, times, samples, samples).
 
-        None for linear networks and several outputs.
+        Position l holds the kernel of the layer after l, or ones after the last layer, because this factor
+        multiplies the feature kernel of layer l in the tangent kernel. None for linear networks and several
+        outputs.
         """
         gradient = theory[GRADIENT_KERNEL]
         if gradient.ndim != 5 or "sample" not in gradient.dims:
@@ -237,9 +254,10 @@ class LinearResponse:
         return float(np.abs(1 - rates).max())
 
     def _drive(self, start: StartFluctuations, k: int) -> Array:
-        """Return ``delta K Delta(t_k)`` for the deviation of each layer's kernel.
+        """Return the changes of the velocity of outputs at time position k due to initial feature kernels.
 
-        The shape is (networks, layers, samples x channels).
+        They are ``delta K Delta(t_k)``, with the deviation ``delta K`` of one layer's kernel from its mean
+        and the error signal Delta, of shape (networks, layers, samples x outputs).
         """
         error = self.error[k].reshape(-1, self.channels)
         features = start.features
@@ -249,7 +267,10 @@ class LinearResponse:
         return drive.reshape(*features.shape[:2], error.size)
 
     def _steps(self, k: int, rate: float) -> int:
-        """Return the number of integration steps between times k and k + 1; one for descent."""
+        """Return the number of Euler steps from output time k to k + 1 of a flow; one for training in steps.
+
+        ``rate`` is the learning rate times the length of the interval, over the number of samples.
+        """
         if not self.flow:
             return 1
         fastest = abs(rate) * float(np.abs(self.kernel[k] * self.slope[k]).sum(axis=1).max())
@@ -257,14 +278,15 @@ class LinearResponse:
 
 
 def _flat(x: Array) -> Array:
-    """Return an array (times, samples, ...) reshaped to (times, samples x channels)."""
+    """Return an array (times, samples[, outputs]) reshaped to (times, samples x outputs)."""
     return np.asarray(x.reshape(len(x), -1))
 
 
 class NetworkControls:
-    """Means of variables over networks of one width, with initial outputs and kernels as control variates.
+    """Means of variables over networks of one width, less regressions on their initial fluctuations.
 
-    Arguments named ``samples`` hold variables by name, with networks along the first axis.
+    Fluctuations of initial outputs and kernels, whose exact mean is zero, are the control variates, called
+    controls. Arguments named ``samples`` map variable names to arrays with networks along the first axis.
     """
 
     def __init__(self, start: StartFluctuations, response: LinearResponse) -> None:
@@ -275,19 +297,28 @@ class NetworkControls:
         """Whether networks are too few for controls of each layer, which are summed over layers then."""
 
     def of_error(self, time: int) -> Array:
-        """Return controls of every output at a time position, of shape (outputs, networks, controls)."""
+        """Return control variates for the outputs and errors at a time position.
+
+        The shape is (samples x outputs, networks, controls). Controls are the linear responses of each output
+        at this time to initial outputs and feature kernels, and traces of initial gradient kernels.
+        """
         return self._with_gradients(self.responses[time].transpose(2, 0, 1))
 
     def of_loss(self, time: int) -> Array:
-        """Return controls of the loss at a time, of shape (networks, controls)."""
+        """Return control variates for the training loss at a time position, of shape (networks, controls).
+
+        They are the linear responses of outputs at this time, multiplied by the theory's errors and summed,
+        and traces of initial gradient kernels.
+        """
         of_losses = self._with_gradients((self.responses[time] @ self.response.error[time])[None])
         return np.asarray(of_losses[0])
 
     def _with_gradients(self, responses: Array) -> Array:
-        """Return controls (outputs, networks, controls): responses, and traces of initial gradient kernels.
+        """Return control variates: the given responses, then traces of each layer's initial gradient kernel.
 
-        ``responses`` are linear responses (outputs, networks, sources). With few networks, controls are
-        summed over layers.
+        ``responses`` are linear responses (numbers, networks, sources) to initial outputs (source 0) and to
+        the feature kernel of each layer. The result has shape (numbers, networks, controls). If there are too
+        few networks to fit so many coefficients, controls of different layers are summed.
         """
         gradients = self.start.gradients
         if self.few:
@@ -299,9 +330,11 @@ class NetworkControls:
 
     @property
     def of_kernels(self) -> Array:
-        """Controls of kernels (networks, controls): traces, and components along the errors that are learnt.
+        """Control variates for all kernels, shape (networks, controls).
 
-        The directions are ``v``, the sum of the theory's errors over time, and ``K v``.
+        They are the projections of initial outputs on ``v``, the sum of the theory's errors over time, and on
+        ``K v`` with the tangent kernel K; then for each layer the trace of the initial feature kernel, its
+        quadratic form in ``v``, and the trace of the gradient kernel.
         """
         start, error = self.start, self.response.error
         v = error.sum(axis=0)
@@ -316,7 +349,11 @@ class NetworkControls:
         return np.concatenate([outputs, *layered], axis=1)
 
     def means(self, samples: Mapping[str, Array]) -> dict[str, SampleMean]:
-        """Return, by name, the means over networks of all variables that have controls."""
+        """Return improved means over networks of losses, errors, outputs and kernels, by variable name.
+
+        Regressions on fluctuations of the initial networks are subtracted. ``samples`` maps names of
+        variables to arrays with networks along the first axis; names without such regressions are left out.
+        """
         means: dict[str, SampleMean] = {}
         for name, controls in (
             ("error", self.of_error),
@@ -360,15 +397,20 @@ class NetworkControls:
         return SampleMean(value, stderr, dof)
 
     def errors(self, values: Array) -> tuple[Array, int]:
-        """Return errors (networks, times, samples x channels) less regressions, and degrees of freedom."""
+        """Return the errors of each network with regressions on its initial fluctuations subtracted.
+
+        ``values`` has shape (networks, times, samples[, outputs]). The first result has shape (networks,
+        times, samples x outputs); the second is the number of degrees of freedom that the regressions leave.
+        """
         flat = values.reshape(*values.shape[:2], -1)
         parts = [controlled_values(flat[:, k], self.of_error(k)) for k in range(flat.shape[1])]
         return np.stack([x for x, _ in parts], axis=1), min(dof for _, dof in parts)
 
     def _of_times(self, values: Array, controls: Callable[[int], Array]) -> SampleMean:
-        """Return means of values (networks, times, ...).
+        """Return means of ``values`` (networks, times, ...) over networks, with a regression at each time.
 
-        ``controls`` maps a time position to the controls there.
+        ``controls`` maps a time position to the control variates there, of shape (networks, controls) or,
+        with own controls for each number, (numbers, networks, controls).
         """
         flat = values.reshape(*values.shape[:2], -1)
         parts = [controlled_mean(flat[:, k], controls(k)) for k in range(flat.shape[1])]
@@ -387,7 +429,7 @@ class NetworkSamples:
         self.done = 0
 
     def add(self, variables: Mapping[str, Array]) -> None:
-        """Add the variables of one network."""
+        """Store the variables of one more network, given as arrays by name."""
         if not self.done:
             left = self.bytes_held
             for name, x in sorted(variables.items(), key=lambda item: item[1].size):

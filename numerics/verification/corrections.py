@@ -73,6 +73,9 @@ SHORT = "deriving the fluctuations of this program takes longer than training th
 class CorrectionsPlan:
     """Plan of derived corrections of order 1/N: up to which of the compared times they are affordable.
 
+    The corrections are N times the variance over networks, and the shift: N times the difference of their
+    mean from the limit.
+
     Attributes
     ----------
     shifted
@@ -96,26 +99,34 @@ class CorrectionsPlan:
         return sum(x.seconds for x in (self.shifted, self.varied) if x is not None)
 
     def left_of(self, effort: Effort) -> Effort:
-        """Return ``effort`` less the estimated work of the derived corrections; the rest is for networks."""
+        """Return ``effort`` with its work reduced by the estimated work of deriving the corrections.
+
+        What is left is spent on training finite networks.
+        """
         spent = 0.0 if self.reason in (SHORT, FLOW) else DERIVING + self.seconds
         return replace(effort, work=effort.work - 1e9 * spent)
 
     @property
     def has_slopes(self) -> bool:
-        """Whether shifts are derived at all compared times, so that two widths suffice."""
+        """Whether shifts, the slopes of means in 1/N, are derived at all times that are compared.
+
+        Then networks of two widths suffice for the extrapolation to infinite width, because no slope is
+        fitted.
+        """
         return self.shifted is not None and last_of(self.shifted) == self.places[-1]
 
 
 def last_of(plan: WidthPlan) -> int:
-    """Return the position of the last time that a plan of corrections covers."""
+    """Return the position, among the output times, of the last time that a plan of corrections covers."""
     return plan.sizes.times - 1
 
 
 def plan_corrections(problem: Problem, places: Sequence[int], effort: Effort, pairs: bool) -> CorrectionsPlan:
-    """Return up to which of the compared times corrections are derived, from estimates of their cost alone.
+    """Return up to which time the corrections of order 1/N are derived, from estimates of cost alone.
 
-    ``places`` are positions of the compared times; ``pairs`` states whether kernels of all pairs of samples
-    are needed.
+    ``places`` are positions, among the output times, of the times at which theory and networks are compared.
+    At most a fixed fraction of the work of ``effort`` is used. ``pairs`` states whether corrections of
+    kernels of all pairs of samples are needed, or those of traces only.
     """
     places, most = tuple(places), SHARE * effort.work * 1e-9 - DERIVING
     if len(problem.program.definitions) > MOST_DEFINITIONS:
@@ -141,10 +152,12 @@ def plan_corrections(problem: Problem, places: Sequence[int], effort: Effort, pa
 def _latest(
     problem: Problem, growth: SizeGrowth, places: Sequence[int], most: float, kernels: Any, shifts: bool
 ) -> tuple[WidthPlan | None, str]:
-    """Return the plan of the latest of ``places`` that costs at most ``most`` seconds, or None.
+    """Return the plan of corrections up to the latest affordable time, and a reason if that is not the last.
 
-    The second member is the reason why the last time is not affordable or not derived, "" if it is.
-    ``shifts`` states whether shifts are needed beside variances.
+    ``places`` are positions of candidate times, ``most`` is the time in seconds that may be used, and
+    ``growth`` gives sizes of the calculation by the number of times. ``kernels`` is "full" or "trace".
+    ``shifts`` states whether shifts of means are needed beside variances. The plan is None if no time is
+    affordable; the reason is "" if the last time is.
     """
     first = ""
     for place in sorted(places, reverse=True):
@@ -168,10 +181,10 @@ def _latest(
 
 @dataclass(frozen=True)
 class DerivedNumber:
-    """A derived coefficient of 1/N, or an array of them, one for each entry of a quantity.
+    """Number, or array, with its errors: a derived coefficient of 1/N, or a value of theory or networks.
 
-    ``stderr`` is its standard error, with ``dof`` degrees of freedom, and ``systematic`` a bound of its bias;
-    both are zero where averages are exact.
+    ``stderr`` is its standard error, with ``dof`` degrees of freedom, and ``systematic`` a bound on its bias;
+    both are zero where averages are exact. The arrays have equal shapes.
     """
 
     value: Array
@@ -180,7 +193,7 @@ class DerivedNumber:
     dof: int = REPLICAS - 1
 
     def scaled(self, factor: float) -> DerivedNumber:
-        """Return the number and its errors multiplied by a factor."""
+        """Return the value multiplied by ``factor``, and its errors by the absolute value of ``factor``."""
         size = abs(factor)
         return replace(
             self,
@@ -192,9 +205,11 @@ class DerivedNumber:
 
 @dataclass(frozen=True)
 class CorrectionsAtTimes:
-    """Corrections ``found`` at the time positions ``times``, and the name of the method that derived them.
+    """Derived corrections of order 1/N at some output times, and the name of the method that derived them.
 
-    ``factor`` converts them from the N of the theory to the width of the widest layer.
+    ``times`` are positions among the output times, ``found`` holds variances and shifts of each variable at
+    these. ``factor`` is the width of the widest layer divided by the N of the theory, by which corrections
+    are multiplied.
     """
 
     times: tuple[int, ...]
@@ -204,7 +219,7 @@ class CorrectionsAtTimes:
 
     @classmethod
     def of(cls, plan: WidthPlan, times: Sequence[int]) -> CorrectionsAtTimes:
-        """Derive the corrections of a plan at the time positions ``times``."""
+        """Derive the corrections of order 1/N of a plan, at the output times with the positions ``times``."""
         problem = plan.problem
         solved = plan.method.solve(lowered(problem, times=plan.sizes.times), problem.solver)
         builder = VariableBuilder(problem, solved.lowered, solved.values, times, plan.keep)
@@ -212,9 +227,11 @@ class CorrectionsAtTimes:
         return cls(tuple(times), found, largest_ratio(problem), plan.method.name)
 
     def entry(self, name: str, end: str, at: Mapping[str, int], dims: Sequence[Any]) -> DerivedNumber | None:
-        """Return a variance (``end`` = VARIANCE) or shift (SHIFT), or None if it is not derived.
+        """Return the derived variance or shift of variable ``name`` at a time and layer, or None.
 
-        ``at`` gives positions of the time and layer, ``dims`` the dimensions of the result.
+        ``end`` is VARIANCE or SHIFT, and ``at`` gives positions by dimension ("time", "time_", "layer"). The
+        array that is left has the dimensions ``dims``, in this order. None if it is not derived there;
+        corrections are derived at equal times only.
         """
         values = self.found.variances if end == VARIANCE else self.found.shifts
         if name not in values or at.get("time") not in self.times:
@@ -236,9 +253,10 @@ class CorrectionsAtTimes:
 
 @dataclass(frozen=True)
 class DerivedCorrections:
-    """Derived corrections of a problem at the compared times, by which rows of the table are amended.
+    """Derived corrections of order 1/N of a problem, used in comparisons of theory and finite networks.
 
-    ``has_variances`` states whether variances over networks are compared with derived ones.
+    ``parts`` hold the corrections at different times. ``has_variances`` states whether measured variances
+    over networks are compared with derived ones.
     """
 
     parts: tuple[CorrectionsAtTimes, ...] = ()
@@ -246,7 +264,7 @@ class DerivedCorrections:
 
     @classmethod
     def of(cls, plan: CorrectionsPlan) -> DerivedCorrections:
-        """Derive the corrections of a plan.
+        """Derive the corrections of order 1/N of a plan: shifts and variances, and variances at a later time.
 
         Raises
         ------
@@ -271,9 +289,9 @@ class DerivedCorrections:
         return frozenset(x for x in names if x not in whole or f"{x}_trace" not in names)
 
     def largest_slope(self) -> float:
-        """Return the largest ``|c/value|`` of losses with derived shift c/N.
+        """Return the largest relative shift ``|c/value|`` of a loss, whose mean over networks is value + c/N.
 
-        If none is derived, a typical ratio.
+        If no shift is derived, a typical number is returned.
         """
         ratios = [
             float(np.max(np.abs(part.factor * part.found.shifts[name] / part.found.values[name])))
@@ -284,7 +302,10 @@ class DerivedCorrections:
         return max(ratios, default=SLOPE)
 
     def entry(self, x: Comparison, end: str) -> DerivedNumber | None:
-        """Return the derived variance or shift of a compared quantity, by its suffix ``end``, or None."""
+        """Return the derived correction of order 1/N of the compared quantity in ``x``, or None.
+
+        ``end`` is VARIANCE for N times the variance over networks, SHIFT for N times the shift of the mean.
+        """
         q = x.quantity
         if q.name == MEAN_LOSS:
             return self._mean_loss(x) if end == SHIFT else None
@@ -293,7 +314,11 @@ class DerivedCorrections:
         return next((y for y in entries if y is not None), None)
 
     def _mean_loss(self, x: Comparison) -> DerivedNumber | None:
-        """Return N times the shift of ``sum_a <Delta_a>^2/P``, which is ``2 sum_a Delta_a shift_a/P``."""
+        """Return N times the shift of the loss of the mean error, ``sum_a <Delta_a>^2/P``, or None.
+
+        It is ``2 sum_a Delta_a shift_a/P``, with the shifts of the errors Delta_a of P samples; None if these
+        are not derived.
+        """
         if "error" not in x.theory:
             return None
         error = x.theory["error"].isel(x.quantity.at)
@@ -310,16 +335,22 @@ class DerivedCorrections:
         )
 
     def amended(self, rows: Sequence[Comparison]) -> list[Comparison]:
-        """Return comparisons with derived in place of fitted slopes, then comparisons of variances."""
+        """Return comparisons of theory and networks that use the derived corrections.
+
+        In each of ``rows`` the fitted slope in 1/N is replaced by the derived shift if that lowers the
+        standard error. Comparisons of measured with derived variances follow.
+        """
         less_shift = [self._less_shift(x) for x in rows]
         variances = [self._variance(x) for x in rows if self.has_variances and _is_single(x)]
         return [*less_shift, *(x for x in variances if x is not None)]
 
     def _less_shift(self, x: Comparison) -> Comparison:
-        """Return a comparison of networks less their derived shift, if its standard error is smaller.
+        """Return a comparison with the derived shift subtracted from networks, if that lowers its noise.
 
-        With the shift c, ``value(N) - c/N = value + d/N^2``, and d is fitted.  An error e of c changes the
-        fit at ``1/N = 0`` by e/(3 N) for networks of widths N and 2 N, so that the row tests c, too.
+        With the shift c, ``value(N) - c/N = value + d/N^2``, and d is fitted. An error e of c changes the fit
+        at ``1/N = 0`` by e/(3 N) for networks of widths N and 2 N, so that the comparison tests c, too. The
+        noise is the standard error of the difference of networks and theory. Without a derived shift ``x`` is
+        returned.
         """
         shift, q = self.entry(x, SHIFT), x.quantity
         if shift is None:
@@ -334,11 +365,13 @@ class DerivedCorrections:
         return derived if _noise(derived) < _noise(x) else x
 
     def _variance(self, x: Comparison) -> Comparison | None:
-        """Return a comparison of N times the variance over networks, ``V + b/N``, with the derived V.
+        """Return a comparison of measured with derived variances over networks, for the quantity of ``x``.
 
-        The relative standard error is that of the jackknife.  It is multiplied by the measured or the derived
-        variance, whichever is larger, because an estimate that is low by chance has a low standard error,
-        too.
+        Both are N times the variance. The measured ones are fitted by ``V + b/N``, and V is compared with the
+        derived number. The relative standard error is that of the jackknife. It is multiplied by the measured
+        or the derived variance, whichever is larger, because an estimate that is low by chance has a low
+        standard error, too. None if the variance is not derived, or if fewer than two widths have enough
+        networks.
         """
         variance, q = self.entry(x, VARIANCE), x.quantity
         if variance is None:
@@ -358,20 +391,30 @@ class DerivedCorrections:
 
 
 def _is_single(x: Comparison) -> bool:
-    """Return whether a comparison has a row for its variance; kernels of all pairs of samples have none."""
+    """Return whether the variance over networks of a compared quantity is compared, too.
+
+    It is not for kernels of all pairs of samples, whose trace is compared instead, and for the loss of the
+    mean error.
+    """
     name = x.quantity.name
     whole = name in (FEATURE_KERNEL, GRADIENT_KERNEL) and f"{name}_trace" in x.theory
     return name != MEAN_LOSS and not whole
 
 
 def _of_networks(d: xr.Dataset, q: ComparedQuantity) -> DerivedNumber:
-    """Return the mean of a compared quantity over the networks of one width, with its standard error."""
+    """Return the mean over networks of a compared quantity, with its standard error.
+
+    ``d`` is the result of networks of one width, ``q`` names the variable and its entries.
+    """
     value, stderr = (entry_of(d, q.name + x, q.at).to_numpy() for x in ("", STDERR))
     return DerivedNumber(value, stderr, np.zeros_like(value), degrees_of(d, q.name))
 
 
 def _of_theory(theory: xr.Dataset, q: ComparedQuantity) -> DerivedNumber:
-    """Return a compared quantity of the theory, with its standard error and bias."""
+    """Return the value of a compared quantity in the solution ``theory``, with its standard error and bias.
+
+    ``q`` names the variable and its entries.
+    """
     value = theory[q.name].isel(q.at).to_numpy()
     bias = theory[q.name].copy(data=systematic(theory, q.name)).isel(q.at).to_numpy()
     if q.name + STDERR not in theory:
@@ -381,9 +424,10 @@ def _of_theory(theory: xr.Dataset, q: ComparedQuantity) -> DerivedNumber:
 
 
 def _sum(one: DerivedNumber, two: DerivedNumber, value: Array) -> DerivedNumber:
-    """Return ``value`` with the errors of the independent parts ``one`` and ``two`` added.
+    """Return ``value`` with the joint errors of two independent numbers, of which it is a combination.
 
-    Variances and biases are added; the degrees of freedom are the fewest of all entries, by Welch's formula.
+    Variances are added, and so are bounds of biases; the degrees of freedom follow from Welch's formula, and
+    are the fewest of all entries.
     """
     parts = one.stderr**2, two.stderr**2
     variance = parts[0] + parts[1]
@@ -396,7 +440,10 @@ def _sum(one: DerivedNumber, two: DerivedNumber, value: Array) -> DerivedNumber:
 def _comparison(
     q: ComparedQuantity, theory: DerivedNumber, networks: Sequence[DerivedNumber], x: Comparison
 ) -> Comparison:
-    """Return a comparison of ``theory`` with ``networks``, one number for each width of comparison ``x``."""
+    """Return the comparison of the number ``theory`` with the numbers ``networks``, one for each width.
+
+    ``q`` describes the quantity. Widths and numbers of networks are copied from the comparison ``x``.
+    """
     ends = ("", STDERR, SYSTEMATIC)
     parts = (theory.value, theory.stderr, theory.systematic)
     arrays = {f"{q.name}{end}": _array(y, theory.dof) for end, y in zip(ends, parts, strict=True)}
@@ -413,7 +460,10 @@ def _array(x: Array, dof: int) -> xr.DataArray:
 
 
 def _noise(x: Comparison) -> float:
-    """Return the root mean square standard error of the extrapolated difference of networks and theory."""
+    """Return the root mean square standard error of a comparison of theory and networks.
+
+    The error is that of the difference at 1/N = 0, averaged over all entries of the compared quantity.
+    """
     q = x.quantity
     variance = np.zeros(())
     for weight, d in zip(line_of(x.networks, q.order).intercept, x.networks, strict=True):
@@ -427,9 +477,11 @@ def _noise(x: Comparison) -> float:
 
 @dataclass(frozen=True)
 class UsedCorrections:
-    """Plan of networks to train, and the derived corrections ``found`` that are compared with them.
+    """Plan of the networks to train, with the plan and values of corrections that they are compared with.
 
-    ``failed`` is the reason why no correction was derived although it was planned, or "".
+    ``networks`` holds widths and numbers of networks, ``plan`` up to which times corrections of order 1/N are
+    derived, ``found`` the derived corrections. ``failed`` is the reason why none was derived although it was
+    planned, or "".
     """
 
     networks: NetworkPlan
@@ -439,9 +491,10 @@ class UsedCorrections:
 
 
 def prepare(problem: Problem, theory: xr.Dataset, effort: Effort) -> UsedCorrections:
-    """Return the plan of networks to train, and derived corrections to compare with them.
+    """Return which networks are to be trained, and the derived corrections of order 1/N for the comparison.
 
-    Variances are compared if a relative error SEEN would be significant with these networks.
+    Variances over networks are compared only if these networks would show a relative error of one half
+    (SEEN). ``theory`` is the solution of the problem.
     """
     places = compared_times(theory, edge_of_stability(problem, theory))
     plan = plan_corrections(problem, places, effort, keeps_pairs(problem, effort))
@@ -464,7 +517,10 @@ def prepare(problem: Problem, theory: xr.Dataset, effort: Effort) -> UsedCorrect
 
 
 def variance_tolerance(networks: NetworkPlan) -> float:
-    """Return the smallest significant relative error of N times a variance at 1/N = 0, for Gaussian numbers.
+    """Return the smallest relative error of a derived variance that the planned networks would show.
+
+    The variance is N times that over networks, extrapolated to 1/N = 0, and numbers are taken to be Gaussian.
+    Infinite if fewer than two widths have enough networks.
 
     >>> variance_tolerance(NetworkPlan((64, 128), (4000, 4000))) < 0.3
     True
@@ -516,7 +572,10 @@ def describe(used: UsedCorrections, networks: NetworkPlan, checks: Sequence[Chec
 
 
 def _seen(checks: Sequence[Check]) -> str:
-    """Return the relative errors that would fail in rows of variances, as text; "" without such rows."""
+    """Return, as text, how wrong a derived variance must be for its check to fail: smallest to largest.
+
+    Empty if no check compares variances.
+    """
     variance_checks = [
         x for x in checks if x.name.startswith(N_VAR) and x.error is not None and x.expected != 0
     ]

@@ -52,9 +52,9 @@ def draw(
 ) -> Figure:
     """Return a figure of losses and kernels: theory as lines, networks at 1/N = 0 as points.
 
-    Bands and error bars are one standard error.  ``networks`` are results of ``simulate`` at two or more
-    widths, or empty; ``sums`` has partial sums of the expansion by their order, whose loss of errors is
-    drawn.  If there are several outputs, the kernels of the first are drawn.
+    Bands and error bars are one standard error. ``networks`` are results of ``simulate`` at two or more
+    widths, or empty. ``sums`` maps an order, 0 or 2, to the series in gamma0 summed up to this order, whose
+    training loss is drawn, too. If there are several outputs, the kernels of the first are drawn.
     """
     from matplotlib import rc_context
 
@@ -63,7 +63,10 @@ def draw(
 
 
 def has_kernels(theory: xr.Dataset) -> bool:
-    """Return whether a result has kernels of layers, which :func:`draw` shows."""
+    """Return whether a result has feature or gradient kernels, or their traces, for each layer.
+
+    If it has none, :func:`draw` has nothing to show beside losses.
+    """
     names = (FEATURE_KERNEL, GRADIENT_KERNEL, C_FIELD, C_GRADIENT)
     there = [y for x in names for y in (x, f"{x}_trace") if y in theory]
     return any("layer" in theory[x].dims for x in there)
@@ -104,7 +107,10 @@ def draw_numbers(source: Problem | Experiment, theory: xr.Dataset, networks: Seq
 
 
 def _at_equal_times(found: xr.Dataset, names: Sequence[str]) -> xr.Dataset:
-    """Return a result in which the correlations ``names`` and their errors are taken at equal times."""
+    """Return a result in which the correlations ``names`` have one time: their values at t = s.
+
+    Their standard errors are reduced in the same way; other variables are unchanged.
+    """
     at = xr.DataArray(np.arange(found.sizes["time"]), dims="time")
     both = [y for x in names for y in (x, f"{x}_stderr") if y in found]
     equal = {x: found[x].isel(time=at, time_=at).transpose("time", ...) for x in both}
@@ -150,7 +156,11 @@ def _is_square(loss: Expr, program: Program) -> bool:
 def _drawn(
     problem: Problem, theory: xr.Dataset, networks: xr.Dataset | None, sums: Mapping[int, xr.Dataset]
 ) -> Figure:
-    """Draw panels of losses, feature kernels and gradient kernels, and heat maps on fixed samples."""
+    """Return a figure with panels for losses, feature kernels and gradient kernels over time.
+
+    On fixed samples, heat maps of kernels are below. ``networks`` is the result extrapolated to 1/N = 0, or
+    None; ``sums`` maps orders of the series in gamma0 to its partial sums.
+    """
     from matplotlib.figure import Figure
 
     fixed, linear = bool(problem.seen), isinstance(problem.linear, LinearForm)
@@ -207,7 +217,10 @@ def _caption(problem: Problem, networks: xr.Dataset | None) -> str:
 
 
 def _losses(ax: Axes, theory: xr.Dataset, networks: xr.Dataset | None, both: bool) -> None:
-    """Draw training and test losses."""
+    """Draw the training loss over time on ``ax``: theory as a line, networks as points.
+
+    The test loss is drawn, too, if ``both`` is true.
+    """
     for name, label, colour, marker in LOSSES if both else LOSSES[:1]:
         ax.plot(theory.time, theory[name], color=colour, lw=1.8, label=label if both else "theory")
         _band(ax, theory, colour, *(theory.get(f"{name}{end}") for end in ("", "_stderr")))
@@ -223,7 +236,11 @@ def _losses(ax: Axes, theory: xr.Dataset, networks: xr.Dataset | None, both: boo
 def _kernels(
     ax: Axes, theory: xr.Dataset, networks: xr.Dataset | None, name: str, label: str, share: float = 1.0
 ) -> None:
-    """Draw a kernel of each layer at equal times, divided by ``share``, or write that the result has none."""
+    """Draw a kernel ``name`` of each layer at equal times, divided by ``share``, theory and networks.
+
+    ``share`` is the number of samples where the variable is a trace. ``label`` is the label of the vertical
+    axis. If the theory does not hold the kernel, the panel says so.
+    """
     if name not in theory:
         ax.text(0.5, 0.5, "not in this result", transform=ax.transAxes, ha="center")
         return
@@ -250,7 +267,7 @@ def _band(ax: Axes, theory: xr.Dataset, colour: Any, value: Any, stderr: Any) ->
 def _limits(ax: Axes, values: Array) -> None:
     """Set the limits of the vertical axis for ``values``, with room for a legend.
 
-    Logarithmic for a large range.
+    The axis is logarithmic if values are positive and differ by more than the factor RANGE.
     """
     low, high = float(values.min()), float(values.max())
     if low > 0 and high > RANGE * low:
@@ -275,7 +292,10 @@ def _times(result: xr.Dataset, name: str) -> xr.DataArray:
 
 
 def _points(times: xr.DataArray, value: Any, stderr: Any) -> tuple[Array, Array, Array]:
-    """Return a few of the times with their values and standard errors, the arguments of ``Axes.errorbar``."""
+    """Return a few of the times, with the values and standard errors there, to be drawn as points.
+
+    They are in the order of the arguments of ``Axes.errorbar``.
+    """
     at = drawn_places(len(times))
     return times.to_numpy()[at], np.asarray(value)[at], np.asarray(stderr)[at]
 

@@ -164,7 +164,7 @@ def gradient_step(problem: Problem) -> list[Check]:
 
 
 def _terms(theory: Theory) -> int:
-    """Return the number of terms, sources and order parameters of a theory."""
+    """Return the size of a theory: the number of terms of its equations, plus sources and order parameters."""
     equations = (*theory.equations, *theory.scalars, *theory.observables)
     return sum(len(e.terms) for e in equations) + len(theory.sources) + len(theory.order_parameters)
 
@@ -173,9 +173,10 @@ def _terms(theory: Theory) -> int:
 
 
 def march_of(small: Problem, table: Table, wanted: Sequence[FieldAtLayer]) -> March:
-    """Return the causal march of the theory in ``table`` with the numbers and times of a smaller problem.
+    """Solve the theory in ``table`` by a causal march, with the numbers and times of a smaller problem.
 
-    ``wanted`` are the fields and order parameters whose values the march returns.
+    ``table`` is the theory lowered to array operations. ``wanted`` are the fields and order parameters, with
+    their layers, whose values the result keeps.
     """
     units, data = spectrum_of_problem(small), arrays_of_theory(small)
     steps, wanted = len(small.times), tuple(wanted)
@@ -183,9 +184,10 @@ def march_of(small: Problem, table: Table, wanted: Sequence[FieldAtLayer]) -> Ma
 
 
 def as_evaluated(theory: Theory, result: March) -> dict[MemberKey, Array]:
-    """Return order parameters and scalars of a march in the layout of the direct evaluation.
+    """Return the order parameters and scalars that a march computed, as the reference solver returns them.
 
-    Each array has an axis for each index of the symbol, followed by its times.
+    Keys are a name with the layer, if any. Each array has an axis for each index of the quantity, followed by
+    its one or two times.
     """
     values: dict[MemberKey, Array] = {(e.name, ()): result.scalars[e.name] for e in theory.scalars}
     for q in theory.order_parameters:
@@ -199,9 +201,9 @@ def as_evaluated(theory: Theory, result: March) -> dict[MemberKey, Array]:
 
 
 def derived_numbers(small: Problem) -> dict[MemberKey, Array] | None:
-    """Return the order parameters of a problem's theory by the march, without reductions, or None.
+    """Return the values of all order parameters and scalars of a problem's theory, solved by the march.
 
-    None if the theory is not linear or not causal, so that it cannot be marched.
+    The theory is not reduced first. None if it is not linear or not causal, so that it cannot be marched.
     """
     try:
         table = lower(small.discrete)
@@ -211,7 +213,11 @@ def derived_numbers(small: Problem) -> dict[MemberKey, Array] | None:
 
 
 def direct_evaluation(problem: Problem) -> list[Check]:
-    """Check the march against the direct evaluation of the theory's expressions by the reference solver."""
+    """Return a check of the march against the reference solver, which evaluates the theory's expressions.
+
+    Both solve the first steps on a few samples; shown is the largest relative difference of any order
+    parameter. The list is empty if the march cannot solve the theory.
+    """
     small = _not_lazy(smaller_problem(problem, *WRITTEN))
     march_values, steps = derived_numbers(small), len(small.times)
     if march_values is None:
@@ -227,10 +233,11 @@ def direct_evaluation(problem: Problem) -> list[Check]:
 
 
 def amplified(small: Problem, found: Mapping[MemberKey, Array]) -> float:
-    """Return the largest factor, at least one, by which a relative error of data and numbers is amplified.
+    """Return the largest factor, at least one, by which relative errors of data and numbers are amplified.
 
-    Steps beyond the edge of stability multiply the rounding errors of earlier steps.  Each array and number
-    is perturbed by the relative size NEAR, and the absolute changes of each result in ``found`` are added.
+    Each array and number of the problem is changed by the relative size NEAR, the theory is solved again, and
+    absolute changes of each array in ``found``, the solution, are added. Steps beyond the edge of stability
+    multiply the rounding errors of earlier steps.
     """
     near = [replace(small, arrays={**small.arrays, k: (1 + NEAR) * x}) for k, x in small.arrays.items()]
     near += [replace(small, numbers={**small.numbers, k: (1 + NEAR) * x}) for k, x in small.numbers.items()]
@@ -256,9 +263,11 @@ def _changed_gamma0(problem: Problem, small: Problem) -> str:
 
 
 def _both(problem: Problem) -> tuple[Problem, xr.Dataset, dict[MemberKey, Array]] | None:
-    """Return a problem in exact steps on few samples, its solution, and the march of its unreduced theory.
+    """Return a smaller problem, its solution by ``solve``, and the solution of its unreduced theory.
 
-    A flow is replaced by descent in steps that resolve it.  The result is None if the march is not possible.
+    The problem has few samples and takes exact steps: a flow is replaced by descent in steps that resolve it.
+    The last member holds arrays by name and layer. The result is None if the unreduced theory cannot be
+    solved by the march.
     """
     small = in_steps(problem, SAMPLES, STEPS)
     full = None if small is None else derived_numbers(small)
@@ -314,9 +323,10 @@ def output_changes(problem: Problem) -> list[Check]:
 
 
 def rounding(small: Problem) -> float:
-    """Return the allowed rounding error of a number of the solution, relative to the largest of its kind.
+    """Return the allowed rounding error of a solution, relative to the largest entry of each variable.
 
-    A number is a sum of T P terms per layer; each of T steps adds the rounding error of such a sum.
+    A number is a sum of T P terms in each layer, for T times and P samples; each of T steps adds the rounding
+    error of such a sum.
     """
     return EPS * len(small.times) ** 2 * small.sample_count * small.outputs * ((small.depth or 1) + 1)
 
@@ -360,10 +370,11 @@ def correlations(
     letters: Mapping[str, str] = LETTERS,
     authored: Sequence[str] = (),
 ) -> list[Check]:
-    """Check that every correlation of the solution is symmetric and positive semidefinite.
+    """Return checks that each correlation and kernel of a solution is symmetric and positive semidefinite.
 
-    ``off`` is the allowed relative error of a flow's correlations, which on power-law data are interpolated
-    between nodes.  ``authored`` are the program's own names of correlations of a vector with itself.
+    ``off`` is the allowed relative error beside rounding: correlations of a flow on power-law data are
+    interpolated between modes. ``letters`` maps names of variables to their symbols in the table.
+    ``authored`` are names, given by the program's author, of correlations of a vector with itself.
     """
     checks = []
     for name in CORRELATIONS:
@@ -376,13 +387,16 @@ def correlations(
 
 
 def _is_paired(x: xr.DataArray) -> bool:
-    """Return whether each dimension of a correlation, except layers, has a partner, as time has time_."""
+    """Return whether each dimension of a variable, except layers, occurs twice, as ``time`` and ``time_``."""
     paired = [d for d in x.dims if f"{d}_" in x.dims]
     return {*x.dims} - {"layer"} == {*paired, *(f"{d}_" for d in paired)}
 
 
 def blocks(x: xr.DataArray) -> Array:
-    """Return a correlation in the shape (layer, T, n, T, n), with one layer if it has no layers."""
+    """Return a correlation as an array (layers, times, n, times, n); without layers the first length is one.
+
+    All dimensions other than layer and time, such as samples and outputs, are joined to one of length n.
+    """
     x = x if "layer" in x.dims else x.expand_dims("layer")
     axes = [d for d in x.dims if f"{d}_" in x.dims and d != "time"]
     ordered = x.transpose("layer", "time", *axes, "time_", *(f"{d}_" for d in axes))
@@ -391,9 +405,11 @@ def blocks(x: xr.DataArray) -> Array:
 
 
 def covariance(name: str, values: Array, off: float = 0.0) -> list[Check]:
-    """Check that each `values[layer]`, of shape (T, n, T, n), is symmetric and positive semidefinite.
+    """Return checks that the array of each layer is symmetric and positive semidefinite as a matrix.
 
-    The allowed deviation, relative to the largest entry or eigenvalue, is that of rounding plus ``off``.
+    ``values`` has shape (layers, times, n, times, n), where n counts samples and outputs, and ``name`` is its
+    label in the table. The allowed deviation, relative to the largest entry or eigenvalue, is that of
+    rounding plus ``off``.
     """
     times, block = values.shape[1:3]
     keep = np.unique(np.linspace(0, times - 1, min(times, LARGEST_MATRIX // block or 1)).astype(int))
@@ -414,10 +430,12 @@ def covariance(name: str, values: Array, off: float = 0.0) -> list[Check]:
 
 
 def causality(problem: Problem, theory: xr.Dataset) -> list[Check]:
-    """Check that responses to later sources vanish, and that half a run is the first half of the run.
+    """Return checks that a solution is causal.
 
-    Results of flows have no responses, and half a flow has another grid. In sampled solutions, whose halves
-    differ by noise, only responses are checked, without the last layer, which has none.
+    Responses to sources at later times must vanish, and a solution with half of the steps must equal the
+    first half of the solution ``theory``. Results of flows have no responses, and half a flow has another
+    grid, so that nothing is checked. In sampled solutions, whose halves differ by noise, only responses are
+    checked, without the last layer, which has none.
     """
     strict = {q.name: q.causal == "strict" for q in problem.discrete.order_parameters}
     sampled = "replicas" in theory.attrs
@@ -443,11 +461,12 @@ def causality(problem: Problem, theory: xr.Dataset) -> list[Check]:
 
 
 def start(problem: Problem, theory: xr.Dataset) -> list[Check]:
-    """Check the loss before training.
+    """Return checks of the loss before training.
 
-    On fixed samples it is the loss of f = 0, within the standard error if there is one.  On random data of
-    finite width f(0) adds its variance, which is proportional to 1/gamma0^2: solutions at two values of
-    gamma0 are extrapolated to the loss without it, which is that of the target.
+    On fixed samples it must be the loss of outputs that are zero, within the standard error if there is one.
+    On random data of finite width the initial outputs have a variance, which is proportional to 1/gamma0^2
+    and adds to the loss: solutions at two values of gamma0 are extrapolated to the loss without it, which is
+    that of the target.
     """
     first = float(theory.train_loss[0])
     if problem.seen:
@@ -482,7 +501,10 @@ def start(problem: Problem, theory: xr.Dataset) -> list[Check]:
 
 
 def relative(difference: Array, of: Array) -> float:
-    """Return the largest difference divided by the largest entry, or by one if all entries are zero."""
+    """Return the largest absolute entry of ``difference`` divided by that of the array ``of``.
+
+    It is divided by one if all entries of ``of`` are zero.
+    """
     scale = float(np.max(np.abs(of)))
     return float(np.max(np.abs(difference))) / (scale or 1.0)
 
@@ -501,16 +523,18 @@ def discretisation_error(problem: Problem, theory: xr.Dataset) -> list[Check]:
 
 
 def _stated(problem: Problem) -> float:
-    """Return the accuracy that the march states for a flow: ``solver.rtol``, or more if errors jump."""
+    """Return the error estimate of the march for a problem, or ``solver.rtol`` if the march refuses it."""
     estimate = estimate_or_refusal(MarchMethod(), problem, "none")
     return estimate.error if isinstance(estimate, MethodEstimate) else problem.solver.rtol
 
 
 def small_steps(problem: Problem, theory: xr.Dataset) -> list[Check]:
-    """Check the training loss at half its initial value against descent in 32, 64, ... steps, extrapolated.
+    """Return a check of a flow's training loss against gradient descent in shorter and shorter steps.
 
-    Allowed are the change by the last halving and the stated error of the flow.  For sampled paths there are
-    two lengths of steps, and a multiple of the joint standard error is allowed too.
+    Losses are compared at the time of half the initial loss. Descent takes 32, 64, ... steps and is
+    extrapolated to steps of zero length. Allowed are the change by the last halving and the stated error of
+    the flow. For sampled paths there are two lengths of steps, and a multiple of the joint standard error is
+    allowed too. The list is empty without an experiment file.
     """
     experiment = problem.experiment
     if experiment is None:
@@ -538,7 +562,10 @@ def small_steps(problem: Problem, theory: xr.Dataset) -> list[Check]:
 
 
 def halfway(theory: xr.Dataset) -> float:
-    """Return the time at which the training loss has decreased to SHARE of its start, or the last time."""
+    """Return the time at which the training loss of a solution has decreased to half of its initial value.
+
+    The fraction is SHARE. It is the last time if the loss does not decrease so far.
+    """
     loss, times = theory.train_loss.to_numpy(), theory.time.to_numpy()
     below = np.flatnonzero(loss <= SHARE * loss[0])
     if not len(below):
@@ -548,9 +575,10 @@ def halfway(theory: xr.Dataset) -> float:
 
 
 def extrapolated(experiment: Experiment, end: float) -> tuple[float, float, int]:
-    """Return the training loss at ``end`` at zero step length, its uncertainty, and the most steps.
+    """Return the training loss of descent at time ``end``, extrapolated to steps of zero length.
 
-    Richardson extrapolation of descent in n, 2 n, 4 n, ... steps; the uncertainty is the last change.
+    Descent in n, 2 n, 4 n, ... steps is extrapolated (Richardson). The second member is its uncertainty, the
+    change by the last doubling of n; the third is the largest n.
     """
     last_column: list[float] = []
     count, missed, value = FEWEST, np.inf, np.nan

@@ -81,12 +81,13 @@ def train(
     repeat: int = 0,
     variances: Collection[str] = (),
 ) -> list[xr.Dataset]:
-    """Train the networks of a plan; return one dataset of means over networks for each width.
+    """Train finite networks of the planned widths; return a dataset of means over networks for each width.
 
-    Random numbers come from solver.seed, independent at each width and in each ``repeat``.  With the
-    ``theory`` of a problem on fixed samples, regressions on each initial network are subtracted from means
-    (:mod:`.controls`).  ``variances`` are names of variables of which N times the variance over networks is
-    returned beside the mean, with its jackknife error.
+    Random numbers come from solver.seed; they are independent at each width, and for each number ``repeat``
+    of the training. With the solution ``theory`` of a problem on fixed samples, regressions on fluctuations
+    of each initial network are subtracted from means (:mod:`.controls`). ``variances`` names variables for
+    which the result also holds N times the variance over networks, with its standard error. ``progress`` is
+    called with the numbers of trained and of all networks.
     """
     problem = Problem.of(source)
     streams = np.random.SeedSequence(problem.solver.seed).spawn((1 + repeat) * len(plan.widths))
@@ -127,7 +128,11 @@ def train(
 def _variances(
     networks: xr.Dataset, kept: Mapping[str, Array], names: Collection[str]
 ) -> dict[str, xr.DataArray]:
-    """Return N times the variances over networks of variables that are kept, with standard errors."""
+    """Return N times the variance over networks of the variables ``names``, with standard errors.
+
+    ``networks`` is the dataset of means at one width N, ``kept`` the values of each network, networks along
+    the first axis. Names without kept values are left out.
+    """
     variables, width = {}, float(networks.attrs["width"])
     for name in (x for x in names if x in kept and x in networks):
         variance, dims = sample_variance(kept[name]), networks[name].dims
@@ -143,7 +148,11 @@ def _variances(
 
 @dataclass(frozen=True)
 class ComparedQuantity:
-    """Row of the table of checks: the entries of variable ``name`` at positions ``at`` of its dimensions."""
+    """Number or array that is compared between theory and networks; it has one row in the table of checks.
+
+    It is the variable ``name`` of results at the positions ``at``, given by dimension; ``label`` names it in
+    the table.
+    """
 
     label: str
     name: str
@@ -160,7 +169,7 @@ class ComparedQuantity:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A quantity with the theory that predicts it and the networks that measure it."""
+    """Compared quantity, with the solution that predicts it and results of networks at several widths."""
 
     quantity: ComparedQuantity
     theory: xr.Dataset
@@ -173,11 +182,12 @@ def quantities(
     parting: int | None = None,
     edge: int | None = None,
 ) -> list[ComparedQuantity]:
-    """Return the compared quantities: losses during training, and correlations of every layer at the end.
+    """Return the quantities to compare: losses during training, and correlations of every layer at the end.
 
-    Correlations are those at the end and those between the end and the start.  The end is the last time or,
-    if that is earlier, the position ``parting`` at which networks first differ in a jumping error
-    (:func:`parting_of`; errors are not compared there), or the position ``edge`` of the edge of stability.
+    Only variables that both ``theory`` and ``networks`` hold are compared. Correlations are taken between the
+    end and the end, and the end and the start. The end is the last time or, if that is earlier, the position
+    ``edge`` of the edge of stability, or the position ``parting`` at which networks first differ in an error
+    signal that jumps as a function of the output (:func:`parting_of`; errors are not compared there).
     """
     theory = _with_mean_loss(theory)
     last = min([theory.sizes["time"] - 1, *(x for x in (parting, edge) if x is not None)])
@@ -243,7 +253,10 @@ def quantities(
 
 
 def authored_in(theory: xr.Dataset) -> list[str]:
-    """Return variables of a solution that have the program author's names, without standard errors."""
+    """Return names of variables that have the program author's names instead of standard names.
+
+    Standard errors of such variables are left out.
+    """
     names = map(str, theory.data_vars)
     return [x for x in names if AUTHORED in theory[x].attrs and base_name(x) == x]
 
@@ -254,13 +267,14 @@ def against_networks(
     compared: Sequence[ComparedQuantity] | None = None,
     amended: Callable[[Sequence[Comparison]], Sequence[Comparison]] | None = None,
 ) -> list[Check]:
-    """Return one check for each quantity and, at three widths, one of the straight line.
+    """Return checks of a solution against finite networks: one for each compared quantity.
 
-    They share one level.
+    At three widths, one more check tests that means lie on a straight line in 1/N. All checks of quantities
+    together fail for a correct theory with one small probability, which they share.
 
-    ``networks`` are results of ``simulate``; ``compared`` are the quantities, by default those of
-    :func:`quantities`.  ``amended`` replaces comparisons, for example by those with derived slopes
-    (:mod:`.corrections`).
+    ``networks`` are results of ``simulate``, one for each width; ``compared`` are the quantities, by default
+    those of :func:`quantities`. ``amended`` maps the list of comparisons to another one, for example with
+    derived in place of fitted slopes in 1/N (:mod:`.corrections`).
     """
     theory = _with_mean_loss(traced(theory))
     compared = quantities(theory, networks) if compared is None else compared
@@ -274,9 +288,10 @@ def against_networks(
 def _check(
     q: ComparedQuantity, rows: int, theory: xr.Dataset, networks: Sequence[xr.Dataset], level: float = LEVEL
 ) -> Check:
-    """Return the check of one quantity, one of ``rows`` rows that share the ``level`` equally.
+    """Return the check of one compared quantity, with the mean over networks extrapolated to 1/N = 0.
 
-    Within a row with several numbers, the level is shared equally by these, and the worst is shown.
+    ``level`` is the probability that a correct theory fails any of ``rows`` checks, which share it equally.
+    If the quantity is an array, its entries share the part of this check, and the worst entry is shown.
     """
     z, stderr, dof = scores(theory, networks, q.name, q.at, q.order)
     limit_of_z = bound(z.size, each_of(rows, level), dof)
@@ -311,7 +326,10 @@ def _check(
 
 
 def _of_slope(q: ComparedQuantity, fitted: float) -> str:
-    """Return the text "shift c/N" of a derived slope, or "fit c/N" of a ``fitted`` one."""
+    """Return the text in the table for the slope of a mean in 1/N, c in value + c/N.
+
+    It is "shift c/N" if the slope is derived, and "fit c/N" with the number ``fitted`` if not.
+    """
     if q.slope is None:
         return f"{FITTED} {fitted / q.scale:+.2g}/N"
     return f"{DERIVED} {float(q.slope) / q.scale:+.2g}/N"
@@ -327,7 +345,10 @@ STARTS = "initial networks vs exact means"
 
 
 def _starts(networks: Sequence[xr.Dataset]) -> list[Check]:
-    """Return a check of initial networks against their exact means at each width, if these are known."""
+    """Return a list of one check: whether initial networks agree with exact means of outputs and kernels.
+
+    Shown is the largest |z| at any width. The list is empty if exact means are not known.
+    """
     scored = [d.attrs["start"] for d in networks if "start" in d.attrs]
     if not scored:
         return []
@@ -363,9 +384,10 @@ def _straight(
 
 @dataclass(frozen=True)
 class Deviation:
-    """Deviation of means at three widths from a straight line in 1/N, with standard errors.
+    """Deviation of means over networks, at three widths N, from a straight line in 1/N, or 1/N^order.
 
-    ``of_square`` is the same deviation of the function 1/N^2.
+    ``value`` is its absolute value, ``stderr`` its standard error with ``dof`` degrees of freedom.
+    ``of_square`` is the same deviation for the function 1/N^2 (1/N^(order + 1)), for comparison.
     """
 
     value: Array
@@ -375,7 +397,11 @@ class Deviation:
 
     @classmethod
     def of(cls, networks: Sequence[xr.Dataset], name: str, at: Mapping[str, Any], order: int = 1) -> Self:
-        """Return the deviation of variable ``name`` at positions ``at`` from a straight line in 1/N^order."""
+        """Return by how much a variable's means at three widths deviate from a straight line in 1/N^order.
+
+        ``networks`` holds one dataset for each width, ``at`` the positions by dimension of the variable
+        ``name``.
+        """
         inverse = 1.0 / np.array(widths_of(networks), dtype=float)
         design = np.stack([np.ones(len(inverse)), inverse**order])
         # null vector of the design: its product with every straight line is zero
@@ -394,12 +420,12 @@ class Deviation:
 
 
 def remainder_of(theory: xr.Dataset, networks: Sequence[xr.Dataset], q: ComparedQuantity) -> Array:
-    """Return a bound of the remainder of a straight line in 1/N at 1/N = 0.
+    """Return a bound on the error of the extrapolation of a compared quantity to 1/N = 0 by a straight line.
 
-    It is that of a geometric series, value + c/N + c^2/(value N^2), or the term in 1/N^2 that three widths
-    show beyond one standard error, if that is larger; its standard error is about 2.5 that of the value.
-    Where the slope c is derived, the coefficient d of 1/N^2 is fitted: the next term is ``value (r/N)^3``,
-    where r is the larger of ``|c/value|`` and ``|d/value|^(1/2)``.
+    The bound is the next term of a geometric series, value + c/N + c^2/(value N^2), with the fitted slope c;
+    or the term in 1/N^2 that three widths show beyond one standard error, if that is larger. Where the slope
+    c is derived and the coefficient d of 1/N^2 is fitted, the next term is ``value (r/N)^3``, where r is the
+    larger of ``|c/value|`` and ``|d/value|^(1/2)``.
     """
     size, curvature = size_of(theory, q), line_of(networks, q.order).curvature(widths_of(networks), q.order)
     if not np.isfinite(size):
@@ -421,7 +447,11 @@ ROUNDED = 1e-12
 
 
 def size_of(theory: xr.Dataset, q: ComparedQuantity) -> float:
-    """Return the typical size of a quantity; at two times, the geometric mean of those at equal times."""
+    """Return the typical size of a compared quantity in the solution, the root mean square of its entries.
+
+    Between two different times it is the geometric mean of the sizes at equal times. A size that the quantity
+    states is returned unchanged.
+    """
     if q.size is not None:
         return q.size
     if "time_" not in q.at:
@@ -469,14 +499,15 @@ def _trace(kernel: xr.DataArray) -> xr.DataArray:
 
 
 def _time(theory: xr.Dataset, place: int) -> str:
-    """Return the time at a position as text."""
+    """Return the output time at the position ``place`` as text with four digits."""
     return f"{float(theory.time[place]):.4g}"
 
 
 def compared_places(theory: xr.Dataset, last: int | None = None) -> list[int]:
-    """Return positions at a quarter, a half and all of the time until the loss is below FLOOR.
+    """Return positions of three times at which losses are compared, among the output times.
 
-    Times after position ``last`` are ignored.
+    They are at a quarter, a half and all of the time until the loss of the solution is below FLOOR times its
+    initial value. Times after position ``last`` are ignored.
     """
     if "train_loss" in theory:
         shown = theory["train_loss"]
@@ -491,16 +522,20 @@ def compared_places(theory: xr.Dataset, last: int | None = None) -> list[int]:
 
 
 def compared_times(theory: xr.Dataset, edge: int | None = None) -> list[int]:
-    """Return the positions of all times at which losses or final kernels are compared, at most ``edge``."""
+    """Return positions of all output times at which losses or final kernels are compared.
+
+    None is later than ``edge``, the position of the edge of stability, if there is one.
+    """
     last = theory.sizes["time"] - 1 if edge is None else edge
     ends = [last] if "sample" in theory.sizes else []
     return sorted({*compared_places(theory, last), *ends})
 
 
 def parting_of(problem: Problem, networks: Sequence[xr.Dataset]) -> int | None:
-    """Return the first time position at which errors differ between networks, if errors jump in the output.
+    """Return the position of the first time at which errors differ between networks of the same width.
 
-    None if errors do not jump, or if no networks differ.
+    It matters if the error signal jumps as a function of the output, as for the hinge loss. None if it does
+    not jump, or if no networks differ.
     """
     if not error_jumps(problem.program):
         return None
@@ -517,11 +552,11 @@ def parting_of(problem: Problem, networks: Sequence[xr.Dataset]) -> int | None:
 def scores(
     theory: xr.Dataset, networks: Sequence[xr.Dataset], name: str, at: Mapping[str, Any], order: int = 1
 ) -> tuple[Array, Array, Array]:
-    """Return z-scores, standard errors and Welch's degrees of freedom of a variable at positions ``at``.
+    """Return z-scores, standard errors and degrees of freedom of a variable: networks compared with theory.
 
-    The tested difference is that of the networks, extrapolated to 1/N = 0 along a straight line in
-    1/N^``order``, and the theory.  The variance of a theory with a standard error is added; its degrees of
-    freedom are those of the variable, or follow from its `replicas` (or `seeds`).
+    z is the mean over networks, extrapolated to 1/N = 0 along a straight line in 1/N^``order``, less the
+    theory, over the standard error of both. ``at`` gives positions by dimension, and the results have the
+    shape of the selected entries. Degrees of freedom follow from Welch's formula.
     """
     value, variance, spread = (np.zeros(()) for _ in range(3))
     for weight, d in zip(line_of(networks, order).intercept, networks, strict=True):
@@ -539,7 +574,10 @@ def scores(
 
 
 def freedom_of(theory: xr.Dataset, name: str) -> Any:
-    """Return the degrees of freedom of the standard error of a variable of a theory."""
+    """Return the degrees of freedom of the standard error of variable ``name`` in a sampled solution.
+
+    They are an attribute of the variable, or one less than the number of replicas.
+    """
     count = np.min(theory.attrs.get("replicas", theory.attrs.get("seeds", 2)))
     return theory[name].attrs.get(DOF, count - 1)
 
@@ -547,7 +585,11 @@ def freedom_of(theory: xr.Dataset, name: str) -> Any:
 def slopes_of(
     networks: Sequence[xr.Dataset], name: str, at: Mapping[str, Any] | None = None, order: int = 1
 ) -> Array:
-    """Return the fitted c in value(N) = value + c/N^order of a variable, for entries at positions ``at``."""
+    """Return the slope c of a variable's mean over networks in a fit of value + c/N^order to several widths.
+
+    ``at`` gives positions by dimension; the result has the shape of the selected entries. It is zero for a
+    single width.
+    """
     widths, line = np.asarray(widths_of(networks), dtype=float) ** order, line_of(networks, order)
     means = np.stack([entry_of(d, name, at or {}).to_numpy() for d in networks], axis=-1)
     # With a single width both differences are zero, and the slope is 0/1 = 0.
@@ -556,10 +598,10 @@ def slopes_of(
 
 
 def entry_of(networks: xr.Dataset, name: str, at: Mapping[str, Any]) -> xr.DataArray:
-    """Return a variable of the networks at positions ``at``; a time position counts all output times.
+    """Return a variable of a network result at the positions ``at``, given by dimension.
 
-    Kernels that were measured at some times only have a shorter time axis, on which the same time is
-    selected.
+    The position of a time counts all output times. Kernels that were measured at some of the times have a
+    shorter time axis, on which the same time is selected.
     """
     x, chosen = networks[name], dict(at)
     for dim in (str(d) for d in x.dims if str(d).removesuffix("_") in (KERNEL_TIME, TRACE_TIME)):
@@ -580,7 +622,10 @@ def widths_of(networks: Sequence[xr.Dataset]) -> list[int]:
 
 
 def line_of(networks: Sequence[xr.Dataset], order: int = 1) -> Line:
-    """Return the straight line in 1/N^order through all widths; for a single width, a line without slope."""
+    """Return the weights of a straight-line fit in 1/N^order through the widths of ``networks``.
+
+    Weights follow from widths and numbers of networks. For a single width the line has no slope.
+    """
     if len(networks) == 1:
         return Line(np.ones(1), np.ones((1, 1)))
     return Line.through(widths_of(networks), [int(d.attrs["seeds"]) for d in networks], order)
@@ -594,7 +639,11 @@ def describe(
     networks: Sequence[xr.Dataset] = (),
     effort: Effort = FULL,
 ) -> str:
-    """Return the notes below the table: networks, meaning of columns, and times that are not compared."""
+    """Return the notes below the table of checks of finite networks.
+
+    They state which networks were trained, what the columns mean, how precise the checks are, and which times
+    and kernels are not compared and why. ``checks`` are the rows, ``networks`` the results for each width.
+    """
     problem = Problem.of(source)
     experiment, parting = problem.experiment, parting_of(problem, networks)
     edge = edge_of_stability(problem, theory)
@@ -652,7 +701,11 @@ def describe(
 def _of_the_file(
     experiment: Experiment, plan: NetworkPlan, theory: xr.Dataset, networks: Sequence[xr.Dataset]
 ) -> list[str]:
-    """Return notes on the rounding of ratios of sizes, and on the accuracy of a theory with a width."""
+    """Return notes that apply to experiment files only.
+
+    They state by how much ratios of layer sizes change when sizes are rounded to whole units and, if the
+    theory has a finite width of its own, how accurate it is at this width.
+    """
     words = []
     if experiment.spec.kind != "power-law":
         sizes = [reference_size(experiment, n) for n in plan.widths]
@@ -712,9 +765,10 @@ def compare(
 
 
 def scaled(source: Problem | Experiment, width: int) -> Problem:
-    """Return the problem whose theory has the width ``width``, with its batch scaled by the same factor.
+    """Return a problem for networks of another width, where the theory itself depends on a finite width.
 
-    A problem whose theory has no width of its own is returned unchanged.
+    This is so on power-law data with ``network.width``: the width is set to ``width``, and the batch is
+    scaled by the same factor. Other problems are returned unchanged.
     """
     problem = Problem.of(source)
     experiment = problem.experiment
@@ -731,10 +785,11 @@ def scaled(source: Problem | Experiment, width: int) -> Problem:
 def less_their_theory(
     source: Problem | Experiment, theory: xr.Dataset, networks: Sequence[xr.Dataset]
 ) -> list[xr.Dataset]:
-    """Return networks plus the difference of ``theory`` and the theory at the width of the networks.
+    """Return results of networks, shifted so that they can be compared with ``theory`` at another width.
 
-    Only a theory with a width of its own needs this. The difference between the result and ``theory`` is then
-    that between the networks and the theory at their width.
+    Only a theory with a finite width of its own needs this: to each variable the difference of ``theory`` and
+    of the theory at the width of the networks is added. Then result minus ``theory`` is networks minus
+    theory, both at the width of the networks.
     """
     experiment = Problem.of(source).experiment
     if experiment is None or experiment.network.width is None:
@@ -752,7 +807,10 @@ def less_their_theory(
 
 
 def at_its_width(theory: xr.Dataset, networks: xr.Dataset) -> list[str]:
-    """Return a note on how well a theory with a width describes networks of that width."""
+    """Return lines of a note: by how much test losses of networks differ from a theory of the same width.
+
+    ``theory`` has a finite width of its own, and ``networks`` is the result at this width.
+    """
     places = compared_places(theory)
     value, error = (networks[f"test_loss{x}"].to_numpy()[places] for x in ("", "_stderr"))
     off = value / theory.test_loss.to_numpy()[places] - 1

@@ -41,7 +41,7 @@ SUBSTEPS, SUBSTEPS_OF_JUMPS = 12, 40
 
 @dataclass(frozen=True)
 class NetworkPlan:
-    """Widths, and the number of networks of each width."""
+    """Plan of finite networks to train: several widths, and for each the number of networks (``seeds``)."""
 
     widths: tuple[int, ...]
     seeds: tuple[int, ...]
@@ -58,10 +58,10 @@ class NetworkPlan:
 def plan_of(source: Problem | Experiment, effort: Effort = FULL, slope: float | None = None) -> NetworkPlan:
     """Return a plan of three widths, each twice the one before, with equal work at each.
 
-    Among the smallest widths of an effort, the one with the smallest expected tolerance is taken
-    (:func:`expected_tolerance`).  With derived slopes in 1/N, of which the largest relative one is ``slope``,
-    two widths suffice, and two thirds of the work of three are spent.  If the units of a program have
-    attributes, widths are multiples of the numbers of these.
+    Among the smallest widths of ``effort``, the one with the smallest expected tolerance is taken
+    (:func:`expected_tolerance`). If slopes of means in 1/N are derived instead of fitted, ``slope`` is the
+    largest relative one: two widths suffice then, and at most two thirds of the work of three are spent. If
+    units of a program differ by a given array of attributes, widths are multiples of its length.
     """
     problem = Problem.of(source)
     experiment = problem.experiment
@@ -95,7 +95,11 @@ def plan_of(source: Problem | Experiment, effort: Effort = FULL, slope: float | 
 
 
 def _most_of_two(problem: Problem, effort: Effort) -> int:
-    """Return the largest number of networks of each of two widths whose kernels fit in memory as controls."""
+    """Return the largest number of networks of one width, in a plan of two widths.
+
+    It is limited by the memory that kernels of every network need, because they are kept for regressions on
+    fluctuations of the initial networks.
+    """
     measured = measured_kernels(problem, effort)
     times = len(measured.pairs) if isinstance(measured, KernelTimes) else len(problem.times)
     size = 8.0 * max(_kernel_numbers(problem, times), 1.0)
@@ -103,9 +107,9 @@ def _most_of_two(problem: Problem, effort: Effort) -> int:
 
 
 def wider_plan(plan: NetworkPlan, source: Problem | Experiment) -> NetworkPlan | None:
-    """Return a plan with twice the widths and as many networks, or None if the theory has a width.
+    """Return a plan with twice the widths and as many networks of each, which costs up to four times as much.
 
-    It costs up to four times as much.
+    None if the theory itself has a finite width, so that widths are fixed.
     """
     experiment = Problem.of(source).experiment
     if experiment is not None and experiment.network.width is not None:
@@ -120,10 +124,11 @@ by which controls reduce the standard deviation (0.2 to 0.6)."""
 
 
 def expected_tolerance(plan: NetworkPlan, controlled: bool = False, slope: float | None = None) -> float:
-    """Return the expected relative tolerance of a typical number at 1/N = 0.
+    """Return the expected relative tolerance of a comparison of a typical number with networks at 1/N = 0.
 
-    With a ``slope``, the coefficient of 1/N is derived and has this relative size, and that of 1/N^2 is
-    fitted.
+    It holds the standard error and the remainder of the fit in 1/N. ``controlled`` states whether regressions
+    on initial networks lower the standard error. With a ``slope``, the coefficient of 1/N is derived and has
+    this relative size, and that of 1/N^2 is fitted.
 
     >>> few, many = (NetworkPlan((64, 128, 256), (n, n, n)) for n in (10, 1000))
     >>> expected_tolerance(few) > expected_tolerance(many)
@@ -211,7 +216,10 @@ def _work_of(problem: Problem, width: int, effort: Effort) -> float:
 
 
 def _work_of_program(problem: Problem, width: int, effort: Effort) -> float:
-    """Return the estimated time in nanoseconds of one network of a program, with square matrices."""
+    """Return the estimated time in nanoseconds to train one network of a program.
+
+    All its matrices are counted as square, with ``width`` rows.
+    """
     depth = problem.depth or 1
     entries = float(depth * width**2 * len(problem.program.matrices))
     return _work_on_samples(problem, entries, float(depth * width), effort)
@@ -220,12 +228,13 @@ def _work_of_program(problem: Problem, width: int, effort: Effort) -> float:
 def _work_on_samples(
     problem: Problem, entries: float, units: float, effort: Effort, fresh: float = 0.0
 ) -> float:
-    """Return the estimated time in nanoseconds of one network on fixed samples.
+    """Return the estimated time in nanoseconds to train one network on fixed samples.
 
-    ``entries`` is its number of weights, ``units`` that of its units in all layers.  Measured from width 64
-    to 512 with 1 to 3 layers and 2 to 20 samples, within 40 per cent: 1 ms a network, 30 ns to draw a weight,
-    and of each step 10 ns a unit and sample (30 ns in nonlinear networks), 1 ns a weight and 0.1 ns (0.2 ns
-    where gradients differ between samples) a weight and sample, or 40 ns where rules act entry by entry.
+    ``entries`` is its number of weights, ``units`` that of its units in all layers, and ``fresh`` is
+    additional time of each step, in nanoseconds. Measured from width 64 to 512 with 1 to 3 layers and 2 to 20
+    samples, within 40 per cent: 1 ms a network, 30 ns to draw a weight, and of each step 10 ns a unit and
+    sample (30 ns in nonlinear networks), 1 ns a weight and 0.1 ns (0.2 ns where gradients differ between
+    samples) a weight and sample, or 40 ns where rules act entry by entry.
     """
     samples, times = max(problem.sample_count, 1) * problem.outputs, len(problem.times)
     experiment, is_linear = problem.experiment, isinstance(problem.linear, LinearForm)
@@ -268,10 +277,11 @@ def _kernel_numbers(problem: Problem, times: int) -> float:
 def measured_kernels(
     problem: Problem, effort: Effort, end: int | None = None
 ) -> MeasuredKernels | KernelTimes:
-    """Return "full", "trace" or the times at which kernels of networks are measured.
+    """Return "full", "trace" or the times at which kernels of finite networks are measured.
 
-    Kernels are compared at the last time, or at the position ``end``, and drawn at a few others.  If the
-    error jumps in the output, the compared time is only known after training, so that all times are measured.
+    Kernels are compared at the last time, or at the position ``end`` of an earlier one, and drawn at a few
+    others. If the error signal jumps as a function of the output, the compared time is only known after
+    training, so that all times are measured. "trace" measures traces over samples only.
     """
     count = len(problem.times)
     whole = keeps_pairs(problem, effort)
@@ -291,7 +301,7 @@ DRAWN = 15
 
 
 def drawn_places(count: int) -> NDArray[np.intp]:
-    """Return at most DRAWN of ``count`` positions, denser at the beginning, with the first and the last.
+    """Return at most DRAWN of the positions 0 to ``count`` - 1, denser at the beginning, both ends included.
 
     >>> drawn_places(61)
     array([ 0,  1,  3,  5,  8, 11, 15, 20, 25, 31, 37, 44, 52, 60])

@@ -229,7 +229,10 @@ def title(source: Problem | Experiment) -> str:
 
 
 def _network(experiment: Experiment) -> list[str]:
-    """Return phrases that describe the network: depth, gamma0, and keys without their default values."""
+    """Return phrases for the title of a report that describe the network.
+
+    They hold depth, gamma0, and those other keys that differ from their default values.
+    """
     network = experiment.network
     words = [f"L = {experiment.depth} hidden layers", f"gamma0 = {network.gamma0:g}"]
     words += ["biases"] if network.bias else []
@@ -440,7 +443,11 @@ def _repeat_command(attrs: Mapping[str, Any]) -> str:
 
 
 def _settings(theory: xr.Dataset, networks: xr.Dataset | None) -> dict[str, str]:
-    """Return texts by label: versions, hash of the arrays, methods and seeds of theory and networks."""
+    """Return rows for the table of settings of the HTML page, texts by label.
+
+    They are versions, the hash of the input arrays, and for theory and networks the method with its numbers
+    of samples, widths and seeds.
+    """
     words = {key: str(theory.attrs[key]) for key in PROVENANCE if key in theory.attrs}
     for name, result in (("theory", theory), ("networks", networks)):
         attributes = {} if result is None else result.attrs

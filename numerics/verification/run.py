@@ -179,7 +179,10 @@ ALONE = "solution: by the reference solver only, so that no other method and no 
 
 
 def _only_by_reference(problem: Problem) -> bool:
-    """Return whether the reference solver accepts a problem that both the march and sampled paths refuse."""
+    """Return whether only the reference solver, which evaluates expressions as they stand, accepts a problem.
+
+    The march and sampled paths must both refuse it.
+    """
     if problem.solver.method not in ("auto", REFERENCE) or problem.depth is None:
         return False
     others = (
@@ -192,7 +195,11 @@ def _only_by_reference(problem: Problem) -> bool:
 
 
 def _checks_by_reference(problem: Problem, solution: xr.Dataset, symbolic: Program | None) -> list[Check]:
-    """Return checks of the derivation and, of a program with roles, of its responses and correlations."""
+    """Return checks of a solution that only the reference solver can compute.
+
+    They are checks of the derivation and, if the outputs and kernels of the program have standard roles, of
+    causality and correlations. ``symbolic`` is the same program at any depth, or None.
+    """
     checks = identities.derivation(problem, symbolic)
     if problem.has_roles:
         checks += identities.causality(problem, solution)
@@ -239,11 +246,12 @@ def _exact(problem: Problem) -> bool:
 
 
 def correlation_error(problem: Problem, solution: xr.Dataset) -> float:
-    """Return the allowed relative error of correlations of a flow; 0 for steps and sampled solutions.
+    """Return the allowed relative error of correlations in a solution, beside that of rounding in steps.
 
-    On power-law data it is the error of interpolation between modes; else the rounding error of sums over
-    time nodes and samples in each layer, whose weights have both signs and are large where steps double, at
-    most ``sum_s |w(t, s)| / t``.
+    It is 0 for training in steps and for sampled solutions. For flows on power-law data it is the error of
+    interpolation between modes; for other flows the rounding error of sums over time nodes and samples in
+    each layer, whose weights w(t, s) have both signs and are large where steps double, at most ``sum_s |w(t,
+    s)| / t``.
     """
     if not (problem.flow and _exact(problem)):
         return 0.0
@@ -262,14 +270,18 @@ def _steepest(experiment: Experiment) -> bool:
 
 
 def papers_of(problem: Problem) -> tuple[str, ...]:
-    """Return the keys of the papers whose theory is used."""
+    """Return the keys of the papers whose theory is used, such as ``"linear2025"``, for citations."""
     linear, experiment = _exact(problem), problem.experiment
     deep = experiment is not None and bool(experiment.network.branch)
     return ("selfconsistent2023", *["linear2025"] * linear, *["depth2023"] * deep)
 
 
 def _symbolic(problem: Problem, source: object) -> Program | None:
-    """Return the same program at any depth, or None if it was given at a number of layers."""
+    """Return the program of a problem with the number of layers as a symbol.
+
+    ``source`` is what the user gave: an experiment, a program or a theory. None if that is a program or
+    theory with a fixed number of layers.
+    """
     if problem.experiment is not None:
         return program_of(problem.experiment, L)
     program = source.program if isinstance(source, Theory) else source
@@ -317,7 +329,12 @@ def _series(theory: Theory) -> Expansion:
 def _networks(
     problem: Problem, solution: xr.Dataset, progress: Progress | None, effort: Effort
 ) -> tuple[list[xr.Dataset], list[Check], str]:
-    """Return the trained networks (one dataset for each width), their checks, and the notes on them."""
+    """Train the finite networks of a verification and compare them with the solution.
+
+    Return the results (one dataset for each width), their checks, and the notes on them. If a check fails,
+    networks of twice the widths are trained in place of the first ones. All are empty, with a note, if
+    networks cannot be trained.
+    """
     experiment = problem.experiment
     if experiment is not None:
         modes = (experiment.data and experiment.data.modes) or 0
@@ -358,7 +375,11 @@ def _trained(
     derived: DerivedCorrections,
     repeat: int = 0,
 ) -> tuple[list[xr.Dataset], list[Check]]:
-    """Train the networks of a plan; return a dataset for each width, and checks against the solution."""
+    """Train the networks of a plan; return a dataset for each width, and checks against the solution.
+
+    ``derived`` are derived corrections of order 1/N for the checks. ``repeat`` numbers repeated trainings,
+    each of which has its own random numbers.
+    """
     trained = networks.train(problem, plan, progress, effort, solution, repeat, derived.variances)
     trained = networks.less_their_theory(problem, solution, trained)
     theory, parting = networks.traced(solution), networks.parting_of(problem, trained)
@@ -367,9 +388,9 @@ def _trained(
 
 
 def sums_of(problem: Problem, effort: Effort) -> dict[int, xr.Dataset]:
-    """Return partial sums of the series in gamma0 by order, for the figure.
+    """Return the partial sums of the series in gamma0 at the problem's gamma0, by order, for the figure.
 
-    Empty if there is no exact series.
+    Empty if the theory is not linear, or if its kernels need more memory than ``effort`` allows.
     """
     if not isinstance(problem.linear, LinearForm) or _kernel_bytes(problem) > effort.kernel:
         return {}
@@ -379,7 +400,10 @@ def sums_of(problem: Problem, effort: Effort) -> dict[int, xr.Dataset]:
 
 
 def by_width(trained: Sequence[xr.Dataset]) -> xr.Dataset:
-    """Return means and standard errors along `width`; its last entry is the extrapolation to infinity."""
+    """Return results of networks joined along the dimension ``width``, with means and standard errors.
+
+    The last width is infinite: its entries are the extrapolation to 1/N = 0.
+    """
     limit = extrapolate(trained)
     names = [name for name in trained[0].data_vars if name in limit]
     joined = xr.concat([d[names] for d in (*trained, limit)], dim="width", combine_attrs="drop")

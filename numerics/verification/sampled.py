@@ -1,8 +1,8 @@
 """Independent solutions of a nonlinear network, compared with its solution by sampled paths.
 
-On an opening of the problem these are: the direct evaluation of the theory's expressions; Stein's lemma for
-derivatives along the paths; and the lazy limit.  All numbers with standard errors are tested together by
-Sidak's bound with Student's t.
+On the first steps of training with a few samples these are: the direct evaluation of the theory's
+expressions; Stein's lemma for derivatives along the paths; and the lazy limit. All numbers with standard
+errors are tested together by Sidak's bound with Student's t.
 """
 
 from __future__ import annotations
@@ -56,7 +56,11 @@ LAZY, KINKED = (0.1, 0.2), (0.005, 0.01, 0.02)
 
 
 def direct_evaluation(problem: Problem, effort: Effort = FULL) -> list[Check]:
-    """Check the solution by sampled paths against direct evaluation of the theory's expressions."""
+    """Return a check of the solution by sampled paths against the reference solver.
+
+    The reference solver evaluates the theory's expressions as they stand, with other random numbers. Both
+    solve the first steps on a few samples. The list is empty if it does not support the theory.
+    """
     small = smaller_problem(problem, *WRITTEN)
     one = solve_by_paths(small, effort.paths, effort.replicas, SEED)
     try:
@@ -80,11 +84,12 @@ def direct_evaluation(problem: Problem, effort: Effort = FULL) -> list[Check]:
 
 
 def responses(problem: Problem, effort: Effort = FULL) -> list[Check]:
-    """Check responses from derivatives along paths by Stein's lemma, which needs no derivatives.
+    """Return a check of responses, computed from derivatives along paths, by Stein's lemma.
 
-    ``<X(t) u(s)>`` is the sum of ``<dX(t)/dv(s')> <v(s') u(s)>`` over s' and over the sources v that are
-    correlated with u: u itself, and those of other vectors that the same matrix multiplies.  Where a slope
-    jumps, the responses are computed by the lemma, so that there is nothing to check.
+    For a field X and a Gaussian source u, ``<X(t) u(s)>`` is the sum of ``<dX(t)/dv(s')> <v(s') u(s)>`` over
+    s' and over the sources v that are correlated with u: u itself, and those of other vectors that the same
+    matrix multiplies. The left side needs no derivatives. Where a slope of the activation jumps, responses
+    are computed by the lemma, so that there is nothing to check.
     """
     small, replicas = smaller_problem(problem, SAMPLES, STEPS), effort.replicas
     theory = small.discrete
@@ -124,20 +129,20 @@ def responses(problem: Problem, effort: Effort = FULL) -> list[Check]:
 
 
 def _response(q: OrderParameter) -> Response:
-    """Return the derivative ``dX(t)/du(s)`` whose average defines a response order parameter."""
+    """Return the derivative ``dX(t)/du(s)`` whose average over units defines the response ``q``."""
     (average,) = q.definition.atoms(Average)
     derivative: Response = average.body
     return derivative
 
 
 def _factor(q: OrderParameter, problem: Problem) -> float:
-    """Return the numerical factor in front of the average in the definition of a response."""
+    """Return the number that multiplies the average over units in the definition of a response ``q``."""
     (average,) = q.definition.atoms(Average)
     return float((q.definition / average).xreplace({k: Float(v) for k, v in problem.numbers.items()}))
 
 
 def _product(q: OrderParameter) -> OrderParameter:
-    """Return the order parameter ``<X(t) u(s)>`` for a response of X to u."""
+    """Return the definition of the correlation ``<X(t) u(s)>``, for the response ``q`` of a field X to u."""
     d = _response(q)
     return OrderParameter(
         Function(f"lemma_{q.name}")(*q.symbol.args), Average(d.body * d.source), "correlation", q.ranges
@@ -145,7 +150,10 @@ def _product(q: OrderParameter) -> OrderParameter:
 
 
 def _covariance(name: str, p: OrderParameter, q: OrderParameter) -> OrderParameter:
-    """Return the order parameter ``<v(t) u(s)>`` for responses to v and to u, under a new name."""
+    """Return the definition of the correlation ``<v(t) u(s)>`` of two sources, with the name ``name``.
+
+    ``p`` is a response to the source v, and ``q`` is a response to the source u.
+    """
     first, second = _response(p).source, _response(q).source
     indices, others = ([x for x in u.args if isinstance(x, Symbol) and x != s] for u in (first, second))
     twins = {x: Symbol(f"{x.name}2", integer=True) for x in others}
@@ -157,10 +165,11 @@ def _covariance(name: str, p: OrderParameter, q: OrderParameter) -> OrderParamet
 
 
 def lazy(problem: Problem, effort: Effort = FULL) -> list[Check]:
-    """Check errors, extrapolated to gamma0 = 0, against the derived lazy theory, which needs no paths.
+    """Return a check of errors of sampled solutions, extrapolated to gamma0 = 0, against the lazy theory.
 
-    No row for flows, nor for theories without a lazy limit: those whose fields move at gamma0 = 0 (decay,
-    noise), without a tangent kernel, or with data that change from step to step.
+    The lazy theory is derived and needs no paths. The list is empty for flows and for theories without a lazy
+    limit: those whose fields move at gamma0 = 0 (decay, noise), without a tangent kernel, or with data that
+    change from step to step.
     """
     small, replicas = smaller_problem(problem, SAMPLES, STEPS), effort.replicas
     # The lazy limit has no paths, so that their number is not given to the solver.
@@ -190,7 +199,11 @@ def lazy(problem: Problem, effort: Effort = FULL) -> list[Check]:
 
 
 def same(name: str, one: Evaluated, other: Evaluated, replicas: int) -> Check:
-    """Check the largest difference, in joint standard errors, of all numbers that two solutions share."""
+    """Return a check that two sampled solutions agree in all numbers that both hold.
+
+    Shown is the largest difference in units of its joint standard error, over ``replicas`` replicas of each.
+    ``name`` is the label of the check.
+    """
     gap, parts = [], []
     for place in one.values:
         if place in other.values:
@@ -200,10 +213,11 @@ def same(name: str, one: Evaluated, other: Evaluated, replicas: int) -> Check:
 
 
 def _judged(name: str, gap: Array, parts: list[Array], replicas: int) -> Check:
-    """Return the check that differences ``gap`` (n,) vanish, from variances of their independent parts.
+    """Return the check, with the label ``name``, that the differences ``gap`` (n,) vanish within noise.
 
-    ``parts`` are variances (n,). The worst |z| must be below Sidak's bound with Student's t for this number
-    of ``replicas``; entries without variance must vanish to rounding.
+    ``parts`` are arrays (n,) of variances; their sum is the variance of the difference, each estimated from
+    ``replicas`` replicas. The worst |z| must be below Sidak's bound with Student's t; entries without
+    variance must vanish to rounding.
     """
     variance = np.sum(parts, axis=0)
     spread = np.sum([x**2 / (replicas - 1) for x in parts], axis=0)

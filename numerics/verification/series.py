@@ -100,9 +100,9 @@ IN_STEPS = "the series of a flow is checked for experiment files only; a rule in
 
 
 def expansion(source: Problem | Experiment, effort: Effort = FULL) -> tuple[list[Check], str]:
-    """Return checks of the series in gamma0, one for each quantity, and a note.
+    """Return checks of the series in gamma0, one for each variable of results, and a note for the report.
 
-    Without checks, the note states the reason.
+    If the series cannot be checked, the list is empty and the note states the reason.
     """
     problem = Problem.of(source)
     reason = _refusal(problem)
@@ -139,7 +139,11 @@ def _refusal(problem: Problem) -> str:
 
 
 def fitted(whole: Problem, effort: Effort = FULL) -> tuple[list[Check], str]:
-    """Check the exponents of the truncation error of a series; return checks and a note on gamma0."""
+    """Return checks of the exponents of gamma0 in the truncation error of a series, and a note on them.
+
+    Linear theories are solved without noise at several small gamma0. The note states these values, and which
+    part of the samples and times is used.
+    """
     descent: Problem | None = None
     if whole.flow and is_noisy(whole.program.rule):
         # The march extrapolates a noisy flow in its steps, so that its time grid is not that of the series.
@@ -172,7 +176,11 @@ def fitted(whole: Problem, effort: Effort = FULL) -> tuple[list[Check], str]:
 
 
 def _exponents(series: xr.Dataset, strengths: Array, solutions: Sequence[xr.Dataset]) -> list[Check]:
-    """Check, for each variable, the exponent of gamma0 in the truncation error; the worst layer is shown."""
+    """Return checks of the power of gamma0 with which the error of the series to gamma0^2 grows.
+
+    It must be 4. There is one check for each variable, which shows the worst layer. ``strengths`` are values
+    of gamma0, and ``solutions`` the full solutions there.
+    """
     remainders = _remainders(series, strengths, solutions)
     # A quantity such as B^L is zero in the series and in the solution. Its remainder is rounding error and
     # has no exponent.
@@ -194,9 +202,10 @@ def _exponents(series: xr.Dataset, strengths: Array, solutions: Sequence[xr.Data
 def _remainders(
     series: xr.Dataset, strengths: Array, solutions: Sequence[xr.Dataset]
 ) -> dict[str, list[Array]]:
-    """Return by variable the largest truncation errors (layers,) of the series, for each strength.
+    """Return, by variable, the largest differences between full solutions and the partial sum of the series.
 
-    ``strengths`` are values of gamma0, ``solutions`` the solutions there.
+    Each list has an array (layers,) for each value of gamma0 in ``strengths``, at which ``solutions`` are the
+    full solutions.
     """
     remainders: dict[str, list[Array]] = {}
     for strength, full in zip(strengths, solutions, strict=True):
@@ -209,9 +218,10 @@ def _remainders(
 
 
 def strength_of(series: xr.Dataset, share: float) -> float:
-    """Return the gamma0 at which the second-order term is at most ``share`` times the leading term.
+    """Return the gamma0 at which the term of order gamma0^2 of a series is ``share`` of the leading term.
 
-    Both are taken as largest entries, in the variable with the largest ratio.
+    Both are taken as largest entries. The variable with the largest ratio decides, so that the ratio is
+    smaller for all others.
     """
     sizes = []
     for name in SHOWN:
@@ -223,7 +233,10 @@ def strength_of(series: xr.Dataset, share: float) -> float:
 
 
 def shown(name: str, linear: bool) -> str:
-    """Return the label of a variable in the table; feature kernels of ``linear`` networks are H."""
+    """Return the symbol by which the table of checks calls a variable, such as ``loss`` or ``Phi^l``.
+
+    Feature kernels are called H^l if ``linear`` is true.
+    """
     phi = "H^l" if linear else "Phi^l"
     letters = {"train_loss": "loss", "error": ERROR, "tangent_kernel": "K", FEATURE_KERNEL: phi}
     return letters.get(name, f"{name}^l")
@@ -233,7 +246,10 @@ def shown(name: str, linear: bool) -> str:
 
 
 def sampled(small: Problem, effort: Effort = FULL) -> tuple[list[Check], str]:
-    """Check the coefficient of gamma0^2 on a small problem; return checks and a note."""
+    """Return checks of the coefficient of gamma0^2 in the series of a nonlinear network, and a note.
+
+    On a small problem it is compared with the coefficient measured in sampled solutions at several gamma0.
+    """
     series = expand(small, ORDER)
     strengths = [share * strength_of(series, LARGEST) for share in SHARES]
     paths, replicas = 2 * effort.paths, effort.replicas
@@ -297,12 +313,13 @@ def differences(
 def compared(
     series: xr.Dataset, found: xr.Dataset, names: Sequence[str] = SHOWN
 ) -> dict[str, tuple[float, float, int, float]]:
-    """Return for each variable the largest |z| of its entries, its limit, the count, and the tolerance.
+    """Return how well measured coefficients of gamma0^2 agree with those of the series, by variable.
 
-    Compared are losses and errors halfway and at the end, and kernels between the end and the start, the
-    middle and the end, for all layers and samples.  The limit is Sidak's with Student's t, plus the
-    truncation error of the polynomial.  The tolerance is the median allowed difference, relative to the
-    largest entry of the coefficient.
+    ``series`` is the expansion, ``found`` the result of :func:`differences`. The values are the largest |z|
+    of the entries, its limit, the number of entries with noise, and the tolerance. Compared are losses and
+    errors halfway and at the end, and kernels between the end and the start, the middle and the end, for all
+    layers and samples. The limit is Sidak's with Student's t, plus the truncation error of the polynomial.
+    The tolerance is the median allowed difference, relative to the largest entry of the coefficient.
     """
     rows = {}
     dof = int(found.attrs["replicas"]) - 1
@@ -336,7 +353,10 @@ def compared(
 
 
 def _runs(problem: Problem, gamma0: float, paths: int, replicas: int, seed: int) -> dict[str, Array]:
-    """Return every variable at one gamma0 by sampled paths, with replicas along the first axis."""
+    """Return the result variables of a sampled solution at the given gamma0, with replicas on the first axis.
+
+    ``paths`` is the number of paths of each replica.
+    """
     solved = solve_by_paths(at_gamma0(problem, gamma0), paths, replicas, seed)
     by_replica = [
         labelled(problem, {n: x[k] for n, x in solved.runs.items()}, "full") for k in range(replicas)
@@ -347,8 +367,8 @@ def _runs(problem: Problem, gamma0: float, paths: int, replicas: int, seed: int)
 def _slope(strengths: Sequence[float], moved: Sequence[Array]) -> Array:
     """Return the coefficient of gamma0^2 of the polynomial in gamma0^2 through given differences.
 
-    ``moved`` are arrays value(gamma0) - value(0) at each gamma0 of ``strengths``; the polynomial is zero at
-    0.
+    ``moved`` are arrays value(gamma0) - value(0), one for each gamma0 in ``strengths``; the polynomial is
+    zero at gamma0 = 0.
     """
     squares = np.asarray(strengths) ** 2
     weights = np.linalg.inv(np.stack([squares ** (k + 1) for k in range(len(squares))], axis=1))[0]

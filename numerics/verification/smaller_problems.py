@@ -50,7 +50,7 @@ LOOSEST = 0.9
 
 @dataclass(frozen=True)
 class Effort:
-    """Cost of a verification: it changes standard errors, not which statements are tested.
+    """Amount of computation of a verification: it changes standard errors, not which statements are tested.
 
     Attributes
     ----------
@@ -60,9 +60,9 @@ class Effort:
         Candidate sizes of the smaller networks: their number of neurons, features or samples, whichever is
         fewest.  Chosen is the size with the smallest expected tolerance whose networks can be afforded.
     paths : int
-        Number of paths of each sampled solution of an opening.
+        Number of paths of each sampled solution of a smaller problem.
     replicas : int
-        Number of independent replicas of each sampled solution of an opening.
+        Number of independent replicas of each sampled solution of a smaller problem.
     kernel : float
         Bytes of the largest two-time kernels that are kept, or measured, for all pairs of samples; of larger
         kernels only traces are.
@@ -101,14 +101,14 @@ def smaller_problem(problem: Problem, samples: int, steps: int) -> Problem:
 
 
 def _evenly_spaced(count: int, samples: int) -> NDArray[np.intp]:
-    """Return at most ``samples`` positions, evenly spaced among ``count``."""
+    """Return at most ``samples`` of the positions 0 to ``count`` - 1, evenly spaced."""
     return np.unique(np.linspace(0, count - 1, min(count, samples)).round().astype(int))
 
 
 def _time_keys(problem: Problem, points: int, end: float) -> dict[str, Any]:
-    """Return keys of [training] for ``points`` times, 0 included.
+    """Return values of the keys of [training] that set ``points`` output times, time 0 included.
 
-    For a flow, evenly spaced up to time ``end``.
+    For a flow the times are evenly spaced up to time ``end``; for steps they are the first ones.
     """
     if not problem.flow:
         return {"steps": points - 1, "times": None}
@@ -165,12 +165,11 @@ def _sample_count(problem: Problem) -> int:
 
 
 def _sample_axes(problem: Problem) -> tuple[Symbol, list[tuple[str, int]]] | None:
-    """Return the symbol that counts samples, and the axes (array, axis) along samples.
+    """Return the symbol for the number of samples, and the axes along which arrays are cut to fewer samples.
 
-    None if none can be cut.
-
-    None if the number of samples is not a symbol, or if an array is also read along such an axis other than
-    at an index of samples, for example at an integer or at ``mu + 1``: then no sample can be left out.
+    An axis is given as (name of the array, position of the axis). None if no sample can be left out: the
+    number of samples is not a symbol, or an array is also read along such an axis other than at an index of
+    samples, for example at an integer or at ``mu + 1``.
     """
     program = problem.program
     sample = program.roles.sample or sample_index(program)
@@ -213,7 +212,11 @@ def _applied(program: Program) -> set[AppliedUndef]:
 
 
 def _indices_by_count(program: Program) -> tuple[dict[Symbol | None, Expr], dict[Expr, set[Symbol]]]:
-    """Return, for indices that begin at 1, the upper limit of each, and by upper limit the set of indices."""
+    """Return the ranges of those indices in a program that begin at 1.
+
+    The first member maps each index to its upper limit, such as ``mu`` to ``P``; the second maps each upper
+    limit to the set of its indices.
+    """
     limits = [r.limits for d in program.definitions for r in d.ranges]
     stated = [] if program.loss is None else [program.loss]
     bodies = [*(d.rhs for d in program.definitions), *stated]
@@ -244,11 +247,12 @@ def with_small_kernels(problem: Problem, effort: Effort = FULL) -> Problem:
 
 
 def in_fixed_steps(source: Problem | Experiment, gentle: float = GENTLE[0]) -> Problem:
-    """Return the problem on which a series is checked; of a flow, its beginning in fixed steps.
+    """Return the problem on which a series in gamma0 is checked; of a flow, its beginning on a coarse grid.
 
-    ``gentle`` is the step length in units of the fastest relaxation time.  A discretised flow has its own
-    exact theory and series.  With the loosest tolerance both are evaluated on the same nodes if all are
-    stable there, so that they differ by the truncation of the series alone, for any length of the steps.
+    ``gentle`` is the step length in units of the fastest relaxation time. A flow on a fixed time grid has its
+    own exact theory and series. With the loosest tolerance both are evaluated on the same grid if all
+    solutions are stable there, so that they differ by the truncation of the series alone, for any length of
+    the steps. Problems in steps are unchanged.
     """
     problem = Problem.of(source)
     if not problem.flow:
@@ -260,9 +264,10 @@ def in_fixed_steps(source: Problem | Experiment, gentle: float = GENTLE[0]) -> P
 
 
 def in_steps(problem: Problem, samples: int, steps: int) -> Problem | None:
-    """Return a smaller problem in exact steps; a flow becomes descent in steps that resolve its relaxation.
+    """Return a problem with few samples that is trained in ``steps`` steps.
 
-    None for a flow that is not from an experiment file, because its descent is not known.
+    A flow becomes gradient descent in steps that are short compared with its relaxation times. None for a
+    flow that is not from an experiment file, because its descent is not known.
     """
     if not problem.flow:
         return smaller_problem(problem, samples, steps)
@@ -294,9 +299,9 @@ def descent(experiment: Experiment, end: float, count: int) -> Problem:
 
 @lru_cache(maxsize=64)
 def _in_steps(rule: Any, length: Symbol) -> LinearRule:
-    """Return the Euler steps of a flow's rule as a linear rule in steps.
+    """Return the training rule in steps that Euler's method makes of the rule of a flow.
 
-    ``length`` is the symbol of their length.
+    ``length`` is the symbol of the step length.
     """
     system: LinearSystem = rule.system
 
@@ -321,7 +326,10 @@ def with_solver(problem: Problem, method: str, **keys: Any) -> Problem:
 
 
 def largest_update_factor(problem: Problem) -> float:
-    """Return the largest factor of an update in a step: eta, or eta/P where the loss is a mean."""
+    """Return the largest factor over all steps that multiplies the gradient in an update.
+
+    It is the learning rate eta if the loss is a sum over samples, and eta/P if it is a mean over P samples.
+    """
     timed = problem if len(problem.times) > 1 else replace(problem, times=np.arange(2.0))
     return float(np.abs(next_step_factors(timed)).max())
 
@@ -339,7 +347,11 @@ def fastest_rate(problem: Problem) -> float:
 
 
 def arrays_of_theory(small: Problem) -> dict[str, Array]:
-    """Return arrays by name that the theory of a smaller problem reads: data, modes, integrator tables."""
+    """Return arrays by name that the theory of a problem reads.
+
+    They are its data and, where it has them, eigenvalues and targets of modes, and tables of the time
+    integrator of a flow.
+    """
     spectrum = spectrum_of_problem(small)
     named_arrays = dict(small.data) | ({} if spectrum is None else dict(spectrum.attributes))
     if small.flow:
@@ -349,7 +361,10 @@ def arrays_of_theory(small: Problem) -> dict[str, Array]:
 
 
 def spectrum_of_problem(problem: Problem) -> Spectrum | None:
-    """Return all modes of random data with their attributes; None if units have no attributes."""
+    """Return all modes of random data, such as their eigenvalues and target coefficients.
+
+    None if the data do not consist of modes.
+    """
     experiment = problem.experiment
     return problem.spectrum if experiment is None else spectrum_of(experiment, every=True)
 
@@ -357,9 +372,9 @@ def spectrum_of_problem(problem: Problem) -> Spectrum | None:
 def solve_by_paths(
     small: Problem, samples: int, replicas: int, seed: int, theory: Theory | None = None, **options: Any
 ) -> Solved:
-    """Return the solution by sampled paths of a smaller problem, or of another ``theory`` with its numbers.
+    """Return the solution of a problem by sampled paths, or of another ``theory`` with the problem's numbers.
 
-    ``samples`` is the number of paths of each of ``replicas`` independent replicas.
+    ``samples`` is the number of paths in each of ``replicas`` independent replicas.
     """
     return solve_particles(
         theory or small.discrete,
