@@ -164,7 +164,7 @@ def gradient_step(problem: Problem) -> list[Check]:
 
 
 def _terms(theory: Theory) -> int:
-    """Return the size of a theory: the number of terms of its equations, plus sources and order parameters."""
+    """Return the size of a theory: the number of terms of its equations, sources and order parameters."""
     equations = (*theory.equations, *theory.scalars, *theory.observables)
     return sum(len(e.terms) for e in equations) + len(theory.sources) + len(theory.order_parameters)
 
