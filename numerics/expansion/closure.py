@@ -76,10 +76,25 @@ that counts as rounding, which is amplified if kernels grow because steps are to
 class ClosureLayers:
     """Equations of a closure for each layer of a network of given depth, without numbers and times.
 
-    ``base`` maps each operator to the layer where it is given and to its value there; ``laws`` maps it to its
-    right-hand side at each layer; ``made_of`` maps each kernel to its responses and to the correlations that
-    the error multiplies in it; ``products`` are the terms of the tangent kernel as (left, right), each by
-    name and layer or as data.
+    An operator is an order parameter of one layer, read as a matrix over times and samples.
+
+    Attributes
+    ----------
+    depth
+        Number of hidden layers.
+    base
+        For each operator, the layer where its value is given (an end of the network), and that value.
+    laws
+        For each operator, the right-hand side of its equation at each layer.
+    kernels
+        Memory kernels of the closure by name.
+    made_of
+        For each memory kernel at a layer, the responses that are added in it, and the correlations that the
+        error multiplies in it.
+    average
+        Average whose value divided by gamma0 is the output f.
+    products
+        Terms of the tangent kernel: pairs of factors that are multiplied entry by entry.
     """
 
     depth: int
@@ -92,7 +107,7 @@ class ClosureLayers:
 
     @cached_property
     def correlations(self) -> list[str]:
-        """Names of the operators that are correlations; the others are responses."""
+        """Names of the order parameters with an equation that are correlations; the others are responses."""
         return [x for x in self.laws if self.base.get(x, (0, 0))[1] != 0]
 
     @cached_property
@@ -102,18 +117,21 @@ class ClosureLayers:
         return sorted({x for e in equations for x in e.free_symbols if x.is_commutative} - {gamma0}, key=str)
 
     def is_correlation(self, x: Expr) -> bool:
-        """Return whether an operator is a correlation or a data kernel, and so stored with low rank."""
+        """Return whether x is a correlation or a kernel of the data, which are stored with low rank."""
         return bool(x.is_Symbol) or place_of(x)[0] in self.correlations
 
     def inwards(self, name: str) -> list[int]:
-        """Return the layers in the order in which an operator is computed, from the end where it is given."""
+        """Return all layers in the order in which the order parameter ``name`` is computed.
+
+        The order starts at the end of the network where the value of the order parameter is given.
+        """
         place = self.base[name][0]
         return sorted(range(1, self.depth + 1), key=lambda k: abs(k - place))
 
 
 @lru_cache(maxsize=64)
 def layers_of(closure: LinearClosure, depth: int) -> ClosureLayers:
-    """Return the equations of a closure for each layer of a network of this depth.
+    """Return the equations of a closure written out for each layer of a network with ``depth`` layers.
 
     Raises NotApplicable for a closure without a family of layers.
     """
@@ -122,7 +140,7 @@ def layers_of(closure: LinearClosure, depth: int) -> ClosureLayers:
     upper, every = closure.layers.upper, range(1, depth + 1)
 
     def site(e: Expr | int) -> int:
-        """Return an expression for a layer as an integer, at this depth."""
+        """Return the number of a layer that is given as an expression, such as ``L - 1``, at this depth."""
         return int(sympify(e).subs(upper, depth))
 
     def place(a: AppliedUndef, layer: int) -> OperatorAtLayer:
@@ -130,7 +148,11 @@ def layers_of(closure: LinearClosure, depth: int) -> ClosureLayers:
         return str(a.func), site(a.args[0].subs(ell, layer))
 
     def factor(a: AppliedUndef | None, layer: int) -> Expr | OperatorAtLayer:
-        """Return a factor of the tangent kernel by name and layer, or the operator of a constant kernel."""
+        """Return a factor of the tangent kernel in the equation of ``layer``.
+
+        The result is (name, layer) for an order parameter with an equation, the symbol of a kernel that is
+        given as data, and the symbol J of the kernel that is 1 everywhere if ``a`` is None.
+        """
         if a is None:
             return J
         return place(a, layer) if str(a.func) in laws else operator(str(a.func))
@@ -168,11 +190,14 @@ def place_of(x: Indexed) -> OperatorAtLayer:
 
 
 class ClosurePlan:
-    """Plan of all orders of every operator at every layer: a list of operations on operators, without arrays.
+    """Plan of the expansion of a closure in gamma0: a list of operations, without arrays.
 
-    The error is found order by order, with the output f; or, with ``given``, it is an input that does not
-    depend on gamma0.  ``errors`` maps orders to whether the error may differ from zero.  If another plan is
-    given as ``base``, correlations are taken from it, and products of causal operators are taken one after
+    An operator is an order parameter of one layer, read as a matrix over times and samples. The operations,
+    such as products and sums, give every coefficient of every operator; :class:`Closed` carries them out.
+
+    The error is found order by order together with the output f. If ``given`` is true, the error is an input
+    that does not depend on gamma0. ``errors`` maps each order to whether the error can differ from zero.
+    With another plan ``base``, correlations are taken from that plan, and integrals are taken one after
     another.
     """
 
@@ -200,22 +225,29 @@ class ClosurePlan:
         return float(e if e.is_Number else e.subs(self.numbers))
 
     def known(self, x: Expr) -> Stream:
-        """Return the series of an operator in an equation: a kernel of the data, or ``X[layer]``."""
+        """Return the power series in gamma0 of x, a kernel of the data or an order parameter."""
         return self.constant(x) if x.is_Symbol else self.operator(*place_of(x))
 
     def constant(self, x: Expr) -> Stream:
-        """Return the series of a kernel that does not depend on gamma0: only its order 0 is not zero."""
+        """Return the power series of a kernel of the data, which is zero beyond order 0 in gamma0."""
         value = self.tape.constant(x, samples=x != J)
         return Stream(lambda n: value if n == 0 else None)
 
     def operator(self, name: str, site: int) -> Stream:
-        """Return the series of the operator ``name`` at a layer, the same object at every call."""
+        """Return the power series in gamma0 of the order parameter ``name`` at the layer ``site``.
+
+        It is created at the first call and is the same object at later calls.
+        """
         if (name, site) not in self.operators:
             self.operators[name, site] = self.stream(name, site)
         return self.operators[name, site]
 
     def stream(self, name: str, site: int) -> Stream:
-        """Return a new series of the operator ``name`` at a layer, from its given value or its equation."""
+        """Return a new power series in gamma0 of the order parameter ``name`` at the layer ``site``.
+
+        Its coefficients come from the value that is given at an end of the network, from its equation, or
+        from the base plan.
+        """
         base, laws = self.layers.base, self.layers.laws
         if name in base and base[name][0] == site:
             value = base[name][1]
@@ -228,7 +260,7 @@ class ClosurePlan:
         inner: list[Stream] = []
 
         def rule(n: int) -> Combination | None:
-            """Return the coefficient of order n of the operator from its equation; None for zero."""
+            """Return the coefficient of gamma0^n of an order parameter; None for zero."""
             # The series is built when it is first needed, because equations of other layers may refer to this
             # one.
             if not inner:
@@ -239,14 +271,21 @@ class ClosurePlan:
         return Stream(rule) if name in self.layers.correlations else self.algebra.new(rule)
 
     def remembering(self, name: str, site: int) -> Stream:
-        """Return the series of a kernel: a response, plus correlations times the error."""
+        """Return the power series in gamma0 of the memory kernel ``name`` at the layer ``site``.
+
+        A memory kernel is a sum of responses, and of correlations multiplied with the error.
+        """
         kernel = self.layers.kernels[name]
         responses, memories = (
             [self.operator(*x) for x in places] for places in self.layers.made_of[name, site]
         )
 
         def rule(n: int) -> Combination | None:
-            """Return order n of the kernel: responses, plus products of errors and correlations."""
+            """Return the coefficient of order n in gamma0 of a memory kernel; None for zero.
+
+            It is the sum of responses of order n, and of products of correlations and errors whose orders
+            add to n. Raises NotApplicable if the error of an order up to n is not known.
+            """
             if not self.given and n >= len(self.errors):
                 raise NotApplicable(
                     f"the kernel {name} at order {n} of gamma0 depends on the error at order {n}, but "
@@ -261,13 +300,12 @@ class ClosurePlan:
         return self.algebra.new(rule)
 
     def output(self, n: int) -> tuple[Combination | None, Combination | None]:
-        """Return two operators (rest, whole) of order n: the diagonal of ``whole`` is the output f_n.
+        """Return order n of the output f as a pair (without the error of order n, complete).
 
-        ``rest`` leaves out the contribution of the error of order n.
-
-            f_n = [average]_(n+1) ,    Delta_n is zero unless rest, or some Delta_k Delta_(n-k), is not
-
-        because the error's order n is made of products of the output's lower orders.
+        Each member is a linear combination of operators whose entries at equal times are the output; None
+        stands for zero. The output f is an average of the closure divided by gamma0, so that f_n is the
+        coefficient of order n + 1 of the average. Delta_n vanishes if the first member and all products
+        ``Delta_k Delta_(n-k)`` do.
         """
         while n >= len(self.outputs):
             now = len(self.outputs)
@@ -289,14 +327,18 @@ class ClosurePlan:
 
     @cached_property
     def densities(self) -> ClosurePlan:
-        """Plan for the responses of a flow as densities in time, with the correlations of this plan."""
+        """Plan that computes the responses of a gradient flow as densities in time.
+
+        Correlations are taken from this plan.
+        """
         return ClosurePlan(self.layers, self.numbers, base=self)
 
     def entrywise(self, n: int) -> list[tuple[Combination | None, Combination]]:
-        """Return order n of the tangent kernel, ``sum_k G_k H_(n-k)`` entry by entry, as pairs of factors.
+        """Return order n in gamma0 of the tangent kernel, as a list of pairs (first factor, second factor).
 
-        The kernel is the sum over pairs; None as first factor stands for the kernel 1.  Common factors are
-        taken out of the sum, the most frequent first.
+        The tangent kernel is the sum over the pairs, and factors are multiplied entry by entry. None as
+        first factor stands for the number 1. Common factors are taken out of the sum, the most frequent
+        first.
         """
         pairs: Counter[tuple[int, int]] = Counter()
         for places in self.layers.products:
@@ -321,15 +363,20 @@ class ClosurePlan:
 def plan_of(
     layers: ClosureLayers, numbers: tuple[tuple[Symbol, float], ...], given: bool = False
 ) -> ClosurePlan:
-    """Return the plan for the equations of all layers and the numbers of their constants, cached."""
+    """Return the plan of the expansion of a closure in gamma0, cached.
+
+    ``layers`` are the equations of all layers, and ``numbers`` are values of the constants in them. If
+    ``given`` is true, the error is an input; otherwise it is expanded in gamma0, too.
+    """
     return ClosurePlan(layers, dict(numbers), given)
 
 
 class Closed:
-    """Arrays of the operators of a plan on one time grid of T times, for P samples.
+    """Expansion of a closure in gamma0 as arrays, on one time grid with T times and for P samples.
 
-    ``memory[C]`` is the weight of past updates in the kernel C, (T, T); ``kernel`` the kernel of the data,
-    (P, P).
+    The operations of ``plan`` are carried out when their results are needed. ``memory`` holds for each
+    memory kernel, by name, the weight of an update at time s in the fields at time t, (T, T). ``kernel`` is
+    the kernel of the data, (P, P).
     """
 
     def __init__(self, plan: ClosurePlan, memory: Mapping[str, Array], kernel: Array) -> None:
@@ -342,33 +389,44 @@ class Closed:
 
     @classmethod
     def of(cls, setting: Setting, closure: LinearClosure) -> Self:
-        """Return the evaluation of a closure for the numbers, the depth and the data of a problem."""
+        """Return the expansion of a closure in gamma0 for the numbers, data and times of ``setting``."""
         layers = layers_of(closure, setting.depth)
         numbers = tuple((x, setting.numbers[x]) for x in layers.constants)
         return cls(plan_of(layers, numbers), memories(setting, closure), setting.kernel)
 
     def upto(self, now: int | None = None) -> Closed:
-        """Return the same equations on the first ``now`` times, with nothing computed yet."""
+        """Return the same expansion on the first ``now`` times, with nothing computed yet.
+
+        None stands for all times.
+        """
         return Closed(self.plan, {k: v[:now, :now] for k, v in self.memory.items()}, self.kernel)
 
     # -- operators -------------------------------------------------------------------------------------
 
     def value(self, name: str, n: int, site: int) -> LayerOperator | None:
-        """Return order n of the operator ``name`` at a layer as an array; None if it vanishes."""
+        """Return order n in gamma0 of the order parameter ``name`` at the layer ``site``, as an array.
+
+        The result is None if this order vanishes.
+        """
         return self.array(self.plan.operator(name, site).at(n))
 
     def array(self, x: Combination | None) -> LayerOperator | None:
-        """Return a linear combination of results of recorded operations as an array; None stands for zero."""
+        """Return the value of a linear combination of operations of the plan; None stands for zero."""
         return None if x is None else summed([(c, self.step(i)) for i, c in x.terms.items()])
 
     def step(self, i: int) -> LayerOperator:
-        """Return the result of the recorded operation number i, from the cache if it has been computed."""
+        """Return the result of operation number i of the plan; each is carried out once."""
         if i not in self.known:
             self.known[i] = self.carried_out(*self.plan.tape.steps[i])
         return self.known[i]
 
     def carried_out(self, what: str, *of: Any) -> LayerOperator:
-        """Return the result of an operation ``what``, such as "product", on earlier results ``of``."""
+        """Carry out one operation of the plan and return its result.
+
+        ``what`` is "product", "transpose", "sum", "remembered" (a correlation times the error, in a memory
+        kernel) or "constant". ``of`` are the operands: positions of earlier operations, names, orders and
+        coefficients.
+        """
         if what == "product":
             return self.multiply(self.step(of[0]), self.step(of[1]))
         if what == "transpose":
@@ -383,11 +441,16 @@ class Closed:
         return self.constant(of[0])
 
     def multiply(self, a: LayerOperator, b: LayerOperator) -> LayerOperator:
-        """Return the operator product ``a b``: matrix products over times and samples."""
+        """Return the operator product ``a b``: the sum over the inner time and the inner sample."""
         return multiplied(a, b)
 
     def constant(self, x: Expr) -> SeparableKernel:
-        """Return the kernel of the data, or the kernel that is 1, as a time-independent operator."""
+        """Return the kernel of the data, or the kernel that is 1, as an operator on all times.
+
+        It is the identity in time.
+
+        Raises NotApplicable for another constant kernel.
+        """
         if x == J:
             core = np.ones((1, 1))
         elif x == DATA:
@@ -403,14 +466,16 @@ class Closed:
 
     @cached_property
     def weight(self) -> Array:
-        """Weight with which an update at time s enters fields at time t, (T, T)."""
+        """Weight of an update at time s in the fields at time t, (T, T), from the first memory kernel."""
         return next(iter(self.memory.values()))
 
     @cached_property
     def gain(self) -> float:
-        """Factor in ``f_0(t) = gain K_x sum_s w(t, s) Delta_0(s)``, fitted to f_0 for a random error.
+        """Number c in ``f_0(t) = c K_x sum_s w(t, s) Delta_0(s)``, the output at order 0 in gamma0.
 
-        Raises :class:`~derive.errors.NotApplicable` if f_0 depends on the error in another way.
+        It is fitted to f_0 for a random error Delta_0. Raises :class:`~derive.errors.NotApplicable` if f_0
+        depends on the error in another way, and :class:`~numerics.errors.Diverged` if the output is too
+        small for floating-point numbers.
         """
         some = np.linspace(0, self.T - 1, min(PROBED, self.T)).astype(int)
         lazy = Closed(self.plan, {k: v[np.ix_(some, some)] for k, v in self.memory.items()}, self.kernel)
@@ -434,11 +499,12 @@ class Closed:
         return gain
 
     def advance(self, setting: Setting) -> None:
-        """Compute the error and the output at the next order.
+        """Compute the error Delta_n and the output f_n at the next order n in gamma0, and store both.
 
-        f_n contains Delta_n as f_0 contains Delta_0: :attr:`gain` times the memory of the input kernel,
-        because the average f is linear in the error at lowest order in gamma0.  The residual of its equation
-        is checked. Raises :class:`~numerics.errors.Diverged`.
+        The output f_n depends on Delta_n as f_0 does on Delta_0, because the output is linear in the error
+        at lowest order in gamma0. The equation of Delta_n is therefore solved with the feedback of order 0,
+        and its residual is checked. Raises :class:`~numerics.errors.Diverged` if the residual is a large
+        rounding error, NotApplicable if it is larger.
         """
         n, law = len(self.outputs), setting.error
         rest, whole = self.plan.output(n)
@@ -465,16 +531,16 @@ class Closed:
         self.outputs.append(f)
 
     def remember(self, error: Array) -> None:
-        """Set the error to an array (T, P) that does not depend on gamma0, and clear the cache."""
+        """Set the error to an array (T, P), independent of gamma0, and clear all results."""
         self.plan = plan_of(self.layers, tuple(self.plan.numbers.items()), given=True)
         self.errors, self.known = [error], {}
 
     def output(self, n: int) -> Array:
-        """Return order n of the output f, (T, P)."""
+        """Return order n in gamma0 of the output f, (T, P)."""
         return self.diagonal(self.plan.output(n)[1])
 
     def diagonal(self, x: Combination | None) -> Array:
-        """Return the entries at equal times, (T, P), of a linear combination of results."""
+        """Return the entries at equal times, (T, P), of a linear combination of operations; zero for None."""
         total = np.zeros((self.T, self.P))
         for i, c in {} if x is None else x.terms.items():
             value = self.step(i)
@@ -485,11 +551,10 @@ class Closed:
     # -- values ----------------------------------------------------------------------------------------
 
     def tangent(self, n: int, out: Times, into: Array) -> None:
-        """Write order n of the tangent kernel at output times to the array ``into``, (out, P, out, P).
+        """Write order n in gamma0 of the tangent kernel to the array ``into``, (out, P, out, P).
 
-            sum_i x_i(t, s) left_i(t) core_i right_i(s)^T ,
-
-        for a few times t at once, so that products and sums stay in the cache.
+        ``out`` are the output times. The kernel is a sum of products of factors G and H entry by entry. A
+        few times are computed at once, so that products and sums stay in the cache of the processor.
         """
         pairs = []
         for x, y in self.plan.tangent.at(n):
@@ -516,10 +581,11 @@ class Closed:
 
 
 class Densities(Closed):
-    """Evaluation of the same plan for densities in time: integrals in place of sums over nodes.
+    """Expansion of a closure in gamma0 for a gradient flow, with responses as densities in time.
 
-    A memory of ``sums`` is the product of quadrature weights, of the part of an update at s that is still
-    there at t (all of it without momentum), and of a constant factor, which follows from their sums.
+    ``sums`` is the expansion in which integrals over time are sums over the nodes of ``grid``, so that
+    responses contain quadrature weights. Here the weights are divided out, and products of responses are
+    integrals by quadrature. Correlations are taken from ``sums``.
     """
 
     def __init__(self, sums: Closed, setting: Setting, grid: TimeGrid) -> None:
@@ -531,23 +597,27 @@ class Densities(Closed):
         self.sums, self.weights, self.errors = sums, list(interval_weights(grid.nodes)), sums.errors
 
     def carried_out(self, what: str, *of: Any) -> LayerOperator:
-        """Return the result of an operation ``what`` on earlier results ``of``.
+        """Carry out one operation of the plan and return its result.
 
-        Correlations are those that were computed by sums over nodes.
+        ``what`` names the operation and ``of`` are its operands, as in :meth:`Closed.carried_out`.
+        Correlations ("external") are taken from the expansion with sums over nodes.
         """
         value = self.sums.value(*of) if what == "external" else super().carried_out(what, *of)
         assert value is not None
         return value
 
     def multiply(self, a: LayerOperator, b: LayerOperator) -> LayerOperator:
-        """Return the operator product ``a b``, by quadrature in time for two causal operators."""
+        """Return the operator product ``a b``: an integral over the inner time if both are densities."""
         if isinstance(a, Dense) and isinstance(b, Dense):
             return Dense(convolved(a.block, b.block, self.weights))
         return multiplied(a, b)
 
 
 class OrderByOrder:
-    """Coefficients up to ``order`` of a linear network on one time grid, from its closure."""
+    """Coefficients up to ``order`` in gamma0 of the results of a linear network, on one time grid.
+
+    They follow from the equations of its closure, one order after another.
+    """
 
     def __init__(self, setting: Setting, closure: LinearClosure, order: int) -> None:
         self.setting, self.order = setting, order
@@ -560,11 +630,15 @@ class OrderByOrder:
         self.notes: dict[str, Any] = {}
 
     def watched(self) -> Array:
-        """Return the error at every order and time, (order + 1, T, P)."""
+        """Return the error at every order in gamma0 and every time, (order + 1, T, P)."""
         return np.stack(self.closed.errors)
 
     def values(self) -> dict[str, Array]:
-        """Return each result variable by name at output times, with the orders that do not vanish first."""
+        """Return the coefficients of each result variable by its name.
+
+        The first axis of each array is the order in gamma0, without orders at which all order parameters
+        vanish. Times are output times.
+        """
         P, closed, grid = self.closed.P, self.closed, self.setting.grid
         out: Times = slice(None) if grid is None else grid.outputs
         source = closed if grid is None else Densities(closed, self.setting, grid)
@@ -572,7 +646,11 @@ class OrderByOrder:
         orders, depth, T = self.orders, self.setting.depth, len(self.setting.problem.times)
 
         def read(name: str, evaluation: Closed, rows: int, cols: int) -> Array:
-            """Return the operator ``name``, (orders, layers, times t, rows, times s, columns)."""
+            """Return all orders and layers of the order parameter ``name`` from ``evaluation``.
+
+            The shape is (orders, layers, times t, rows, times s, cols), with ``rows`` samples at t and
+            ``cols`` at s.
+            """
             values = np.zeros((len(orders), depth, T, rows, T, cols))
             for (i, n), k in product(enumerate(orders), range(depth)):
                 if (x := evaluation.value(name, n, k + 1)) is not None:
@@ -594,7 +672,7 @@ class OrderByOrder:
 
 
 def memories(setting: Setting, closure: LinearClosure) -> dict[str, Array]:
-    """Return the weight of past updates in each causal kernel, (T, T), by the name of the kernel."""
+    """Return, by the name of each memory kernel, the weight of an update at s in fields at t, (T, T)."""
     causal = [k for k in closure.kernels if k.causal and k.definition != 0]
     weights = {k.name: memory_weight(k, ERROR, tuple(setting.tables)) for k in causal}
     known = setting.numbers, setting.times, setting.tables

@@ -64,7 +64,11 @@ HORIZONS = 8
 
 @dataclass(frozen=True)
 class AtFixedError:
-    """Equation ``Delta = y - f[Delta]`` of the error Delta, with f resummed to ``order`` at ``gamma0``."""
+    """Equation ``Delta = y - f[Delta]`` for the error Delta of a linear network at one ``gamma0``.
+
+    The output f is resummed from its expansion in gamma0 up to ``order``, in which Delta is not expanded.
+    ``closed`` holds the expansion as arrays, ``setting`` the problem and its time grid.
+    """
 
     closed: Closed
     setting: Setting
@@ -72,13 +76,14 @@ class AtFixedError:
     order: int
 
     def upto(self, now: int) -> AtFixedError:
-        """Return the same equation on the first ``now`` times only."""
+        """Return the equation of the error on the first ``now`` times only."""
         return replace(self, closed=self.closed.upto(now))
 
     def step(self, error: Array, perturbation: Array | None = None) -> tuple[Array, Array]:
-        """Return (new error, truncation error of f), (T, P): one iteration of the equation from ``error``.
+        """Return a new error and the truncation error of the output, both (T, P), from one iteration.
 
-        ``perturbation``, if given, is added to f.
+        The output f is evaluated for the given ``error``. Its lowest order, which is linear in the error, is
+        solved for the new error. ``perturbation`` (T, P), if given, is added to f.
         """
         rest = beyond_lowest(self.closed.upto(), error, self.order, self.gamma0)
         outer = rest.value + (0.0 if perturbation is None else perturbation)
@@ -90,10 +95,10 @@ class AtFixedError:
     def converged(
         self, error: Array, tolerance: float, perturbation: Array | None = None
     ) -> tuple[Array, Array]:
-        """Iterate :meth:`step` to convergence and return (error, truncation error of f), both (T, P).
+        """Iterate :meth:`step` from ``error`` and return (error, truncation error of f), both (T, P).
 
-        The iteration has converged if the error changes by at most ``tolerance``; raises NotConverged
-        otherwise.
+        The iteration ends if the error changes by at most ``tolerance``; raises NotConverged if it never
+        does. ``perturbation`` (T, P), if given, is added to the output f.
         """
         for _ in range(STEPS):
             new, truncation = self.step(error, perturbation)
@@ -107,11 +112,10 @@ class AtFixedError:
 
 
 def solved(problem: AtFixedError) -> tuple[Array, Array]:
-    """Return (error, perturbed error), both (T, P).
+    """Solve ``Delta = y - f[Delta]`` and return (Delta, Delta for a perturbed output), both (T, P).
 
-    The second is the error if f is changed by its estimated truncation error. Raises
-    :class:`~numerics.errors.NotConverged` if the series of the words fails, or the equation does not
-    converge.
+    The perturbation of the output f is its estimated truncation error. Raises
+    :class:`~numerics.errors.NotConverged` if f cannot be resummed, or the iteration does not converge.
     """
     T = problem.closed.T
     error = problem.setting.error.order([np.zeros((1, problem.closed.P))])
@@ -127,7 +131,10 @@ def solved(problem: AtFixedError) -> tuple[Array, Array]:
 
 
 def beyond_lowest(closed: Closed, error: Array, order: int, gamma0: float) -> Resummed:
-    """Return the output f[Delta] for a given error, without its lowest order, linear in Delta."""
+    """Return the output f for a given error (T, P), minus its part of order 0 in gamma0.
+
+    ``order`` is the order up to which f is known before resummation.
+    """
     if gamma0 == 0:
         return Resummed(np.zeros_like(error), np.zeros_like(error), np.zeros(error.shape, dtype=bool))
     output = output_at(closed, error, order, gamma0)
@@ -135,7 +142,10 @@ def beyond_lowest(closed: Closed, error: Array, order: int, gamma0: float) -> Re
 
 
 class AtStrength(SeriesAlgebra):
-    """Operator expressions at a number for gamma0: every series has only the coefficient 0, its value."""
+    """Evaluation of operator expressions of a closure at one number for gamma0.
+
+    Each power series of the base class has one coefficient, of order 0, which is the value.
+    """
 
     def __init__(self, laws: ClosureAtStrength) -> None:
         closed = laws.closed
@@ -144,16 +154,16 @@ class AtStrength(SeriesAlgebra):
         self.strength = laws.strength
 
     def scaled(self, factor: Expr, x: Stream) -> Stream:
-        """Return a value times a number, in which gamma0 has its numerical value."""
+        """Return the value ``x`` times ``factor``, in which gamma0 has its numerical value."""
         constant, power = scale_of(factor)
         number = self.number(constant) * self.strength**power
         return self.new(lambda n: None if (found := x.at(n)) is None else times(number, found))
 
     def resolved(self, loop: Expr, x: Stream) -> Stream:
-        """Return ``(1 - loop)^-1 x``, where the loop is a product of operators.
+        """Return ``(1 - loop)^-1 x``, where ``loop`` is an operator or a product of operators.
 
-        If the first operator of the loop maps fewer entries to more, the smaller equations are solved: ``(1 -
-        a b)^-1 x = x + a (1 - b a)^-1 b x``.
+        If the first operator a of a product ``a b`` has more rows than columns, the smaller system is
+        solved: ``(1 - a b)^-1 x = x + a (1 - b a)^-1 b x``.
         """
         number, factors = split(loop) if isinstance(loop, Mul) else (loop, ())
         if len(factors) > 1:
@@ -167,7 +177,10 @@ class AtStrength(SeriesAlgebra):
 
 
 def solved_for(loop: LayerOperator | None, x: LayerOperator | None) -> LayerOperator | None:
-    """Return ``(1 - loop)^-1 x`` for arrays, where ``loop`` is causal; None stands for zero."""
+    """Return ``(1 - loop)^-1 x`` for operators given as arrays; None stands for zero.
+
+    ``loop`` is dense in time and causal.
+    """
     if loop is None or x is None:
         return x
     assert isinstance(loop, Dense)
@@ -179,9 +192,9 @@ def solved_for(loop: LayerOperator | None, x: LayerOperator | None) -> LayerOper
 
 
 class ClosureAtStrength:
-    """Operators of the closure at one gamma0, by name and layer.
+    """Order parameters of a closure at one number ``strength`` for gamma0, as arrays by (name, layer).
 
-    ``values`` are those known; others are computed from their equations when they are needed.
+    ``values`` are those that are known. Others are computed from their equations when they are needed.
     """
 
     def __init__(
@@ -190,13 +203,17 @@ class ClosureAtStrength:
         self.closed, self.strength, self.values = closed, strength, dict(values)
 
     def value(self, x: Expr) -> LayerOperator | None:
-        """Return an operator ``X[layer]``, or a constant kernel, as an array; None for zero."""
+        """Return an order parameter ``X[layer]``, or a kernel of the data, as an array; None for zero."""
         if x.is_Symbol:
             return self.closed.constant(x)
         return self.at(*place_of(x))
 
     def at(self, name: str, site: int) -> LayerOperator | None:
-        """Return the operator ``name`` at a layer: its given value, or that of its equation, cached."""
+        """Return the order parameter ``name`` at the layer ``site``, as an array; None for zero.
+
+        It is the stored value, the value given at an end of the network, or that of its equation, which is
+        then stored.
+        """
         if (name, site) not in self.values:
             place, end = self.closed.layers.base[name]
             if site != place:
@@ -206,7 +223,10 @@ class ClosureAtStrength:
         return self.values[name, site]
 
     def by_law(self, name: str, site: int) -> LayerOperator | None:
-        """Return the right-hand side of the equation of an operator at a layer, for the present values."""
+        """Return the right-hand side of the equation of the order parameter ``name`` at the layer ``site``.
+
+        Other order parameters in it have their present values.
+        """
         value: LayerOperator | None = AtStrength(self).series(self.closed.layers.laws[name][site]).at(0)
         return value
 
@@ -218,7 +238,7 @@ class ClosureAtStrength:
         return value.diagonal().reshape(closed.T, closed.P) / self.strength
 
     def without(self, names: list[str]) -> ClosureAtStrength:
-        """Return the closure without the values of these operators, which their equations then give."""
+        """Return a copy without the values of the order parameters ``names``; equations then give them."""
         return ClosureAtStrength(
             self.closed, self.strength, {x: v for x, v in self.values.items() if x[0] not in names}
         )
@@ -230,10 +250,24 @@ def with_kernels(
     given: Mapping[OperatorAtLayer, LayerOperator | None],
     memories: Mapping[OperatorAtLayer, LayerOperator],
 ) -> ClosureAtStrength:
-    """Return the closure with given correlations, and with responses and kernels that satisfy its equations.
+    """Return the order parameters of a closure at gamma0 = ``strength`` for given correlations and memories.
 
-    ``memories`` are the parts of the kernels that contain the error.  Responses are found by iteration, which
-    ends at any gamma0 because every operator in them is strictly causal.
+    Parameters
+    ----------
+    closed
+        The expansion of the closure as arrays.
+    strength
+        Number for gamma0.
+    given
+        Correlations by (name, layer).
+    memories
+        The part of each memory kernel that contains the error, by (name, layer).
+
+    Notes
+    -----
+    Responses, and the memory kernels that contain them, are iterated until they satisfy their equations. The
+    iteration ends for every gamma0 because responses are strictly causal. Raises NotConverged if rounding
+    prevents this.
     """
     laws = ClosureAtStrength(closed, strength, given)
     responses = [x for x in closed.layers.laws if x not in closed.layers.correlations]
@@ -258,9 +292,9 @@ def with_kernels(
 
 
 def moved(old: LayerOperator | None, new: LayerOperator | None) -> float:
-    """Return the largest change of an entry of a causal operator, relative to its largest entry.
+    """Return the largest change of an entry from ``old`` to ``new``, relative to the largest entry of new.
 
-    The new value None, which is zero, has no change.
+    Both are causal operators as arrays. The change is 0 if ``new`` is None, which stands for zero.
     """
     if not isinstance(new, Dense):
         return 0.0
@@ -269,10 +303,11 @@ def moved(old: LayerOperator | None, new: LayerOperator | None) -> float:
 
 
 def output_at(closed: Closed, error: Array, order: int, strength: float) -> Resummed:
-    """Return the output f for a given error, resummed to ``order`` at the gamma0 ``strength``.
+    """Return the output f, its estimated error and failed entries, for a given error Delta (T, P).
 
-    The error estimate is the change of f when the equations of the closure are used once more.  Raises
-    :class:`~numerics.errors.NotConverged` if a memory has no approximant.
+    f is resummed at gamma0 = ``strength`` from its expansion up to ``order``. The estimate is the change of
+    f when the equations of the closure are used once more. Raises :class:`~numerics.errors.NotConverged` if
+    a power series has no Padé approximant.
     """
     closed.remember(error)
     bodies = {kernel: remembers for kernel, (_, remembers) in closed.layers.made_of.items()}
@@ -280,7 +315,10 @@ def output_at(closed: Closed, error: Array, order: int, strength: float) -> Resu
     series = Series(closed, error, order, strength)
 
     def memory(laws: ClosureAtStrength, kernel: OperatorAtLayer) -> LayerOperator:
-        """Return the part of a kernel that contains the error, from the values of the correlations in it."""
+        """Return the part of a memory kernel that contains the error, for the correlations in ``laws``.
+
+        ``kernel`` is the name and the layer of the kernel.
+        """
         total = add(*[series.memory(kernel[0], laws.at(*x)) for x in bodies[kernel]])
         assert total is not None
         return total
@@ -307,20 +345,33 @@ def output_at(closed: Closed, error: Array, order: int, strength: float) -> Resu
 
 
 class Series:
-    """Power series in gamma0, for a given error, of memories and correlations, and their sums."""
+    """Padé approximants at gamma0 = ``strength`` of correlations and memories of a closure.
+
+    The error Delta (T, P) is given and not expanded. ``order`` is the order up to which the expansion in
+    gamma0 is used.
+    """
 
     def __init__(self, closed: Closed, error: Array, order: int, strength: float) -> None:
         self.closed, self.error, self.order, self.strength = closed, error, order, strength
         self.modes = np.linalg.eigh(closed.kernel)[1]
 
     def memory(self, kernel: str, body: LayerOperator | None) -> LayerOperator | None:
-        """Return the memory of a correlation in a kernel: its product with error and weight."""
+        """Return the contribution of one correlation to a memory kernel.
+
+        It is the product of the correlation, the error and the weight of past updates.
+
+        ``kernel`` is the name of the kernel, ``body`` the correlation; None stands for zero.
+        """
         if body is None:
             return None
         return remembered(self.closed.layers.kernels[kernel], self.closed.memory[kernel], self.error, body)
 
     def remembered(self, kernel: OperatorAtLayer) -> Dense:
-        """Return the memory in a kernel with samples on its left, resummed in each eigenmode of the data."""
+        """Return the part of a memory kernel that contains the error, as a Padé approximant at one gamma0.
+
+        ``kernel`` is its name and layer; it has an index of samples at t. The power series are resummed for
+        each pair of times and each eigenvector of the kernel of the data.
+        """
         bodies = self.closed.layers.made_of[kernel][1]
         T, P = self.closed.T, self.closed.P
         past = np.tril_indices(T, -1)
@@ -335,7 +386,10 @@ class Series:
         return Dense(block)
 
     def correlation(self, name: str, site: int) -> SeparableKernel:
-        """Return a correlation without sample indices at a layer, resummed entry by entry."""
+        """Return the correlation ``name`` at the layer ``site``, as a Padé approximant at one gamma0.
+
+        It has no indices of samples, and the power series of each pair of times is resummed on its own.
+        """
         T = self.closed.T
         past = np.tril_indices(T)
         coefficients = np.zeros((self.order + 1, len(past[0]), 1))
@@ -349,10 +403,11 @@ class Series:
         return SeparableKernel(one, core + np.tril(core, -1).T, one)
 
     def value(self, series: Array) -> Array:
-        """Return the sums at gamma0 of series of even powers; the first axis is the order, the last the mode.
+        """Return the values at one gamma0 of power series with even powers of gamma0 only.
 
-        If the series of a mode has no approximant, one for all modes together is used; raises NotConverged if
-        that has none either.
+        ``series`` has the order as first axis and the mode of the data as last axis; the result has no axis
+        of orders. Modes without a Padé approximant of their own get one with a denominator that all modes
+        share. Raises NotConverged if that fails too, and for odd powers.
         """
         if np.any(series[1::2]):
             raise NotConverged(

@@ -132,13 +132,13 @@ def expand_kinks(whole: Problem, order: int, *, progress: Progress | None = None
     needed, exact = {tuple(orders for _, orders in p.averages) for p in terms}, dict[int, Moments]()
 
     def evaluate(statics: Statics, k: int, grid: TimeGrid | None) -> AtKinks:
-        """Return the coefficients of one replica on one time grid."""
+        """Return the coefficients of replica k on one time grid, from the static tensors ``statics``."""
         return AtKinks(setting, statics, expansion, Directions(count, (seed, k)), order)
 
     shared = None if many else Statics(expansion.bulk, *data, needed=needed)
 
     def replica(k: int) -> Evaluator:
-        """Return the evaluator of replica k."""
+        """Return the function that computes the coefficients of replica k on a time grid."""
         points = Points(POINTS, (seed, k))
         return partial(evaluate, shared or Statics(expansion.bulk, *data, points, exact, needed), k)
 
@@ -166,7 +166,10 @@ NAMES = {
 
 
 def _check_apart(K: Array) -> None:
-    """Raise SpecError for samples that are zero or parallel, from the kernel of the data K (P, P)."""
+    """Raise SpecError for samples that are zero, or multiples of each other.
+
+    K (P, P) is the kernel of the data.
+    """
     size = np.sqrt(np.diag(K))
     if np.any(size == 0):
         raise SpecError(
@@ -184,7 +187,11 @@ def _check_apart(K: Array) -> None:
 
 
 class AtKinks(Evaluation):
-    """Coefficients of orders 0 to 2 in ``|gamma0|``, from units away from the kink and units at it."""
+    """Coefficients of orders 0 to 2 in ``|gamma0|`` of errors, outputs and order parameters.
+
+    They add the contributions of units that keep their slope in training, and of units whose field crosses
+    the kink of the activation at some sample.
+    """
 
     def __init__(
         self,
@@ -200,9 +207,9 @@ class AtKinks(Evaluation):
         super().__init__(setting, statics, order)
 
     def error(self, n: int) -> tuple[Array, Array]:
-        """Return Delta_n and f_n, (T, P), NaN if they are not known.
+        """Return order n in ``|gamma0|`` of the error and of the output, (T, P); NaN if it is not known.
 
-        ``Delta_1`` responds to the contribution to f of units at the kink.
+        The error of order 1 follows from the change of the output by units whose field is at the kink.
         """
         if n == 0:
             return super().error(0)
@@ -214,9 +221,9 @@ class AtKinks(Evaluation):
         return self.error_and_output(self.kink_layers.output, self.feedback(0), n)
 
     def kernel(self, name: str, n: int, layer: int, out: Index) -> Array:
-        """Return order n of an order parameter at a layer and output times, (out, P, out, P).
+        """Return order n in ``|gamma0|`` of the order parameter ``name`` at a layer, (out, P, out, P).
 
-        Entries are NaN if the order is not known.
+        ``out`` are the output times. Entries are NaN if the order is not known.
         """
         total = super().kernel(name, n, layer, out)
         if n == 0 or (name, layer) in self.statics.bases:
@@ -232,11 +239,20 @@ class AtKinks(Evaluation):
 
 
 class UnitMotion:
-    """Equation of motion of a unit at the kink in one layer, as arrays and functions.
+    """Motion of the field h of a unit whose field at some sample is close to the kink of the activation.
 
-    ``slope_effect`` W (P, P, T, T) is the effect of slopes at earlier times, ``[h_i - u_i]_1(t) = sum_b sum_s
-    W(i, b, t, s) slope_b(s) r_b``; ``place(x, xi)`` is the position of the unit without it, ``side`` its
-    slope at a position, and ``phi`` the activation.
+    Attributes
+    ----------
+    slope_effect
+        W (P, P, T, T): effect of slopes at earlier times on the change of the field h_i from its source u_i,
+        at first order: ``sum_b sum_s W(i, b, t, s) slope_b(s) r_b``.
+    place
+        Function of the initial position x = u/gamma0 and the change xi of the source: distance of the unit
+        from the kink without this effect.
+    side
+        Function that returns the slope of the activation at a distance from the kink.
+    phi
+        The activation.
     """
 
     def __init__(
@@ -259,11 +275,19 @@ class UnitMotion:
 
 @dataclass(frozen=True)
 class Sources:
-    """Values of the sources of units at a kink, for one pattern of signs of the other samples' u.
+    """Gaussian sources of units whose source u at sample k is at the kink, for given signs of u elsewhere.
 
-    ``slopes``, ``features`` and ``upsilon`` (P,) belong to the samples; ``r`` and ``rho`` are (P, N) and
-    ``xi`` is (T, N), for N sampled directions; ``dimension`` is that of the Gaussian vector, here of length
-    one, of which they are functions.
+    Attributes
+    ----------
+    slopes, features, upsilon
+        Slope and value of the activation at each sample, and ``K^-1 u``, as means (P,).
+    r, rho
+        Backward source and ``G^-1`` times it, (P, N) for N sampled directions.
+    xi
+        Change of the source u at sample k since the initial time, (T, N).
+    dimension
+        Dimension of the Gaussian vector of which r, rho and xi are linear functions. Here this vector has
+        length one.
     """
 
     slopes: Array
@@ -277,12 +301,23 @@ class Sources:
 
 @dataclass(frozen=True)
 class UnitsAtKink:
-    """Units at the kink of ``sample``, by intervals of initial positions x with constant slopes.
+    """Units whose field at ``sample`` is at the kink, grouped by intervals of their initial position x.
 
-    ``x`` are the middles of the intervals, ``widths`` their lengths and ``column`` their directions.  The
-    integrand is constant or linear on each, so that the midpoint rule is exact.  ``slope`` is (T, intervals),
-    ``start`` that of the initial position; ``low`` and ``high`` are the times at which units at the two ends
-    of the interval cross the kink (-1: none).
+    The position is x = u/|gamma0|, the scaled distance from the kink. In an interval all slopes are constant
+    in x, so that integrals over x are exact by the midpoint rule.
+
+    Attributes
+    ----------
+    sample, sources, motion
+        Number of the sample, sources of the units, and their equation of motion.
+    x, widths
+        Middle and length of each interval.
+    column
+        Number of the sampled direction of the sources to which each interval belongs.
+    slope, start
+        Slope of the activation at each time, (T, intervals), and at the initial position.
+    low, high
+        Times at which units at the lower and upper end of the interval cross the kink; -1 if they do not.
     """
 
     sample: int
@@ -297,19 +332,21 @@ class UnitsAtKink:
     motion: UnitMotion
 
     def add(self, total: Array, jump: AverageJump, share: float) -> None:
-        """Add the contribution of these units to an average to ``total``, (T, P, T or 1, P or 1).
+        """Add the contribution of these units to an order parameter to ``total``, (T, P, T or 1, P or 1).
 
-        ``jump`` is its integrand over the initial position; ``share`` is the density of the units times the
-        probability of their signs.
+        ``jump`` is the integrand over the initial position of a unit. ``share`` is the density of units at
+        the kink times the probability of their signs at the other samples.
         """
         self._add(total, jump.cases, share, self.widths)
         if jump.after:
             self._add(total, jump.after, share, None)
 
     def _add(self, total: Array, cases: Cases, share: float, widths: Array | None) -> None:
-        """Add the integral over the initial position x of some cases of a jump to ``total``.
+        """Add an integral over the initial position x of units at the kink to ``total``.
 
-        Without ``widths`` the cases do not depend on x, and no integral is taken.
+        ``cases`` maps each case (which of the samples mu, alpha is the sample of the kink) to its integrand.
+        ``widths`` are the lengths of the intervals of x; for None the integrand does not depend on x and is
+        not integrated. ``share`` is a factor.
         """
         others = [i for i in range(len(self.sources.slopes)) if i != self.sample]
         T = len(self.slope)
@@ -332,9 +369,10 @@ class UnitsAtKink:
                             total[:, i, :, j] += scale * np.broadcast_to((left * dx) @ right.T, (T, T))
 
     def turning(self, jump: AverageJump) -> Array:
-        """Return the integral over x of a jump linear in ``turned``, (T, T): time, perturbed time.
+        """Return the part of a response from units whose time of crossing the kink changes, (T, T).
 
-        A perturbation of u moves the ends of the intervals.
+        The axes are the time of the response and that of the perturbation of u. A perturbation moves the
+        ends of the intervals of initial positions in which slopes are constant.
         """
         times = np.arange(len(self.slope))[:, None]
         edges = (times == self.low).astype(float) - (times == self.high)
@@ -349,9 +387,11 @@ class UnitsAtKink:
     # -- fields ----------------------------------------------------------------------------------------
 
     def factor(self, parts: tuple[FieldPower, ...], i: int, j: int, columns: bool) -> Array:
-        """Return a product of fields, (T or 1, intervals), or (T or 1, directions) if ``columns``.
+        """Return a product of powers of fields of the units, (T or 1, intervals).
 
-        The samples mu and alpha have the numbers i and j.
+        ``parts`` are the fields, each with its sample and power. The samples mu and alpha in them have the
+        numbers i and j. If ``columns`` is true, no field depends on the initial position, and the shape is
+        (T or 1, directions) for the sampled directions of the sources.
         """
         product = np.ones((1, 1))
         for name, who, timed, power in parts:
@@ -362,9 +402,10 @@ class UnitsAtKink:
         return np.broadcast_to(product, (len(product), size))
 
     def source(self, name: str, sample: int) -> Array:
-        """Return a field that does not depend on the initial position x, (T or 1, directions or 1).
+        """Return a field of the units that does not depend on their initial position x.
 
-        Raises KeyError for a field that does.
+        ``name`` is r, rho, xi, sigma (slope), phi or upsilon, at the sample with number ``sample``. The
+        shape is (T or 1, directions or 1). Raises KeyError for another name.
         """
         sources = self.sources
         if name in ("r", "rho"):
@@ -375,9 +416,10 @@ class UnitsAtKink:
         return np.full((1, 1), static[name][sample])
 
     def field(self, name: str, sample: int, timed: bool) -> Array:
-        """Return a field of the units at one sample, (T or 1, intervals or 1); KeyError for an unknown name.
+        """Return the field ``name`` of the units at one sample, (T or 1, intervals or 1).
 
-        ``timed`` is true for a slope at its time, false for the initial one.
+        ``timed`` is true for a slope at each time, and false for the slope at the initial position. Raises
+        KeyError for an unknown name.
         """
         if name == "sigma" and sample == self.sample:
             return self.slope if timed else self.start[None]
@@ -390,9 +432,10 @@ class UnitsAtKink:
         return static if static.shape[1] == 1 else static[:, self.column]
 
     def moved(self, sample: int, followed: bool) -> Array:
-        """Return ``[h - u]_1`` of the units at one sample, (T, intervals).
+        """Return the change of the field h from its source u at one sample, at first order, (T, intervals).
 
-        With ``followed`` slopes at the unit's own kink are those at each time, else the initial ones.
+        The slope at the kink is that at each time if ``followed`` is true, else that at the initial
+        position.
         """
         if (sample, followed) not in self.moved_cache:
             push, r = self.motion.slope_effect[sample, self.sample], self.sources.r[self.sample, self.column]
@@ -404,19 +447,23 @@ class UnitsAtKink:
 
     @cached_property
     def moved_cache(self) -> dict[tuple[int, bool], Array]:
-        """Cache of the results of :meth:`moved`."""
+        """Cache of the results of :meth:`moved`, by its arguments (sample, followed)."""
         return {}
 
     @cached_property
     def from_other_samples(self) -> Array:
-        """Contribution to ``[h_i - u_i]_1`` of the slopes at the other samples, (P, T, directions)."""
+        """Part of the change of fields h from their sources u that comes from updates at the other samples.
+
+        The shape is (P, T, directions), for sampled directions of the sources.
+        """
         return from_other_samples(self.sample, self.sources, self.motion)
 
 
 def from_other_samples(k: int, sources: Sources, motion: UnitMotion) -> Array:
-    """Return the part of ``[h_i - u_i]_1`` from the slopes at the samples other than k, (P, T, directions).
+    """Return the part of the change of fields h from their sources u from updates at samples other than k.
 
-    These slopes are constant in time.
+    The change is that of units at the kink of sample k, at first order, (P, T, directions) for sampled
+    directions of the sources. The slopes at the other samples are constant in time.
     """
     others = np.array([i != k for i in range(len(sources.slopes))])
     return np.asarray(
@@ -425,9 +472,10 @@ def from_other_samples(k: int, sources: Sources, motion: UnitMotion) -> Array:
 
 
 def follow(k: int, sources: Sources, motion: UnitMotion) -> UnitsAtKink:
-    """Return the units at the kink of sample k: their slopes in time for all initial positions.
+    """Return the units whose field at sample k is at the kink, with their slopes at all times.
 
-    Intervals of initial positions are divided where the position crosses zero at some time.
+    Initial positions are divided into intervals at the values for which the field crosses the kink at some
+    time, so that slopes are constant in each interval.
     """
     from_kink, N = motion.slope_effect[k, k], sources.r.shape[1]
     T = len(from_kink)
@@ -466,9 +514,10 @@ LINEAR = ("X", "Xbar", "V", "Vbar", "xi", "r", "rho")
 
 @lru_cache(maxsize=64)
 def read(e: Expr) -> list[tuple[float, tuple[FieldPower, ...], tuple[FieldPower, ...]]]:
-    """Return a jump (an expression in the fields of a unit at the kink) as a sum of products.
+    """Return an expression in the fields of a unit at the kink as a sum of products.
 
-    Each is (number, factors at t or constant in time, factors at s).
+    Each product is (number, factors at t or constant in time, factors at s). A factor is a power of a field,
+    see :data:`FieldPower`.
     """
     products = []
     for term in Add.make_args(e.expand()):
@@ -499,11 +548,18 @@ SMALL = 1e-12
 
 @dataclass(eq=False)
 class TwoTimes:
-    """Contributions of units that keep their slopes, evaluated at each layer.
+    """Contributions to order parameters of units that keep the slopes of their activation, at each layer.
 
-    ``moving[name, order, layer]`` are the functions of two times found so far, (T, P, T, P), zero if missing;
-    ``laws`` the derived terms.  ``weight`` and ``errors`` are those of
-    :class:`~numerics.expansion.trees.Evaluation`.
+    Attributes
+    ----------
+    statics
+        Static tensors of the expansion.
+    laws
+        Derived terms of each order parameter and order.
+    weight, errors
+        Weight of updates (T, T), and the orders of the error, (T, P).
+    moving
+        Orders of order parameters found so far, by (name, order, layer), (T, P, T, P); zero if missing.
     """
 
     statics: Statics
@@ -513,7 +569,10 @@ class TwoTimes:
     moving: dict[tuple[str, int, int], Array] = field(default_factory=dict)
 
     def value(self, name: str, n: int, layer: int) -> Array:
-        """Return order n of the contribution of these units to ``name``: (T, P, T, P), or (T, P) for f."""
+        """Return the contribution of units that keep their slopes to order n of the order parameter ``name``.
+
+        The shape is (T, P, T, P), or (T, P) for the output f.
+        """
         single = name == OUTPUT
         total = np.zeros(self.errors[0].shape * (1 if single else 2))
         for p, c in self.laws.get((name, n), {}).items():
@@ -521,7 +580,11 @@ class TwoTimes:
         return total
 
     def piece(self, p: Piece, layer: int, single: bool) -> Array:
-        """Return one product at ``layer``, (T, P, T, P), or (T, P) if ``single``; see :func:`summed`."""
+        """Return one term of the contribution of units that keep their slopes, at ``layer``.
+
+        The term is a product of static tensors, order parameters, averages, errors and weights, summed over
+        earlier times and samples. The shape is (T, P, T, P), or (T, P) if ``single``.
+        """
         places = {x.sample: TIMES + i for i, x in reversed(list(enumerate(p.nodes)))}
         parts: list[tuple[Array, list[int]]] = []
         for static in p.statics:
@@ -542,16 +605,20 @@ class TwoTimes:
 
 @dataclass(frozen=True)
 class Directions:
-    """Directions of Gaussian vectors: ``count`` random ones, and as many with r, xi or both reversed."""
+    """Sample of directions of the Gaussian vector behind the sources r and xi of units at the kink.
+
+    ``count`` directions are random. With each come three more, with the part of r, of xi or of both
+    reversed. ``seeds`` determine the random numbers.
+    """
 
     count: int
     seeds: tuple[int, ...]
 
     def of(self, first: int, second: int, place: tuple[int, ...]) -> Array:
-        """Return unit vectors, (first + second, 4 count), with ``place`` as part of the seed.
+        """Return unit vectors as columns, (first + second, 4 count).
 
-        r depends on the first ``first`` entries, xi on the others.  One entry has the two directions 1 and
-        -1.
+        The first ``first`` entries determine the source r, the others its partner xi. ``place`` is part of
+        the seed. A vector with one entry has the two directions 1 and -1.
         """
         if first + second == 1:
             return np.array([[1.0, -1.0]])
@@ -562,10 +629,11 @@ class Directions:
 
 
 class KinkLayers:
-    """Contributions of all orders and layers, with units at the kink.
+    """Contributions of first and second order in ``|gamma0|`` to the order parameters of all layers.
 
-    ``times.moving`` holds Phi, G and responses; ``output`` is the part of f_1 that drives ``Delta_1``, (T,
-    P).
+    They come from units whose field is at the kink of the activation, and from their effect on other units.
+    ``times.moving`` holds the results for Phi, G and responses. ``output`` is the part of f_1 without the
+    error Delta_1, (T, P), which determines Delta_1.
     """
 
     def __init__(self, series: KinkExpansion, times: TwoTimes, directions: Directions) -> None:
@@ -592,7 +660,7 @@ class KinkLayers:
     # -- from layer to layer ---------------------------------------------------------------------------
 
     def down(self, layer: int) -> None:
-        """Compute at a layer the kernel of z, then G, then B, which is stored one layer below."""
+        """Compute the memory kernel of the backward field z at a layer, then G, then B of the layer below."""
         moving, times = self.times.moving, self.times
         if self.site.backward is not None:
             for n in (LOWEST, 0):
@@ -608,7 +676,7 @@ class KinkLayers:
                 )
 
     def up(self, layer: int) -> None:
-        """Compute at a layer the kernel of h, then A, then Phi."""
+        """Compute the memory kernel of the field h at a layer, then A and Phi."""
         moving, times = self.times.moving, self.times
         if self.site.forward is not None:
             moving["C", 1, layer] = self.memory(FIELD, 1, layer)
@@ -621,7 +689,11 @@ class KinkLayers:
         )
 
     def memory(self, field: str, n: int, layer: int) -> Array:
-        """Return order n of the kernel of h or z, (T, P, T, P), without the contribution of Delta_1."""
+        """Return order n of the kernel with which a field remembers past ones at a layer, (T, P, T, P).
+
+        ``field`` is the name of h, or "z" for the backward field. The contribution of the error of order 1
+        is left out.
+        """
         T, P = self.error.shape
         total = np.zeros((T, P, T, P))
         for edge in self.site.h if field == FIELD else self.site.z:
@@ -636,10 +708,10 @@ class KinkLayers:
     # -- units at the kink -----------------------------------------------------------------------------
 
     def crossing(self, layer: int) -> dict[str, Array]:
-        """Return the contributions of units at the kink of a layer, by the name of the order parameter.
+        """Return the contributions of units at the kink of a layer to order parameters, by name.
 
-        f has no second time and sample.  A and B are summed over the time of the perturbation, and stand at s
-        = t.
+        Shapes are (T, P, T, P), and (T, P, 1, 1) for the output f. The responses A and B are summed over the
+        time of the perturbation, and this sum is stored at s = t.
         """
         T, P = self.error.shape
         jumps = self.series.jumps
@@ -668,9 +740,10 @@ class KinkLayers:
 
 
 class Patterns:
-    """Units at the kink of sample k for each pattern of signs of the other samples' u.
+    """Units whose field at sample k is at the kink, for each pattern of signs of u at the other samples.
 
-    Iteration yields the probability of the pattern and the sources of its units.
+    ``K`` is the covariance of the source u. Iteration yields the probability of a pattern and the sources of
+    its units.
     """
 
     def __init__(self, layers: KinkLayers, motion: UnitMotion, layer: int, k: int, K: Array) -> None:
@@ -679,7 +752,11 @@ class Patterns:
 
     @cached_property
     def gaussian(self) -> tuple[Array, Array, Array, int]:
-        """Values of r, rho and xi in each direction, and the dimension of the Gaussian vector behind them."""
+        """Values of the sources r, rho and xi in each sampled direction, and the dimension of their vector.
+
+        r, rho and xi are linear functions of one Gaussian vector, which is represented by unit vectors of
+        this dimension.
+        """
         layers, layer = self.layers, self.layer
         site, drift = layers.site, layers.drift[layer][:, self.k, :, self.k]
         G = layers.statics.correlation(site.r.name, layer + site.r.shift)
@@ -690,7 +767,10 @@ class Patterns:
         return left @ first, rho, right @ second, len(unit)
 
     def sources(self, signs: Array, means: Array) -> Sources:
-        """Return the sources of units whose u have these signs, and means for these signs; both (P,)."""
+        """Return the sources of units whose source u has the given ``signs`` and ``means`` at the samples.
+
+        Both are (P,). The means are conditional on the signs.
+        """
         r, rho, xi, dimension = self.gaussian
         # On one side of the kink phi is linear, so that the mean of phi(u) is phi of the mean of u.
         slopes, features = np.asarray(self.motion.side(signs)), np.asarray(self.motion.phi(means))
@@ -704,9 +784,10 @@ class Patterns:
             yield share, self.sources(signs, means)
 
     def sides(self) -> Iterator[tuple[float, Array, Array]]:
-        """Yield (probability, signs, means): each pattern of signs of the others given ``u_k = 0``.
+        """Yield (probability, signs, means) for each pattern of signs of u at the other samples.
 
-        ``means`` are the means of u for this pattern; the entry k is zero in both arrays (P,).
+        u is Gaussian and conditioned on ``u_k = 0``. ``means`` are the means of u for the pattern; the entry
+        k is zero in both arrays (P,).
         """
         K, k, P = self.K, self.k, len(self.K)
         others = [i for i in range(P) if i != k]
@@ -744,16 +825,20 @@ def sided(power: int, sign: int) -> SignPolynomial:
 
 
 def root(C: Array) -> Array:
-    """Return a matrix ``X`` with ``X X^T = C``, with one column for each direction in which C is not zero."""
+    """Return a matrix X with ``X X^T = C`` for a covariance C, without columns of zeros.
+
+    The columns are eigenvectors times square roots of eigenvalues above rounding.
+    """
     values, vectors = np.linalg.eigh((C + C.T) / 2)
     kept = values > SMALL * max(values[-1], 0.0)
     return np.asarray(vectors[:, kept] * np.sqrt(values[kept]))
 
 
 def since_start(drift: Expr, C: Array) -> Array:
-    """Return the covariance of the change of a source since the initial time, (T, P, T, P).
+    """Return the covariance of the change of a source between the initial time and t or s, (T, P, T, P).
 
-    ``drift`` is its derived form in terms of the source's covariance at order two, whose values are C.
+    ``drift`` is its formula in terms of the covariance of the source at second order in ``|gamma0|``, whose
+    values are C (T, P, T, P).
     """
     total = np.zeros_like(C)
     for term in Add.make_args(drift):

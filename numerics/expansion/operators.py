@@ -43,7 +43,10 @@ RANK = 32
 
 @dataclass(frozen=True)
 class Dense:
-    """Causal operator as a dense array ``block``, (T, rows, T, cols)."""
+    """Causal function of two times and two indices as an array ``block``, (T, rows, T, cols).
+
+    It acts as a matrix from (T, cols) to (T, rows). ``rows`` and ``cols`` are numbers of samples, or 1.
+    """
 
     block: Array
 
@@ -58,7 +61,10 @@ class Dense:
         return Dense(self.block.transpose(2, 3, 0, 1))
 
     def at(self, out: Times, into: Array | None = None) -> Array:
-        """Return the entries at output times, (out, rows, out, cols), written to ``into`` if it is given."""
+        """Return the entries at the output times ``out``, (out, rows, out, cols).
+
+        They are written to ``into`` if it is given.
+        """
         entries = self.block[out][:, :, out]
         if into is None:
             return entries
@@ -68,7 +74,11 @@ class Dense:
 
 @dataclass(frozen=True)
 class SeparableKernel:
-    """Operator ``left(t) core right(s)^T``: (T, rows, k), (k, m), (T, cols, m)."""
+    """Function of two times and two indices as a matrix product, ``left(t) core right(s)^T``.
+
+    ``left`` is (T, rows, k), ``core`` (k, m) and ``right`` (T, cols, m). ``rows`` and ``cols`` are numbers
+    of samples, or 1.
+    """
 
     left: Array
     core: Array
@@ -79,7 +89,10 @@ class SeparableKernel:
         return SeparableKernel(self.right, self.core.T, self.left)
 
     def at(self, out: Times, into: Array | None = None) -> Array:
-        """Return the entries at output times, (out, rows, out, cols), in a contiguous ``into`` if given."""
+        """Return the entries at the output times ``out``, (out, rows, out, cols).
+
+        They are written to the contiguous array ``into`` if it is given.
+        """
         (rows, k), (cols, m) = self.left.shape[1:], self.right.shape[1:]
         a, b = self.left[out].reshape(-1, k) @ self.core, self.right[out].reshape(-1, m)
         entries = np.empty((len(a) // rows, rows, len(b) // cols, cols)) if into is None else into
@@ -115,10 +128,11 @@ def multiplied(a: LayerOperator, b: LayerOperator) -> LayerOperator:
 
 
 def remembered(kernel: Kernel, w: Array, error: Array, body: LayerOperator) -> Dense:
-    """Return the memory of the operator X = ``body`` in a kernel, for a weight w (T, T) and error (T, P).
+    """Return the contribution of a correlation X, here ``body``, to a memory kernel.
 
-    It is ``w(t, s) sum_a Delta_a(s) X_row,a(t, s)`` for a kernel with samples on its left, else ``w(t, s)
-    Delta_col(s) X(t, s)``.
+    ``w`` (T, T) is the weight of an update at s in fields at t, and ``error`` Delta is (T, P). If ``kernel``
+    has an index of samples at t, the result is ``w(t, s) sum_a Delta_a(s) X_row,a(t, s)``. If not, it is
+    ``w(t, s) Delta_col(s) X(t, s)``.
     """
     if not kernel.rows:
         block = (body.block if isinstance(body, Dense) else body.at(np.arange(len(w))))[:, 0, :, 0] * w
@@ -134,9 +148,10 @@ def remembered(kernel: Kernel, w: Array, error: Array, body: LayerOperator) -> D
 
 
 def convolved(a: Array, b: Array, weights: Sequence[Array]) -> Array:
-    """Return ``int_s^t a(t, t') b(t', s) dt'`` for blocks (T, rows, T, cols).
+    """Return ``int_s^t a(t, t') b(t', s) dt'`` for arrays a and b of shape (T, rows, T, cols).
 
-    ``weights[n]`` are the quadrature weights for t at node n: by t' and s.
+    ``weights[n]`` holds the quadrature weights of the integral up to the time of node n; its axes are those
+    of t' and s.
     """
     out = np.zeros((*a.shape[:3], b.shape[3]))
     for n, w in enumerate(weights):
@@ -150,9 +165,11 @@ def convolved(a: Array, b: Array, weights: Sequence[Array]) -> Array:
 
 @lru_cache(maxsize=64)
 def memory_weight(kernel: Kernel, error: str, tables: tuple[str, ...]) -> Expr:
-    """Return the weight of past updates in a kernel: its factors other than the error and the correlation.
+    """Return the weight of past updates in a memory kernel, as an expression in t and s.
 
-    Functions of t and s that are in ``tables`` belong to the weight, others do not.
+    The definition of the kernel has a term with the error. The weight is the product of the factors of this
+    term other than the error and the correlation. ``error`` is the name of the error, and ``tables`` are
+    names of functions of t and s that belong to the weight.
     """
     part = next(
         x
@@ -193,7 +210,11 @@ def _factors(e: Expr) -> list[Expr]:
 
 
 class Kind(NamedTuple):
-    """Kind of an operator: whether it is causal, and whether it has sample indices on its left and right."""
+    """Type of an operator between fields at all times.
+
+    ``causal`` is false for correlations and constant kernels. ``rows`` and ``cols`` say whether the operator
+    has an index of samples on its left and on its right.
+    """
 
     causal: bool
     rows: bool
@@ -202,7 +223,7 @@ class Kind(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Combination:
-    """Linear combination of operators that are results of operations on a tape.
+    """Linear combination of results of operations that a :class:`Tape` records.
 
     ``terms`` maps the position of an operation on the tape to its coefficient.
     """
@@ -212,9 +233,9 @@ class Combination:
 
     @property
     def kind(self) -> Kind:
-        """Kind of the operators that are combined: causal or not, with sample indices on either side or not.
+        """Type of the combined operators: whether causal, and on which sides they have an index of samples.
 
-        All terms have the same kind.
+        All terms have the same type.
         """
         return self.tape.kinds[next(iter(self.terms))]
 
@@ -224,11 +245,12 @@ class Combination:
 
 
 class Tape:
-    """List of operations on operators, each recorded once, in an order in which they can be carried out.
+    """List of operations on operators (matrices over times and samples), without their values.
 
-    A step holds the name of the operation, the positions of its operands, and coefficients.  Sums stay linear
-    combinations until a causal one is multiplied, or one has more than ``most`` terms, so that coefficients
-    are collected and operands that differ by a factor between layers are multiplied once.
+    Equal operations are recorded once, in an order in which they can be carried out. An operation holds its
+    name, the positions of its operands on the tape, and coefficients. Sums are kept as linear combinations
+    (:class:`Combination`) and become operations if a causal one is multiplied or one has more than ``most``
+    terms.
     """
 
     def __init__(self, most: int) -> None:
@@ -238,9 +260,10 @@ class Tape:
         self.places: dict[tuple[Any, ...], int] = {}
 
     def place(self, kind: Kind, *step: Any) -> int:
-        """Return the position on the tape of an operation ``step``, which is appended if it is new.
+        """Return the position on the tape of the operation ``step``, which is appended if it is new.
 
-        ``kind`` says whether its result is causal and on which sides it has sample indices.
+        ``step`` is the name of the operation with its operands. ``kind`` says whether its result is causal
+        and on which sides it has an index of samples.
         """
         if step not in self.places:
             self.places[step] = len(self.steps)
@@ -249,7 +272,10 @@ class Tape:
         return self.places[step]
 
     def transposed(self, i: int) -> int:
-        """Return the position of the transpose of the operator at position i; constants are symmetric."""
+        """Return the position on the tape of the transpose of the result of operation number i.
+
+        A constant kernel is symmetric, so that its own position is returned.
+        """
         what, *of = self.steps[i]
         if what in ("transpose", "constant"):
             return int(of[0]) if what == "transpose" else i
@@ -257,30 +283,43 @@ class Tape:
         return self.place(Kind(causal, cols, rows), "transpose", i)
 
     def one(self, x: Combination) -> tuple[int, float]:
-        """Return (position, factor): the combination is the factor times the operator at this position.
+        """Return (position on the tape, factor) such that x is the factor times the result of that operation.
 
-        A combination of several terms is recorded as a sum.
+        If x has several terms, their sum is recorded as an operation.
         """
         if len(x.terms) > 1:
             return self.place(x.kind, "sum", *sorted(x.terms.items())), 1.0
         return next(iter(x.terms.items()))
 
     def constant(self, x: Expr, samples: bool) -> Combination:
-        """Return the constant kernel x as a combination; ``samples`` says whether it has sample indices."""
+        """Record the constant kernel x, and return it as a linear combination with one term.
+
+        ``samples`` says whether the kernel has indices of samples.
+        """
         return Combination(self, {self.place(Kind(False, samples, samples), "constant", x): 1.0})
 
     def remembered(self, kernel: Kernel, order: int, body: Combination) -> Combination:
-        """Return the memory of a correlation ``body`` in a kernel, with the error of this order."""
+        """Record the contribution of a correlation to a memory kernel, and return it as a combination.
+
+        The contribution is the product of the correlation ``body`` with the error of order ``order`` in
+        gamma0 and with the weight of past updates.
+        """
         kind = Kind(True, bool(kernel.rows), bool(kernel.cols))
         step = "remembered", kernel.name, order, *sorted(body.terms.items())
         return Combination(self, {self.place(kind, *step): 1.0})
 
     def external(self, kind: Kind, name: str, n: int, site: int) -> Combination:
-        """Return order n of the operator ``name`` at layer ``site``, which another plan computes."""
+        """Record an order parameter whose value another plan computes, and return it as a combination.
+
+        It is order n in gamma0 of the order parameter ``name`` at layer ``site``; ``kind`` is its type.
+        """
         return Combination(self, {self.place(kind, "external", name, n, site): 1.0})
 
     def multiply(self, a: Combination, b: Combination) -> Combination:
-        """Return the operator product ``a b``; correlations are multiplied term by term."""
+        """Record the operator product ``a b``, and return it as a linear combination.
+
+        A causal factor is summed first; other factors are multiplied term by term.
+        """
         kind = Kind(a.kind.causal and b.kind.causal, a.kind.rows, b.kind.cols)
         pairs = product(*([self.one(x)] if x.kind.causal else x.terms.items() for x in (a, b)))
         return Combination(self, {self.place(kind, "product", i, j): x * y for (i, x), (j, y) in pairs})
@@ -290,7 +329,10 @@ class Tape:
         return Combination(self, {i: number * c for i, c in x.terms.items()})
 
     def add(self, *xs: Combination | None) -> Combination | None:
-        """Return the sum of combinations; None stands for zero."""
+        """Return the sum of linear combinations; None stands for zero.
+
+        A sum with many terms is recorded as one operation.
+        """
         nonzero = [x for x in xs if x is not None]
         if len(nonzero) < 2:
             return nonzero[0] if nonzero else None
@@ -303,13 +345,16 @@ class Tape:
 
 @dataclass(eq=False)
 class Stream:
-    """Power series whose coefficient of order n is ``rule(n)``, computed once; None stands for zero."""
+    """Power series in gamma0 whose coefficient of order n is ``rule(n)``, computed once and kept.
+
+    A coefficient None stands for zero.
+    """
 
     rule: Callable[[int], Any]
     known: dict[int, Any] = field(default_factory=dict)
 
     def at(self, n: int) -> Any:
-        """Return the coefficient of order n, from the cache if it has been computed."""
+        """Return the coefficient of order n of the series, computed at the first call; None for zero."""
         if n < 0:
             return None
         if n not in self.known:
@@ -319,21 +364,24 @@ class Stream:
 
 @lru_cache(maxsize=10_000)
 def split(e: Expr) -> tuple[Expr, tuple[Expr, ...]]:
-    """Return the commuting factor of a product, and its operators from left to right."""
+    """Return the factors of a product: the product of its numbers and symbols, and its operators in order.
+
+    Numbers and commuting symbols can be exchanged with operators, which do not commute with each other.
+    """
     numbers, factors = e.args_cnc()
     return Mul(*numbers), tuple(factors)
 
 
 @lru_cache(maxsize=10_000)
 def scale_of(factor: Expr) -> tuple[Expr, int]:
-    """Return (c, n) of a commuting factor ``c gamma0^n``."""
+    """Return (c, n) of an expression ``c gamma0^n``, where c does not contain gamma0."""
     number, power = factor.as_coeff_exponent(gamma0)
     return number, int(power)
 
 
 @lru_cache(maxsize=10_000)
 def loop_of(inverse: Pow) -> Expr:
-    """Return the operator x of an inverse ``(1 - x)^-1``."""
+    """Return the operator x of an inverse ``(1 - x)^-1``; raise NotImplementedError for another power."""
     if inverse.exp != -1:
         raise NotImplementedError(f"the power {inverse} is not the inverse of a series that starts with 1")
     return (1 - inverse.base).expand()
@@ -341,12 +389,24 @@ def loop_of(inverse: Pow) -> Expr:
 
 @dataclass(eq=False)
 class SeriesAlgebra:
-    """Conversion of operator expressions to power series.
+    """Conversion of expressions in operators to power series in gamma0.
 
-    ``known`` maps an indexed operator to its series, ``number`` evaluates constants, ``is_correlation``
-    distinguishes operators of low rank from causal ones.  Coefficients are arguments and results of
-    ``multiply``, ``add`` and ``times`` (a number, and an operator).  Integrals by quadrature, which are not
-    associative, are taken ``in_turn``.
+    An operator is a function of two times (and samples) that acts as a matrix.
+
+    Attributes
+    ----------
+    known
+        Function that returns the power series of an operator symbol.
+    number
+        Function that returns the value of a constant.
+    is_correlation
+        Function that returns whether an operator symbol is a correlation or data kernel, of low rank.
+    multiply, add, times
+        Functions on coefficients of the series: operator product, sum, and product with a number.
+    in_turn
+        Whether products are taken one after another because the product, a quadrature, is not associative.
+    streams
+        Series whose coefficients :meth:`forget` can delete.
     """
 
     known: Callable[[Indexed], Stream]
@@ -359,18 +419,27 @@ class SeriesAlgebra:
     streams: list[Stream] = field(default_factory=list)
 
     def new(self, rule: Callable[[int], Any]) -> Stream:
-        """Return a series with this rule, whose coefficients :meth:`forget` can delete."""
+        """Return a power series whose coefficient of order n is ``rule(n)``.
+
+        :meth:`forget` can delete its coefficients.
+        """
         stream = Stream(rule)
         self.streams.append(stream)
         return stream
 
     def forget(self, n: int) -> None:
-        """Delete coefficients from order n on, because a series on which they depend has changed."""
+        """Delete the coefficients of order n and higher of all series, so that they are computed again.
+
+        This is needed if a series on which they depend has changed.
+        """
         for x in self.streams:
             x.known = {k: v for k, v in x.known.items() if k < n}
 
     def series(self, e: Expr) -> Stream:
-        """Return the power series of an operator expression, which has an operator in each term."""
+        """Return the power series in gamma0 of an expression in operators.
+
+        Each term of the expression must contain an operator.
+        """
         if isinstance(e, Indexed):
             return self.known(e)
         if isinstance(e, Transpose):
@@ -393,23 +462,29 @@ class SeriesAlgebra:
         return self.scaled(number, stream)
 
     def transposed(self, x: Stream) -> Stream:
-        """Return the series of the transposed coefficients."""
+        """Return the power series in gamma0 of the transposed operator."""
 
         def rule(n: int) -> Any:
-            """Return the transposed coefficient of order n."""
+            """Return the transposed coefficient of order n of a power series; None for zero."""
             value = x.at(n)
             return None if value is None else value.transpose()
 
         return self.new(rule)
 
     def is_separable(self, e: Expr) -> bool:
-        """Return whether ``e`` is of low rank: a correlation, or a sum of products with one."""
+        """Return whether the operator expression ``e`` has low rank.
+
+        This holds for a correlation, and for a sum whose terms are all products with such an operator.
+        """
         if isinstance(e, Add):
             return all(any(self.is_separable(x) for x in split(part)[1]) for part in e.args)
         return not isinstance(e, Pow | Transpose) and self.is_correlation(e)
 
     def applied(self, e: Expr, x: Stream) -> Stream:
-        """Return the series of the operator expression ``e`` times the series x."""
+        """Return the power series in gamma0 of the operator product ``e x``.
+
+        ``e`` is an expression in operators, ``x`` a power series of operators.
+        """
         if isinstance(e, Add):
             return self.sum([self.applied(part, x) for part in e.args])
         if e.is_commutative:
@@ -425,14 +500,15 @@ class SeriesAlgebra:
         return self.new(lambda n: self.convolution(operator, x, n))
 
     def resolved(self, loop: Expr, x: Stream) -> Stream:
-        """Return ``(1 - loop)^-1 x``, the series y with ``y = x + loop y``.
+        """Return the power series y in gamma0 with ``y = x + loop y``, which is ``(1 - loop)^-1 x``.
 
-        The loop is a square operator.  If y has samples only on its right, the product of the loop is
-        computed first, because it is smaller; else each of its factors is applied to y.
+        ``loop`` is a square operator expression of order one or higher in gamma0. If y is causal with an
+        index of samples only on its right, the operators of ``loop`` are multiplied first, because this
+        product is smaller. Otherwise each of them is applied to y.
         """
 
         def rule(n: int) -> Any:
-            """Return order n of y, which needs lower orders of y only."""
+            """Return order n in gamma0 of the solution y of ``y = x + loop y``, from lower orders of y."""
             first = next((v for k in range(n + 1) if (v := x.at(k)) is not None), None)
             flat = not self.in_turn and first is not None and first.kind == Kind(True, False, True)
             return self.add(x.at(n), (at_once if flat else by_factors).at(n))
@@ -444,14 +520,14 @@ class SeriesAlgebra:
         return solution
 
     def scaled(self, factor: Expr, x: Stream) -> Stream:
-        """Return a series times a commuting factor, a number times a power of gamma0."""
+        """Return the power series x times ``factor``, which is a number times a power of gamma0."""
         number, power = scale_of(factor)
         value = self.number(number)
         if (power, value) == (0, 1.0):
             return x
 
         def rule(n: int) -> Any:
-            """Return the scaled coefficient of order n."""
+            """Return order n of a series that is multiplied by ``value gamma0^power``; None for zero."""
             coefficient = x.at(n - power)
             return None if coefficient is None else self.times(value, coefficient)
 
@@ -462,7 +538,10 @@ class SeriesAlgebra:
         return self.new(lambda n: self.add(*[x.at(n) for x in xs]))
 
     def convolution(self, a: Stream, b: Stream, n: int, start: int = 0) -> Any:
-        """Return order n of the product ``a b``, where a begins at order ``start``."""
+        """Return order n in gamma0 of the operator product ``a b`` of two power series.
+
+        The series a has no coefficients below order ``start``.
+        """
         products = []
         for k in range(start, n + 1):
             right = b.at(n - k)

@@ -38,16 +38,17 @@ DATA = INPUT_KERNEL
 
 @dataclass(frozen=True)
 class Points:
-    """Sample of the sources for averages over many samples, where quadrature is too slow.
+    """Random points for averages over Gaussian sources at three or more samples.
 
-    ``count`` is the number of points, beside as many opposite ones; ``seeds`` determine them.
+    Quadrature is too slow for these averages. There are ``count`` points and their negatives; ``seeds``
+    determine the random numbers.
     """
 
     count: int
     seeds: tuple[int, ...]
 
     def of(self, covariance: Array, layer: int) -> Array:
-        """Return points of Gaussian sources, (2 count, P), with exactly this covariance (P, P).
+        """Return points of Gaussian sources, (2 count, P), whose second moments equal ``covariance`` (P, P).
 
         Every point comes with its negative; ``layer`` is part of the seed.
         """
@@ -62,10 +63,25 @@ class Points:
 class Moments:
     """Averages ``<prod_i prod_{a in pattern_i} phi^(a)(u_i)>`` over Gaussian u, for all tuples of samples.
 
-    A pattern holds the orders of the derivatives at each sample.  Averages are computed by quadrature, with
-    errors within ``rtol``.  With ``points``, averages over more than two samples are means over these, and
-    those by quadrature are copied from ``known`` moments of the same covariance.  Raises
-    :class:`~numerics.errors.SpecError` for undefined averages, such as a jump times a point mass.
+    A pattern holds, for each sample of a tuple, the orders of the derivatives of the activation phi at it.
+
+    Attributes
+    ----------
+    covariance
+        Covariance of u, (P, P).
+    slopes
+        Derivatives of phi as expressions.
+    arrays
+        Averages of each pattern, one axis of length P for each sample.
+    error
+        Largest estimated error of an average.
+
+    Notes
+    -----
+    Averages are computed by quadrature, with errors within ``rtol``. With ``points``, averages over more
+    than two samples are means over these points, and others are copied from ``known``, the averages of
+    another replica. Raises :class:`~numerics.errors.SpecError` for undefined averages, such as a jump times
+    a delta function.
     """
 
     def __init__(
@@ -101,17 +117,20 @@ class Moments:
             self.sample(sampled, points)
 
     def sample(self, patterns: list[Pattern], points: Array) -> None:
-        """Compute the averages of patterns as means over points (points, P), by products of matrices."""
+        """Compute the averages of these patterns of derivatives as means over ``points`` (points, P)."""
         needed = {a for p in patterns for orders in p for a in orders}
         at = {a: compiled(expression(self.slopes[a]))(points) for a in needed}
         at = {a: np.broadcast_to(v, points.shape) for a, v in at.items()}
 
         def factor(orders: tuple[int, ...]) -> Array:
-            """Return the product of the derivatives of phi of these orders, (points, P)."""
+            """Return the product of derivatives of the activation of these orders, (points, P)."""
             return np.asarray(np.prod([at[a] for a in orders], axis=0))
 
         def joined(parts: Pattern) -> Array:
-            """Return the products of the factors of n samples, for all tuples of them, (points, P^n)."""
+            """Return products of derivatives of the activation for all tuples of n samples, (points, P^n).
+
+            ``parts`` holds the orders of the derivatives for each of the n samples.
+            """
             value = np.ones((len(points), 1))
             for orders in parts:
                 value = (value[:, :, None] * factor(orders)[:, None, :]).reshape(len(points), -1)
@@ -123,7 +142,10 @@ class Moments:
             self.arrays[p] = (joined(p[:half]).T @ joined(p[half:]) / len(points)).reshape((P,) * len(p))
 
     def __call__(self, pattern: Pattern) -> Array:
-        """Return the averages of a pattern, with one axis of length P for each of its samples."""
+        """Return the averages of a pattern of derivatives, with one axis of length P for each of its samples.
+
+        A pattern holds the orders of the derivatives of the activation at each sample.
+        """
         order = sorted(range(len(pattern)), key=lambda i: pattern[i])
         array = self.arrays[tuple(pattern[i] for i in order)]
         return np.transpose(array, np.argsort(order))
@@ -131,10 +153,28 @@ class Moments:
 
 @dataclass(eq=False)
 class Statics:
-    """Static tensors (independent of time) of a network of ``depth`` layers on data with this ``kernel``.
+    """Static tensors of the expansion of a nonlinear network in gamma0, as arrays.
 
-    ``skipped`` are the tensors whose averages are not needed.  ``exact`` are averages of other replicas by
-    layer, of which those that are not sampled are shared; ``needed`` are further averages, at every layer.
+    A static tensor is a coefficient that does not depend on time, for each layer and tuple of samples.
+
+    Attributes
+    ----------
+    expansion
+        The derived recursions of the tensors from layer to layer.
+    depth, kernel
+        Number of hidden layers, and kernel of the data (P, P).
+    rtol
+        Tolerance of averages.
+    skipped
+        Names of tensors whose averages are not needed.
+    points
+        Points for averages over many samples; None for quadrature.
+    exact
+        Averages of other replicas by layer, from which those by quadrature are copied.
+    needed
+        Further averages to compute at every layer.
+    known, moments
+        Tensors and averages computed so far.
     """
 
     expansion: NonlinearExpansion
@@ -150,7 +190,10 @@ class Statics:
 
     @cached_property
     def bases(self) -> dict[tuple[str, int], Array]:
-        """Given values of order parameters beyond both ends of the network, (P, P), by name and layer."""
+        """Given values of order parameters at layers before the first and after the last one.
+
+        Keys are (name, layer), values (P, P).
+        """
         P = len(self.kernel)
         values = {}
         for (name, layer), value in self.expansion.site.bases.items():
@@ -162,7 +205,10 @@ class Statics:
         return values
 
     def value(self, tensor: ForestCoefficient, layer: int) -> Array:
-        """Return a tensor, one axis for each sample: the row's, the column's if any, then the others."""
+        """Return a static tensor at a layer, with an axis of length P for each of its samples.
+
+        The first axes are those of the samples of the order parameter; the others follow.
+        """
         if tensor.name == DATA:
             return self.kernel
         if (tensor, layer) not in self.known:
@@ -175,7 +221,7 @@ class Statics:
         return self.known[tensor, layer]
 
     def correlation(self, name: str, layer: int) -> Array:
-        """Return the correlation ``name`` at order 0 and a layer, (P, P).
+        """Return the correlation ``name`` of a layer at order 0 in gamma0, (P, P).
 
         The name "1" stands for the number one.
         """
@@ -184,7 +230,10 @@ class Statics:
         return self.value(ForestCoefficient(name, 0, PAIR), layer)
 
     def evaluated(self, tensor: ForestCoefficient, layer: int) -> Array:
-        """Return a tensor at a layer from its recursion, or its given value beyond an end of the network."""
+        """Return a static tensor at a layer, computed from its recursion.
+
+        Beyond an end of the network it is the value that is given there, or zero.
+        """
         samples = samples_of(tensor.shape)
         total = np.zeros((len(self.kernel),) * len(samples))
         base = self.bases.get((tensor.name, layer))
@@ -196,9 +245,9 @@ class Statics:
         return total
 
     def term(self, p: Piece, coefficient: float, layer: int, samples: tuple[int, ...]) -> Array:
-        """Return one product of a recursion as an array over the ``samples``, times its coefficient.
+        """Return one term of the recursion of a static tensor, with an axis for each of ``samples``.
 
-        ``layer`` is that over whose sources the recursion averages.
+        The term is ``coefficient`` times static tensors and an average over the sources of ``layer``.
         """
         value = np.array(coefficient)
         for x in p.statics:
@@ -213,9 +262,9 @@ class Statics:
         return value
 
     def averages(self, layer: int) -> Moments:
-        """Return the averages over the sources of a layer.
+        """Return the averages of derivatives of the activation over the sources of a layer.
 
-        All that its recursions need are computed together.
+        All averages that the recursions of this layer need are computed at the first call.
         """
         if layer not in self.moments:
             site = self.expansion.site
@@ -233,7 +282,10 @@ class Statics:
         return self.moments[layer]
 
     def patterns(self, layer: int) -> set[Pattern]:
-        """Return the averages that the recursions of a layer need, and those in ``needed``."""
+        """Return the patterns of derivatives whose averages are needed at a layer.
+
+        They are those in the recursions of the static tensors, and those in ``needed``.
+        """
         patterns = set(self.needed)
         for x, law in self.expansion.laws.items():
             beyond = (x.name, layer + law.shift) in self.bases or not 1 <= layer + law.shift <= self.depth
@@ -248,7 +300,10 @@ class Statics:
         return patterns
 
     def vanishes(self, p: Piece, layer: int) -> bool:
-        """Return whether a product is zero because a factor is beyond an end of the network."""
+        """Return whether the term p of a recursion is zero because a tensor in it vanishes.
+
+        A tensor vanishes beyond an end of the network, if no value is given for it there.
+        """
         for x in p.statics:
             base = self.bases.get((x.tensor.name, layer + x.shift))
             if base is not None and (x.tensor.order > 0 or not np.any(base)):

@@ -78,11 +78,11 @@ def expand_nonlinear(
     count = 1 << max(4, int(np.ceil(np.log2((solver.samples or SAMPLES) / (2 * REPLICAS)))))
 
     def evaluate(statics: Statics, grid: TimeGrid | None) -> Evaluation:
-        """Return the coefficients of one replica on one time grid."""
+        """Return the coefficients of one replica on one time grid, from its static tensors."""
         return Evaluation(Setting(problem, grid), statics, responses=responses)
 
     def replica(k: int) -> Evaluator:
-        """Return the evaluator of replica k."""
+        """Return the function that computes the coefficients of replica k on a time grid."""
         points = Points(count, (solver.seed, k)) if sampled else None
         data = whole.depth, whole.kernel, accuracy(problem)
         return partial(evaluate, Statics(expansion, *data, skipped, points, exact))
@@ -99,14 +99,17 @@ def expand_nonlinear(
 
 
 def accuracy(problem: Problem) -> float:
-    """Return the tolerance of averages by quadrature, which is stricter than ``solver.rtol``."""
+    """Return the tolerance for averages by quadrature.
+
+    It is stricter than the tolerance ``solver.rtol`` of the experiment.
+    """
     return min(1e-2 * problem.solver.rtol, 1e-9)
 
 
 def nonlinear(program: Program, order: int, key: str, value: Any) -> NonlinearExpansion:
-    """Return the derived series of a nonlinear program.
+    """Return the expansion of a nonlinear program in gamma0, up to ``order``, in symbols.
 
-    Raises SpecError, for this key and value of the file, if no series exists.
+    Raises SpecError if none exists. The error names ``key`` and ``value`` of the experiment file.
     """
     try:
         return _expansion(program, order)
@@ -118,7 +121,7 @@ def nonlinear(program: Program, order: int, key: str, value: Any) -> NonlinearEx
 
 @lru_cache(maxsize=16)
 def _expansion(program: Program, order: int) -> NonlinearExpansion:
-    """Return the derived series of a nonlinear program, cached."""
+    """Return the expansion of a nonlinear program in gamma0, up to ``order``, in symbols; cached."""
     return derived(mean_field(program), order)
 
 
@@ -135,12 +138,31 @@ def summed(
     out: Index | None = None,
     single: bool = False,
 ) -> Array:
-    """Return the sum over earlier times and inner samples of a forest, with ``parts`` as further factors.
+    """Return the sum over the earlier times and samples of a forest, times further arrays.
 
-    Each earlier time t' has the factor ``k(t, t') Delta_a(t')``, where t is the time of its parent.
-    ``parts`` are arrays with labels of their axes.  ``weight`` is the rule's k(t, s), (T, T) strictly lower;
-    ``errors[n]`` the error's order n, (T, P).  The result is (T, P, T, P), or only at the times ``out``: of
-    the first root and of the second one, or of the perturbed node; (T, P) of the first root if ``single``.
+    A forest is a product of trees whose nodes are times, each with a sample. A node at t' below a node at t
+    has the factor ``k(t, t') Delta_a(t')``, with its sample a.
+
+    Parameters
+    ----------
+    nodes
+        The forest.
+    parts
+        Further factors: arrays with labels of their axes, such as a static tensor.
+    weight
+        Weight k(t, s) of updates, (T, T), strictly lower triangular.
+    errors
+        Orders of the error Delta, (T, P).
+    out
+        Positions of output times; None for all times.
+    single
+        Whether only the first root has axes in the result.
+
+    Returns
+    -------
+    array
+        (T, P, T, P): time and sample of the first root, and of the second root or of the perturbed node. (T,
+        P) if ``single``.
     """
     T, P = errors[0].shape
     marked = next((i for i, x in enumerate(nodes) if x.marked), None)
@@ -167,9 +189,11 @@ def summed(
 
 
 class Evaluation:
-    """Coefficients of errors, outputs and order parameters of a nonlinear network, on one time grid.
+    """Coefficients in gamma0 of errors, outputs and order parameters of a nonlinear network.
 
-    ``order`` is that of the statics' expansion by default; ``responses`` says whether A and B are computed.
+    They are computed on the time grid of ``setting`` from the static tensors ``statics``. ``order`` is the
+    highest order, by default that of the expansion in ``statics``. ``responses`` says whether the responses
+    A and B are computed.
     """
 
     def __init__(
@@ -186,9 +210,9 @@ class Evaluation:
             self.errors[n], self.outputs[n] = self.error(n)
 
     def error(self, n: int) -> tuple[Array, Array]:
-        """Return order n of the error, Delta_n, and of the output, f_n, both (T, P).
+        """Return order n in gamma0 of the error, Delta_n, and of the output, f_n, both (T, P).
 
-        f_n is linear in Delta_n, and its other terms are known from lower orders.
+        f_n is linear in Delta_n, and its other terms follow from lower orders.
         """
         rest = np.zeros((len(self.weight), len(self.setting.targets)))
         feedback: Array | None = None
@@ -202,9 +226,10 @@ class Evaluation:
         return self.error_and_output(rest, feedback, n)
 
     def error_and_output(self, rest: Array, feedback: Array | None, n: int) -> tuple[Array, Array]:
-        """Return Delta_n and ``f_n = rest + feedback int Delta_n``, (T, P).
+        """Return order n in gamma0 of the error and of the output, both (T, P).
 
-        ``feedback`` is (P, P), None if f_n does not contain Delta_n.  Raises Diverged.
+        They solve ``f_n = rest + feedback sum_s k(t, s) Delta_n(s)``. ``feedback`` is (P, P), or None if f_n
+        does not contain Delta_n. Raises Diverged if Delta_n grows without bound.
         """
         lower = [self.outputs[k] for k in range(n)]
         drive = self.setting.error.order([*lower, rest])
@@ -217,12 +242,18 @@ class Evaluation:
         return self.setting.error_and_output(self.weight, feedback, rest, lower)
 
     def feedback(self, n: int) -> Array:
-        """Return the factor of the integral of Delta_n in f_n, (P, P): the tangent kernel at order 0."""
+        """Return the matrix (P, P) that multiplies the sum over past errors Delta_n in the output f_n.
+
+        It is the tangent kernel at order 0 in gamma0.
+        """
         forest = next(x for x in self.expansion.forests(OUTPUT, n) if any(node.error == n for node in x))
         return self.statics.value(ForestCoefficient(OUTPUT, n, forest), self.depth)
 
     def kernel(self, name: str, n: int, layer: int, out: Index) -> Array:
-        """Return order n of an order parameter at one layer and at output times, (out, P, out, P)."""
+        """Return order n in gamma0 of the order parameter ``name`` at one layer, (out, P, out, P).
+
+        ``out`` are the positions of the output times.
+        """
         size = (len(out), len(self.setting.targets))
         total = np.zeros((*size, *size))
         base = self.statics.bases.get((name, layer))
@@ -234,11 +265,17 @@ class Evaluation:
         return total
 
     def summed(self, forest: Forest, tensor: Array, **options: Any) -> Array:
-        """Return a tensor times its forest, summed over earlier times; see :func:`summed`."""
+        """Return a static tensor times its forest of earlier times, summed over these times.
+
+        ``options`` are those of :func:`summed`, which also states the shape.
+        """
         return summed(forest, [(tensor, [*samples_of(forest)])], self.weight, self.errors, **options)
 
     def tangent(self, n: int, out: Index) -> Array:
-        """Return order n of the tangent kernel, from its definition, (out, P, out, P)."""
+        """Return order n in gamma0 of the tangent kernel at output times, (out, P, out, P).
+
+        It is a sum of products of order parameters, entry by entry.
+        """
         size = (len(out), len(self.setting.targets))
         total = np.zeros((*size, *size))
         for factors in products(self.expansion, self.depth):
@@ -260,11 +297,17 @@ class Evaluation:
         return {"average_error": max(m.error for m in self.statics.moments.values())}
 
     def watched(self) -> Array:
-        """Return the errors, (orders, nodes, P), which must converge as a flow's grid is refined."""
+        """Return the errors at all orders in gamma0, (orders, T, P).
+
+        They must converge as the time grid of a flow is refined.
+        """
         return np.stack(list(self.errors.values()))
 
     def values(self) -> dict[str, Array]:
-        """Return each result variable by name at output times, orders first."""
+        """Return the coefficients of each result variable at output times, by name.
+
+        The first axis is the order in gamma0.
+        """
         out, layers = self.setting.out, range(1, self.depth + 1)
         size = (len(out), len(self.setting.targets)) * 2
         kernels_by_name = {}
@@ -286,9 +329,9 @@ class Evaluation:
 
 
 def products(expansion: NonlinearExpansion, depth: int) -> list[list[tuple[str, int]]]:
-    """Return the tangent kernel as a sum of products: for each, the (name, layer) of its order parameters.
+    """Return the products of order parameters whose sum is the tangent kernel of a network.
 
-    The kernel of the data is named as Phi at layer 0.
+    Each is a list of one or two (name, layer). The kernel of the data is named as Phi at layer 0.
     """
     terms = []
     for y in expansion.site.tangent:
