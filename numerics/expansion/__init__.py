@@ -195,7 +195,10 @@ def expand(
         return strength_series(problem, order)
 
     def evaluate(grid: TimeGrid | None) -> OrderByOrder:
-        """Return the coefficients on one time grid; None stands for the steps of the rule."""
+        """Return the coefficients in gamma0 of a linear network on one time grid.
+
+        None stands for the steps of the training rule.
+        """
         return OrderByOrder(Setting(problem, grid), closure, order)
 
     return evaluated(
@@ -251,7 +254,7 @@ def forecast(source: Expandable, order: int, *, symbols: bool = False) -> float:
 
 
 def _power(first: float, base: float, n: int) -> float:
-    """Return ``first base^n`` for an estimate of seconds, infinite from n = ``MOST_ORDERS`` on."""
+    """Return ``first * base^n``, an estimate of seconds; infinite from n = ``MOST_ORDERS`` on."""
     return first * base**n if n < MOST_ORDERS else float("inf")
 
 
@@ -260,7 +263,10 @@ MOST_ORDERS = 400
 
 
 def require_order(source: Expandable, order: int, solver: Solver, *, symbols: bool = True) -> None:
-    """Raise SpecError if the expansion is estimated to take longer than ``solver.hours``."""
+    """Raise SpecError if the expansion to ``order`` is estimated to take longer than ``solver.hours``.
+
+    ``symbols`` says whether the series is derived in symbols, which takes longer than numbers.
+    """
     seconds = forecast(source, order, symbols=symbols)
     require_time(seconds, solver.hours, f"the expansion to order {order}", "a lower order")
 
@@ -305,9 +311,9 @@ def resum(source: Expandable, order: int, gamma0: float | None = None) -> xr.Dat
     last = order // 2 * 2
 
     def attempt(setting: Setting) -> tuple[Array, Array]:
-        """Return the error, and the error if f is perturbed by its truncation error, on one time grid.
+        """Return the error, and the error for a perturbed output f, on one time grid, both (T, P).
 
-        Both (T, P).
+        The perturbation is the estimated truncation error of f.
         """
         closed = Closed.of(setting, closure)
         return solved(AtFixedError(closed, setting, strength, last))
@@ -318,7 +324,10 @@ def resum(source: Expandable, order: int, gamma0: float | None = None) -> xr.Dat
     else:
 
         def lazy(grid: TimeGrid) -> Attempt[None]:
-            """Return the error at gamma0 = 0 on one time grid, by which the number of nodes is chosen."""
+            """Return the error of a flow at gamma0 = 0 on one time grid.
+
+            Its convergence determines the smallest number of time nodes for the resummation.
+            """
             setting = Setting(problem, grid)
             closed = Closed.of(setting, closure)
             nothing = np.zeros((closed.T, closed.P))
@@ -328,9 +337,10 @@ def resum(source: Expandable, order: int, gamma0: float | None = None) -> xr.Dat
         enough = len(refine(AdamsBashforth(problem.times, COARSE), lazy).grid.nodes)
 
         def on(grid: TimeGrid) -> Attempt[tuple[Array, Array]]:
-            """Return the error, and the error for a perturbed f, of a flow on one time grid.
+            """Return the error of a flow, and the error for a perturbed output f, on one time grid.
 
-            Raises Diverged on a grid that is too coarse even at gamma0 = 0.
+            The perturbation is the estimated truncation error of f. Raises Diverged on a grid that is too
+            coarse even at gamma0 = 0.
             """
             if len(grid.nodes) < enough:
                 raise Diverged(
@@ -493,16 +503,21 @@ def _strength(problem: Problem) -> float:
 
 
 def _check_samples(key: str, kind: Any, seen: bool) -> None:
-    """Raise SpecError, for this key and value of the file, unless samples are given (``seen``)."""
+    """Raise SpecError unless the problem has given samples, because other data have no expansion.
+
+    ``seen`` says whether it has. ``key`` and ``kind`` are the key of the file that sets the kind of data and
+    its value, for the message.
+    """
     if not seen:
         reason = "is not fixed samples: the theory of a nonlinear network on random data has no expansion"
         raise SpecError(key, kind, reason, '"fixed"')
 
 
 def _resummable(problem: Problem, order: int) -> LinearClosure:
-    """Return the closure of a problem whose series can be resummed with the error not expanded.
+    """Return the closure of a linear network, for the resummation at fixed error.
 
-    Raises SpecError for another network, a loss that is not square, or an order that is too low.
+    Raises SpecError if the closure has no expansion in products of kernels, if the loss is not square, or if
+    ``order`` is too low.
     """
     check_order(order, LOWEST)
     closure = closure_of(problem)
@@ -516,7 +531,10 @@ def _resummable(problem: Problem, order: int) -> LinearClosure:
 
 
 def has_words(source: Expandable) -> bool:
-    """Return whether the closure of the theory has a series of words.
+    """Return whether the expansion in gamma0 is a sum of operator words.
+
+    An operator word is a product of kernels of two times. The closure of a linear network on given samples
+    with one output has such an expansion, in most cases.
 
     Parameters
     ----------
@@ -526,7 +544,7 @@ def has_words(source: Expandable) -> bool:
     Returns
     -------
     bool
-        Whether words apply.
+        Whether the expansion is a sum of operator words.
     """
     return closure_of(Problem.of(source)) is not None
 
@@ -534,7 +552,7 @@ def has_words(source: Expandable) -> bool:
 def closure_of(problem: Problem) -> LinearClosure | None:
     """Return the closure of a linear network with one output on given samples.
 
-    Returns None if the network is another one, or if its closure has no series of words.
+    Returns None for another network, and if the closure cannot be expanded in products of kernels.
     """
     if not problem.seen or problem.outputs > 1:
         return None
@@ -543,7 +561,10 @@ def closure_of(problem: Problem) -> LinearClosure | None:
 
 @lru_cache(maxsize=64)
 def _closure(program: Program) -> LinearClosure | None:
-    """Return the closure of a program, cached; None if its theory is nonlinear or has no series of words."""
+    """Return the closure (equations for order parameters alone) of a program; cached.
+
+    Returns None if its theory is nonlinear or cannot be expanded in products of kernels.
+    """
     try:
         return _expansion(integrated(program), 0).closure
     except NotApplicable:
@@ -552,7 +573,10 @@ def _closure(program: Program) -> LinearClosure | None:
 
 @lru_cache(maxsize=16)
 def _expansion(program: Program, order: int) -> LinearExpansion:
-    """Return the expansion of a linear program in words, cached."""
+    """Return the expansion in gamma0 of a linear program up to ``order``, in symbols; cached.
+
+    Each term is an operator word, a product of kernels of two times.
+    """
     return expand_linear(mean_field(program), order)
 
 

@@ -48,21 +48,24 @@ Array = NDArray[np.float64]
 
 
 class Coefficients(Protocol):
-    """Interface of the coefficients of a series on one time grid."""
+    """Interface of the coefficients of a power series of results on one time grid."""
 
     @property
     def orders(self) -> Sequence[int]:
-        """Orders at which a variable may differ from zero, ascending."""
+        """Powers of the expansion parameter whose coefficients may differ from zero, ascending."""
 
     @property
     def notes(self) -> dict[str, Any]:
-        """Further attributes of the result dataset, by name."""
+        """Further attributes of the result dataset, such as ``average_error``, by name."""
 
     def watched(self) -> Array:
-        """Return the values that must converge as a flow's grid is refined, (orders, nodes, ...)."""
+        """Return the values whose convergence ends the refinement of the time grid of a flow.
+
+        They are errors in most cases, with shape (orders, T, ...) for the T times of the grid.
+        """
 
     def values(self) -> dict[str, Array]:
-        """Return each result variable by name at output times; the first axis is that of ``orders``."""
+        """Return the coefficients of each result variable at output times, by name; orders first."""
 
 
 Evaluator = Callable[[TimeGrid | None], Coefficients]
@@ -127,7 +130,10 @@ def evaluated(  # noqa: PLR0913 - options of every series, most of them keyword-
 
 
 def _attempt(evaluate: Evaluator, grid: TimeGrid) -> Attempt[Coefficients]:
-    """Return the coefficients on one grid of a flow, with the values that must converge."""
+    """Return the coefficients on one time grid of a flow, with the values whose convergence is tested.
+
+    ``evaluate`` computes the coefficients of a series on a grid.
+    """
     coefficients = evaluate(grid)
     return Attempt(coefficients.watched()[:, grid.outputs], coefficients)
 
@@ -149,9 +155,10 @@ def check_order(order: int, lowest: int = 0) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """Problem on given samples, test points last, with a grid of times.
+    """Problem on given samples with a time grid.
 
-    Times are the steps of the rule, or the nodes of ``grid`` for a flow.
+    Training samples come first, test points last. Times are the steps of the training rule, or the nodes of
+    ``grid`` for a gradient flow.
     """
 
     problem: Problem
@@ -194,9 +201,10 @@ class Setting:
 
     @cached_property
     def tables(self) -> dict[str, Array]:
-        """Functions of two times in the memory of the rule, (T, T) by name.
+        """Tables of the memory of the training rule, (T, T) by name.
 
-        They are the rule's own functions in steps, and the weights of the integrator for a flow.
+        An example is the factor of an update at time s in the weights at time t. For a flow they contain the
+        quadrature weights of the integrator.
         """
         problem = self.problem
         if self.grid is None:
@@ -206,12 +214,26 @@ class Setting:
     def error_and_output(
         self, weight: Array, feedback: Array, rest: Array, lower: Sequence[Array] = ()
     ) -> tuple[Array, Array]:
-        """Return the error Delta_n and the output f_n, (T, P), which depend on each other.
+        """Return order n of the error, Delta_n, and of the output, f_n, both (T, P).
 
-        ``f_n = rest + feedback sum_s weight(t, s) Delta_n(s)``, and Delta_n follows from f_n and the
-        ``lower`` orders of f.  ``weight`` is (T, T), strictly lower triangular, and ``feedback`` (P, P).
-        Raises :class:`~numerics.errors.Diverged` if Delta_n grows beyond RUNAWAY times its value without
-        feedback.
+        They solve ``f_n = rest + feedback sum_s weight(t, s) Delta_n(s)``, where Delta_n follows from f_n
+        and the lower orders of f.
+
+        Parameters
+        ----------
+        weight
+            Weight of an update at s in fields at t, (T, T), strictly lower triangular.
+        feedback
+            Matrix (P, P) that multiplies past errors.
+        rest
+            The part of f_n without Delta_n, (T, P).
+        lower
+            The orders f_0, ..., f_(n-1), each (T, P).
+
+        Raises
+        ------
+        Diverged
+            If Delta_n becomes RUNAWAY times larger than without feedback.
         """
         f, error, law = rest.copy(), np.zeros_like(rest), self.error
         bound = RUNAWAY * max(float(np.max(np.abs(law.order([*lower, rest])))), 1e-300)
@@ -228,11 +250,13 @@ class Setting:
 
 
 class Composed:
-    """Numerical function e of the output, and its orders for an output that is a power series in g.
+    """Error e as a numerical function of the output f, with e minus the derivative of the loss.
+
+    If the output is a power series in g, the coefficient of g^n of the error is
 
         [e(f_0 + g f_1 + ...)]_n = sum_k e^(k)(f_0)/k! [(g f_1 + g^2 f_2 + ...)^k]_n
 
-    Arrays in it have samples last, as the output has.
+    Arrays have samples as last axis.
     """
 
     def __init__(self, law: ErrorLaw, data: Mapping[str, Array]) -> None:
@@ -240,23 +264,24 @@ class Composed:
         self.law, self.data = law, [np.asarray(data[name]) for name in names]
 
     def __call__(self, f: Array) -> Array:
-        """Return e at an output f, (..., samples)."""
+        """Return the error e at an output f, (..., samples), in the same shape."""
         return self._slope(0, f)
 
     def slope(self, k: int, f: Array) -> Array:
-        """Return the Taylor coefficient ``e^(k)/k!`` at an output f, in the shape of f."""
+        """Return the Taylor coefficient ``e^(k)/k!`` of the error e at an output f, in the shape of f."""
         with np.errstate(over="ignore"):
             return np.broadcast_to(self._slope(k, f), f.shape).astype(float)
 
     def _slope(self, k: int, f: Array) -> Array:
-        """Return ``e^(k)/k!`` at an output by its compiled function, which may return a smaller shape.
+        """Return the Taylor coefficient ``e^(k)/k!`` of the error e at an output f.
 
-        Samples are numbered 1, 2, ... where the function depends on the number of the sample.
+        The shape is that of f or can be broadcast to it. Samples are numbered 1, 2, ... if the error depends
+        on the number of the sample.
         """
         return slope_of(self.law, k)(np.arange(1.0, f.shape[-1] + 1), f, *self.data)
 
     def order(self, outputs: Sequence[Array]) -> Array:
-        """Return ``[e(f)]_n`` from the orders ``outputs = (f_0, ..., f_n)`` of the output."""
+        """Return order n of the error e for the orders ``outputs = (f_0, ..., f_n)`` of the output."""
         f0, *higher = outputs
         n = len(higher)
         power: list[Array | float] = [1.0, *[0.0] * n]
@@ -270,10 +295,10 @@ class Composed:
 
 @lru_cache(maxsize=256)
 def slope_of(law: ErrorLaw, k: int) -> Callable[..., Array]:
-    """Return ``e^(k)/k!`` of the error e as a compiled function of sample number, output and arrays.
+    """Return the Taylor coefficient ``e^(k)/k!`` of the error e in the output as a compiled function.
 
-    The arrays are in the order of their names. Raises :class:`~derive.errors.NotApplicable` if the error or a
-    derivative of it jumps.
+    Its arguments are the number of the sample, the output, and the arrays in e in the order of their names.
+    Raises :class:`~derive.errors.NotApplicable` if the error or a derivative of it jumps.
     """
     arguments = [law.output, *sorted(law.body.atoms(AppliedUndef) - {law.output}, key=lambda x: str(x.func))]
     names = {x: Symbol(str(x.func)) for x in arguments}
@@ -283,9 +308,9 @@ def slope_of(law: ErrorLaw, k: int) -> Callable[..., Array]:
 
 
 def symbolic(problem: Problem) -> Program:
-    """Return the program of a problem with symbolic layer and depth.
+    """Return the program of a problem with the symbols ell and L for layer and depth.
 
-    A program without such a form is returned as it is.
+    The program is returned unchanged if it cannot be written for any depth.
     """
     if problem.experiment is not None:
         written, trained = program_of(problem.experiment), problem.program
@@ -309,10 +334,22 @@ def parted(
     *,
     nonlinear: bool = False,
 ) -> dict[str, Array]:
-    """Return the result variables at ``orders``, with training samples and test points separated.
+    """Return the coefficients of the result variables at ``orders``, by name.
 
-    Errors and outputs (order, time, sample[, channel]) are those of all orders 0, 1, ... and all samples;
-    ``kernels`` are those of ``orders``.
+    Training samples and test points, which are the last ones, are separated into variables of their own.
+
+    Parameters
+    ----------
+    problem
+        The problem.
+    error, f
+        Error and output at all orders 0, 1, ... and for all samples, (order, time, sample[, channel]).
+    kernels
+        Order parameters by name, at ``orders`` only.
+    orders
+        Orders of the result.
+    nonlinear
+        Whether the network is nonlinear.
     """
     held, at, loss = problem.held_out, list(orders), loss_of(problem.program)
     count = None if held is None else held.training

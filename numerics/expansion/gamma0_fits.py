@@ -49,9 +49,11 @@ LARGEST = 2**14
 
 
 class AtStrengths:
-    """Coefficients of errors and losses up to an order, from solutions at several values of gamma0.
+    """Coefficients in gamma0 of errors and losses, from exact solutions at several values of gamma0.
 
-    Raises NotApplicable if the solutions are not exact, or not polynomials.
+    The solutions are those of sampled paths with exact second moments, and polynomials in gamma0 through
+    them give the coefficients up to ``order``. Raises NotApplicable if the solutions are not exact, or not
+    polynomials.
     """
 
     def __init__(self, problem: Problem, order: int) -> None:
@@ -76,10 +78,11 @@ class AtStrengths:
         self.series = {name: x for name, x in agreeing.items() if x is not None}
 
     def agreeing(self, first: Array, second: Array, radius: float) -> Array | None:
-        """Return the coefficients if those from two radii of gamma0 agree, else None.
+        """Return the coefficients if those from two ranges of gamma0 agree, else None.
 
-        Coefficients below their rounding error are set to zero. ``first`` and ``second`` are the coefficients
-        at the larger and at the smaller radius, orders first.
+        ``first`` and ``second`` are the coefficients from the larger and from the smaller range, orders
+        first; ``radius`` is the largest gamma0 of the smaller range. Coefficients below their rounding error
+        are set to zero.
         """
         size, difference = (np.abs(x).reshape(len(x), -1).max(axis=1) for x in (second, first - second))
         lost = ROUNDING * size[0] * radius ** -np.arange(float(len(first)))
@@ -89,10 +92,10 @@ class AtStrengths:
         return np.where(nothing.reshape(-1, *[1] * (first.ndim - 1)), 0.0, first)
 
     def coefficients(self, radius: float) -> dict[str, Array]:
-        """Return the coefficients of each variable by name, orders first.
+        """Return the coefficients in gamma0 of errors and losses, by name, orders first.
 
-        They are those of the polynomial through solutions at Chebyshev points in ``[-radius, radius]`` of
-        gamma0.
+        They are those of the polynomial through solutions at Chebyshev points of gamma0 in ``[-radius,
+        radius]``.
         """
         # An even number of Chebyshev points, so that gamma0 = 0 is not one of them.
         count = 2 * ((len(self.orders) + MORE) // 2)
@@ -101,9 +104,10 @@ class AtStrengths:
         return {name: self.fitted(points, [x[name] for x in solutions], radius) for name in solutions[0]}
 
     def fitted(self, points: Array, values: list[Array], radius: float) -> Array:
-        """Return the coefficients, orders first, of the polynomial in gamma0 through the ``values``.
+        """Return the coefficients of the polynomial in gamma0 through some values, orders first.
 
-        ``points`` are the gamma0 of the values, divided by ``radius``.
+        ``values`` are arrays of equal shape, one for each of ``points``, which are values of gamma0 divided
+        by ``radius``.
         """
         flat = np.stack(values).reshape(len(points), -1)
         through = chebyshev.chebfit(points, flat, len(points) - 1)
@@ -115,9 +119,9 @@ class AtStrengths:
         return np.asarray(scaled.reshape(len(self.orders), *values[0].shape))
 
     def solution(self, strength: float) -> dict[str, Array]:
-        """Return errors and losses, by their names in results, at the gamma0 ``strength``.
+        """Return errors and losses at one value ``strength`` of gamma0, by their names in results.
 
-        Raises NotApplicable if two replicas differ, so that the solution is not exact.
+        Raises NotApplicable if two replicas of the solution differ, so that it is not exact.
         """
         problem = self.problem
         values = {**problem.values, gamma0: strength}
@@ -145,13 +149,16 @@ class AtStrengths:
         return {name: (x + other[name]) / 2 for name, x in one.items()}
 
     def variables(self, run: Mapping[MemberKey, Array]) -> dict[str, Array]:
-        """Return errors and losses of a solution, by their names in results."""
+        """Return errors and losses by their names in results.
+
+        ``run`` holds the scalars of a solution at one gamma0, by name.
+        """
         variables = {name: one_sample(run[x, ()], self.problem.program) for name, x in NAMES.items()}
         variables = split(self.problem, variables, nonlinear=self.problem.by_sample)
         return {name: x for name, x in variables.items() if name != OUTPUT}
 
     def watched(self) -> Array:
-        """Return the errors at all orders, (orders, T, ...), as the values that must converge."""
+        """Return the errors at all orders in gamma0, (orders, T, ...)."""
         return self.series["error"]
 
     def values(self) -> dict[str, Array]:

@@ -296,9 +296,10 @@ def _size(problem: Problem, size: str) -> float:
 
 
 class OfTheory:
-    """Coefficients from a march of the expanded theory, in steps, or on the ``grid`` of a flow.
+    """Coefficients of a series of results, from a march of the expanded theory.
 
-    A flow has no responses.
+    The expanded theory has a field for each order. Time is counted in steps, or on the ``grid`` of a flow. A
+    flow has no responses.
     """
 
     def __init__(self, problem: Problem, series: TheorySeries, table: Table, grid: TimeGrid | None) -> None:
@@ -389,7 +390,7 @@ class OfTheory:
         return np.stack([np.zeros_like(shape) if x is None else x for x in orders])
 
     def unknown(self, name: str, layer: int) -> bool:
-        """Return whether the expanded theory has no order of the correlation ``name`` at a layer."""
+        """Return whether the expanded theory has no correlation ``name`` at a layer, at any order."""
         tensors = self.run.plan.table.tensors
         return not any(
             (named(name, *k), layer) in tensors for part in self.series.parts(name) for _, k in part

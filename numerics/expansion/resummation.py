@@ -94,10 +94,11 @@ def _terms(c: Array, z: float) -> Array:
 
 
 def _above_rounding(terms: Array) -> NDArray[np.bool_]:
-    """Return, in the shape of ``terms``, which of them exceed the rounding error of their entry's largest.
+    """Return which terms of a series exceed the rounding error of the largest term, in their shape.
 
-    Only these have meaning.  The loss after one step, for example, does not depend on gamma0: its higher
-    orders are rounding errors, whose ratios have no meaning.
+    ``terms`` has the order as first axis, and each entry along the other axes is a series of its own.
+    Smaller terms have no meaning: higher orders of the loss after one step, for example, are rounding
+    errors.
     """
     sizes = np.abs(terms)
     significant: NDArray[np.bool_] = ~np.isfinite(sizes) | (sizes > ROUNDING * sizes.max(axis=0))
@@ -105,11 +106,12 @@ def _above_rounding(terms: Array) -> NDArray[np.bool_]:
 
 
 def pade(coefficients: ArrayLike, m: int, n: int, z: float, shared: int = 0) -> Resummed:
-    """Return the Padé approximants [m/n] at ``z >= 0``; those that cannot be trusted have failed.
+    """Return the values at ``z >= 0`` of the Padé approximants with degrees m over n, for each entry.
 
-    Coefficients have the power of z first.  The entries along the last ``shared`` axes have one common
-    denominator, by least squares, because they are functions with the same singularities.  The ``error`` is
-    only that of rounding: see :func:`resum`.  Raises ValueError for too few coefficients.
+    ``coefficients`` have the power of z as first axis. Approximants that cannot be trusted are marked as
+    failed. The entries along the last ``shared`` axes have one common denominator, found by least squares,
+    because they are functions with the same singularities. The ``error`` of the result is only that of
+    rounding; :func:`resum` estimates the truncation error. Raises ValueError for too few coefficients.
 
     >>> pade([1.0, -1.0, 1.0], 1, 1, 3.0).value.round(12)
     np.float64(0.25)

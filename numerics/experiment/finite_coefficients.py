@@ -64,10 +64,10 @@ def not_finite(
 def _first_bad(
     e: Expr, value: Callable[[Array], Array], read: MotionCoefficients, times: Array
 ) -> float | None:
-    """Return the first time of ``times`` (T,) at which coefficient ``e`` is not finite, or None.
+    """Return the first time at which a coefficient of a training rule is not finite; None if there is none.
 
-    ``value`` maps times to values of the coefficient, ``read`` evaluates its parts. For a flow, zeros of
-    denominators between the times are tested, too.
+    ``e`` is the coefficient, and ``value`` the function that maps times to its values; ``read`` makes such
+    functions. Tested are the ``times`` (T,), and for a flow also zeros of denominators between them.
     """
     if read.discrete:
         grid = times[:-1]  # a coefficient belongs to the step that begins at its time
@@ -94,7 +94,7 @@ def _zeros_below(coefficient: Expr, read: MotionCoefficients, grid: Array) -> It
         value = _quiet(read.function(part))
 
         def value_at(x: float, value: Callable[[Array], Array] = value) -> float:
-            """Return the value at one time."""
+            """Return the value of the denominator or argument at one time x."""
             return float(value(np.array([x]))[0])
 
         y = value(grid)

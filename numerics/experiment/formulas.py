@@ -57,10 +57,22 @@ TINY = 1e-9
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Values that the walk over a syntax tree gives to its parts: SymPy expressions, or numbers.
+    """Values of the parts of a formula, for an evaluation of its syntax tree.
 
-    ``names`` are values of names, ``number`` converts numbers, ``functions`` are functions by name, ``power``
-    takes a base and a constant exponent, and ``exponential`` a constant base and a varying exponent.
+    The values are SymPy expressions in one evaluation and numbers in another.
+
+    Attributes
+    ----------
+    names
+        Values of the names that a formula may contain, such as h and pi.
+    number
+        Conversion of a number in the text.
+    functions
+        Functions by name.
+    power
+        Power with a constant exponent.
+    exponential
+        Power with a constant base and an exponent that varies.
     """
 
     names: Mapping[str, Any]
@@ -85,7 +97,10 @@ def _named(name: str) -> Callable[[Expr], Expr]:
 
 
 def _exponential(x: Expr) -> Expr:
-    """Return exp(x); raise for logarithms in x, because exp(c*log(x)) would become x**c."""
+    """Return exp(x) for an activation; raise _Unsupported if x contains a logarithm.
+
+    SymPy would turn exp(c*log(x)) into x**c, also for a large c.
+    """
     if x.has(log):  # SymPy turns exp(c*log(x)) into x**c, also for a large c
         raise _Unsupported("takes exp of a logarithm")
     return exp(x)
@@ -103,7 +118,7 @@ STEPWISE: Mapping[str, Callable[..., Any]] = {"floor": floor}
 
 
 def _or_infinite(function: Callable[[float], float]) -> Callable[[float], float]:
-    """Return the function with infinity in place of an overflow."""
+    """Return the function with infinity as its value where it overflows."""
 
     def value(x: float) -> float:
         try:
@@ -115,7 +130,7 @@ def _or_infinite(function: Callable[[float], float]) -> Callable[[float], float]
 
 
 def _odd_or_infinite(function: Callable[[float], float]) -> Callable[[float], float]:
-    """Return an odd function with signed infinity in place of an overflow."""
+    """Return an odd function with infinity, of the sign of its argument, where it overflows."""
     return lambda x: math.copysign(_or_infinite(function)(abs(x)), x)
 
 
@@ -244,17 +259,23 @@ class Reader:
             )
 
     def _degree(self, text: str, node: ast.AST) -> Fraction:
-        """Return the largest product of nested constant exponents in a node, such as 6 for ``(h**2)**3``."""
+        """Return the largest product of nested constant exponents in a formula, such as 6 for ``(h**2)**3``.
+
+        ``node`` is the syntax tree of the formula or of a part of it, and ``text`` the whole formula.
+        """
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and not self._is_exponential(node):
             return max(abs(self._exponent(text, node.right)), Fraction(1)) * self._degree(text, node.left)
         return max((self._degree(text, child) for child in ast.iter_child_nodes(node)), default=Fraction(1))
 
     def _varies(self, node: ast.AST) -> bool:
-        """Return whether a node contains the variable."""
+        """Return whether a part of a formula, a node of its syntax tree, contains the variable."""
         return any(isinstance(x, ast.Name) and x.id == self.variable.name for x in ast.walk(node))
 
     def _is_exponential(self, node: ast.BinOp) -> bool:
-        """Return whether a power has a constant base and a varying exponent."""
+        """Return whether a power in a formula has a constant base and an exponent that contains the variable.
+
+        False if the text may not contain such powers.
+        """
         return self.powers_of_numbers and self._varies(node.right) and not self._varies(node.left)
 
     def _walk(self, text: str, node: ast.expr, algebra: Vocabulary) -> Any:  # noqa: PLR0911 - one a kind of node
@@ -336,7 +357,7 @@ class Reader:
         return message if part is whole else f"{message}, because {ast.unparse(part)} is not"
 
     def _wrong_part(self, text: str, node: ast.expr, x: float) -> ast.expr:
-        """Return the innermost part of a text that is not finite at x."""
+        """Return the innermost part of a formula that is not finite at x, as a node of the syntax tree."""
         parts = node.args if isinstance(node, ast.Call) else ast.iter_child_nodes(node)
         wrong = (y for y in parts if isinstance(y, ast.expr) and not self._is_finite(text, y, x))
         first = next(wrong, None)
@@ -379,9 +400,9 @@ class Reader:
                         raise self._refuse(text, message, self.finite)
 
     def _least(self, text: str, tree: ast.expr, low: float, near: float, high: float) -> tuple[float, float]:
-        """Return where between ``low`` and ``high`` the absolute value of a node is smallest, and that value.
+        """Return (position, smallest absolute value) of a part of a formula between ``low`` and ``high``.
 
-        It is found by ternary search around the grid point ``near``.
+        The minimum is found by ternary search around the grid point ``near``.
         """
 
         def size(x: float) -> float:
@@ -393,7 +414,7 @@ class Reader:
         return low, size(low)
 
     def _value(self, text: str, tree: ast.expr, x: float) -> float:
-        """Return the value of a node as a float when the variable has the value x."""
+        """Return the value of a part of a formula as a float, with the value x for the variable."""
         functions = {name: NUMERIC[name] for name in self.functions}
         names = {self.variable.name: x, "pi": math.pi}
         return float(

@@ -109,7 +109,7 @@ def _with_kernels(
 
 
 def or_a_weight(program: Program, name: str) -> str:
-    """Return a hint for a missing array: the name may be meant as a vector of weights.
+    """Return a hint for the message about a missing array: ``name`` may be meant as a vector of weights.
 
     The hint is empty unless the name occurs in the equation of a field or inside of a mean over units.
     """
@@ -299,7 +299,7 @@ class _Shapes:
         return np.pad(value, longer, mode="edge")[cut]
 
     def accepted(self, name: str) -> str:
-        """Return the shape that the indices of an array require, in words."""
+        """Return in words the shape that the array ``name`` must have, such as "shape (3, P)"."""
         axes = []
         for index in self.indices[name]:
             extent = self.times if index in (t, s) else self.extents.get((name, index), index)
@@ -309,9 +309,10 @@ class _Shapes:
 
 
 def _extents(program: Program) -> dict[tuple[str, Expr], Expr]:
-    """Return the number of values of each index of an array, by (array, index), as an expression.
+    """Return the number of values of each index of an array, as an expression, by (array, index).
 
-    If an index has several ranges, those count where the array is read, from the lowest value of any range.
+    If an index has several ranges, those count where the array is read. They are counted from the lowest
+    value of any range.
     """
     kernels = {x.name: x.kernel for x in program.given}
     lines = [(d.rhs, [(r.index, r.lower, r.upper) for r in d.ranges]) for d in program.definitions]
@@ -348,9 +349,10 @@ def _extents(program: Program) -> dict[tuple[str, Expr], Expr]:
 
 
 def _indices(program: Program) -> dict[str, tuple[Expr, ...]]:
-    """Return the indices of each array, one for each axis, by its name.
+    """Return the indices with which a program reads each array, one for each axis, by the name of the array.
 
-    A kernel has the indices of its vector twice. Of several uses, the one with the most symbols counts.
+    A kernel has the indices of its vector twice. If an array is read several times, the reading with the
+    most symbols counts.
     """
     indices: dict[str, tuple[Expr, ...]] = {}
     for use in _uses(program):
@@ -361,7 +363,10 @@ def _indices(program: Program) -> dict[str, tuple[Expr, ...]]:
 
 
 def _uses(program: Program) -> Iterator[AppliedUndef]:
-    """Yield every use of an array, in order; a vector ``x(mu)`` becomes its kernel, ``K_x(mu, mu)``."""
+    """Yield every array that a program reads, with its indices, such as ``y(mu)``, in order.
+
+    A given vector ``x(mu)`` is replaced by its kernel, ``K_x(mu, mu)``.
+    """
     kernels = {x.name: x.kernel for x in program.given}
     rules = {w.rule for w in program.trained()}
     expressions = [d.rhs for d in program.definitions]
@@ -387,7 +392,10 @@ def _uses(program: Program) -> Iterator[AppliedUndef]:
 
 
 def _lowest(program: Program, sizes: Mapping[str, float]) -> dict[Symbol, int]:
-    """Return the first value of each index, the lowest if an index has several ranges."""
+    """Return the first value of each index of a program, the lowest if an index has several ranges.
+
+    ``sizes`` are numbers for the symbols of sizes.
+    """
     limits = [
         *((r.index, r.lower) for d in program.definitions for r in d.ranges),
         *((x[0], x[1]) for d in program.definitions for total in d.rhs.atoms(Sum) for x in total.limits),

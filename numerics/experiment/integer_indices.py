@@ -20,7 +20,10 @@ from numerics.errors import SpecError
 
 @dataclass
 class Literals:
-    """Integers ``read`` at which an axis is read, and the index value ``first`` of its first entry."""
+    """Axis of an array that is read at integers, such as the second one of ``y(mu, 2)``.
+
+    ``read`` are these integers, and ``first`` is the index value of the first entry of the axis.
+    """
 
     first: int = 1
     read: set[int] = field(default_factory=set)
@@ -77,10 +80,10 @@ def literals_of(
 
 
 def index_of_axis(a: Expr, indices: Iterable[Symbol]) -> Symbol | None:
-    """Return the index p whose first value is the start of an axis read at ``p + k``, or None.
+    """Return the index whose first value is the start of an axis that is read at ``a``, such as ``p + k``.
 
-    p is the index that comes before k in ``indices``.  A primed index has the place of its partner, so that
-    both vectors of a kernel are read alike.
+    If ``a`` contains several indices, it is the one that comes first in ``indices``. A primed index has the
+    place of its partner, so that both vectors of a kernel are read alike. None if ``a`` contains none.
 
     >>> p, p_, k = (Symbol(x, integer=True) for x in ("p", "p_", "k"))
     >>> index_of_axis(p_ + k, [p, k, p_])

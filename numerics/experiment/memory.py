@@ -34,11 +34,25 @@ ACCURACY = 1e-12
 
 @dataclass(frozen=True)
 class RuleTables:
-    """Names of the tables of one rule, and the linear system that they follow from.
+    """Names of the tables that hold the memory of one training rule.
 
-    ``gain`` is the factor of updates that stays a symbol in theories.  ``kept`` (T, T) is the table ``w``,
-    ``left`` (T,) the table ``m`` and ``heat`` (T, T) the table ``n``; ``left`` is None if initial weights do
-    not decay, ``heat`` is None without noise.
+    The weight is ``W(t) = m(t) W(0) + gain sum_s w(t, s) U(s) + noise`` with updates U, and the covariance
+    of the noise is ``n(t, s)``.
+
+    Attributes
+    ----------
+    system
+        Linear system of which the tables are the solution.
+    discrete
+        Whether the rule is in steps; false for a flow.
+    gain
+        Factor of updates that stays a symbol in theories.
+    kept
+        Name of the table w, (T, T).
+    left
+        Name of the table m, (T,); None if initial weights do not decay.
+    heat
+        Name of the table n, (T, T); None without noise.
     """
 
     system: LinearSystem
@@ -49,14 +63,17 @@ class RuleTables:
     heat: str | None
 
     def nonlinear(self, rule: NonlinearRule) -> NonlinearRule:
-        """Return an entrywise rule that reads its memory (decay, factors of updates) from these tables."""
+        """Return an entrywise rule that reads its memory from these tables.
+
+        The memory consists of the factors of the initial weight and of updates.
+        """
         assert self.left is not None
         return replace(rule, memory_tables=(self.gain, self.left, self.kept))  # type: ignore[type-var]
 
     def rule(self, share: Expr) -> Multistep:
-        """Return the rule of a program that reads these tables.
+        """Return the training rule that reads its memory from these tables.
 
-        ``share`` is the factor of its noise table.
+        ``share`` is the factor with which the table of the noise covariance is multiplied.
         """
         return Multistep(self.gain, self.kept, self.left, self.heat, diffusion=share)
 
@@ -119,7 +136,7 @@ def tables_of_program(program: Program) -> tuple[tuple[TrainingRule, RuleTables]
 
 
 def symbols_of_rules(program: Program) -> dict[str, Symbol]:
-    """Return the symbols of the coefficients of rules by name, those of memories that are tables included."""
+    """Return the symbols in the coefficients of training rules whose memory may be a table, by name."""
     systems = [w.rule.system for w in program.trained() if hasattr(w.rule, "system")]
     symbols = {
         x for system in systems for e in system.coefficients for x in e.free_symbols if system.tabulated
@@ -149,15 +166,20 @@ def without_noise(rule: TrainingRule) -> TrainingRule:
 
 
 def share_of_noise(rule: TrainingRule, tables: RuleTables) -> Expr:
-    """Return the noise covariance of a rule divided by that of the rule of its tables; 0 without noise."""
+    """Return the factor between the noise covariance of a rule and that of the tables it shares.
+
+    It is 0 for a rule without noise.
+    """
     pairs = zip(rule.system.noise_matrix, tables.system.noise_matrix, strict=True)  # type: ignore[attr-defined]
     return next((simplify(x / y) for x, y in pairs if y != 0), S.Zero)
 
 
 def _named(rule: Any, system: LinearSystem, program: Program, others: Any) -> RuleTables:
-    """Return the tables of a rule, with names that neither the program nor the tables ``others`` use.
+    """Return the tables of the memory of a rule, with names that are not in use.
 
-    Raises NotApplicable if the memory depends on an index of weights, or a name is used by the program.
+    ``system`` is the linear system that they solve, ``others`` are tables whose names are taken, beside
+    those of the program. Raises NotApplicable if the memory depends on an index of weights, or if a name
+    that a flow needs is used by the program.
     """
     gain = sympify(getattr(rule, "rate", S.One))
     if gain.has(t) or gain == 0:
@@ -202,9 +224,11 @@ def _unused(name: str, taken: set[Any]) -> str:
 
 @dataclass(frozen=True)
 class StepwiseSystem:
-    """A linear system in steps: ``z(j + 1) = moved[j] z(j) + noise of covariance entered[j]``.
+    """Linear system of a training rule in steps: ``z(j + 1) = moved[j] z(j) + noise``.
 
-    ``inputs[j]`` is the factor of an update at j.  Shapes (T - 1, n, n), (T - 1, n, n) and (T, n).
+    z has n components, of which the first is the weight. The noise has the covariance ``entered[j]``;
+    ``inputs[j]`` is the factor of an update at j, and ``start`` that of the initial weight. Shapes are (T -
+    1, n, n) for ``moved`` and ``entered``, and (T, n) for ``inputs``.
     """
 
     moved: Array
@@ -223,9 +247,11 @@ class StepwiseSystem:
         arrays: Mapping[str, Any],
         gain: Expr = S.One,
     ) -> StepwiseSystem:
-        """Return the system at ``times`` (T,), for values of its symbols; updates are divided by ``gain``.
+        """Return a linear system in steps at the ``times`` (T,), with numbers for its symbols.
 
-        ``arrays`` holds values of functions of the time, by name, at each step.
+        ``discrete`` is true for a rule in steps and false for a flow, which is integrated between the times.
+        ``arrays`` holds values of functions of the time at each step, by name. Factors of updates are
+        divided by ``gain``.
         """
         n, at = system.states, np.asarray(times, dtype=float)
         read = MotionCoefficients(numbers, arrays, discrete)
@@ -234,7 +260,10 @@ class StepwiseSystem:
         entries = [[read.function(x) for x in e] for e in (system.matrix, system.noise_matrix)]
 
         def rates(when: Array) -> tuple[Array, Array]:
-            """Return ``A`` of the equation of motion and the noise covariance, each (times, n, n)."""
+            """Return the matrix ``A`` and the noise covariance ``D`` of the equation of motion at some times.
+
+            Both have the shape (times, n, n).
+            """
             A, D = (
                 np.stack([x(when) for x in functions], axis=-1).reshape(-1, n, n) for functions in entries
             )
@@ -247,11 +276,10 @@ class StepwiseSystem:
         return cls(*_exponentials(*rates(at[:-1]), np.diff(at)), inputs, start, False)
 
     def tables(self, noisy: bool) -> tuple[Array, Array, Array]:
-        """Return the tables ``m`` (T,), ``k`` (T, T) and ``n`` (T, T) of a weight's memory.
+        """Return the tables ``m`` (T,), ``k`` (T, T) and ``n`` (T, T) of the memory of a weight.
 
-        In ``W(t) = m(t) W(0) + sum_s k(t, s) U(s) + noise``, ``k`` is zero for later s, and for steps also at
-        s = t. The covariance ``n`` of the noise is empty unless ``noisy``. The first row of the propagator to
-        all later times is computed backwards from the last time.
+        In ``W(t) = m(t) W(0) + sum_s k(t, s) U(s) + noise``, with updates U, ``k`` is zero for later s, and
+        for steps also at s = t. The covariance ``n`` of the noise is empty unless ``noisy``.
         """
         count, n = self.inputs.shape
         row, kept = np.zeros((count, n)), np.zeros((count, count))
@@ -398,7 +426,10 @@ def _runge_kutta(rates: Any, starts: Array, whole: Array, parts: int) -> Array:
     h = lengths[:, None, None]
 
     def slope(x: Array, when: Array) -> Array:
-        """Return ``A E`` and ``A Q + Q A^T + D``."""
+        """Return the time derivatives of E and Q, which are stacked in x, at the times ``when``.
+
+        They are ``A E`` and ``A Q + Q A^T + D``.
+        """
         rate, noise = rates(when)
         half = rate @ x[1]
         return np.stack([rate @ x[0], half + half.swapaxes(1, 2) + noise])
@@ -479,5 +510,5 @@ class MotionCoefficients:
 
 @lru_cache(maxsize=256)
 def _function(e: Expr, others: tuple[Symbol, ...]) -> Any:
-    """Return an expression as a compiled function of the time t and of the symbols ``others``."""
+    """Return an expression as a compiled function of the time t and then of the symbols ``others``."""
     return lambdify((t, *others), e, "numpy")

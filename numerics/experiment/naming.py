@@ -151,7 +151,10 @@ def named_by_role(program: Program) -> tuple[Program, dict[str, str], dict[str, 
 
 
 def _fields_of(roles: Roles) -> dict[str | None, str]:
-    """Return the names of results for the fields of a chain of layers, by the names of the program."""
+    """Return the names that results use for the fields of a chain of layers, by their names in the program.
+
+    ``roles`` says which names are the fields h, g and z.
+    """
     return {roles.field: FIELD, roles.gradient: GRADIENT, roles.backpropagated: BACKPROPAGATED}
 
 
@@ -173,10 +176,11 @@ def _symbols_of_roles(roles: Roles) -> dict[Symbol, Symbol]:
 
 
 def _sources_of(program: Program) -> dict[str, str]:
-    """Return ``u`` and ``r`` by the names of the forward and backward sources of a chain of layers.
+    """Return the names ``u`` and ``r`` for the Gaussian sources of a chain of layers.
 
-    These are the sources of the matrices that lead into its population, and of its readouts.  The result is
-    empty if a name is forward in one place and backward in another.
+    Keys are the names of the forward and backward sources in the program. They belong to the matrices that
+    lead into the population of the chain, and to its readouts. The result is empty if a name is forward in
+    one place and backward in another.
     """
     units = next(x.population.name for x in program.fields if x.name == program.roles.field)
     pairs: list[tuple[str, str]] = []
@@ -191,9 +195,9 @@ def _sources_of(program: Program) -> dict[str, str]:
 
 
 def _kernels_of(program: Program) -> dict[Expr, str]:
-    """Return the builders' names of the correlations of a chain of layers, by the vector of each.
+    """Return the names that ``mlp`` uses for the correlations of a chain of layers, such as Phi and G.
 
-    It is empty for a program without a chain of layers.
+    Keys are the vectors that are correlated. The result is empty for a program without a chain of layers.
     """
     roles = program.roles
     if roles.feature is None or roles.gradient is None:
@@ -205,9 +209,9 @@ def _kernels_of(program: Program) -> dict[Expr, str]:
 
 
 def _is_named_as_usual(program: Program) -> bool:
-    """Return whether the author gave no other name to a correlation of a chain of layers.
+    """Return whether the correlations of a chain of layers have no other names than those of ``mlp``.
 
-    A network also names the correlation of a field ``h`` that no matrix multiplies.
+    False for a program without a chain of layers.
     """
     kernels, roles = _kernels_of(program), program.roles
     fields = {e for e in program.notation if isinstance(e, AppliedUndef) and str(e.func) == roles.field}
@@ -216,9 +220,9 @@ def _is_named_as_usual(program: Program) -> bool:
 
 
 def _with_chain_names(program: Program) -> Program:
-    """Return the program with the builders' names for the kernels of a chain of layers.
+    """Return the program with the names of ``mlp`` for the correlations of a chain of layers.
 
-    The responses of its family of matrices get names too; a single layer has no such family.
+    The responses of its family of matrices get their usual names too, if they have none.
     """
     families = [w for w in program.trained() if isinstance(w, TrainedMatrix) and w.initial.index is not None][
         :1
@@ -252,7 +256,7 @@ def symbols_of(program: Program) -> set[Symbol]:
     found: set[Symbol] = set()
 
     def seen(e: Any) -> Any:
-        """Add the symbols of an expression to the set."""
+        """Record the symbols of an expression, and return the expression unchanged."""
         found.update(expression(e).atoms(Symbol))
         return e
 

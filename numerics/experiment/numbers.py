@@ -67,9 +67,9 @@ def power_law(capacity: float, source: float, modes: int, *, every: bool = False
 
 
 def _stretches(modes: int, ratio: float) -> list[tuple[Array, Array]]:
-    """Return nodes and weights of sums over the modes 1 ... ``modes``, for each interval of modes.
+    """Return quadrature rules for sums over the modes 1 ... ``modes``: (nodes, weights) for each interval.
 
-    The last mode of an interval divided by the first is at most ``ratio``.
+    In an interval the last mode divided by the first is at most ``ratio``.
     """
     stretches, first = [], 1
     while first <= modes:
@@ -329,9 +329,9 @@ def require_numbers(experiment: Experiment, *, depth: bool = True) -> None:
 
 
 def _require(table: FileSection, name: str, key: str, what: str) -> None:
-    """Raise SpecError if ``key`` of the table ``name`` is missing.
+    """Raise SpecError if the key ``key`` is missing in the table ``name`` of the file.
 
-    ``what`` is the key that needs it, in words.
+    ``table`` is the table, and ``what`` says in words which key or rule needs it.
     """
     if getattr(table, key) is None:
         accepted = type(table).model_fields[key].description or ""

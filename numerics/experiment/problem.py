@@ -75,12 +75,15 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ReplacedTheory:
-    """Reduction that replaces the derived theory by the theory that the user gave."""
+    """Reduction that ignores the derived theory and returns the one that the user gave.
+
+    It is used if the user changed the theory of a program before solving it.
+    """
 
     theory: Theory
 
     def __call__(self, _: Theory) -> Theory:
-        """Return the given theory."""
+        """Return the theory of the user in place of the derived theory."""
         return self.theory
 
 
@@ -323,9 +326,10 @@ class Problem:
         return problem._over_modes() if of_modes else problem
 
     def _over_modes(self) -> Self:
-        """Return the problem of random data whose modes have attributes, with averages over modes as sums.
+        """Return the problem with averages over modes of random data as sums over given arrays.
 
-        Raises SpecError if the number of modes is not the length of these arrays.
+        The attributes of modes, such as eigenvalues, are arrays with an entry for each mode. Raises
+        SpecError if the number of modes is not their length.
         """
         arrays = {x.name: self.arrays[x.name] for x in self.program.attributes}
         count = len(next(iter(arrays.values())))
@@ -416,7 +420,10 @@ class Problem:
 
     @property
     def features_rest(self) -> bool:
-        """Whether gamma0 of the file means gamma0/sqrt(N), which is zero at infinite width."""
+        """Whether features do not move at infinite width, because of NTK scaling on fixed samples.
+
+        gamma0 of the file then means gamma0/sqrt(N), which is zero in this limit.
+        """
         return self.experiment is not None and self.experiment.spec.features_rest
 
     def at_width(self, width: int) -> Self:
@@ -523,13 +530,14 @@ class Problem:
 
     @cached_property
     def discrete(self) -> Theory:
-        """Theory in steps; for a flow, the theory of its integrator with weights ``w(t, s)``."""
+        """Theory in steps; for a flow, the theory of its integrator with quadrature weights ``w(t, s)``."""
         return derived(integrated(self.program), self.reductions, tuple(self.layered))
 
     def stepped(self, *reductions: Reduction) -> Theory:
         """Return the theory in steps after further ``reductions``.
 
-        For a flow, it is that of its integrator, and jumps of the error become ramps.
+        For a flow, it is the theory of its integrator, in which jumps of the error as a function of the
+        output become steep ramps.
         """
         program = integrated(self.program)
         program = widened(program) if self.flow and error_jumps(program) else program

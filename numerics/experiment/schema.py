@@ -296,16 +296,17 @@ SECTIONS: dict[str, type[FileSection]] = {
 
 
 def refusal(error: ValidationError, tables: Mapping[str, Any]) -> SpecError:
-    """Return the SpecError of the first validation error; unknown keys come first.
+    """Return the SpecError for the first validation error of a file; unknown keys come first.
 
-    A misspelt key is the most likely reason that another one is missing.
+    A misspelt key is the most likely reason that another one is missing. ``tables`` are the tables of the
+    file.
     """
     details = sorted(error.errors(), key=lambda detail: detail["type"] != "extra_forbidden")
     return _refusal(details[0], tables)
 
 
 def _refusal(detail: ErrorDetails, tables: Mapping[str, Any]) -> SpecError:
-    """Return the SpecError for one validation error of pydantic."""
+    """Return the SpecError for one validation error of pydantic; ``tables`` are the tables of the file."""
     path = [str(part) for part in detail["loc"][:2]]
     key = ".".join(path)
     if detail["type"] == "extra_forbidden":
@@ -408,7 +409,7 @@ def _given_keys(section: FileSection) -> Iterable[tuple[str, Any]]:
 
 
 def _check_digits(spec: Spec) -> None:
-    """Raise SpecError for numbers below the smallest normal float."""
+    """Raise SpecError for a number in the file that is nonzero, but below the smallest normal float."""
     for name in SECTIONS:
         section = getattr(spec, name)
         for key, value in () if section is None else _given_keys(section):
@@ -581,7 +582,7 @@ def is_positive(value: float | str | None) -> bool:
 
 
 def _nonlinear(spec: Spec) -> bool:
-    """Return whether the activation is not the identity."""
+    """Return whether the activation in the file is not the identity."""
     if spec.network.activation == "linear":
         return False
     from numerics.experiment.activation import is_linear
@@ -600,7 +601,7 @@ def _vanishes(spec: Spec) -> bool:
 
 
 def _batches(spec: Spec, key: str) -> bool:
-    """Return whether ``key`` of [data], a size of batches, is given."""
+    """Return whether the file gives ``key``, a key of [data] for the size of batches."""
     return spec.data is not None and getattr(spec.data, key) is not None
 
 

@@ -97,7 +97,10 @@ def of_layer(name: str, layer: object) -> Symbol:
 
 @lru_cache(maxsize=128)
 def general(program: Program, reductions: tuple[Reduction, ...] = ()) -> Theory:
-    """Return the theory of a program after ``reductions``, with one equation for all equal layers."""
+    """Return the theory of a program after ``reductions``, for any depth.
+
+    One equation holds for all layers that are alike, with the layer as an index.
+    """
     if not reductions:
         return mean_field(program)
     return reductions[-1](general(program, reductions[:-1]))
@@ -126,7 +129,7 @@ def derived(
         return theory
 
     def numbered(e: Expr) -> Expr:
-        """Return the expression with symbols for the values of functions of the layer."""
+        """Return an expression with symbols for values of functions of the layer, such as ``sigma(2)``."""
         atoms = [x for x in e.atoms(AppliedUndef) if str(x.func) in layered and x.args[0].is_Integer]
         return e.xreplace({x: of_layer(str(x.func), x.args[0]) for x in atoms})
 
@@ -152,7 +155,7 @@ def integrated(program: Program) -> Program:
         return program
 
     def tabulated(rule: TrainingRule) -> TrainingRule:
-        """Return the rule that reads tables, or the rule itself."""
+        """Return the rule that reads its memory from tables; the rule itself if it has no tables."""
         if rule not in tables:
             return rule
         own = tables[rule]
@@ -264,7 +267,10 @@ def program_of(experiment: Experiment, depth: Integer | Symbol | None = None) ->
 
 
 def moving_symbols(spec: Spec) -> dict[Symbol, str]:
-    """Return the symbols of a training rule that the file gives as expressions in t, each with its key."""
+    """Return the symbols of training rules, such as eta, that the file gives as expressions in t.
+
+    Values are the keys of [training] that give them.
+    """
     symbols = {
         "learning_rate": eta,
         "weight_decay": decay,
@@ -276,7 +282,7 @@ def moving_symbols(spec: Spec) -> dict[Symbol, str]:
 
 @lru_cache(maxsize=64)
 def _moving(program: Program, symbols: tuple[Symbol, ...]) -> Program:
-    """Return the program in which some symbols of its training rules are functions of time, ``eta(t)``."""
+    """Return the program with functions of time, such as ``eta(t)``, for symbols of training rules."""
     functions = {x: Function(x.name)(t) for x in symbols}
     return program.with_rules(lambda rule: _with_coefficients(rule, lambda e: e.xreplace(functions)))
 
@@ -288,7 +294,7 @@ def scheduled(program: Program, spec: Spec) -> Program:
         return program
 
     def with_schedules(e: Expr) -> Expr:
-        """Return the expression with schedules in place of functions of the time."""
+        """Return the expression with the expressions of the file in place of functions such as ``eta(t)``."""
         return e.replace(
             lambda x: isinstance(x, AppliedUndef) and str(x.func) in schedules,
             lambda x: schedules[str(x.func)].xreplace({t: x.args[0]}),
@@ -380,16 +386,20 @@ def widened(program: Program) -> Program:
 
 
 def _ramp(program: Program, x: Expr, *_: Expr) -> Expr:
-    """Return ``(|z + 1/2| - |z - 1/2| + 1)/2`` for ``z = x/(RISE sqrt(1 + sum_a (dx/da)^2))``, outputs a."""
+    """Return a ramp from 0 to 1 in place of the step function of x, with a width of about RISE.
+
+    It is ``(|z + 1/2| - |z - 1/2| + 1)/2`` for ``z = x/(RISE sqrt(1 + sum_a (dx/da)^2))``, where a are the
+    scalars in x, such as outputs.
+    """
     outputs = [a for a in x.atoms(AppliedUndef) if str(a.func) in program.scalars]
     z = x / (RISE * sqrt(1 + sum(x.diff(a) ** 2 for a in outputs)))
     return (Abs(z + S.Half) - Abs(z - S.Half) + 1) / 2
 
 
 def _fixed(spec: Spec, depth: Integer | Symbol, rule: str) -> Program:
-    """Return the program on fixed samples.
+    """Return the program on fixed samples, with ``depth`` layers and the training rule called ``rule``.
 
-    Centring is ignored, because initial outputs are zero at infinite width.
+    The key that subtracts initial outputs has no effect, because these are zero at infinite width.
     """
     network, training = spec.network, spec.training
     variance = network.init_variance
@@ -410,7 +420,10 @@ def _fixed(spec: Spec, depth: Integer | Symbol, rule: str) -> Program:
 
 
 def _entrywise(spec: Spec) -> TrainingRule:
-    """Return the entrywise rule of a file, with symbols for its constants; zeros are left out."""
+    """Return the entrywise training rule of a file, such as Adam, with symbols for its constants.
+
+    A constant that is zero in the file is zero in the rule.
+    """
     constants = {key: CONSTANTS[key] if x else 0 for key, x in spec.training.constants.items()}
     return entrywise_rule(
         spec.training.rule,

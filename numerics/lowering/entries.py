@@ -30,17 +30,17 @@ class EntryVector:
     Attributes
     ----------
     node
-        Name (with integer indices) of a quantity, or of given data.
+        Name, with integer indices, of the field, function of fields, or given data that the vector is.
     symbols
-        Its indices.
+        Its other indices.
     given
-        Whether it is given data.
+        Whether it is given data, such as an input vector.
     time_axis
         Axis of given data that counts steps; None for data that do not change.
     fixed
-        Axes of given data that are read at integers, each with its integer.
+        Pairs (axis, integer) for axes of given data that are read at one integer.
     kernel
-        Name of the kernel of the given data.
+        Name of the kernel (matrix of inner products) of given data; empty otherwise.
     """
 
     node: MemberKey
@@ -66,7 +66,7 @@ class GradientTerm:
 
     @cached_property
     def mirrored(self) -> GradientTerm:
-        """The same term for the transposed matrix, with the vectors ``own`` and ``other`` exchanged."""
+        """The same term for the transposed weight matrix: the vectors over rows and columns are exchanged."""
         assert self.other is not None
         return replace(self, own=self.other, other=self.own)
 
@@ -87,17 +87,15 @@ class GradientTerm:
 class EntryArray:
     """Weight matrix ``W_ij`` or vector ``W_i`` whose training rule acts on each entry.
 
-    Row i is a unit of the population of the vectors ``own`` in the terms. Column j is a unit of the
-    population of the vectors ``other``, and is called the partner of i.
-
     Attributes
     ----------
     weight
         Name of the weight.
     rule
-        Its training rule.
+        Its training rule, such as Adam.
     terms
-        Terms of the gradient of an entry.
+        Terms of the gradient of an entry. Each is a product of a vector over the rows i and a vector over
+        the columns j.
     indices
         Indices of the family of weights.
     inside
@@ -112,28 +110,34 @@ class EntryArray:
 
     @property
     def given(self) -> str:
-        """Name of the given data whose coordinates are the partners; empty if the partners are units."""
+        """Name of the given data that are the vectors over the columns of the weight, such as inputs.
+
+        Empty if the columns of the weight belong to units.
+        """
         other = self.terms[0].other
         return other.node[0] if other is not None and other.given else ""
 
     @property
     def single(self) -> bool:
-        """Whether each entry belongs to one unit, as in a vector of weights."""
+        """Whether the weight is a vector, so that each entry belongs to one unit."""
         return self.terms[0].other is None
 
     @cached_property
     def mirrored(self) -> EntryArray:
-        """The transposed matrix, with rows and columns exchanged."""
+        """The transposed weight matrix, with rows and columns exchanged."""
         return replace(self, terms=tuple(x.mirrored for x in self.terms))
 
     @cached_property
     def key(self) -> tuple[Any, ...]:
-        """A key that is equal for arrays of the same weight."""
+        """A key that is equal for two descriptions of the same weight.
+
+        It holds the name of the weight, its indices, and the terms of its gradient in any order.
+        """
         return (self.weight, self.indices, self.inside, frozenset(x.canonical for x in self.terms))
 
     @property
     def nodes(self) -> tuple[tuple[MemberKey, ...], tuple[MemberKey, ...]]:
-        """Names of random quantities in the gradient of an entry: at its row i, and at its column j."""
+        """Names of random quantities in the gradient of ``W_ij``: (those of row i, those of column j)."""
         own = [x.own.node for x in self.terms if not x.own.given]
         other = [x.other.node for x in self.terms if x.other is not None and not x.other.given]
         return tuple(dict.fromkeys(own)), tuple(dict.fromkeys(other))
@@ -141,7 +145,9 @@ class EntryArray:
 
 @dataclass(frozen=True)
 class EntrySum:
-    """Term ``sum_over factor * own * E~[V(t) copy(v(t))]``: a weight V applied to a vector v.
+    """Term of a field equation in which a weight matrix V with an entrywise rule is applied to a vector v.
+
+    The term is ``sum_over factor * own_i * (1/n) sum_j V_ij(t) v_j(t)``.
 
     Attributes
     ----------
@@ -154,7 +160,7 @@ class EntrySum:
     vector
         The vector v over the columns of V; None for a vector of weights, of which each unit holds one entry.
     own
-        Random factor at the row of V, such as a gate; None if the factor is one.
+        Random factor at the row i of V, such as a gate; None if the factor is one.
     over
         Summed indices.
     """
@@ -169,7 +175,10 @@ class EntrySum:
 
 @dataclass(frozen=True)
 class EntryRule:
-    """Rule of one entry as a compiled function of arrays, which returns the new states and the step Q.
+    """Entrywise training rule, such as Adam, as a compiled function of arrays.
+
+    The function maps the gradient of entries and the states of the rule (such as averages of past gradients)
+    to the new states and the step by which the entries change.
 
     Attributes
     ----------
@@ -187,13 +196,16 @@ class EntryRule:
 
     @classmethod
     def of(cls, rule: Entrywise) -> EntryRule:
-        """Return the compiled rule of one entry; equal rules are compiled once."""
+        """Return an entrywise training rule as a compiled function; equal rules are compiled once."""
         return _compiled(rule)
 
 
 @lru_cache(maxsize=64)
 def _compiled(rule: Entrywise) -> EntryRule:
-    """Return the new states and the step of a rule as one compiled function of arrays."""
+    """Return an entrywise training rule as one compiled function, cached.
+
+    The function returns the new states of the rule and the step by which an entry changes.
+    """
     after = dict(rule.states)
     step = rule.Q if rule.before else rule.Q.xreplace(after)
     bodies = [*after.values(), step]
@@ -213,12 +225,14 @@ def _numbers(e: Expr) -> set[Expr]:
 
 @dataclass(frozen=True)
 class StepSum:
-    """Term of an equation that sums steps of entries over time.
+    """Term of a field equation that sums the past steps of a weight with an entrywise rule.
+
+    A step is the change of one entry ``W_ij`` of the weight at time s.
 
     Attributes
     ----------
     kernel
-        Function of both times that multiplies a step.
+        Function of t and s that multiplies the step.
     step
         Step of an entry at the time s.
     vector
@@ -234,9 +248,11 @@ class StepSum:
 
 
 def step_sum(leaf: Sum) -> StepSum:
-    """Split ``Sum(k(t, s) E~[Q_s copy(v(t))], (e, 1, n), (s, 0, t - 1))`` into kernel, step and vector.
+    """Split a sum over past steps of a weight into its kernel k, the step Q and the vector v.
 
-    Raises Unserved for sums over parts of the past.
+    The sum ``Sum(k(t, s) E~[Q_s copy(v(t))], (e, 1, n), (s, 0, t - 1))`` averages over the units j that
+    ``copy`` marks: the term is ``sum_s k(t, s) (1/n) sum_j Q_ij(s) v_j(t)``. Raises Unserved for a sum over
+    a part of the past.
     """
     times = [tuple(x) for x in leaf.limits if x[0] in (s, t)]
     limits = tuple(x for x in leaf.limits if x[0] not in (s, t))
@@ -260,10 +276,10 @@ def entrywise_rule(program: Program, weight: str) -> Entrywise:
 
 
 def beside_memory(kernel: Expr, rule: Entrywise) -> tuple[Expr, Expr]:
-    """Split ``kernel = k(t, s) inside(s) factor(t)`` into the functions (inside, factor).
+    """Split the kernel of a sum over past steps into its factors beside the memory of the training rule.
 
-    ``k`` is the memory of the rule. Raises Unserved if the other factors couple both times, as for a rule
-    with an index.
+    The kernel is ``k(t, s) inside(s) factor(t)`` with the memory k of ``rule``, and the result is (inside,
+    factor). Raises Unserved if the remaining factors couple both times.
     """
     remainder = kernel / rule.memory(t, s)[1]
     remainder = remainder if t not in remainder.free_symbols else cancel(remainder)
@@ -276,10 +292,10 @@ def beside_memory(kernel: Expr, rule: Entrywise) -> tuple[Expr, Expr]:
 
 
 def gradient_parts(gradient: Expr) -> list[tuple[Expr, Expr, tuple[Any, ...]]]:
-    """Split the gradient of entry ``W_ij`` into terms ``(factor of row i, factor of column j, limits)``.
+    """Split the gradient of an entry ``W_ij`` of a weight into terms that are products of two factors.
 
-    The factor of row i contains all numbers. The factor of column j is 1 if the weight is a vector.
-    ``limits`` are the limits of the sums in the term.
+    Each term is (factor of the unit i, factor of the unit j, limits of its sums). The first factor contains
+    all numbers. The second factor is 1 if the weight is a vector.
     """
     parts = []
     for term in Add.make_args(gradient):

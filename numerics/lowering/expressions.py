@@ -91,10 +91,10 @@ def _leaves(e: Expr) -> set[Expr]:
 
 @lru_cache(maxsize=1024)
 def _slot(i: int) -> Dummy:
-    """Return the variable that stands for leaf ``i`` in every function.
+    """Return the symbol that replaces leaf number ``i`` of an expression when it is compiled.
 
-    Because it is the same in all functions, equal expressions are compiled once. A leaf is a symbol, field,
-    order parameter, sum or average in an expression.
+    The symbols are the same for all expressions, so that equal expressions are compiled once. A leaf is a
+    symbol, field, order parameter, sum or average in an expression.
     """
     return Dummy(f"x{i}", real=True)
 
@@ -402,21 +402,24 @@ class KnownArrays:
         return Float(values[0])
 
     def bound(self, e: Expr) -> int:
-        """Return the integer value of a bound of a sum."""
+        """Return the integer value of the lower or upper bound of a sum, such as ``P - 1``."""
         return int(np.ravel(self(e, {}))[0])
 
 
 def _array(place: Any) -> Any:
-    """Return the positions of an axis as an array, or a single position as it is."""
+    """Return the positions that ``place`` stands for.
+
+    An axis gives an array of its positions; a single position is returned unchanged.
+    """
     return place.positions if isinstance(place, Axis) else place
 
 
 class TensorReader:
-    """Reader of one expression along ``axes``, replicas first, prepared for many calls at different times.
+    """Evaluation of one expression on arrays, prepared for many calls at different times.
 
-    Times t and s that are among the axes are read as slices, other times as single positions. ``given`` are
-    leaves whose arrays are arguments of each call. A leaf is a symbol, field, order parameter, sum or average
-    in an expression.
+    The result has the replicas as first axis, then ``axes``. Times t and s that are among the axes are read
+    as slices, other times as single positions. ``given`` are leaves whose arrays are arguments of each call.
+    A leaf is a symbol, field, order parameter, sum or average in an expression.
     """
 
     def __init__(
@@ -434,7 +437,11 @@ class TensorReader:
         self.leaves = [self._leaf(x) for x in f.leaves]
 
     def __call__(self, late: Any, early: Any = None, given: Sequence[Array] = ()) -> Any:
-        """Return the value at t = ``late`` and s = ``early``, broadcastable to ``(replicas, *axes)``."""
+        """Return the value of the expression at t = ``late`` and s = ``early``.
+
+        Both times are positions (from 0) or slices. ``given`` holds the arrays of the leaves that are
+        arguments of each call, in their order. The result can be broadcast to ``(replicas, *axes)``.
+        """
         values: list[Any] = []
         for leaf in self.leaves:
             if type(leaf) is float:
@@ -450,11 +457,14 @@ class TensorReader:
         return self.function(*values) if self.function else values[0]
 
     def _leaf(self, x: Expr) -> Any:
-        """Return the form in which a leaf is read at each call.
+        """Return how a leaf of the expression is evaluated at each call.
 
-        The form is a float for a number, the position of an argument, a pair (array, index) for a stored
-        array, or the leaf itself if it must be looked up. A leaf is a symbol, field, order parameter, sum or
-        average in an expression.
+        - A float is the value of the leaf.
+        - An integer is its position among the arrays that are arguments of each call.
+        - A tuple is an array and the index into it, in which names stand for times.
+        - An expression is evaluated anew at each call.
+
+        A leaf is a symbol, field, order parameter, sum or average in an expression.
         """
         if x in self.given:
             return self.given.index(x)
@@ -482,10 +492,10 @@ class TensorReader:
         return view, [first, *(a.name for a in fixed), *along]
 
     def _looked_up(self, x: Expr, late: Any, early: Any) -> Any:
-        """Return the value of a leaf that is a sum or has shifted indices, at the times t and s.
+        """Return the value of a leaf that is evaluated anew at each call: a sum, or a shifted index.
 
-        ``late`` is t and ``early`` is s, each a position or a slice. A leaf is a symbol, field, order
-        parameter, sum or average in an expression.
+        ``late`` is the time t and ``early`` the time s, each a position or a slice. A leaf is a symbol,
+        field, order parameter, sum or average in an expression.
         """
         at: dict[Symbol, Any] = {t: late, s: early}
         for k, a in enumerate(self.axes):
@@ -521,11 +531,29 @@ def observable(  # noqa: PLR0913 - arrays, numbers and ranges come from differen
     literals: Mapping[Slot, Literals] | None = None,
     sizes: Mapping[Any, int] | None = None,
 ) -> Array:
-    """Evaluate the right-hand side of an observable at all pairs of times.
+    """Evaluate the right-hand side of the equation of an observable at all pairs of times.
 
-    Arrays of ``arrays`` have the axes of the symbol's arguments (samples, then t, s) and the replicas last.
-    The result has ``axes``, or those of the left-hand side with t and s, and the replicas last. Indices start
-    at 1, or as ``first`` says. ``sizes`` are the sizes of indices that no array has.
+    Parameters
+    ----------
+    e
+        The equation.
+    arrays
+        Order parameters and scalars by name, with the axes of their arguments and the replicas last.
+    values, data
+        Numbers by the names of symbols, and given arrays by name.
+    axes
+        Indices and times that the result has as axes; by default those of the left-hand side, then t and s.
+    first
+        First values of indices, 1 by default.
+    literals
+        Axes of given arrays that are read at integers, with the index value of their first entry.
+    sizes
+        Numbers of values of indices that no array has.
+
+    Returns
+    -------
+    array
+        Values along ``axes``, with the replicas as last axis.
     """
     known = KnownArrays(values, data, dict(arrays), dict(first or {}), literals=dict(literals or {}))
     body, axes = layers_written_out(e.rhs), (*axes_of(e.lhs), t, s) if axes is None else axes

@@ -102,7 +102,10 @@ def moving_nodes(theory: Theory) -> frozenset[MemberKey]:
 
 
 def require_open_numbers(theory: Theory) -> None:
-    """Raise Unserved if an expression has a scalar of the program at one index value, such as f(1, t)."""
+    """Raise Unserved if an equation reads a scalar at one value of an index, such as f(1, t).
+
+    Methods with arrays have the scalar for all values of the index only.
+    """
     known, moving = {node_of(e.lhs) for e in theory.scalars}, moving_nodes(theory)
     for item in (*theory.scalars, *theory.equations):
         for x in sorted(item.rhs.atoms(AppliedUndef), key=str):
@@ -114,7 +117,7 @@ def require_open_numbers(theory: Theory) -> None:
 
 
 def require_present(theory: Theory) -> None:
-    """Raise Unserved if an expression contains a field or a scalar at time zero."""
+    """Raise Unserved if an expression of the theory contains a field or a scalar at time zero."""
     moving = moving_nodes(theory)
     for e in expressions_of(theory):
         for x in sorted(e.atoms(AppliedUndef), key=str):
@@ -125,7 +128,10 @@ def require_present(theory: Theory) -> None:
 
 
 def limits(theory: Theory) -> Iterator[tuple[Symbol, Expr, Expr]]:
-    """Yield the range ``(index, lower, upper)`` of each index: first those of fields, then those of sums."""
+    """Yield the range ``(index, lower, upper)`` of each index of a theory.
+
+    First come the ranges of the quantities with equations, then those of sums.
+    """
     items: list[Any] = [*theory.equations, *theory.scalars, *theory.order_parameters, *theory.sources]
     for x in (*items, *theory.observables):
         yield from ((r.index, sympify(r.lower), sympify(r.upper)) for r in x.ranges)
@@ -168,7 +174,8 @@ def lowest_values(theory: Theory) -> dict[Symbol, Expr]:
 def literals_in(theory: Theory, integer: Callable[[Expr], int]) -> dict[Slot, Literals]:
     """Return the axes of data that a theory reads at integers, such as ``y(1, t)``, with these integers.
 
-    ``integer`` returns the integer value of a bound of an index.
+    Keys are (name of the data, axis). ``integer`` is a function that returns the integer value of the lower
+    bound of an index.
     """
     expressions = list(expressions_of(theory))
     if not any(a.is_Integer for e in expressions for x in e.atoms(AppliedUndef) for a in x.args):
@@ -276,7 +283,10 @@ def require_steps(theory: Theory) -> None:
 
 
 def ordered_indices(theory: Theory) -> frozenset[str]:
-    """Return the names of indices whose values are computed in order, such as positions."""
+    """Return the names of indices along which a field is computed value by value.
+
+    An example are the positions in a sequence, if the field at p + 1 depends on that at p.
+    """
     program = theory.program
     ordered = {x.name for x in program.fields if x.ordered}
     indices = {i for d in program.definitions if d.name in ordered for i in d.lhs.args[0].free_symbols}
@@ -318,7 +328,10 @@ def distinct_sources(theory: Theory) -> Theory:
         return theory
 
     def with_counts(e: Any) -> Any:
-        """Return an expression with the number of arguments in the names of renamed sources."""
+        """Return an expression in which ambiguous names of sources hold the number of their arguments.
+
+        For example ``r(2, t)`` becomes ``r[2](2, t)`` if another source r has three arguments.
+        """
         return e.replace(
             lambda x: isinstance(x, AppliedUndef) and (str(x.func), len(x.args)) in renamed,
             lambda x: Function(f"{x.func}[{len(x.args)}]")(*x.args),

@@ -53,20 +53,21 @@ class Read:
 
 @dataclass(frozen=True)
 class Span:
-    """Summed index: data from 1 on, or times up to the present or to the step before.
+    """Index that is summed over: a data index from 1 on, or a time in the past.
 
     Attributes
     ----------
     index
         The index.
     present
-        Whether the sum includes the present time.
+        Whether a sum over times includes its last time, t or s.
     late
-        Whether the sum begins after s (or ends before it), so that responses in it must vanish at equal time.
+        Whether a sum over times begins at s + 1 or ends at s - 1. Responses in it must then vanish at equal
+        times.
     begins
-        Whether the sum begins at s or after it.
+        Whether a sum over times begins at s or s + 1 instead of 0.
     within
-        Whether the sum runs from there to t - 1, so that s is a past time in every term.
+        Whether a sum over times also ends at t - 1, so that it is over times between s and t.
     upper
         Upper end of the sum.
     """
@@ -146,9 +147,10 @@ class LayerRow:
 
 @dataclass(frozen=True)
 class LayerTable:
-    """All rows, in groups in the order of computation.
+    """Equations in layer time as rows, in groups in the order of computation.
 
-    The rows of a group depend on each other, or on themselves, within a step.
+    A row is the equation of one tensor. The rows of a group depend on each other, or on themselves, at the
+    same time step, and are solved together.
     """
 
     groups: tuple[tuple[LayerRow, ...], ...]
@@ -185,7 +187,11 @@ def lower_layer_time(limit: LayerTime) -> LayerTable:
 
 
 def _row(e: Eq, layers: dict[str, int], correlation: bool) -> LayerRow:
-    """Return the row of one equation; ``layers`` is the number of layer times of each tensor."""
+    """Return one equation in layer time as a row: a tensor that is a sum of products of tensors.
+
+    ``layers`` is the number of layer times of each tensor, by name. ``correlation`` says whether the
+    equation is that of a correlation.
+    """
     products = tuple(_finished(p, e) for p in products_of(e.rhs, layers))
     axes = tuple(e.lhs.args)
     if not all(isinstance(x, Symbol) for x in axes):
@@ -196,9 +202,9 @@ def _row(e: Eq, layers: dict[str, int], correlation: bool) -> LayerRow:
 
 
 def _jumping(rows: list[LayerRow]) -> list[LayerRow]:
-    """Return the rows with their jumps marked.
+    """Return the rows, with ``jumps`` set for those whose value jumps at equal layer times tau = tau_.
 
-    A row jumps if it uses a tensor with a jump at (tau, tau_), outside of an integral.
+    A row also jumps if it uses a tensor with a jump at (tau, tau_), outside of an integral.
     """
     while True:
         names = {r.name for r in rows if r.jumps}
@@ -212,9 +218,10 @@ def _jumping(rows: list[LayerRow]) -> list[LayerRow]:
 
 
 def reads_across(x: Read, p: LayerProduct, jumping: Collection[str]) -> bool:
-    """Return whether a product uses the tensor ``x`` at (tau, tau_), outside of an integral, where it jumps.
+    """Return whether ``x`` makes the product p jump where the layer times tau and tau_ are equal.
 
-    ``jumping`` are the names of tensors with a jump.
+    It does if it is a tensor with a jump, used at (tau, tau_) and not integrated over. ``jumping`` are the
+    names of the tensors with a jump.
     """
     return x.name in jumping and p.layer is None and set(x.args[:2]) == set(LAYER_TIMES)
 
@@ -245,9 +252,9 @@ def products_of(e: Expr, layers: dict[str, int]) -> Iterator[LayerProduct]:
 
 
 def _factor(e: Expr, layers: dict[str, int]) -> LayerProduct:
-    """Return a factor that is not a sum or a product as a product with one factor.
+    """Return a delta, a step function, a tensor or a number as a product with one factor.
 
-    It is a delta, a step function, a tensor or a number.
+    ``layers`` is the number of layer times of each tensor, by name. Raises NotLowered for another factor.
     """
     if isinstance(e, KroneckerDelta):
         pair = (e.args[0], e.args[1])
@@ -271,7 +278,11 @@ def _factor(e: Expr, layers: dict[str, int]) -> LayerProduct:
 
 
 def _applied(e: AppliedUndef, layers: dict[str, int]) -> LayerProduct:
-    """Return a tensor, or a function given as data of scalars, as a product with one factor."""
+    """Return an applied function as a product with one factor.
+
+    The factor is a tensor, or a given function of a scalar, such as the slope of the loss. ``layers`` is the
+    number of layer times of each tensor, by name.
+    """
     # A function that is given as data, such as the slope of the loss, is called with the value of a scalar.
     if any(x.has(AppliedUndef) for x in e.args):
         return LayerProduct(S.One, calls=(e,))
@@ -283,7 +294,10 @@ def _applied(e: AppliedUndef, layers: dict[str, int]) -> LayerProduct:
 
 
 def _span(index: Symbol, lower: Expr, upper: Expr) -> Span:
-    """Return the summed index with its limits; raise NotLowered if it is neither data nor the past."""
+    """Return a summed index with its limits as a :class:`Span`.
+
+    Raises NotLowered if it is neither a data index nor a time in the past of t or s.
+    """
     if lower == 1 and not upper.has(t, s):
         return Span(index, False, False, False, False, upper)
     if lower not in (0, s, s + 1) or upper not in (t, t - 1, s, s - 1):
@@ -297,7 +311,10 @@ def _span(index: Symbol, lower: Expr, upper: Expr) -> Span:
 
 
 def _integrated(e: Integral, layers: dict[str, int]) -> Iterator[LayerProduct]:
-    """Yield the products of an integral over one layer time; raise NotLowered for another integral."""
+    """Yield the products whose sum is an integral over one layer time.
+
+    ``layers`` is the number of layer times of each tensor, by name. Raises NotLowered for another integral.
+    """
     if len(e.limits) != 1 or len(e.limits[0]) != 3:
         raise NotLowered(f"{e} is not an integral over one layer time")
     ((x, lower, upper),) = e.limits
@@ -336,14 +353,21 @@ def _times(a: LayerProduct, b: LayerProduct) -> LayerProduct:
 
 
 def _finished(p: LayerProduct, e: Eq) -> LayerProduct:
-    """Return a product of the equation ``e``; raise NotLowered if its number still contains the depth."""
+    """Return the product p unchanged, after a check that the depth is not in its number.
+
+    ``e`` is the equation to which p belongs. Raises NotLowered if the number contains the depth.
+    """
     if p.number.has(L):
         raise NotLowered(f"the equation of {e.lhs} still contains the depth: {p.number}")
     return p
 
 
 def _check(row: LayerRow, p: LayerProduct, jumping: set[str]) -> None:
-    """Raise NotLowered for a tensor used at its jump, and for a sum that no response makes causal."""
+    """Raise NotLowered if the product p in the equation ``row`` has no unique value or is not causal.
+
+    A tensor in ``jumping`` has no value at equal layer times. A sum over times between s and t needs a
+    response that vanishes on one side of s.
+    """
     for x in p.reads:
         at = x.args[: x.layers]
         if x.name not in jumping or x.side:
@@ -366,7 +390,10 @@ def _check(row: LayerRow, p: LayerProduct, jumping: set[str]) -> None:
 
 
 def _grouped(rows: list[LayerRow]) -> tuple[tuple[LayerRow, ...], ...]:
-    """Return rows in groups in the order of computation; rows of a group depend on each other."""
+    """Return the rows (equations of tensors) in groups, in the order in which they can be computed.
+
+    The rows of a group depend on each other at the same time step.
+    """
     names = [r.name for r in rows]
     edges = [(r.name, n) for r in rows for p in r.products for n in present_names(p) if n in names]
     parts = strongly_connected_components((names, edges))

@@ -114,7 +114,11 @@ def require_averages_at_present(theory: Theory) -> None:
 
 
 class _Lowering:
-    """Conversion of one theory to a table; it holds the ranges of indices and the precomputed products."""
+    """Conversion of one linear theory to a :class:`Table`, the rows that the march runs.
+
+    It keeps the largest value of each index, and products that do not depend on t and are computed once a
+    step.
+    """
 
     def __init__(self, theory: Theory) -> None:
         self.attributes = {x.name for x in theory.program.attributes}
@@ -245,7 +249,7 @@ class _Lowering:
         )
 
     def require_same_for_all(self, coefficient: Expr) -> None:
-        """Raise NotLinear for a coefficient that contains an index, and so differs between its values."""
+        """Raise NotLinear if a coefficient of an equation depends on an index, such as a sample."""
         indices = coefficient.free_symbols & (self.extents.keys() - self.units)
         if indices:
             names = ", ".join(sorted(map(str, indices)))
@@ -257,9 +261,9 @@ class _Lowering:
     def require_separate_sources(
         fields: tuple[FieldRow, ...], pairs: Iterable[tuple[FieldAtLayer, FieldAtLayer]]
     ) -> None:
-        """Raise NotLinear if two different sources of fields on units with attributes are correlated.
+        """Raise NotLinear if two different sources in equations of units with attributes are correlated.
 
-        ``pairs`` are the pairs of sources that have a covariance.
+        Attributes are given constants of each unit. ``pairs`` are the pairs of sources with a covariance.
         """
         driving = {u for row in fields if row.unit for u, _ in row.drives}
         for u, v in pairs:
@@ -276,9 +280,10 @@ class _Lowering:
         )
 
     def coupling(self, row: Row, x: LinearTerm, weight: Expr) -> Coupling:
-        """Return the term ``x`` in the equation ``row`` as a coupling: a field and the kernel in front of it.
+        """Return the term ``x`` in the equation ``row`` of a field as a coupling to another field.
 
-        ``weight`` is the kernel with its coefficient.
+        A coupling is that field and the memory kernel that multiplies it. ``weight`` is the expression of
+        the kernel, coefficient included. Raises NotLinear for a sum over a part of the past.
         """
         self.extents |= {r.index: r.upper for r in x.over}
         known: dict[tuple[str, Expr], Reach] = {
@@ -301,9 +306,10 @@ class _Lowering:
     def kernel(
         self, expr: Expr, rows: tuple[Symbol, ...], cols: tuple[Symbol, ...], reach: Reach = "past"
     ) -> KernelRow:
-        """Return an expression as a kernel with indices ``rows`` at t and ``cols`` at s.
+        """Return an expression as a kernel with the indices ``rows`` at t and ``cols`` at s.
 
-        An index that stands on both sides gets a second name and a Kronecker delta.
+        ``reach`` are the times s at which the kernel multiplies a field: "past", "through" (the past and t),
+        "now" or "start". An index that stands on both sides gets a second name and a Kronecker delta.
         """
         shared = {x: Symbol(f"{x}_col", integer=True) for x in cols if x in rows}
         if shared:
@@ -316,15 +322,16 @@ class _Lowering:
         return KernelRow(rows, cols, monomials, reach)
 
     def flattened(self, expr: Expr) -> Expr:
-        """Return the expression unchanged, after recording the ranges of the sums in it."""
+        """Record the ranges of the sums in an expression, and return the expression unchanged."""
         self.extents |= {lim[0]: lim[2] for x in expr.atoms(Sum) for lim in x.limits}
         return expr
 
     def monomial(self, coefficient: Expr, factors: tuple[Expr, ...], axes: set[Symbol]) -> Monomial:
-        """Return a coefficient and tensors as a monomial of a kernel with the given axes.
+        """Return a product of a coefficient and tensors as one term of a kernel.
 
-        A sum over an index that does not depend on t, ``sum_j a_j(s) b_j,row(s)``, is moved into a tensor of
-        its own, which is computed once a step.
+        ``axes`` are the indices and times of the kernel; the product is summed over all other indices. A sum
+        that does not depend on t, ``sum_j a_j(s) b_j,row(s)``, becomes a tensor of its own, which is
+        computed once a step.
         """
         parts, instant = [], False
         for a in factors:
@@ -360,7 +367,10 @@ class _Lowering:
         return Monomial(coefficient, tuple(parts), instant)
 
     def factors_of(self, f: Factor) -> tuple[Factor, ...]:
-        """Return the factors of a tensor that is a precomputed product; another tensor is returned itself."""
+        """Return the factors of a tensor that was introduced for a product computed once a step.
+
+        Any other tensor is returned itself, as the only factor.
+        """
         return next((h.factors for h in self.hoisted.values() if h.tensor == f.tensor), (f,))
 
     # -- order parameters and scalars ------------------------------------------------------------------
@@ -397,7 +407,10 @@ class _Lowering:
         return Request("correlation", node(first), node(second), number * factor, unit)
 
     def scalar(self, e: Equation) -> ScalarRow:
-        """Return the equation of a scalar as an expression in symbols for its averages and inputs."""
+        """Return the equation of a scalar as an expression in symbols.
+
+        Each symbol stands for an average of a product of two fields, or for a scalar or given array.
+        """
         indices, averages, inputs = _axes(e.lhs), [], []
         expr = e.rhs.replace(Sum, lambda body, *limits: _total(body, limits, indices))
         expr = without_overflow(expr).replace(_has_exponentials, _with_one_exponential)
@@ -462,16 +475,17 @@ def _over_axes(name: str, reduction: Callable[..., Any], axes: tuple[int, ...]) 
 
 
 def _reaching(kernel: KernelRow, reach: Reach) -> tuple[Monomial, ...]:
-    """Return the monomials of a kernel as monomials of a kernel over the times ``reach``.
+    """Return the terms of a kernel, to be added to a kernel over the times ``reach``.
 
-    If ``reach`` includes the present time and the kernel does not, they are marked as zero at that time.
+    If the kernel is over the past and ``reach`` includes the present time, its terms are marked as zero at s
+    = t.
     """
     strict = kernel.reach == "past" and reach == "through"
     return tuple(replace(m, strict=m.strict or strict) for m in kernel.monomials)
 
 
 def _renamed(kernel: KernelRow, names: dict[Symbol, Symbol]) -> tuple[Monomial, ...]:
-    """Return the monomials of a kernel with indices renamed according to ``names``."""
+    """Return the terms of a kernel with indices renamed; ``names`` maps old to new indices."""
 
     def factor(f: Factor) -> Factor:
         return Factor(f.tensor, tuple(names.get(x, x) for x in f.indices))
@@ -500,9 +514,10 @@ def _pair(*bodies: Expr) -> tuple[Expr, list[AppliedUndef]]:
 
 
 def products(expr: Expr) -> Iterable[tuple[Expr, tuple[Expr, ...]]]:
-    """Yield the terms of an expression, each as a coefficient and tensors.
+    """Yield the terms of an expanded kernel, each as (coefficient, factors).
 
-    Inner sums become repeated indices.
+    Factors are order parameters, scalars, given arrays and Kronecker deltas. Sums over indices are left out,
+    because an index that occurs in factors only is summed over. Raises NotLinear for another factor.
     """
     expr = expr.expand()
     if isinstance(expr, Add):
@@ -534,10 +549,10 @@ def products(expr: Expr) -> Iterable[tuple[Expr, tuple[Expr, ...]]]:
 
 
 def _joined(couplings: list[Coupling]) -> tuple[Coupling, ...]:
-    """Join couplings to the same field over the same times into one kernel.
+    """Join the couplings of an equation to the same field into one coupling, with the sum of their kernels.
 
-    A kernel over the past joins one over past and present, so that the march computes one row and one
-    product.
+    A kernel over the past and one over past and present are joined, so that the march computes one row and
+    one product. Kernels at the present time only, or at time zero, stay separate.
     """
     found: dict[tuple[FieldAtLayer, bool | Reach, Expr], Coupling] = {}
     for c in couplings:

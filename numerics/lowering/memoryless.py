@@ -48,16 +48,16 @@ RANK = 1e-12
 
 
 class System:
-    """Tables of a theory without memory, for given numbers.
+    """Equations of a theory without memory, with numbers for its symbols.
 
     Attributes
     ----------
     extents
         First value and number of values of each index.
     states, fields, scalars
-        Equations of states, fields and scalars.
+        Equations of states, fields and scalars by name.
     start
-        Indices of the Gaussian initial values.
+        Indices of the Gaussian initial values, by name.
     names
         Names of quantities that differ between nodes (points of a quadrature over initial values).
     """

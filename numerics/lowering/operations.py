@@ -164,7 +164,10 @@ class OrderParameterReading:
 
 
 def order_parameter(table: Table, tensor: FieldAtLayer) -> OrderParameterReading:
-    """Return the stored array and the factors from which the order parameter ``tensor`` is computed."""
+    """Return how the order parameter ``tensor`` is computed from stored arrays.
+
+    ``table`` holds the equations of the theory.
+    """
     q = table.tensors[tensor]
     if q.unit is not None:
         return OrderParameterReading(tensor, UnitSum(tensor))
@@ -179,18 +182,18 @@ def order_parameter(table: Table, tensor: FieldAtLayer) -> OrderParameterReading
 
 @dataclass(frozen=True)
 class EvaluateRow:
-    """Evaluate a kernel or a covariance at time t, from its monomials, at the ``times`` s.
+    """Evaluate a kernel or a covariance at time t and at the ``times`` s.
 
     Attributes
     ----------
     target
         Array that is filled.
     kernel
-        Monomials of the kernel.
+        The kernel as a sum of products of order parameters and other arrays.
     times
-        Range of the times s.
+        Range of the times s: "past", "now" or "start".
     readings
-        Order parameters among the factors.
+        How each order parameter among the factors is computed from stored arrays.
     """
 
     target: CouplingRow | CovarianceRow
@@ -210,7 +213,7 @@ class EvaluateRow:
         return text
 
     def _sum(self, monomials: tuple[Monomial, ...], at: Expr) -> str:
-        """Return the text of a sum of monomials at time ``at``."""
+        """Return the text of a sum of products of tensors at the time s = ``at``, for print."""
         axes = {*self.kernel.rows, *self.kernel.cols, s, t}
         known = {x.tensor: x for x in self.readings}
         texts = [_monomial(m, axes, known, at) for m in monomials]
@@ -488,7 +491,10 @@ def _joined(parts: list[str]) -> str:
 
 
 def _read(f: Factor, at: Expr, name: str | None = None) -> str:
-    """Return the text of a tensor at its indices and times, with the time ``at`` in place of s."""
+    """Return the text of a tensor with its indices and times, with the time ``at`` in place of s.
+
+    ``name`` is printed in place of the name of the tensor, if it is given.
+    """
     times = [str(at if x == s else x) for x in f.indices if x in (t, s)]
     indices = _bracketed(x for x in f.indices if x not in (t, s))
     return f"{name or label(f.tensor)}{indices}" + (f"({', '.join(times)})" if times else "")
@@ -497,9 +503,10 @@ def _read(f: Factor, at: Expr, name: str | None = None) -> str:
 def _monomial(
     m: Monomial, axes: set[Symbol], known: dict[FieldAtLayer, OrderParameterReading], at: Expr
 ) -> str | None:
-    """Return the text of a monomial at s = ``at``, summed over indices that are not in ``axes``.
+    """Return the text of a product of tensors at the time s = ``at``; None if the product is zero.
 
-    ``known`` are the order parameters that are printed as stored arrays. None if the product is zero.
+    The product is summed over indices that are not in ``axes``. ``known`` are the order parameters that are
+    printed as stored arrays.
     """
     coefficient, parts = m.coefficient.xreplace({s: at}), []
     for f in m.factors:

@@ -43,18 +43,19 @@ IndexBounds = Mapping[Symbol, IntegerBounds]
 
 @dataclass(frozen=True)
 class WrittenOut:
-    """Scalar, order parameter or observable that was written out along some of its indices.
+    """Scalar, order parameter or observable of which some indices were replaced by their integer values.
 
     Attributes
     ----------
     node : tuple
-        Its node in the theory before.
+        Name of the quantity, with its integer indices, before the replacement.
     axes : tuple of int
-        Positions of these indices among all of its indices, in increasing order.
+        Positions of the replaced indices among all of its indices, in increasing order.
     shape : tuple of int
-        Number of values of each of them.
+        Number of values of each replaced index.
     members : tuple
-        Nodes of its members, in the order of an array of this shape.
+        Names, with integer indices, of the quantities that took its place, in the order of an array of this
+        shape.
     """
 
     node: MemberKey
@@ -65,18 +66,19 @@ class WrittenOut:
 
 @dataclass(frozen=True)
 class Plain:
-    """Theory with plain indices.
+    """Theory whose indices run over one range each, without shifts such as ``p + 1``.
 
     Attributes
     ----------
     theory
         The theory.
     written_out
-        Quantities that were written out along some of their indices.
+        Quantities of which some indices were replaced by their integer values.
     literals
-        Axes of data that are used at integers, with their first values.
+        Axes of data that are used at integers, by (name, axis), with the index value of the first entry.
     bounds
-        First and last value of each index of the quantities that the theory determines.
+        First and last value of each index of the quantities with equations, by (name, position of the
+        index).
     """
 
     theory: Theory
@@ -117,7 +119,10 @@ def stacked_members(
 
 
 def _literals(sized: SizedTheory) -> dict[Slot, Literals]:
-    """Return the axes of data that are used at integers, with their first values."""
+    """Return the axes of data that are used at integers, such as ``y(1, t)``, by (name, axis).
+
+    Each comes with the index value of its first entry.
+    """
     lowest = {index: sized.integer(lower) for index, lower in lowest_values(sized.theory).items()}
     kernels = {x.kernel for x in sized.theory.program.given}
     return literals_of(expressions_of(sized.theory), lowest, kernels)
@@ -187,7 +192,10 @@ def _span(sized: SizedTheory, lower: Any, upper: Any, scope: IndexBounds) -> Int
 
 
 def _spans(sized: SizedTheory, ranges: Iterable[IndexRange]) -> dict[Symbol, IntegerBounds]:
-    """Return the lowest and the highest value of each index; bounds may contain earlier indices."""
+    """Return the lowest and the highest value of each index in ``ranges``.
+
+    A bound may contain indices that come earlier in ``ranges``.
+    """
     found: dict[Symbol, IntegerBounds] = {}
     for r in ranges:
         found[r.index] = _span(sized, r.lower, r.upper, found)
@@ -196,16 +204,16 @@ def _spans(sized: SizedTheory, ranges: Iterable[IndexRange]) -> dict[Symbol, Int
 
 @dataclass(frozen=True)
 class _SourceUse:
-    """Function of indices as it stands in an expression.
+    """Function of indices, such as ``h(p + 1, t)``, at one place in an expression.
 
     Attributes
     ----------
     atom
         The function with its arguments.
     scope
-        Ranges of the indices there.
+        Ranges of the indices at this place.
     summed
-        Indices that are summed over there.
+        Indices of sums that contain this place.
     """
 
     atom: AppliedUndef
@@ -268,7 +276,7 @@ class _Unrolling:
     """Replacement of some indices of a theory by integers: ``x(p, t)`` becomes ``x(1, t), x(2, t), ...``.
 
     ``slots`` are the positions of these indices, each a pair (name of a quantity, number of the argument).
-    The methods take an item, which is an equation, a source or an order parameter of the theory.
+    Arguments ``item`` of the methods are equations, covariances of sources or order parameters.
     """
 
     def __init__(self, sized: SizedTheory) -> None:
@@ -294,7 +302,10 @@ class _Unrolling:
             self._close()
 
     def _first(self) -> Iterator[Slot]:
-        """Yield positions of indices that are ordered, shifted, or used over a part of their range."""
+        """Yield positions of indices to replace by integers, each as (name, number of the argument).
+
+        They are indices that are computed in order, shifted, or used over a part of their range.
+        """
         ordered = {x.name for x in self.theory.program.fields if x.ordered}
         for e in self.theory.equations:
             name = str(e.symbol.func)
@@ -309,10 +320,11 @@ class _Unrolling:
                 )
 
     def _needs_integers(self, slot: Slot, a: Expr, use: _SourceUse) -> bool:
-        """Return whether a field is used over a part of its range, shifted, or at one integer.
+        """Return whether the use of a field requires that one of its indices is replaced by integers.
 
-        A shift is allowed in a sum over a whole period, and an integer if no equation holds for all values of
-        the index. ``a`` is the argument of the field at the position ``slot``.
+        It does if the field is used over a part of the range of the index, at a shifted index, or at one
+        integer. A shift is allowed in a sum over a whole period, and an integer if no equation holds for all
+        values of the index. ``a`` is the argument of the field at the position ``slot``.
         """
         if a in TIMES:
             return False
@@ -323,7 +335,11 @@ class _Unrolling:
         return ring_of(a, {x: use.scope[x] for x in use.summed}, self.extents[slot]) is None
 
     def _close(self) -> None:
-        """Add the positions of quantities with the same indices, until none is new."""
+        """Add the positions of all indices that are equal to replaced ones in some equation.
+
+        An index that is replaced by integers in one quantity must be replaced in each quantity that shares
+        it.
+        """
         count = 0
         while count != len(self.slots):
             count = len(self.slots)
@@ -390,10 +406,11 @@ class _Unrolling:
                 yield replace(item, symbol=symbols[0], definition=body, ranges=rest)
 
     def _is_second(self, item: Source, at: Mapping[Symbol, int]) -> bool:
-        """Return whether the covariance of a pair of members is also stored in the other order.
+        """Return whether the covariance of two members of a source is also stored with the members exchanged.
 
-        This needs sources that run over the same members: between a first layer and the others there is one
-        order.
+        ``at`` gives the values of the indices of the covariance ``item``. The result is true for the second
+        of two equal covariances only, which is left out. Both exist if the two sources take the same index
+        values.
         """
         if item.symbol.func != item.partner.func:
             return False
@@ -401,7 +418,7 @@ class _Unrolling:
         return first < second and self._runs_alike(item)
 
     def _runs_alike(self, item: Source) -> bool:
-        """Return whether the two sources of a covariance take the same values of their indices."""
+        """Return whether the two sources of a covariance take the same values of their replaced indices."""
         indices = self.indices(item)
         if item not in self.alike:
             members = [*self.sized.over(r for r in item.ranges if r.index in indices)]
@@ -410,7 +427,7 @@ class _Unrolling:
         return self.alike[item]
 
     def _member(self, x: AppliedUndef, at: Mapping[Symbol, int]) -> tuple[int, ...]:
-        """Return the integer arguments of a source, with the values ``at`` in place of its indices."""
+        """Return the integer arguments of the source x, with the values ``at`` in place of its indices."""
         return tuple(self.sized.integer(a, at) for a in x.args if a.is_Integer or a.free_symbols & {*at})
 
     def substituted(self, e: Expr, at: Mapping[Symbol, Expr], indices: set[Symbol]) -> Expr:
@@ -454,10 +471,11 @@ class _Unrolling:
         yield from run(outer, at)
 
     def _argument(self, e: AppliedUndef, k: int, a: Expr, at: Mapping[Symbol, Expr]) -> Expr:
-        """Return argument ``a`` at position k with integers ``at`` for indices.
+        """Return the argument ``a`` of the function e at position k, with integers for replaced indices.
 
-        Values beyond the range are periodic. Arrays of constants are not periodic if the program itself
-        shifts an index. If ``p + q`` becomes ``q + 2``, the axis still begins at the first value of p.
+        ``at`` maps indices to integers. A value beyond the range is taken modulo the period, except in
+        arrays of constants that the program itself reads at shifted indices. If ``p + q`` becomes ``q + 2``,
+        a constant is added so that the axis still begins at the first value of p.
         """
         new = a.xreplace(dict(at))
         if (str(e.func), k) in self.shifted:
@@ -473,9 +491,9 @@ class _Unrolling:
         return Integer(low + (int(new) - low) % (high - low + 1))
 
     def _of_data(self, a: Expr) -> IntegerBounds:
-        """Return the range of an axis of data that is used at ``p + k``, which is that of p.
+        """Return the first and last index value of the axis of data that is used at ``a``, such as ``p + k``.
 
-        (1, 1) without p.
+        They are those of the index p, or (1, 1) if ``a`` contains no index.
         """
         index = index_of_axis(a, [x for x in self.sized.lowest if x in self.widest])
         return (1, 1) if index is None else self.widest[index]
@@ -491,7 +509,11 @@ class _Unrolling:
         return found
 
     def written_out(self, item: Any) -> WrittenOut | None:
-        """Return the members of a scalar, observable or order parameter; None if it is not written out."""
+        """Return the names of the quantities that take the place of one with replaced indices.
+
+        ``item`` is a scalar, observable or order parameter. The result is None if none of its indices is
+        replaced by integers.
+        """
         indices, symbol = self.indices(item), item.symbol
         ranges = [r for r in item.ranges if r.index in indices]
         if not ranges:
@@ -511,7 +533,10 @@ class _Unrolling:
 
 
 class _WholeRanges:
-    """Replacement of sums over a part of a range by sums over the whole range with a factor."""
+    """Replacement of sums over a part of an index range by sums over the whole range.
+
+    The summand then has a factor that is one in the part and zero elsewhere.
+    """
 
     def __init__(self, sized: SizedTheory, theory: Theory) -> None:
         self.sized, self.extents = sized, _extents(sized, theory)
@@ -525,10 +550,7 @@ class _WholeRanges:
                     self.extents[name, k] = min(low, first), max(high, last)
 
     def of(self, item: Any) -> Any:
-        """Return an item of a theory with sums over whole ranges.
-
-        An item is an equation, a source or an order parameter.
-        """
+        """Return an equation, covariance or order parameter in which all sums run over whole index ranges."""
         scope = _spans(self.sized, item.ranges)
         return _changed(item, lambda e: self.summed(e, scope))
 
@@ -563,9 +585,9 @@ class _WholeRanges:
         return e.subs({x: values[x.name] for x in e.free_symbols if x.name in values})
 
     def whole(self, index: Symbol, body: Expr, own_range: IntegerBounds) -> IntegerBounds:
-        """Return the whole range of the functions used at an index.
+        """Return the first and last value of an index in the functions that use it in ``body``.
 
-        ``own_range`` if they do not have a common one.
+        If these functions do not have a common range that contains ``own_range``, the latter is returned.
         """
         spans = {
             self.extents[str(x.func), k]
@@ -609,10 +631,7 @@ class _Names:
         return Symbol(f"{index.name}[{span[0]}:{span[1]}]", **index.assumptions0)
 
     def of(self, item: Any) -> Any:
-        """Return an item of a theory with indices renamed such that each has one range.
-
-        An item is an equation, a source or an order parameter.
-        """
+        """Return an equation, covariance or order parameter in which each index name has one range."""
         names = {r.index: self.name(r.index, r.lower, r.upper) for r in item.ranges}
         changed = {x: new for x, new in names.items() if x != new}
         item = _changed(item, self.summed)

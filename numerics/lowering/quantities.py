@@ -129,7 +129,11 @@ class Quantity:
 
 @dataclass(frozen=True)
 class PathCorrelation:
-    """Average ``<X(t) Y(s)>``, or ``<X(t)>`` if ``second`` is None: names and indices of X and Y."""
+    """Average ``<X(t) Y(s)>`` over paths, or ``<X(t)>`` if ``second`` is None.
+
+    ``first`` and ``second`` are the names of X and Y, ``first_symbols`` and ``second_symbols`` their
+    indices.
+    """
 
     first: MemberKey
     first_symbols: tuple[Symbol, ...]
@@ -139,7 +143,11 @@ class PathCorrelation:
 
 @dataclass(frozen=True)
 class PathResponse:
-    """Average response ``<d X(t) / d source(s)>``: names and indices of X and of the source."""
+    """Average response ``<d X(t) / d source(s)>`` over paths.
+
+    ``quantity`` and ``symbols`` are the name and the indices of X, ``source`` and ``source_symbols`` those
+    of the source.
+    """
 
     quantity: MemberKey
     symbols: tuple[Symbol, ...]
@@ -198,14 +206,14 @@ class Covariance:
 
 @dataclass(frozen=True)
 class SampledPopulation:
-    """Units that are sampled jointly.
+    """Quantities of one unit that depend on each other and are therefore sampled jointly.
 
     Attributes
     ----------
     groups
-        Positions of their groups of correlated sources.
+        Positions of their groups of correlated sources in :attr:`QuantityTables.groups`.
     members
-        Their sources, quantities and attributes.
+        Names of the sources, quantities and attributes.
     """
 
     groups: tuple[int, ...]
@@ -288,7 +296,7 @@ class QuantityTables:
         return node_at_zero(x) or node_of(x) if self.is_at_zero(x) else node_of(x)
 
     def is_at_zero(self, x: AppliedUndef) -> bool:
-        """Return whether a symbol is a field or scalar at time zero."""
+        """Return whether x is a field or scalar at time zero, such as ``f(mu, 0)``."""
         return node_at_zero(x) in self.moving
 
     def is_random(self, e: Expr) -> bool:
@@ -296,16 +304,17 @@ class QuantityTables:
         return is_random(e, frozenset(self.random))
 
     def feeds(self, q: Quantity) -> list[MemberKey]:
-        """Return the names of the random quantities that the equation of ``q`` contains."""
+        """Return the names of the random quantities that the equation of ``q`` contains, at any time."""
         nodes = [self.node(x) for x in q.function.leaves if isinstance(x, AppliedUndef) and self.is_random(x)]
         nodes += [n for x in q.entries.values() for n in self.own_nodes(x)]
         nodes += [x.own.node for x in q.entries.values() if x.own is not None]
         return nodes + [m.quantity for ms in q.memories.values() for m in ms]
 
     def own_nodes(self, x: EntrySum) -> tuple[MemberKey, ...]:
-        """Return the names of random quantities at row i in the gradient of the weight ``W_ij`` in ``x``.
+        """Return the names of random quantities of the unit itself in the gradient of the weight in ``x``.
 
-        If ``x`` applies the transpose, they are those at its column.
+        ``x`` is a term in which a weight with an entrywise rule is applied to a vector. The unit is the row
+        of the weight, or its column if ``x`` applies the transpose.
         """
         return self.weights[x.array].nodes[int(x.transposed)]
 
@@ -405,7 +414,10 @@ class _QuantityReader:
     # -- sources and fields ----------------------------------------------------------------------------
 
     def _source(self, symbol: AppliedUndef, partner: AppliedUndef, covariance: Expr, ranges: Any) -> None:
-        """Store a pair of sources and their covariance."""
+        """Store two sources, with their indices, and their covariance in the tables.
+
+        ``symbol`` and ``partner`` are the sources, ``ranges`` the ranges of their indices.
+        """
         self.extents.add(r.limits for r in ranges)
         for x in (symbol, partner):
             if len(open_args(x)) - len(indices_of(x)) != 1:
@@ -416,7 +428,10 @@ class _QuantityReader:
         )
 
     def _field(self, lhs: Expr, rhs: Expr, ranges: Any) -> None:
-        """Store the equation of a field; raise Unserved for a flow or a field with several equations."""
+        """Store the equation ``lhs = rhs`` of a field, whose indices have these ranges, in the tables.
+
+        Raises Unserved for a flow, and for a field with several equations.
+        """
         if lhs.is_Derivative:
             raise Unserved(f"{lhs} is given by a flow, and sampled paths take rules in steps only")
         if open_args(lhs) != (*indices_of(lhs), t):
@@ -428,7 +443,7 @@ class _QuantityReader:
         self.tables.quantities[node] = self._quantity(node, indices_of(lhs), rhs)
 
     def _quantity(self, node: MemberKey, indices: tuple[Symbol, ...], expr: Expr) -> Quantity:
-        """Return a quantity with the indices ``indices`` that has the value of an expression.
+        """Return the expression ``expr`` as a random quantity with the name ``node`` and these indices.
 
         Sums over the past that are added become one leaf, so that their kernels are added before the past is
         read. A smooth function of fields, such as tanh(h), becomes a quantity of its own, which other
@@ -464,9 +479,9 @@ class _QuantityReader:
         return Quantity(node, indices, self.extents.shape(indices), expr, memories, entries)
 
     def _gates_outside(self, x: Sum) -> Expr:
-        """Return a sum over the past with its random factors at the present time in front of it.
+        """Return a sum over the past with random factors at the present time t moved in front of it.
 
-        Gates of recurrent networks are such factors.
+        The gates of recurrent networks are such factors. Another expression is returned unchanged.
         """
         bound = {limit[0] for limit in x.limits}
         if s not in bound:
@@ -485,9 +500,9 @@ class _QuantityReader:
     # -- weights whose rule acts on each entry ---------------------------------------------------------
 
     def _entry_sum(self, leaf: Sum, equation_indices: tuple[Symbol, ...]) -> EntrySum:
-        """Return a sum over steps of entries as a weight that is applied to a vector.
+        """Return a sum over past steps of a weight with an entrywise rule as this weight applied to a vector.
 
-        ``equation_indices`` are the indices of the equation in which the sum stands.
+        ``leaf`` is the sum, ``equation_indices`` are the indices of the equation in which it stands.
         """
         steps = step_sum(leaf)
         rule = entrywise_rule(self.theory.program, steps.step.weight)
@@ -515,7 +530,7 @@ class _QuantityReader:
         return EntrySum(number, transposed, factor, vector, moving, over)
 
     def _number_of(self, array: EntryArray) -> tuple[int, bool]:
-        """Return the position of a weight among all, and whether it is stored as its transpose.
+        """Return the position of a weight in the list of weights, and whether it is stored as its transpose.
 
         A new weight is added to the list.
         """
@@ -542,7 +557,11 @@ class _QuantityReader:
         return GradientTerm(kernel, self._entry_vector(moving, s), partner, tuple(x[0] for x in limits))
 
     def _entry_vector(self, e: Expr, time: Symbol) -> EntryVector:
-        """Return a vector in the gradient of an entry, or one that a weight is applied to, at ``time``."""
+        """Return the vector over units that the expression e is at ``time``.
+
+        It is a factor of the gradient of a weight with an entrywise rule, or a vector to which this weight
+        is applied. Given data are kept by name; other expressions become random quantities.
+        """
         if isinstance(e, AppliedUndef) and self.theory.program.given_of(str(e.func)) is not None:
             if not all(isinstance(x, Symbol) or x.is_Integer for x in e.args):
                 raise Unserved(
@@ -558,9 +577,10 @@ class _QuantityReader:
         return EntryVector(*self._piece(e, time))
 
     def _memory(self, leaf: Sum, body: Expr, equation_indices: tuple[Symbol, ...]) -> PastSum:
-        """Return the term ``body`` of the sum ``leaf`` over the past.
+        """Return the term ``body`` of the sum ``leaf`` over the past as a kernel times a random quantity.
 
-        Its indices are ``equation_indices`` and the summed ones.
+        ``equation_indices`` are the indices of the equation in which the sum stands. Raises Unserved if the
+        term has another index, or a random factor that depends on both times.
         """
         over = tuple(x[0] for x in leaf.limits if x[0] not in TIMES)
         self.extents.add(x for x in leaf.limits if x[0] not in TIMES)
@@ -622,9 +642,9 @@ class _QuantityReader:
         return self.pieces[bare], symbols
 
     def _slot(self, n: int, x: Symbol) -> Symbol:
-        """Return the symbol of the n-th index of a new quantity, with the same values as the index ``x``.
+        """Return a symbol for index number n of a new quantity, with the range of the index ``x``.
 
-        Indices of equal position and range have equal symbols, so that equal quantities are recognised.
+        Indices of equal number and range get equal symbols, so that equal quantities are recognised.
         """
         first, size = self.extents.first[x], self.extents.sizes[x]
         slot = Symbol(f"_{n}[{first}:{size}]", integer=True)
@@ -634,14 +654,21 @@ class _QuantityReader:
     # -- averages --------------------------------------------------------------------------------------
 
     def _entry(self, symbol: AppliedUndef, body: Expr, ranges: Any, item: OrderParameter) -> None:
-        """Store an order parameter with the definition ``body``."""
+        """Store the order parameter ``symbol``, defined by ``body``, as an expression of averages.
+
+        ``ranges`` are those of its indices. ``item`` is the order parameter of the theory, which says
+        whether it is causal.
+        """
         if tuple(x for x in open_args(symbol) if x in TIMES) not in ((t, s), (t,)):
             raise Unserved(f"the arguments of {symbol} must end with t, s or with t")
         self.tables.entries[node_of(symbol)] = self._read(symbol, body, ranges, item.causal)
         self._exchange(symbol)
 
     def _exchange(self, symbol: AppliedUndef) -> None:
-        """Store the indices of an order parameter or scalar with exchangeable values, and their classes."""
+        """Store which indices of an order parameter or scalar have values that can be exchanged.
+
+        Such an index gets the number of its class in the list ``classes`` of the tables.
+        """
         name, places = str(symbol.func), {x: k for k, x in enumerate(symbol.args)}
         self.tables.exchanged[node_of(symbol)] = {
             x: number
@@ -668,7 +695,7 @@ class _QuantityReader:
         return PathEntry(node_of(symbol), args, body, averages, causal, sums)
 
     def _average(self, a: Average) -> PathCorrelation | PathResponse:
-        """Return an average as a correlation of quantities, or as a response of one."""
+        """Return an average as that of a product of two random quantities, or as a response of one."""
         mean = read_average(a.body)
         if isinstance(mean, MeanResponse):
             node, symbols = self._piece(mean.body, t)
@@ -767,7 +794,10 @@ def _is_smooth(x: Expr) -> bool:
 
 
 def _reach(leaf: Sum) -> Reach:
-    """Return the times at which a sum uses quantities; raise Unserved for a part of the past."""
+    """Return the times at which a sum reads a quantity: "past" (s < t), "through" (s <= t) or "now".
+
+    "now" stands for a sum without times. Raises Unserved for a sum over a part of the past.
+    """
     times = [x for x in leaf.limits if x[0] in TIMES]
     if not times:
         return "now"
@@ -779,7 +809,7 @@ def _reach(leaf: Sum) -> Reach:
 
 
 def _joined(memories: Iterable[PastSum]) -> list[PastSum]:
-    """Return sums over the past, with those of the same quantity and times added.
+    """Return sums over the past, in which kernels of the same quantity and times are added.
 
     A kernel that does not depend on t is added to an equal one only.
     """

@@ -27,7 +27,11 @@ RANK = 1e-10
 
 
 def coefficients(F: Expr, left: Array, right: Array) -> Array:
-    """Return X for matrices of inner products ``left`` = G and ``right`` = K, shape ``(..., n, n)``.
+    """Return the coefficients X of the step of a rule that acts on the singular values of a gradient.
+
+    A gradient ``sum_mu l_mu r_mu^T`` has the step ``sum X_mu,alpha l_mu r_alpha^T / N``, in which the
+    function F is applied to its singular values. ``left`` G = <l l> and ``right`` K = <r r> are matrices of
+    inner products, (..., n, n), and ``X = G^(-1/2) F[G^(1/2) K^(1/2)] K^(-1/2)`` has their shape.
 
     >>> from sympy import S
     >>> coefficients(S.One, np.diag([4.0, 1.0]), np.eye(2))
@@ -56,6 +60,6 @@ def _roots(matrix: Array) -> tuple[Array, Array]:
 
 @lru_cache(maxsize=32)
 def _function(F: Expr) -> Any:
-    """Return F as a function of arrays of singular values."""
+    """Return the expression F, a function of the singular value, as a compiled function of arrays."""
     compiled = lambdify([sigma], F, "numpy")
     return lambda x: compiled(x) * np.ones_like(x)

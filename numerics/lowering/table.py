@@ -26,7 +26,10 @@ DELTA: FieldAtLayer = ("delta", None)
 
 @dataclass(frozen=True)
 class Factor:
-    """Order parameter or other array as a factor, with its index symbols in the order of its axes."""
+    """Array in a product of arrays: its name and layer, and its index symbols in the order of its axes.
+
+    The array is an order parameter, an error or given data.
+    """
 
     tensor: FieldAtLayer
     indices: tuple[Symbol, ...]
@@ -34,10 +37,11 @@ class Factor:
 
 @dataclass(frozen=True)
 class Monomial:
-    """Product ``coefficient * factors``, summed over every index that is not an axis of the kernel.
+    """Product of a coefficient and arrays, as one term of a kernel.
 
-    The coefficient may be a function of t and s. ``instant``: the product is nonzero only at s = t.
-    ``strict``: it is zero at s = t, though the kernel includes that time.
+    It is summed over every index that is not an axis of the kernel. The coefficient may be a function of t
+    and s. If ``instant``, the product is nonzero only at s = t. If ``strict``, it is zero at s = t, though
+    the kernel includes that time.
     """
 
     coefficient: Expr
@@ -48,9 +52,10 @@ class Monomial:
 
 @dataclass(frozen=True)
 class KernelRow:
-    """Row ``k[rows, s, cols]`` of a kernel at time t: a sum of monomials, with indices rows and cols.
+    """Row ``k[rows, s, cols]`` of a kernel at time t: a sum of products of arrays.
 
-    ``reach`` are the times s at which it multiplies a field.
+    ``rows`` are the indices at t, and ``cols`` those at s. ``reach`` are the times s at which the kernel
+    multiplies a field: "past", "through" (the past and t), "now" or "start".
     """
 
     rows: tuple[Symbol, ...]
@@ -64,7 +69,10 @@ class KernelRow:
         return all(m.instant for m in self.monomials)
 
     def at(self, times: Reach) -> tuple[Monomial, ...]:
-        """Return the monomials that can be nonzero at times s; "start" stands for a time before t."""
+        """Return the terms of the kernel that can be nonzero at the times s that ``times`` names.
+
+        These are "now" (s = t), "past" (s < t) or "start" (s = 0, before t).
+        """
         if times == "now":
             return tuple(m for m in self.monomials if not m.strict)
         return tuple(m for m in self.monomials if not m.instant)
@@ -126,7 +134,11 @@ class Request:
 
 @dataclass(frozen=True)
 class Hoisted:
-    """Product ``tensor[s, rows]`` of ``factors`` that does not depend on t; each step computes it once."""
+    """Array that is a product of other arrays and does not depend on t, so that each step computes it once.
+
+    ``tensor`` is its name, ``rows`` are its indices beside the time s, and ``factors`` the arrays; other
+    indices are summed over.
+    """
 
     tensor: FieldAtLayer
     rows: tuple[Symbol, ...]
