@@ -247,8 +247,8 @@ class UnitMotion:
         W (P, P, T, T): effect of slopes at earlier times on the change of the field h_i from its source u_i,
         at first order: ``sum_b sum_s W(i, b, t, s) slope_b(s) r_b``.
     place
-        Function of the initial position x = u/gamma0 and the change xi of the source: distance of the unit
-        from the kink without this effect.
+        Function of the initial position x = u/|gamma0| and of the change xi of the source: the scaled
+        distance of the unit from the kink, without this effect.
     side
         Function that returns the slope of the activation at a distance from the kink.
     phi
@@ -689,7 +689,7 @@ class KinkLayers:
         )
 
     def memory(self, field: str, n: int, layer: int) -> Array:
-        """Return order n of the kernel with which a field remembers past ones at a layer, (T, P, T, P).
+        """Return order n of the kernel that multiplies past fields in the equation of h or z, (T, P, T, P).
 
         ``field`` is the name of h, or "z" for the backward field. The contribution of the error of order 1
         is left out.
@@ -820,7 +820,10 @@ class Patterns:
 
 
 def sided(power: int, sign: int) -> SignPolynomial:
-    """Return ``x**power`` where x has this sign, and zero elsewhere, as a sign polynomial."""
+    """Return the function ``x**power`` for x of this sign, and 0 for x of the other sign.
+
+    It is a sum of terms ``x**power`` and ``x**power sign(x)``, as a dictionary from terms to coefficients.
+    """
     return {(power, 0, -1): Rational(1, 2), (power, 1, -1): Rational(sign, 2)}
 
 

@@ -126,7 +126,7 @@ class CompiledFunction:
         self._derivatives: dict[int, Expr] = {}
 
     def __call__(self, *values: Any) -> Any:
-        """Return the value of the function for NumPy arrays."""
+        """Return the value of the expression; ``values`` are arrays for its leaves, in their order."""
         return self.compiled(CPU)(*values)
 
     def partial(self, i: int, *values: Any, on: Device = CPU) -> Any:
@@ -389,9 +389,10 @@ class KnownArrays:
         return np.moveaxis(coefficients(F, *np.broadcast_arrays(*matrices)), (-2, -1), axes)
 
     def _number_in(self, e: Expr, at: Places, given: Mapping[Expr, Any]) -> Float:
-        """Return the value of a parameter of a function of singular values.
+        """Return the value of a parameter in a function of singular values, such as an exponent.
 
-        Raises Unserved if the parameter has more than one value.
+        ``at`` gives the position, or the axis of positions, of each index and time. ``given`` are parts of
+        expressions with known values. Raises Unserved if the parameter has more than one value.
         """
         values = np.unique(np.ravel(self.leaf(e, at, given)))
         if len(values) != 1:

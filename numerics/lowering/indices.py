@@ -96,7 +96,10 @@ def node_at_zero(symbol: AppliedUndef) -> MemberKey | None:
 
 
 def moving_nodes(theory: Theory) -> frozenset[MemberKey]:
-    """Return the keys of the fields and scalars of a theory that depend on the time t."""
+    """Return the fields and scalars of a theory that depend on the time t.
+
+    Each is given by its name and its integer indices, such as ("h", (2,)).
+    """
     items = (*theory.equations, *theory.scalars)
     return frozenset(node_of(e.symbol) for e in items if e.symbol.args[-1:] == (t,))
 
@@ -141,7 +144,10 @@ def limits(theory: Theory) -> Iterator[tuple[Symbol, Expr, Expr]]:
 
 
 def expressions_of(theory: Theory) -> Iterator[Expr]:
-    """Yield the right-hand sides, definitions and covariances of a theory."""
+    """Yield all expressions of a theory, without their left-hand sides.
+
+    They are right-hand sides of equations, definitions of order parameters, and covariances of sources.
+    """
     for e in (*theory.equations, *theory.scalars, *theory.observables):
         yield e.rhs
     for q in theory.order_parameters:

@@ -146,10 +146,7 @@ def ring_of(a: Expr, summed: IndexBounds, whole: IntegerBounds) -> Symbol | None
 
 
 def _symbols(item: Any) -> tuple[AppliedUndef, ...]:
-    """Return the symbols that an item of a theory determines: its left-hand side, or both sources.
-
-    An item is an equation, a source or an order parameter.
-    """
+    """Return the left-hand side of an equation or order parameter, or both sources of a covariance."""
     if isinstance(item, Source):
         return (item.symbol, item.partner)
     return (item.symbol,)
@@ -366,9 +363,9 @@ class _Unrolling:
         return self.uses[key]
 
     def indices(self, item: Any) -> set[Symbol]:
-        """Return the indices of an item that are written out, and the indices in the limits of their sums.
+        """Return the indices of an equation, covariance or order parameter that are replaced by integers.
 
-        An item is an equation, a source or an order parameter.
+        The indices in the limits of sums over such indices are replaced, too.
         """
         found: set[Symbol] = set()
         for x in self._atoms(item):
@@ -382,10 +379,9 @@ class _Unrolling:
         return found & own
 
     def members(self, item: Any) -> Iterator[Any]:
-        """Yield the item at all values of the indices that are written out.
+        """Yield an equation, covariance or order parameter at all values of its replaced indices.
 
-        The covariance of a pair of sources is symmetric, so that only one of the two orders is kept. An item
-        is an equation, a source or an order parameter.
+        The covariance of a pair of sources is symmetric, so that only one of the two orders is kept.
         """
         indices = self.indices(item)
         if not indices:

@@ -76,7 +76,10 @@ class SizedTheory:
 
     @cached_property
     def lowest(self) -> dict[Symbol, Expr]:
-        """The first value of each index; fields decide before sums."""
+        """The first value of each index, as an expression.
+
+        The range of an index in the equations of fields counts before its ranges in sums.
+        """
         return lowest_values(self.theory)
 
     def integer(self, e: Any, at: Mapping[Symbol, int] | None = None) -> int:
