@@ -196,7 +196,7 @@ class Setting:
 
     @property
     def out(self) -> NDArray[np.intp]:
-        """Positions of the output times among steps or nodes."""
+        """Positions of the output times among the steps of the rule, or the nodes of a flow's time grid."""
         return np.arange(self.times) if self.grid is None else self.grid.outputs
 
     @cached_property

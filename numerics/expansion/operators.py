@@ -112,7 +112,10 @@ LayerOperator = Dense | SeparableKernel
 
 
 def multiplied(a: LayerOperator, b: LayerOperator) -> LayerOperator:
-    """Return the operator product ``a b``: summed over the inner time and the inner sample index."""
+    """Return the operator product ``a b``, a sum over the inner time and the inner sample index.
+
+    The result has low rank if one of the factors has.
+    """
     if isinstance(a, Dense) and isinstance(b, Dense):
         shape = (*a.block.shape[:2], *b.block.shape[2:])
         return Dense((a.matrix @ b.matrix).reshape(shape))
@@ -240,7 +243,7 @@ class Combination:
         return self.tape.kinds[next(iter(self.terms))]
 
     def transpose(self) -> Combination:
-        """Return the combination of the transposed operators."""
+        """Return the combination of the transposed operators, with rows, columns and times exchanged."""
         return Combination(self.tape, {self.tape.transposed(i): c for i, c in self.terms.items()})
 
 
@@ -325,7 +328,7 @@ class Tape:
         return Combination(self, {self.place(kind, "product", i, j): x * y for (i, x), (j, y) in pairs})
 
     def times(self, number: float, x: Combination) -> Combination:
-        """Return a combination multiplied by a number."""
+        """Return a linear combination of operators multiplied by a number."""
         return Combination(self, {i: number * c for i, c in x.terms.items()})
 
     def add(self, *xs: Combination | None) -> Combination | None:
@@ -534,7 +537,7 @@ class SeriesAlgebra:
         return self.new(rule)
 
     def sum(self, xs: list[Stream]) -> Stream:
-        """Return the sum of several series."""
+        """Return the sum of several power series in gamma0."""
         return self.new(lambda n: self.add(*[x.at(n) for x in xs]))
 
     def convolution(self, a: Stream, b: Stream, n: int, start: int = 0) -> Any:

@@ -209,7 +209,11 @@ def _evaluated(
 def _in_strength(
     program: Program, reductions: tuple[Reduction, ...], layered: LayerFunctionNames, order: int
 ) -> tuple[StrengthSeries, Table]:
-    """Return the theory of a program expanded in gamma0, and its rows for the march, cached."""
+    """Return the theory of a program expanded in gamma0 up to ``order``, and its equations for the march.
+
+    The result is cached. ``reductions`` are applied to the theory first. ``layered`` are the names of
+    functions of the layer whose values become symbols.
+    """
     expansion = expand_strength(derived(integrated(program), reductions, layered), order)
     return expansion, _table(expansion, int(program.depth))
 
@@ -257,7 +261,10 @@ def _table(series: TheorySeries, depth: int) -> Table:
 
 
 def partial_sum(series: xr.Dataset, value: float, order: int | None = None) -> xr.Dataset:
-    """Return a series summed up to an order at one value of its variable, without dimension ``order``."""
+    """Return the sum of a power series up to ``order``, with ``value`` for the expansion parameter.
+
+    The result has no dimension ``order``. All orders are summed if ``order`` is None.
+    """
     kept = series if order is None else series.sel(order=[n for n in series.order.values if n <= order])
     powers = xr.DataArray(value ** kept.order.values.astype(float), dims="order")
     return (kept * powers).sum("order", skipna=False)

@@ -281,7 +281,11 @@ def read_array(key: str, name: str, folder: Path) -> NDArray[Any]:
 
 
 def require_file(key: str, name: str, path: Path, accepted: str) -> None:
-    """Raise SpecError if the path does not exist, or is a folder, a pipe or a device."""
+    """Raise SpecError unless the path is a file: not missing, a folder, a pipe or a device.
+
+    ``key`` and ``name`` are the key of the experiment file and its value; ``accepted`` says in words what
+    the key takes.
+    """
     try:
         regular = path.is_file()
         there = regular or path.exists()
@@ -859,5 +863,5 @@ def _with_arrays(tables: Mapping[str, Any], given: Sequence[str]) -> dict[str, A
 
 
 def _text(spec: Spec) -> str:
-    """Return the keys that were given as TOML text."""
+    """Return the keys that the user gave, without defaults, as the TOML text of an experiment file."""
     return tomli_w.dumps(spec.model_dump(exclude_unset=True, exclude_none=True))

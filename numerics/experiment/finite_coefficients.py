@@ -120,7 +120,7 @@ def _grows(value: Callable[[Array], Array], zero: float, last: float) -> bool:
 
 
 def _quiet(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    """Return the same function of times, without warnings of NumPy."""
+    """Return the same function of times, with warnings of NumPy switched off during the call."""
 
     def values(times: Array) -> Array:
         with np.errstate(all="ignore"):

@@ -210,7 +210,10 @@ class Reader:
         return expression
 
     def _refuse(self, text: str, problem: str, accepted: str | None = None) -> SpecError:
-        """Return the SpecError for ``text``; accepted is ``self.accepted`` if it is None."""
+        """Return the SpecError that ``text`` is not accepted because of ``problem``.
+
+        ``accepted`` says in words what is accepted; None stands for the accepted text of this reader.
+        """
         return SpecError(self.key, text, problem, accepted or self.accepted)
 
     # -- reading -------------------------------------------------------------------------------------------
@@ -312,9 +315,9 @@ class Reader:
         raise self._refuse(text, f"contains {_called(node)}, which is not supported", self._supported(node))
 
     def _exponent(self, text: str, node: ast.expr) -> Fraction:
-        """Return a constant exponent as a fraction.
+        """Return the constant exponent ``node`` of a power in a formula, as a fraction.
 
-        Raise SpecError for other exponents and for large ones.
+        Raise SpecError for an exponent that is not constant, and for a large one.
         """
         accepted = f"a number between -{EXPONENT} and {EXPONENT}, such as 2 or 0.5"
         if self._varies(node):
@@ -373,7 +376,7 @@ class Reader:
             return False
 
     def _check_poles(self, text: str, tree: ast.expr) -> None:
-        """Raise SpecError if a denominator vanishes on the grid or between its points."""
+        """Raise SpecError if a denominator in a formula vanishes at or between the numbers of the grid."""
         for node in ast.walk(tree):
             below = None
             if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
@@ -424,7 +427,7 @@ class Reader:
     # -- the expression ------------------------------------------------------------------------------------
 
     def _check_expression(self, text: str, expression: Expr) -> None:
-        """Raise SpecError for a constant, and for powers or numbers that are too large to compute with."""
+        """Raise SpecError if a formula is constant or contains too large powers or numbers."""
         if not expression.has(self.variable):
             raise self._refuse(text, f"does not depend on {self.variable}")
         for x in expression.atoms(Rational):
@@ -436,7 +439,7 @@ class Reader:
 
 
 def _depth(node: ast.AST) -> int:
-    """Return the depth of a syntax tree."""
+    """Return the depth of a syntax tree, the largest number of nested nodes."""
     return 1 + max((_depth(child) for child in ast.iter_child_nodes(node)), default=0)
 
 

@@ -219,7 +219,7 @@ def require_size(key: str, value: float) -> None:
 
 
 def _divides(e: Expr, symbol: Symbol) -> bool:
-    """Return whether the denominator of an expression contains the symbol."""
+    """Return whether the symbol occurs in the denominator of an expression."""
     return any(symbol == x for x in e.as_numer_denom()[1].free_symbols) if e.has(symbol) else False
 
 

@@ -210,12 +210,15 @@ def _named(rule: Any, system: LinearSystem, program: Program, others: Any) -> Ru
 
 
 def indices_of(w: Any) -> tuple[Any, ...]:
-    """Return the index ranges of a family of weights; empty for a single weight."""
+    """Return the ranges of the indices of a family of weights w; empty for a single weight."""
     return tuple(w.indices) if hasattr(w, "indices") else ((w.index,) if w.index else ()) + w.others
 
 
 def _unused(name: str, taken: set[Any]) -> str:
-    """Return the name with underscores added until it is unused, and add it to ``taken``."""
+    """Return a name that is not in ``taken``, and add it to ``taken``.
+
+    It is ``name`` with as many underscores at its end as are needed.
+    """
     while name in taken:
         name += "_"
     taken.add(name)
@@ -298,7 +301,7 @@ class StepwiseSystem:
         return self.start * row[:, 0], kept, noise
 
     def variances(self) -> Array:
-        """Return the covariance of the noise in all components at each time, (T, n, n)."""
+        """Return the covariance of the state z that noise has produced up to each time, (T, n, n)."""
         covariances = np.zeros((len(self.inputs), *self.moved.shape[1:]))
         for j, (move, enter) in enumerate(zip(self.moved, self.entered, strict=True)):
             covariances[j + 1] = move @ covariances[j] @ move.T + enter
@@ -489,7 +492,10 @@ class MotionCoefficients:
         return values
 
     def _table(self, x: AppliedUndef, times: Array) -> Array:
-        """Return the values at ``times`` of a function ``x`` of the time that is given as an array."""
+        """Return the values at ``times`` of a function such as ``eta(t)`` that is given as an array.
+
+        Raises NotApplicable for a flow, and ValueError if the array is missing or too short.
+        """
         name, (argument,) = str(x.func), x.args
         if not self.discrete:
             raise NotApplicable(f"{x} in a flow is a table of numbers: write it as an expression in t")

@@ -237,7 +237,7 @@ def _with_chain_names(program: Program) -> Program:
 
 
 def _names_of(program: Program) -> set[str]:
-    """Return every name in a program."""
+    """Return the names of all fields, data, weights, sources, kernels and functions in a program."""
     matrices = [gaussian(m) for m in program.matrices]
     vectors = [parameter(v) for v in program.vectors]
     found = {x.name for x in program.fields} | {x.name for x in program.given}
@@ -285,7 +285,7 @@ def _without_conflicts(
     used = new | every | {x.name for x in known}
 
     def unused(name: str) -> str:
-        """Return an unused name."""
+        """Return ``name``, changed if necessary so that it is not in use."""
         found = f"{name}{ASIDE}"
         while found in used:
             found += "_"
@@ -340,7 +340,10 @@ def _inside(x: Any, rewritten: Callable[[Any], Any]) -> Any:
 
 
 def _everywhere(program: Program, rewritten: Callable[[Any], Any]) -> Program:
-    """Return the program with ``rewritten`` applied to every part but its name and its notation's names."""
+    """Return the program with the function ``rewritten`` applied to each of its parts.
+
+    The name of the program and the names that its author gave to order parameters stay as they are.
+    """
     parts = {f.name: rewritten(getattr(program, f.name)) for f in fields(program) if f.name not in KEPT}
     notation = {rewritten(k): v for k, v in program.notation.items()}
     return Program(name=program.name, notation=notation, **parts)
@@ -351,7 +354,10 @@ KEPT = ("name", "notation")
 
 
 def _renamed(program: Program, names: Mapping[str, str], symbols: Mapping[Symbol, Symbol]) -> Program:
-    """Return the program with other names and symbols everywhere except in its notation's names."""
+    """Return the program with names and symbols replaced according to ``names`` and ``symbols``.
+
+    The names that its author gave to order parameters stay as they are.
+    """
     weights = {gaussian(m).name for m in program.matrices} | {parameter(v).name for v in program.vectors}
     table: dict[Expr, Expr] = {**symbols, **{Symbol(n): Symbol(names[n]) for n in weights & {*names}}}
 

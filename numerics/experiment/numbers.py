@@ -31,7 +31,11 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Attributes of modes by name, each (n,), and the weight of each of these n modes in sums over modes."""
+    """Modes of random data with a spectrum.
+
+    ``attributes`` holds the attributes of modes, such as eigenvalues, by name, each (n,). ``counts`` (n,) is
+    the weight of each of these n modes in sums over modes.
+    """
 
     attributes: Mapping[str, Array]
     counts: Array

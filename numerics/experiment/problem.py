@@ -264,7 +264,11 @@ class Problem:
         *,
         by_role: bool = True,
     ) -> Problem:
-        """Return the problem of a program with numbers, arrays and times; ``by_role`` renames it by role."""
+        """Return the problem of a program with numbers, arrays and times.
+
+        ``text`` is kept in results. With ``by_role`` the program gets the names that results use, such as f
+        for its output.
+        """
         at, output_times = _times_of(times, program.rule.discrete)
         given = checked_numbers(numbers)
         if program.depth.is_Integer:
@@ -403,7 +407,10 @@ class Problem:
         return "time" if self.flow else "step"
 
     def author_names(self, names: Iterable[str]) -> list[str]:
-        """Return the names that the author of the program wrote for these renamed ones, in the same order."""
+        """Return the names by which the author of the program calls ``names``, in the same order.
+
+        Programs are renamed so that the output is f and its error Delta; the names are those before this.
+        """
         return [self.author.get(name, name) for name in names]
 
     @property
@@ -709,5 +716,5 @@ def _symbols(program: Program) -> dict[str, Symbol]:
 
 
 def _sizes(program: Program) -> set[str]:
-    """Return the names of symbols that are upper ends of indices."""
+    """Return the names of the symbols in a program that are upper ends of indices, such as P."""
     return {r.upper.name for d in program.definitions for r in d.ranges if isinstance(r.upper, Symbol)}

@@ -59,7 +59,7 @@ def is_mean(problem: Problem) -> bool:
 
 @lru_cache(maxsize=64)
 def _next(rule: TrainingRule) -> Expr:
-    """Return ``k(s + 1, s)`` as an expression in s."""
+    """Return the factor ``k(s + 1, s)`` of an update at s in the next step, as an expression in s."""
     return rule.memory(t, s)[1].subs(t, s + 1).doit()
 
 

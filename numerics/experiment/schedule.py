@@ -73,7 +73,7 @@ def parse_schedule(key: str, text: str, end: float | None, steps: bool, accepted
 
 
 def _is_number(text: str) -> bool:
-    """Return whether the text is a number."""
+    """Return whether the text is a number, so that it is not an expression in t."""
     try:
         float(text)
     except ValueError:
@@ -95,5 +95,5 @@ def values_of(schedule: Expr, times: Array) -> Array:
 
 @lru_cache(maxsize=256)
 def _function(schedule: Expr):  # type: ignore[no-untyped-def]
-    """Return the compiled schedule."""
+    """Return the schedule, an expression in t, as a compiled function of t."""
     return lambdify(t, schedule, ["numpy", "scipy"])

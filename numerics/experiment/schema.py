@@ -269,7 +269,10 @@ class Spec(FileSection):
 
     @property
     def features_rest(self) -> bool:
-        """Whether gamma0 means gamma0/sqrt(N) on fixed samples, which is zero at infinite width."""
+        """Whether gamma0 of the file means gamma0/sqrt(N), as in NTK scaling on fixed samples.
+
+        It is then zero at infinite width, and features do not move.
+        """
         return self.kind == "fixed" and self.network.parametrization == "ntk"
 
     @property
@@ -396,7 +399,7 @@ def check_together(spec: Spec) -> None:
 
 
 def is_given(section: FileSection, key: str) -> bool:
-    """Return whether a key has a value other than its default."""
+    """Return whether the file gives the key of this table a value other than its default."""
     return bool(getattr(section, key) != type(section).model_fields[key].default)
 
 
@@ -606,7 +609,7 @@ def _batches(spec: Spec, key: str) -> bool:
 
 
 def _below_one(momentum: float | str) -> bool:
-    """Return whether the momentum is an expression or less than one."""
+    """Return whether the momentum in the file is less than one, or an expression in t."""
     return isinstance(momentum, str) or momentum < 1
 
 

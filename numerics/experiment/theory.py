@@ -108,7 +108,10 @@ def general(program: Program, reductions: tuple[Reduction, ...] = ()) -> Theory:
 
 @lru_cache(maxsize=128)
 def _at_depth(theory: Theory) -> Theory:
-    """Return the theory with an equation for each layer, if the depth is an integer."""
+    """Return the theory with an equation of its own for each layer.
+
+    A theory whose depth is a symbol is returned unchanged.
+    """
     depth = theory.program.depth
     return theory.at_depth(int(depth)) if depth.is_Integer else theory
 
@@ -453,7 +456,7 @@ def _isotropic(spec: Spec, depth: Integer | Symbol, rule: str) -> Program:
 
 
 def _unequal(layer: Expr) -> Expr:
-    """Return the width ratio of a layer, the function ``nu(layer)``."""
+    """Return the ratio of the width of a layer to the input dimension, as the function ``nu(layer)``."""
     return Function("nu")(layer)
 
 

@@ -19,7 +19,10 @@ from numerics.errors import Unserved
 
 @dataclass(frozen=True)
 class MeanProduct:
-    """The average ``<late(t) early(s)>`` over units; ``early`` is 1 if no factor depends on s."""
+    """The average ``<late(t) early(s)>`` over units, as a pair of expressions in fields.
+
+    ``early`` is 1 if no factor depends on s.
+    """
 
     late: Expr
     early: Expr

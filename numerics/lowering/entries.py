@@ -72,7 +72,7 @@ class GradientTerm:
 
     @cached_property
     def canonical(self) -> tuple[Any, ...]:
-        """A key that is equal for two terms that differ only by the names of their summed indices."""
+        """A key that is equal for terms of a gradient that differ by names of summed indices only."""
         places = [x for v in (self.own, self.other) if v is not None for x in v.symbols]
         order = [x for x in dict.fromkeys((*places, *sorted(self.over, key=str))) if x in self.over]
         slots = {x: Symbol(f"_{k}") for k, x in enumerate(order)}

@@ -196,7 +196,7 @@ class KnownArrays:
 
     @cached_property
     def arrays(self) -> dict[str, Array]:
-        """The data as arrays by name, without data that are functions."""
+        """The given data as arrays by name; data that are functions, not arrays, are left out."""
         return {k: np.asarray(v, dtype=float) for k, v in self.data.items() if not callable(v)}
 
     def __call__(self, e: Expr, at: Places, given: Mapping[Expr, Any] | None = None) -> Any:
@@ -282,7 +282,10 @@ class KnownArrays:
         return array[..., 0, :]
 
     def start(self, x: Symbol) -> int:
-        """Return the first value of an index or time."""
+        """Return the value of an index or time that belongs to the first entry of its axis: 0 for times.
+
+        It is 1 for an index unless another value is known.
+        """
         return 0 if x in TIMES else self.first.get(x, 1)
 
     def read(self, array: Array, args: Sequence[Expr], at: Places, name: str = "") -> Any:

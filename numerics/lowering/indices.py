@@ -42,7 +42,11 @@ GraphNode = TypeVar("GraphNode", bound=Hashable)
 
 
 class Axis(NamedTuple):
-    """Positions ``start .. stop - 1`` of an index or time, along one axis of an array with ``ndim`` axes."""
+    """Values of an index or time that lie along one axis of an array.
+
+    They are the positions ``start .. stop - 1``. ``axis`` is the number of the axis, and ``ndim`` the number
+    of axes of the array.
+    """
 
     start: int
     stop: int

@@ -141,7 +141,7 @@ class LayerRow:
 
     @property
     def layers(self) -> int:
-        """Number of axes that are layer times."""
+        """Number of axes of the tensor that are layer times (0, 1 or 2)."""
         return sum(x in LAYER_TIMES for x in self.axes)
 
 
@@ -401,7 +401,7 @@ def _grouped(rows: list[LayerRow]) -> tuple[tuple[LayerRow, ...], ...]:
 
 
 def present_names(p: LayerProduct) -> Iterator[str]:
-    """Yield the names of the tensors that a product uses at the present time."""
+    """Yield the names of the tensors that a product reads at the present time t, not at earlier times."""
     past = {x.index for x in p.spans if not x.present}
     if any(x.within for x in p.spans):
         past.add(s)

@@ -94,7 +94,7 @@ class System:
         return self.values[str(x)]
 
     def shape(self, axes: IndexSymbols) -> tuple[int, ...]:
-        """Return the number of values of each of these indices."""
+        """Return the number of values of each of the indices ``axes``, as the shape of an array."""
         return self.extents.shape(axes)
 
     def is_random(self, e: Expr) -> bool:
@@ -105,7 +105,10 @@ class System:
 
     @cached_property
     def layout(self) -> list[tuple[MemberKey, tuple[int, ...], slice]]:
-        """Name, shape and slice of each state in the vector of all states."""
+        """Name, shape and slice of each state in the vector of all states of one node.
+
+        A node is a point of the quadrature over Gaussian initial values.
+        """
         places, at = [], 0
         for n, x in self.states.items():
             shape = self.shape(axes_of(x.symbol))

@@ -48,7 +48,10 @@ def label(node: FieldAtLayer) -> str:
 
 @dataclass(frozen=True)
 class CorrelationArray:
-    """Correlation ``C[i,j](t, s) = <x_i(t) x_j(s)>`` at all pairs of times, or at equal times only."""
+    """Stored correlation ``C[i,j](t, s) = <x_i(t) x_j(s)>`` of two fields.
+
+    It is stored for all pairs of times, or at equal times only.
+    """
 
     first: FieldAtLayer
     second: FieldAtLayer
@@ -58,13 +61,16 @@ class CorrelationArray:
 
     @property
     def exchanged(self) -> CorrelationArray:
-        """The same correlation with its fields exchanged."""
+        """The same correlation with its two fields exchanged, ``<x_j(t) x_i(s)>``."""
         return CorrelationArray(self.second, self.first)
 
 
 @dataclass(frozen=True)
 class ResponseArray:
-    """Response ``R[i,k](t, s)`` of a field to a source through other fields, at all pairs of times."""
+    """Stored response ``R[i,k](t, s)`` of field i at t to source k at s, for all pairs of times.
+
+    It is the part of the response that comes through other fields.
+    """
 
     first: FieldAtLayer
     second: FieldAtLayer
@@ -114,7 +120,7 @@ class ScalarArray:
 
 @dataclass(frozen=True)
 class FactorArray:
-    """Stored product of factors that each depend on one time, with one value for every time step."""
+    """Stored array, with one value for each time step, that is a product of arrays of one time."""
 
     tensor: FieldAtLayer
 
@@ -486,7 +492,7 @@ def _factor(e: Expr) -> str:
 
 
 def _joined(parts: list[str]) -> str:
-    """Return the text of the sum of some terms; "0" without terms."""
+    """Return the text of a sum, for print; ``parts`` are the texts of its terms, "0" without terms."""
     return " + ".join(parts).replace("+ -", "- ") or "0"
 
 

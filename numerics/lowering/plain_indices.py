@@ -88,7 +88,10 @@ class Plain:
 
 
 def with_plain_indices(sized: SizedTheory) -> Plain:
-    """Return the theory with indices that run over one range each and are not shifted."""
+    """Return the theory in a form in which each index runs over one range and is never shifted.
+
+    ``sized`` is the theory with numbers for its sizes. Some indices are replaced by their integer values.
+    """
     theory, out = sized.theory, _Unrolling(sized)
     written_out: tuple[WrittenOut, ...] = ()
     if out.slots:
@@ -576,7 +579,7 @@ class _WholeRanges:
         return Sum(Add(*[inside * x for x in Add.make_args(body)]), *limits)
 
     def valued(self, e: Expr) -> Expr:
-        """Return an expression with sizes replaced by their numbers."""
+        """Return an expression with numbers in place of the symbols of sizes, such as P."""
         values = self.sized.values
         return e.subs({x: values[x.name] for x in e.free_symbols if x.name in values})
 

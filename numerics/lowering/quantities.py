@@ -181,7 +181,7 @@ class PathEntry:
 
     @cached_property
     def indices(self) -> tuple[Symbol, ...]:
-        """Indices without times."""
+        """Indices of the order parameter or scalar, without times and integers."""
         return tuple(x for x in self.args if x not in TIMES)
 
     @cached_property
@@ -197,7 +197,10 @@ class PathEntry:
 
 @dataclass(frozen=True)
 class Covariance:
-    """Covariance ``<a(t) b(s)>`` of two sources: its expression, the indices of ``a`` and those of ``b``."""
+    """Covariance ``<a(t) b(s)>`` of two sources a and b.
+
+    ``expr`` is its expression, ``first`` are the indices of a and ``second`` those of b.
+    """
 
     expr: Expr
     first: tuple[Symbol, ...]
@@ -284,7 +287,7 @@ class QuantityTables:
 
     @property
     def sizes(self) -> Mapping[Symbol, int]:
-        """Number of values of each index."""
+        """Number of values of each index of the theory, by its symbol."""
         return self.extents.sizes
 
     def size(self, symbols: Iterable[Symbol]) -> tuple[int, ...]:
@@ -340,14 +343,17 @@ class QuantityTables:
 
     @cached_property
     def populations(self) -> list[SampledPopulation]:
-        """Components of coupled quantities that contain sources."""
+        """Groups of coupled quantities that contain sources, each of which is sampled jointly."""
         number = {n: i for i, group in enumerate(self.groups) for n in group}
         found = [(x, tuple(dict.fromkeys(number[n] for n in x if n in number))) for x in self.components]
         return [SampledPopulation(groups, members) for members, groups in found if groups]
 
     @cached_property
     def attributes_of(self) -> dict[MemberKey, tuple[str, ...]]:
-        """For each source or quantity the attributes of the units on which it is defined."""
+        """Names of the attributes of the units on which each source or quantity is defined, by its name.
+
+        Attributes are given constants of each unit.
+        """
         names = self.attributes
         return {n: tuple(names[a] for a in x if a in names) for x in self.components for n in x}
 
@@ -821,6 +827,6 @@ def _joined(memories: Iterable[PastSum]) -> list[PastSum]:
 
 
 def _terms(x: Sum) -> tuple[Expr, ...]:
-    """Return the terms into which the summand of a sum is expanded."""
+    """Return the terms of the expanded summand of a sum."""
     body = x.function.expand() if isinstance(x.function, Add) else x.function
     return tuple(Add.make_args(body))

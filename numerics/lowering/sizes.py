@@ -71,7 +71,10 @@ class SizedTheory:
 
     @cached_property
     def ordered(self) -> frozenset[str]:
-        """Names of indices whose values are computed in order, such as positions; they are never periodic."""
+        """Names of indices along which a field is computed value by value, such as positions in a sequence.
+
+        They are never periodic.
+        """
         return ordered_indices(self.theory)
 
     @cached_property
@@ -90,11 +93,14 @@ class SizedTheory:
         return integer_of(e, self.values, at)
 
     def is_ordered(self, e: Expr) -> bool:
-        """Return whether an expression has an index whose values are computed in order."""
+        """Return whether an expression contains an index along which a field is computed value by value."""
         return any(str(x) in self.ordered for x in e.free_symbols)
 
     def over(self, ranges: Iterable[IndexRange]) -> Iterator[dict[Symbol, int]]:
-        """Yield all values of the indices of ``ranges``, by symbol; bounds must not contain indices."""
+        """Yield each combination of values of the indices in ``ranges``, as integers by index.
+
+        The bounds of the ranges must not contain other indices.
+        """
         range_of = {r.index: r for r in ranges}
         spans = [range(self.integer(r.lower), self.integer(r.upper) + 1) for r in range_of.values()]
         for values in product(*spans):

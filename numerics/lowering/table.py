@@ -161,7 +161,7 @@ class ScalarRow:
 
     @property
     def arguments(self) -> list[Symbol]:
-        """Symbols of the averages, and then those of the inputs."""
+        """Symbols in the expression of the scalar: those of averages, then those of other inputs."""
         return [*[x for x, *_ in self.averages], *[x for x, _ in self.inputs]]
 
 
