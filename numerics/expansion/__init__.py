@@ -498,7 +498,7 @@ def _check_error(theory: Theory, order: int, key: str, value: Any) -> None:
 
 
 def _strength(problem: Problem) -> float:
-    """Return the number for gamma0 in a problem."""
+    """Return the value of gamma0, the feature-learning strength, in a problem."""
     return float(problem.numbers[gamma0_symbol])
 
 

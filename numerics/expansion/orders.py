@@ -71,9 +71,10 @@ SIZES: Mapping[str, tuple[str, Symbol]] = {
 def size_series(source: ProblemSource, size: str, order: int, together: tuple[str, ...] = ()) -> xr.Dataset:
     """Return the coefficients of ``(1/size)^n``, n <= ``order``, of every result variable on isotropic data.
 
-    ``size`` is ``nu``, ``alpha`` or ``alpha_B``.  Sizes in ``together`` grow with it, in the proportion that
-    they have in the experiment.  Raises :class:`~numerics.errors.SpecError` for data that are not isotropic,
-    for a size that is missing or differs between layers, and in NTK parametrisation;
+    ``size`` is the name of a ratio to the input dimension: ``nu`` (width), ``alpha`` (samples) or
+    ``alpha_B`` (samples of a batch). The ratios in ``together`` grow with it, in the proportion that they
+    have in the experiment. Raises :class:`~numerics.errors.SpecError` for data that are not isotropic, for a
+    size that is missing or differs between layers, and in NTK parametrisation;
     :class:`~numerics.errors.Diverged` if the limit diverges, :class:`~numerics.errors.NotConverged` for a
     flow.
     """
@@ -328,9 +329,9 @@ class OfTheory:
         )
 
     def watched(self) -> Array:
-        """Return the values that must converge as the grid of a flow is refined, (orders, T, ...).
+        """Return the values that must converge as the time grid of a flow is refined, (orders, T, ...).
 
-        They are the errors of given samples, or ``C_v`` at equal times.
+        They are the errors of given samples, or for random data the variance ``C_v(t, t)`` of the error v.
         """
         if self.problem.seen:
             return self.scalar(ERROR)
@@ -456,6 +457,9 @@ class OfTheory:
 
 
 def _equal(a: Array) -> Array:
-    """Return a correlation (orders, T, [n,] T[, n]) at equal times, summed over outputs, (orders, T)."""
+    """Return a correlation at equal times t = s, summed over outputs, (orders, T).
+
+    ``a`` is the correlation at all pairs of times, (orders, T, [n,] T[, n]) for n outputs.
+    """
     value: Array = np.einsum("ntt->nt" if a.ndim == 3 else "nttcc->nt", a)
     return value.copy()  # einsum returns a view of `a` if there is one output

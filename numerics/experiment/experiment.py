@@ -235,7 +235,10 @@ def check_complete(given: Collection[str], names: Mapping[str, str], outputs: in
 
 
 def _check_columns(y: Array, outputs: int, name: str | None = None, key: str = "data.targets") -> None:
-    """Raise SpecError if the number of columns of the targets is not the number of outputs."""
+    """Raise SpecError if the targets ``y`` do not have one column for each output of the network.
+
+    ``name`` is the name of their file and ``key`` their key, for the message.
+    """
     columns = y.shape[1] if y.ndim == 2 else 1
     if columns != outputs:
         raise SpecError(

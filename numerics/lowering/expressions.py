@@ -513,7 +513,7 @@ class TensorReader:
 
 
 def layers_written_out(e: Expr) -> Expr:
-    """Return an expression in which sums over layers are written out term by term."""
+    """Return an expression with sums over layers written as a sum of their terms, one for each layer."""
 
     def terms(x: Sum) -> Expr:
         index, low, high = next(lim for lim in x.limits if lim[0] == ell)

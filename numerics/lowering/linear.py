@@ -494,9 +494,10 @@ def _renamed(kernel: KernelRow, names: dict[Symbol, Symbol]) -> tuple[Monomial, 
 
 
 def _pair(*bodies: Expr) -> tuple[Expr, list[AppliedUndef]]:
-    """Return the number and the two fields of a product of ``bodies``; a square is the same field twice.
+    """Return the number and the two fields of an average of a product of two fields.
 
-    Raise NotLinear if it does not have two fields.
+    ``bodies`` are factors of the product; a square is the same field twice. Raise NotLinear if the product
+    does not have two fields.
     """
     atoms: list[AppliedUndef] = []
     number: Expr = S.One

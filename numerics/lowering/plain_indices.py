@@ -446,9 +446,10 @@ class _Unrolling:
     def _terms(
         self, body: Expr, limits: tuple[Any, ...], at: Mapping[Symbol, Expr], indices: set[Symbol]
     ) -> Iterator[Expr]:
-        """Yield the terms of a sum over ``indices``, each a sum over the other indices.
+        """Yield the terms of a sum in which the indices in ``indices`` have integer values.
 
-        The last limits are the outer ones.
+        ``body`` is the summand. ``limits`` are those of the sum, the outer ones last; each term is a sum
+        over the indices that remain. ``at`` are integers for other indices in the summand.
         """
         outer = [x for x in limits if x[0] in indices]
         rest = [x for x in limits if x[0] not in indices]
