@@ -64,8 +64,9 @@ Expandable = Problem | Experiment | Program | Theory | str | Path
 def series(experiment: Experiment, order: int) -> Expansion:
     """Return the expansion in symbols, in the experiment's own rule, loss and activation.
 
-    A linear network whose closure has a series of words is expanded in words, another one as a theory order
-    by order.  Beyond order 0 an activation with a kink has powers of ``|gamma0|``.
+    The series of a linear network is a sum of operator words, which are products of kernels of two times, if
+    its closure has such a series.  The theory of another network is expanded order by order.  Beyond order 0
+    an activation with a kink has powers of ``|gamma0|``.
 
     Parameters
     ----------
@@ -154,9 +155,10 @@ def expand(
 
     Notes
     -----
-    A linear network on fixed samples whose closure has a series of words is evaluated by the closure's
-    recursion, another linear network by the theory of each order (:func:`.strength_series`).  For nonlinear
-    networks see :mod:`numerics.expansion.trees`, for kinks :mod:`numerics.expansion.kinks`.
+    A linear network on fixed samples whose closure has a series of operator words (products of kernels of two
+    times) is evaluated by the closure's recursion, another linear network by the theory of each order
+    (:func:`.strength_series`).  For nonlinear networks see :mod:`numerics.expansion.trees`, for kinks
+    :mod:`numerics.expansion.kinks`.
 
     Examples
     --------
@@ -230,9 +232,9 @@ def forecast(source: Expandable, order: int, *, symbols: bool = False) -> float:
 
     Notes
     -----
-    The number of words in symbols grows by a factor of 12 with each power of gamma0^2, and the time by 14, up
-    to order 8.  The theory of each order has a correlation for each pair of orders.  The number of trees
-    grows by a factor of 20.
+    The number of operator words in symbols grows by a factor of 12 with each power of gamma0^2, and the time
+    by 14, up to order 8.  The theory of each order has a correlation for each pair of orders.  The number of
+    trees grows by a factor of 20.
 
     Examples
     --------
@@ -273,7 +275,9 @@ def require_order(source: Expandable, order: int, solver: Solver, *, symbols: bo
 
 @one_thread
 def resum(source: Expandable, order: int, gamma0: float | None = None) -> xr.Dataset:
-    """Return error and loss at one gamma0 from words up to an order, with the error in them not expanded.
+    """Return error and loss at one gamma0 from a resummed expansion, in which the error is not expanded.
+
+    The expansion of a linear network is a sum of operator words, products of kernels of two times.
 
     Parameters
     ----------
