@@ -93,14 +93,15 @@ class Device:
     def overlaid(self, x: PathArray, shape: tuple[int, ...]) -> PathArray:
         """Return a view of shape ``shape`` of an array that has length 1 along axis 1.
 
-        All positions along axis 1 share the same memory, so that writing to one writes to all.
+        The only entry along this axis is repeated without a copy: all positions share the same memory, so
+        that writing to one writes to all.
         """
         if self.is_numpy:
             return as_strided(x, shape, (x.strides[0], 0, *x.strides[2:]))
         return x.expand(shape)
 
     def quantiles(self, x: PathArray) -> PathArray:
-        """Return the quantiles of the standard normal distribution at probabilities ``x``."""
+        """Return the numbers that a standard normal variable does not exceed with the probabilities ``x``."""
         if self.is_numpy:
             from scipy.special import ndtri  # imported here because most commands do not use it
 

@@ -63,11 +63,10 @@ class Paths:
         return {name: known[name] for name in self.fields}
 
     def chosen(self, what: str, existing: Sequence[int]) -> list[int]:
-        """Return the selected ``layers``, ``times`` or ``samples``, as ``what`` states.
+        """Return the values of ``layers``, ``times`` or ``samples`` that this selection keeps, in its order.
 
-        All if none are selected.
-
-        Raises ValueError for one that is not among ``existing``.
+        ``what`` is the name of one of the three, ``existing`` are all values that there are, which are
+        returned if none are selected. Raises ValueError for a selected value that does not exist.
         """
         selected: Sequence[int] | None = getattr(self, what)
         for x in selected or ():
@@ -88,7 +87,11 @@ class Paths:
 
 @dataclass(frozen=True)
 class Block:
-    """Values of one field in one run, with the axes layer (if there are layers), time, indices and unit."""
+    """Paths of one field in one replica or network.
+
+    The axes of ``values`` are layer (if there are ``layers``), time, the indices of the field and unit.
+    ``indices`` holds the name and the values of each index.
+    """
 
     values: Array
     layers: tuple[int, ...]
@@ -106,9 +109,10 @@ def dimension(index: Symbol | str) -> str:
 
 
 def gathered(runs: Sequence[Mapping[str, Block]], times: Sequence[float], **attrs: str) -> xr.Dataset:
-    """Return the blocks of all runs as one Dataset.
+    """Return the paths of all runs as one Dataset with the dimension ``run``.
 
-    Fields with other layers or units have their own dimensions.
+    Each run maps names of fields to their paths. Fields with other layers or units have dimensions of their
+    own; ``attrs`` are the attributes of the result.
     """
     import xarray as xr  # slow to import, and needed only if paths are kept
 
@@ -126,9 +130,10 @@ def gathered(runs: Sequence[Mapping[str, Block]], times: Sequence[float], **attr
 
 
 def _own(existing: xr.Dataset, dim: str, values: Iterable[float] | None, size: int, name: str) -> str:
-    """Return ``dim``, or "dim of name" if ``existing`` has another dimension of that name.
+    """Return the name of a dimension for the field ``name``: ``dim``, or "dim of name".
 
-    Dimensions differ if their lengths or values do.
+    The longer name is taken if ``existing`` has a dimension ``dim`` of another length than ``size`` or with
+    other values.
     """
     if dim not in existing.dims:
         return dim
@@ -137,7 +142,11 @@ def _own(existing: xr.Dataset, dim: str, values: Iterable[float] | None, size: i
 
 
 def _anywhere(program: Program, lhs: AppliedUndef) -> Expr:
-    """Return the field of a definition ``lhs`` with plain indices in place of shifted ones, at time t."""
+    """Return a field at time t and at plain indices, such as ``h(ell, mu, t)``.
+
+    ``lhs`` is the left side of its definition, which may have shifted or integer indices, such as ``h(1, mu,
+    t + 1)``.
+    """
     x = program.field_of(str(lhs.func))
     assert x is not None
     indices = [next(iter(a.free_symbols), a) for a in lhs.args[:-1]]

@@ -274,7 +274,10 @@ def save_figure(figure: Figure, path: str | Path) -> None:
 
 
 def _curve(ax: Axes, result: xr.Dataset, name: str, **style: Any) -> list[Artist]:
-    """Draw one variable over time; lines have a band of two standard errors, points bars of one."""
+    """Draw one variable over time, with its standard errors if the result has them.
+
+    A line has a band of two standard errors. Without a line, points have bars of one standard error.
+    """
     times, values = result.time.values, result[name].values
     if name + STDERR not in result:
         return list(ax.plot(times, values, **style))
@@ -290,7 +293,11 @@ def _curve(ax: Axes, result: xr.Dataset, name: str, **style: Any) -> list[Artist
 def _band_at_width(
     ax: Axes, result: xr.Dataset, name: str, curve: Artist, label: str | None = None
 ) -> list[Artist]:
-    """Draw the mean over networks at a width, dotted, with a band of one standard deviation."""
+    """Draw, around the curve of a variable, networks of the width N for which the result has corrections.
+
+    Their mean is a dotted line, with a band of one standard deviation of a single network. Nothing is drawn
+    if the result has no variance of the variable.
+    """
     if name + VARIANCE not in result:
         return []
     width, colour = int(result.attrs["width"]), curve.get_color()  # type: ignore[attr-defined]
@@ -307,12 +314,12 @@ def _band_at_width(
 
 
 def _of_samples(result: xr.Dataset, name: str) -> bool:
-    """Return whether the kernel has two sample dimensions, so that its trace is drawn."""
+    """Return whether a kernel is a matrix over samples, so that its trace over samples is drawn."""
     return f"{name}_trace" in result or "sample_" in result[name].dims
 
 
 def _holds(result: xr.Dataset, name: str) -> bool:
-    """Return whether the result holds the kernel ``name`` of layers."""
+    """Return whether a result holds the kernel ``name``, or its trace, for each layer."""
     return any("layer" in result[x].dims for x in (name, f"{name}_trace") if x in result)
 
 
@@ -338,7 +345,10 @@ def _equal_time(result: xr.Dataset, name: str) -> xr.Dataset:
 
 
 def _corrections_of_mean(result: xr.Dataset, name: str) -> dict[str, xr.DataArray]:
-    """Return N times variances and shifts of a kernel averaged over samples, from those of its trace."""
+    """Return corrections of order 1/N for a kernel averaged over samples, from those of its trace.
+
+    They are N times variances and shifts of networks, by name of the variable; empty if there are none.
+    """
     trace, count = f"{name}_trace", float(result.sizes.get("sample", 1))
     if trace + VARIANCE in result:
         corrections = {VARIANCE: result[trace + VARIANCE] / count**2}

@@ -58,7 +58,7 @@ def logarithms_without_overflow(e: Expr) -> Expr:
 
 
 def _number_and_exponent(term: Expr) -> tuple[Expr, Expr] | None:
-    """Return the positive number and the exponent of ``number * exp(exponent)``; None for another term."""
+    """Split a term ``number * exp(exponent)`` into (number, exponent); None if the number is not positive."""
     factors = Mul.make_args(term)
     number = Mul(*[x for x in factors if not isinstance(x, exp)])
     exponent = Add(*[x.args[0] for x in factors if isinstance(x, exp)])
@@ -68,7 +68,8 @@ def _number_and_exponent(term: Expr) -> tuple[Expr, Expr] | None:
 def _distributed(x: Mul) -> Expr:
     """Return a product in which a denominator is divided into each term of a sum in the numerator.
 
-    Denominators are negative powers of a sum of exponentials; the sum in the numerator has exponentials, too.
+    Then each term is a quotient that can be rewritten alone. Denominators are negative powers of a sum of
+    exponentials; the sum in the numerator has exponentials, too.
     """
     args = list(x.args)
     for k, total in enumerate(x.args):
@@ -103,7 +104,11 @@ def _has_exponentials(total: Expr) -> bool:
 
 
 def _divided(x: Mul) -> Expr:
-    """Return a quotient with the exponentials of its numerator divided into the denominators."""
+    """Return a product without exponentials in its numerator, from a quotient by sums of exponentials.
+
+    The terms of the sums are divided by these exponentials instead. If it is ambiguous which sum is divided
+    by which exponential, the product is unchanged.
+    """
     above = [a for a in x.args if isinstance(a, exp)]
     below = [a for a in x.args if _is_power_of_sum(a)]
     shares = _shares(Add(*[a.exp for a in above]), below)
@@ -115,9 +120,9 @@ def _divided(x: Mul) -> Expr:
 
 
 def _shares(exponent: Expr, below: list[Pow]) -> list[Expr] | None:
-    """Return the parts of an exponent, one for each denominator in ``below``, whose sum it is.
+    """Split the exponent in a numerator into one part for each denominator, the sums in ``below``.
 
-    A part belongs to the denominator that contains its functions. None if that is ambiguous.
+    A part belongs to the denominator in which its functions occur. None if that is ambiguous.
     """
     if len(below) == 1:
         return [exponent]

@@ -41,7 +41,10 @@ SHORTEST = 12
 
 
 def stays(variables: Mapping[str, Labelled]) -> bool:
-    """Return whether the loss of a solution is positive and constant within its standard errors."""
+    """Return whether training does not start: the loss is positive and constant within standard errors.
+
+    ``variables`` are those of a solution; false if it has too few output times.
+    """
     if "train_loss" not in variables or variables["train_loss"].values.size < SHORTEST:
         return False
     loss = variables["train_loss"].values
@@ -53,9 +56,10 @@ def stays(variables: Mapping[str, Labelled]) -> bool:
 
 
 def shifted(program: Program, size: float = SHIFTS[0]) -> Program:
-    """Return a program whose numbers that are averages over units are shifted by ``size`` at most.
+    """Return a program in which each average over units has a small constant added.
 
-    The shift ``size cos(...)`` depends on all indices of the number, so that it breaks their symmetries.
+    The constant is ``size cos(...)``, which depends on all indices of the average, so that it breaks
+    symmetries between their values.
 
     >>> from derive.program import mlp
     >>> [d.rhs for d in shifted(mlp(1), 0.5).definitions if d.name == "Delta"] == [
@@ -87,10 +91,11 @@ def sizes_of_change(before: Mapping[str, Labelled], after: Mapping[str, Labelled
 
 
 def linear_times(large: NDArray[np.float64], small: NDArray[np.float64], ratio: float) -> int:
-    """Return the number of first times at which two perturbations have the ratio of their shifts.
+    """Return the number of first times at which the response to a perturbation is still linear in its size.
 
-    Both have shape ``(numbers, times)``; ``large`` belongs to a shift that is ``ratio`` times larger. The
-    deviation is relative to the largest number at each time, because the others may be rounding errors.
+    ``large`` and ``small`` are changes of numbers, shape ``(numbers, times)``, by two perturbations, of which
+    the former is ``ratio`` times larger; so must be the change. The deviation is relative to the largest
+    number at each time, because the others may be rounding errors.
 
     >>> small = 1e-8 * 2.0 ** np.arange(6)[None]
     >>> linear_times(np.tanh(1e4 * small) * [1, 1, 1, 1, 0.5, 1], small, 1e4)
@@ -123,29 +128,34 @@ def growth_of(gap: NDArray[np.float64], times: NDArray[np.float64]) -> float | N
 
 
 def saddle_notes(gaps: NDArray[np.float64], times: NDArray[np.float64]) -> dict[str, Any]:
-    """Return attributes for a solution that stays at a saddle; empty if perturbations do not grow.
+    """Return attributes of a solution that stays at a symmetric saddle; empty if perturbations do not grow.
 
-    ``gaps`` are the sizes of perturbations, shape ``(numbers, times)``, at times at which they are in the
-    linear order. ``saddle_growth`` is the factor by which the largest grows in a unit of time, and ``saddle``
-    a sentence. Fluctuations of networks of N units start at ``N^{-1/2}``, so that the time to leave grows as
-    ``log N / (2 log growth)``.
+    ``gaps`` are changes of numbers by a perturbation, shape ``(numbers, times)``, at times at which they are
+    linear in it. ``saddle_growth`` is the factor by which the largest grows in a unit of time, and ``saddle``
+    a sentence. Fluctuations of networks of N units start at ``N^{-1/2}``, so that the time to leave the
+    saddle grows as ``log N / (2 log growth)``.
     """
     factor = growth_of(gaps.max(axis=0), times) if len(gaps) else None
     return {} if factor is None else _notes(factor)
 
 
 def _notes(factor: float) -> dict[str, Any]:
-    """Return the attributes of a solution from which perturbations grow by a factor in a unit of time."""
+    """Return the attributes ``saddle`` and ``saddle_growth`` of a solution at a saddle.
+
+    ``factor`` is the growth of perturbations in a unit of time, from which follows how long finite networks
+    stay.
+    """
     delay = 1 / (2 * np.log(factor))
     escape = f"after a time that grows as {delay:.3g} log N (averages grow by {factor:.3g} in a unit of time)"
     return {"saddle": f"symmetric saddle: finite networks leave it {escape}", "saddle_growth": factor}
 
 
 def exchange_notes(gaps: NDArray[np.float64], times: NDArray[np.float64]) -> dict[str, Any]:
-    """Return attributes of a solution with exchangeable values, from ``gaps`` of (replicas, times).
+    """Return attributes of a solution in which some values of an index are exchangeable.
 
-    These are sizes of perturbations that break the symmetry.  All replicas must show an exponential growth,
-    which is one by more than its standard error; ``saddle_growth_stderr`` holds that.
+    ``gaps`` (replicas, times) are sizes of perturbations that break this symmetry. The attributes ``saddle``,
+    ``saddle_growth`` and ``saddle_growth_stderr`` state how fast networks leave it. Empty unless
+    perturbations grow in all replicas, by more than the standard error.
     """
     if len(times) < SHORTEST or len(gaps) < 2:
         return {}

@@ -126,7 +126,10 @@ def solve(
 
 
 def _saddle_notes_of_dataset(problem: Problem, limit: xr.Dataset) -> dict[str, Any]:
-    """Return the attributes :func:`_saddle_notes` of a solution as a dataset."""
+    """Return attributes that say whether finite networks leave the symmetric saddle of a solution.
+
+    ``limit`` is the solution as a dataset; see :func:`_saddle_notes`.
+    """
     variables = {
         str(name): Labelled(tuple(map(str, x.dims)), x.values) for name, x in limit.data_vars.items()
     }
@@ -175,10 +178,11 @@ def _notes_of_constant_loss(
 
 
 def _linear_perturbations(problem: Problem, times: int) -> tuple[int, NDArray[np.float64]]:
-    """Return the number of first times in the linear order, and sizes of changes, ``(numbers, times)``.
+    """Return how outputs and other numbers change if averages over units are shifted by a small constant.
 
-    The changes are those of the largest of SHIFTS that is in the linear order at all ``times``, or else of
-    the smallest one whose linear order is known from a smaller one.
+    The first member is the number of first times at which changes are linear in the shift, the second their
+    sizes, ``(numbers, times)``. The shift is the largest of SHIFTS for which they are linear at all
+    ``times``, or else the smallest one for which that is known from a smaller one.
     """
     limit = registry.solved(problem, "none").data_vars
 
@@ -249,14 +253,17 @@ def _corrections(
     progress: Progress | None,
     say: Callable[[str], object] | None,
 ) -> Result:
-    """Return the corrections of finite width."""
+    """Return the result of a problem with N times variances and shifts over networks of width N."""
     from numerics.fluctuations.finite_width import corrected
 
     return corrected(problem, kernels, progress, say)
 
 
 def _notes(notes: Any, width: int) -> dict[str, Any]:
-    """Return attributes of a result with finite-width corrections: its width and the CORRECTION_NOTES."""
+    """Return the attributes of a result with finite-width corrections: the width and notes on the method.
+
+    ``notes`` are all attributes of the corrections, of which those named in CORRECTION_NOTES are kept.
+    """
     kept = {key: x for key, x in notes.items() if key in CORRECTION_NOTES}
     return {"width": width, **kept}
 

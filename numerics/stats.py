@@ -126,7 +126,7 @@ class SampleMean:
 
     @staticmethod
     def joined(parts: Sequence[SampleMean]) -> SampleMean:
-        """Return several means joined to one flat array, with the smallest of their degrees of freedom."""
+        """Return several means as one flat array, with the smallest of their degrees of freedom."""
         value, stderr = (
             np.concatenate([np.ravel(getattr(x, y)) for x in parts]) for y in ("value", "stderr")
         )
@@ -177,9 +177,11 @@ def controlled_values(values: Array, controls: Array) -> tuple[Array, int]:
 
 
 def _controlled(values: Array, sets: Array) -> tuple[Array, int]:
-    """Return controlled values of (sets, numbers, samples) with controls (sets, samples, controls).
+    """Subtract regressions on control variates from samples, for several sets of numbers at once.
 
-    The least-squares fit of each set is ``b = (X^T X)^+ X^T y`` with the design ``X = (1, controls)``.
+    ``values`` has shape (sets, numbers, samples); ``sets`` holds the control variates of each set, (sets,
+    samples, controls). Return an array (samples, sets x numbers) and the degrees of freedom. The
+    least-squares fit of each set is ``b = (X^T X)^+ X^T y`` with the design ``X = (1, controls)``.
     """
     n = values.shape[-1]
     size = np.sqrt((sets**2).mean(axis=1, keepdims=True))
@@ -263,11 +265,12 @@ def bound(count: int, level: float, dof: Any = np.inf) -> Any:
 
 @dataclass(frozen=True)
 class Line:
-    """Weights of the fit value(N) = value + slope/N through several widths.
+    """Weights of a least-squares line value(N) = value + slope/N through means at several widths N.
 
-    The variance of a mean over ``networks`` networks of width N is proportional to 1/(networks x N). This
-    fixes the weights of the fit before anything is measured, and they are the same for every entry of an
-    array. ``intercept @ values`` is the extrapolated value, ``hat @ values`` are the fitted ones.
+    The means are those over networks. The variance of a mean over ``networks`` networks of width N is
+    proportional to 1/(networks x N). This fixes the weights of the fit before anything is measured, and they
+    are the same for every entry of an array. ``intercept @ values`` is the extrapolated value, ``hat @
+    values`` are the fitted ones.
     """
 
     intercept: Array
@@ -295,7 +298,10 @@ class Line:
         return Line(solve[0], design @ solve)
 
     def curvature(self, widths: Sequence[int], order: int = 1) -> float:
-        """Return the absolute error of the extrapolated value for a term 1/N^(order + 1) of coefficient 1."""
+        """Return the error of the extrapolated value if the data have a term 1/N^(order + 1) with factor 1.
+
+        The line is that in 1/N^order through the ``widths``; the error is absolute.
+        """
         return abs(float(self.intercept @ (1.0 / np.asarray(widths, dtype=float) ** (order + 1))))
 
 

@@ -47,7 +47,10 @@ def histogram(paths: xr.DataArray, edges: ArrayLike) -> xr.Dataset:
     at = atoms(paths)
 
     def shares(x: Array, atom: float) -> Array:
-        """Return the densities in the bins, then the share of units in the atom, shape (run, bins + 1)."""
+        """Return the density of units in each bin and, as last entry, the fraction of units at ``atom``.
+
+        ``x`` has shape (run, unit); the result has shape (run, bins + 1).
+        """
         counted = [np.histogram(row[row != atom], edges)[0] for row in x]
         atom_share = (x == atom).mean(axis=1)
         return np.column_stack([np.array(counted) / x.shape[1] / np.diff(edges), atom_share])
@@ -59,13 +62,14 @@ def histogram(paths: xr.DataArray, edges: ArrayLike) -> xr.Dataset:
 
 
 def atoms(paths: xr.DataArray) -> xr.DataArray:
-    """Return the value that most units share exactly; nan unless more than a fraction ATOM of units has it.
+    """Return the atom of the paths: the value that most units share exactly, such as the zero of relu.
 
-    It is also nan if only two units share it, because mirrored paths of a theory come in equal pairs.
+    It is nan unless more than a fraction ATOM of units has it, and if only two units share it, because
+    mirrored paths of a theory come in equal pairs.
     """
 
     def atom(x: Array) -> Array:
-        """Return the atom of an array of values, or nan."""
+        """Return the value that most entries of an array share exactly, or nan if too few share one."""
         values, counts = np.unique(x, return_counts=True)
         best = int(np.argmax(counts))
         return np.asarray(values[best] if counts[best] > max(ATOM * x.size, 2) else np.nan)
@@ -100,11 +104,15 @@ def kernel_density(paths: xr.DataArray, values: ArrayLike, bandwidth: float | No
 
 
 def cumulative(paths: xr.DataArray, values: ArrayLike) -> xr.Dataset:
-    """Return the share of units at or below ``values``, as ``below`` and ``below_stderr``."""
+    """Return the fraction of units whose value is at most each of ``values``: the cumulative distribution.
+
+    The variables are ``below`` and its standard error ``below_stderr`` over runs, along the dimension
+    ``value``.
+    """
     at = np.asarray(values, dtype=float)
 
     def share(x: Array) -> Array:
-        """Return the share of units of each run at or below each value, shape (run, value)."""
+        """Return the fraction of units of each run that are at most each value, shape (run, value)."""
         return np.stack([(x <= v).mean(axis=1) for v in at], axis=1)
 
     return _over_runs("below", _applied(share, paths, out=("run", "value"))).assign_coords(value=at)
@@ -117,7 +125,7 @@ def quantiles(paths: xr.DataArray, shares: Sequence[float] = (0.05, 0.25, 0.5, 0
     """
 
     def found(x: Array) -> Array:
-        """Return the quantiles of an array of values."""
+        """Return the quantiles, at the given probabilities, of all numbers in an array."""
         return np.quantile(x, shares)
 
     return _jackknife(paths, found, {"quantiles": slice(None)}, share=[*shares])
@@ -131,7 +139,7 @@ def moments(paths: xr.DataArray) -> xr.Dataset:
     names = ("mean", "variance", "skewness", "excess_kurtosis")
 
     def found(x: Array) -> Array:
-        """Return mean, variance, skewness and excess kurtosis of an array of values."""
+        """Return mean, variance, skewness and excess kurtosis of all numbers in an array, shape (4,)."""
         mean = x.mean()
         d = x - mean
         m2, m3, m4 = ((d**k).mean() for k in (2, 3, 4))
@@ -162,7 +170,11 @@ def non_gaussianity(paths: xr.DataArray) -> xr.Dataset:
     norm = (weights * gauss**2).sum()
 
     def found(x: Array) -> Array:
-        """Return the distance between the density of values (run, unit) and a Gaussian, shape (1,)."""
+        """Return the squared distance between the density of ``x`` and a Gaussian of its mean and variance.
+
+        ``x`` has the shape (run, unit), the result (1,). Both densities are smoothed; the distance is nan if
+        all values are equal.
+        """
         spread = x.std()
         if not spread > 0:
             return np.array([np.nan])
@@ -179,10 +191,10 @@ def non_gaussianity(paths: xr.DataArray) -> xr.Dataset:
 
 
 def deviations(first: xr.Dataset, second: xr.Dataset, name: str = "density") -> xr.DataArray:
-    """Return the difference of ``name`` in units of the joint standard error; nan where both errors are zero.
+    """Return the difference of a variable ``name`` of two datasets in units of its joint standard error.
 
-    Standard errors of few runs are uncertain: the ratio follows Student's t with (runs - 1) degrees of
-    freedom.
+    It is nan where both errors are zero. Standard errors of few runs are uncertain: the ratio follows
+    Student's t with (runs - 1) degrees of freedom.
     """
     gap = first[name] - second[name]
     joint: xr.DataArray = (first[f"{name}_stderr"] ** 2 + second[f"{name}_stderr"] ** 2) ** 0.5
@@ -195,9 +207,10 @@ def deviations(first: xr.Dataset, second: xr.Dataset, name: str = "density") -> 
 def _applied(
     function: Callable[..., Array], paths: xr.DataArray, *further: xr.DataArray, out: Sequence[str] = ()
 ) -> xr.DataArray:
-    """Return ``function`` of the values (run, unit) and of the arrays ``further``, with the axes ``out``.
+    """Apply a function to the values (run, unit) of paths, separately at each entry of other dimensions.
 
-    It is applied separately at each entry of the other dimensions.
+    The entries of the arrays ``further`` are further arguments. The function returns an array with the
+    dimensions ``out``. Raises ValueError for paths without these dimensions, or with one run.
     """
     if not {"run", "unit"} <= set(paths.dims):
         raise ValueError(f"paths need the dimensions run and unit, and have {paths.dims}")
@@ -216,7 +229,10 @@ def _applied(
 
 
 def _over_runs(name: str, values: xr.DataArray) -> xr.Dataset:
-    """Return a dataset with the mean of ``values`` over runs as ``name``, and its standard error."""
+    """Return a dataset with the mean of ``values`` over the dimension ``run`` and its standard error.
+
+    The variables are ``name`` and ``name`` with the ending ``_stderr``.
+    """
     error = values.std("run", ddof=1) / np.sqrt(values.sizes["run"])
     return xr.Dataset({name: values.mean("run"), f"{name}_stderr": error})
 
@@ -224,10 +240,11 @@ def _over_runs(name: str, values: xr.DataArray) -> xr.Dataset:
 def _jackknife(
     paths: xr.DataArray, function: Callable[[Array], Array], names: dict[str, Any], **coords: Any
 ) -> xr.Dataset:
-    """Return ``function`` of all runs and its standard error, without the bias of order 1/runs.
+    """Return statistics of the paths of all runs, with standard errors, by leaving out one run at a time.
 
-    ``names`` maps each variable of the result to its index in the values of ``function``; ``coords`` is the
-    name and the coordinate of a dimension along these values.
+    ``function`` maps values (run, unit) to an array of statistics; the bias of order 1/runs is removed.
+    ``names`` maps each variable of the result to its index in that array; ``coords`` gives the name and the
+    coordinate of a dimension along statistics.
     """
     both = _applied(lambda x: np.stack(jackknife(function, x)[:2]), paths, out=("error", "found"))
     result = xr.Dataset()
@@ -240,7 +257,7 @@ def _jackknife(
 
 
 def _silverman(x: Array) -> Array:
-    """Return the bandwidth of Silverman's rule for an array of values."""
+    """Return the bandwidth that Silverman's rule gives for a kernel density of the numbers in an array."""
     low, high = np.quantile(x, [0.25, 0.75])
     spread = min(float(x.std()), (high - low) / 1.34) or float(x.std())
     return np.asarray(0.9 * spread * x.size**-0.2)
@@ -251,7 +268,11 @@ def _silverman(x: Array) -> Array:
 
 @dataclass(frozen=True)
 class Alignment:
-    """Cosines of kernels, their standard errors, and their standard deviation from run to run."""
+    """Cosines between kernels, their standard errors, and their standard deviation from run to run.
+
+    A run is a network or a replica of a sampled theory. The arrays have the axes of the kernels that are
+    neither runs nor those over which the cosine is taken.
+    """
 
     value: Array
     stderr: Array

@@ -49,7 +49,7 @@ DIGITS = 30
 
 @dataclass(frozen=True)
 class RestPoint(Finite):
-    """Rest point of an experiment: its equations and, where they close, their solution.
+    """Stationary state of training with weight decay: its equations and, where they close, their solution.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ class RestPoint(Finite):
         return self.basis
 
     def numbers(self) -> dict[str, Any]:
-        """Return the equations as text, and the numbers of the rest points."""
+        """Return, by name, the equations as text, and the numbers of the stationary states."""
         lines = [text(e, self.theory) for e in self.equations]
         return {
             "kind": self.kind,
@@ -153,7 +153,11 @@ def rest_point(source: Experiment | Program) -> RestPoint:
 
 
 def _of_theory(theory: Theory) -> RestPoint:
-    """Return the equations of a theory at rest: the equilibrium with noise, ridge regression without."""
+    """Return the equations of a theory's stationary state, without numbers.
+
+    With noise they are those of the equilibrium (Gibbs) density of weights, without noise those of ridge
+    regression.
+    """
     if any(w.rule.noise(t, s) != 0 for w in theory.program.trained()):
         gibbs = equilibrium(theory)
         weight = Eq(Function("rho")(ell), exp(gibbs.exponent, evaluate=False), evaluate=False)
@@ -169,7 +173,10 @@ def _of_theory(theory: Theory) -> RestPoint:
 
 
 def _solved(rest: RestPoint, experiment: Experiment) -> RestPoint:
-    """Return the rest point with its numbers, for a linear network on one sample; else unchanged."""
+    """Return a stationary state with its numbers, if the network is linear and there is one sample.
+
+    Otherwise ``rest``, which holds the equations, is returned unchanged.
+    """
     samples = experiment.samples
     if experiment.symbolic or samples is None or samples.targets.shape != (1,):
         return rest
@@ -187,17 +194,17 @@ def _solved(rest: RestPoint, experiment: Experiment) -> RestPoint:
 
 
 def _put(expression: Expr, numbers: Mapping[str, Expr]) -> Expr:
-    """Return an expression in which symbols are replaced by ``numbers``, which are given by name."""
+    """Return an expression with numbers in place of symbols; ``numbers`` maps names of symbols to numbers."""
     return sympify(expression).subs(
         {x: numbers[x.name] for x in expression.free_symbols if x.name in numbers}
     )
 
 
 def _at_rest(rest: RestPoint, numbers: Mapping[str, Expr]) -> RestPoint:
-    """Return the rest points of one hidden layer without noise; the output nearest to the target comes first.
+    """Return the stationary state with the outputs of a network of one hidden layer without noise.
 
-    Further outputs are ``others``. The target is taken to be positive, because moments and outputs are odd in
-    it; rest points with negative second moments are left out.
+    The output nearest to the target is in ``values``, further ones are ``others``. The target is taken to be
+    positive, because moments and outputs are odd in it; solutions with negative second moments are left out.
     """
     sign = -1.0 if numbers["y"].is_negative else 1.0
     known = {**numbers, "y": abs(numbers["y"])}

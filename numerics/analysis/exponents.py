@@ -118,7 +118,10 @@ def _checked(t: Array, y: Array, sigma: Array, window: int) -> None:
 
 @dataclass(frozen=True)
 class Window:
-    """Window of time, from ``start`` to ``end``, in which a curve has the slope that is called ``name``."""
+    """Interval of time in which a curve follows one power law.
+
+    ``name`` names the power law, ``start`` and ``end`` are the first and the last time.
+    """
 
     name: str
     start: float

@@ -40,7 +40,10 @@ KERNELS = ("tangent_kernel", FEATURE_KERNEL, GRADIENT_KERNEL, C_FIELD, C_GRADIEN
 
 @dataclass(frozen=True)
 class FiniteWidthLimit(Finite):
-    """Widths N at each time at which corrections of order 1/N reach one per cent, or the error itself.
+    """Widths N at which corrections of order 1/N to the limit of infinite width are small, at each time.
+
+    Small means one per cent (SHARE) of the loss or kernel; a further width is that at which the expansion in
+    1/N fails.
 
     Attributes
     ----------
@@ -73,7 +76,7 @@ class FiniteWidthLimit(Finite):
     lazy: WidthValidity | None = None
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the conditions under which the widths hold."""
+        """Return sentences that state under which conditions the widths hold."""
         basis = (
             "derived: variances and shifts are the leading order in 1/N of the path integral of the program",
             "assumed: higher orders in 1/N are small where the relative fluctuation of the error is",
@@ -86,7 +89,10 @@ class FiniteWidthLimit(Finite):
         return () if self.lazy is None else self.lazy.statements()
 
     def numbers(self) -> dict[str, Any]:
-        """Return widths over time; null where the limit is zero."""
+        """Return times, losses and widths over time, by name; null stands for a width that is not defined.
+
+        This is so where the quantity is zero in the limit of infinite width.
+        """
         columns = {
             "loss_mean_width": self.loss_mean,
             "loss_width": self.loss_network,
@@ -176,9 +182,10 @@ def _lazy(problem: Problem) -> WidthValidity | None:
 
 
 def _sampled(corrections: WidthCorrections) -> dict[str, Any]:
-    """Return ``variance_error`` and ``shift_error``, the largest relative standard errors of each kind.
+    """Return the largest relative standard error of sampled variances, and that of sampled shifts.
 
-    They are relative to the largest value of the variable, and left out where corrections are exact.
+    They are called ``variance_error`` and ``shift_error``, are relative to the largest value of the variable,
+    and are left out where corrections are exact.
     """
     ends = {VARIANCE: corrections.variances, SHIFT: corrections.shifts}
     errors: dict[str, Any] = {}
@@ -197,7 +204,10 @@ def _kernels(corrections: WidthCorrections) -> list[str]:
 
 
 def _by_layer(dims: tuple[str, ...], values: Array) -> Array:
-    """Return an array with the dimensions ``dims`` as an array (layers, times, other entries)."""
+    """Return an array in the shape (layers, times, entries), where entries counts all other dimensions.
+
+    ``dims`` names its dimensions; without layers the first length is one.
+    """
     order = sorted(range(len(dims)), key=lambda k: {"layer": 0, "time": 1}.get(dims[k], 2))
     moved = values.transpose(order)
     moved = moved if "layer" in dims else moved[None]
@@ -236,7 +246,10 @@ def _ratio(number: Array, limit: Array) -> Array:
 
 
 def _worst(widths: list[Array]) -> Array | None:
-    """Return the largest width of all kernels at each time; None without any."""
+    """Return at each time the largest of several widths, such as those of different kernels.
+
+    None if the list is empty.
+    """
     return np.max(widths, axis=0) if widths else None
 
 
@@ -246,6 +259,6 @@ def _listed(numbers: Array) -> list[float | None]:
 
 
 def _largest(widths: Array | None) -> float | None:
-    """Return the largest finite width over time; None if there is none."""
+    """Return the largest finite width over time; None if there is none or ``widths`` is None."""
     known = np.zeros(0) if widths is None else widths[np.isfinite(widths)]
     return float(known.max()) if len(known) else None

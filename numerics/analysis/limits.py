@@ -60,7 +60,7 @@ class Finite(ConditionalResult):
 
     @abstractmethod
     def numbers(self) -> dict[str, Any]:
-        """Return numbers and formulas by name."""
+        """Return the numbers and formulas of the result, by the names that ``--json`` prints."""
 
 
 # -- the largest rate, measured ------------------------------------------------------------------------------
@@ -164,7 +164,9 @@ FIRST_STEP = {"data.kind": "isotropic", "training.rule": ("gd", "sgd"), "network
 
 @dataclass(frozen=True)
 class EarlyTime(Finite):
-    """First step: the factor ``C_v(1)/C_v(0)`` of the test loss and the rate above which it exceeds one.
+    """First training step: the factor by which it changes the test loss, and the rate at which that is one.
+
+    The factor is ``C_v(1)/C_v(0)``, where C_v(t) is the test loss without label noise after t steps.
 
     Attributes
     ----------
@@ -179,7 +181,7 @@ class EarlyTime(Finite):
     basis : tuple of str
         Conditions of the first step.
     root : Expr or None
-        The expression that the symbol q stands for in a formula of every depth.
+        The expression that is abbreviated by the symbol q in a formula for every depth.
     """
 
     formula: Expr
@@ -310,7 +312,7 @@ def _first_step(experiment: Experiment) -> FirstStep:
 
 @lru_cache(maxsize=16)
 def _of_theory(theory: Theory) -> FirstStep:
-    """Return the first step of a theory, cached."""
+    """Return the first step of a theory, in symbols; a repeated call returns the cached result."""
     return first_step(theory)
 
 
@@ -330,10 +332,13 @@ def _numbers(experiment: Experiment) -> dict[Symbol, Expr]:
 
 
 def _put(theory: Theory, numbers: Mapping[Symbol, Expr]) -> Theory:
-    """Return the theory with numbers in place of symbols; irrational roots are rounded to thirty digits."""
+    """Return the theory with numbers in place of symbols; irrational roots become fractions.
+
+    These have thirty digits.
+    """
 
     def exact(expression: Expr) -> Expr:
-        """Return the expression with exact numbers."""
+        """Return an expression with fractions in place of symbols and irrational roots."""
         expression = nsimplify(sympify(expression).subs(numbers), rational=True)
         roots = [p for p in expression.atoms(Pow) if p.is_number and not p.is_Rational]
         return expression.xreplace({p: Rational(str(p.evalf(30))) for p in roots})
@@ -399,7 +404,7 @@ class EarlySteps(Finite):
         return None if self.C_Delta is None else self.C_Delta[1] / self.C_Delta[0]
 
     def numbers(self) -> dict[str, Any]:
-        """Return the losses after each step, and the terms that the recursion neglects."""
+        """Return, by name, losses after each step, growth factors, and terms that the recursion neglects."""
         return {
             C_LEARNT: list(self.C_v),
             "test_growth_factor": self.test_growth_factor,
@@ -477,7 +482,7 @@ class Recovery(Finite):
 
     @property
     def recovers(self) -> bool:
-        """Whether, at some rate, the loss rises in the first step and later falls below its initial value."""
+        """Whether some learning rate raises the loss in the first step and lowers it over all steps."""
         return self.critical is not None and self.largest.stable > self.critical
 
     def numbers(self) -> dict[str, Any]:
@@ -544,6 +549,8 @@ LARGEST_RATE = {
 class RateLimit(Finite):
     """Largest learning rate in closed form and its numbers, which are None if the depth is a symbol.
 
+    Here nu is the ratio of width to number of features, N/D.
+
     Attributes
     ----------
     form : LargestRate
@@ -576,7 +583,10 @@ class RateLimit(Finite):
         return f"the {self.form.regime} formula does not hold for these numbers: {size}"
 
     def numbers(self) -> dict[str, Any]:
-        """Return the rate, its power of nu and the crossover, as numbers and as formulas."""
+        """Return, by name, the largest rate, its power of nu = N/D, and the nu at which regimes cross over.
+
+        Each is given as a number and as a formula.
+        """
         return {
             "regime": self.form.regime,
             "exponent": self.exponent,
@@ -640,7 +650,7 @@ def rate_limit(source: Experiment | Program, regime: str | None = None) -> RateL
     numbers = {L: experiment.depth, gamma0: sympify(experiment.network.gamma0), nu: sympify(width)}
 
     def number(e: Expr | None) -> float | None:
-        """Return an expression at the depth, gamma0 and width of the experiment; None for None."""
+        """Return the value of an expression at the experiment's depth, gamma0 and width; None for None."""
         return None if e is None else float(sympify(e).subs(numbers))
 
     leading = {k: number(x.prefactor * nu**x.exponent) for k, x in forms.items()}
@@ -654,7 +664,7 @@ def rate_limit(source: Experiment | Program, regime: str | None = None) -> RateL
 
 
 def _deep(experiment: Experiment) -> Theory:
-    """Return the derived theory of an experiment with the depth as a symbol."""
+    """Return the derived theory of an experiment in which the number of layers is the symbol L."""
     return derived(program_of(experiment, L), reductions_of(experiment.spec))
 
 
@@ -727,7 +737,10 @@ class DepthLimits(Finite):
 
     @property
     def near(self) -> str:
-        """Formula of the squared distance between features of close layers."""
+        """Formula of the mean squared distance between features of two close layers, as text.
+
+        It states the power of the distance between the layers, and its coefficient.
+        """
         diversity = self.diversity
         power = "" if diversity.power == 1 else f"**{diversity.power}"
         return f"<(x(tau) - x(tau_2))**2> / |tau - tau_2|{power} -> {diversity.coefficient}"
@@ -759,7 +772,7 @@ class DepthLimits(Finite):
         )
 
     def numbers(self) -> dict[str, Any]:
-        """Return the losses over time, their errors and the diversity."""
+        """Return, by name, losses over time, their errors, and how features differ between close layers."""
         first = self.to_first_order
         return {
             "time": self.time.tolist(),

@@ -59,7 +59,10 @@ class Executor(Protocol):
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome of a point: the ``status`` of its result, or the reason why it has none."""
+    """Outcome of one point of a sweep: its result, and a text ``status``.
+
+    The status is that of the result, such as "ok", or the reason why there is none; the result is then None.
+    """
 
     status: str
     result: xr.Dataset | None = None
@@ -136,7 +139,7 @@ class Point:
         return outcome
 
     def __call__(self) -> Outcome:
-        """Return the outcome from the folder, or that of solving the experiment.
+        """Return the outcome that the folder holds for this point, or solve the experiment.
 
         A cluster may send a point again; it is then not solved twice. With a folder the result itself is not
         returned, because the calling process can read it there.
@@ -145,7 +148,10 @@ class Point:
         return outcome if self.folder is None else Outcome(outcome.status)
 
     def checkpoint(self) -> Any:
-        """Return the job that submitit sends again when this one is cut off."""
+        """Return the job to be sent again when the cluster ends this one early: the point itself.
+
+        The executor submitit calls this method.
+        """
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self)
@@ -241,7 +247,7 @@ class Grid:
         outcomes: dict[int, Outcome] = {}
 
         def record(n: int, x: Outcome) -> None:
-            """Add the outcome of a point to ``outcomes``."""
+            """Store the outcome ``x`` of point number ``n``, without its dataset if that is not wanted."""
             outcomes[n] = x if results else Outcome(x.status)
 
         for n, point in enumerate(self.points):
@@ -316,7 +322,10 @@ def _name(path: str) -> str:
 
 
 def _labels(values: Sequence[object]) -> list[object]:
-    """Return the values of a key as a coordinate: numbers or words unchanged, mixed kinds as TOML text."""
+    """Return the values of a key as labels of a dimension of the result.
+
+    Numbers alone or words alone are unchanged; if kinds are mixed, values other than words become TOML text.
+    """
     alike = any(all(isinstance(x, kind) for x in values) for kind in (str, Real))
     return [x if alike or isinstance(x, str) else value_to_toml(x) for x in values]
 

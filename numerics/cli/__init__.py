@@ -90,9 +90,9 @@ def _fail(message: str, status: int) -> int:
 
 
 def _ended(number: int, frame: object) -> NoReturn:
-    """Exit with status 128 + ``number`` after signal ``number``.
+    """Exit with status 128 + ``number``, as the handler of the signal ``number``.
 
-    The exit is an exception, so that half-written files are removed.
+    The exit is an exception, so that half-written files are removed. ``frame`` is not used.
     """
     if number == signal.SIGPIPE:  # the reader of the output has ended: discard the rest
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

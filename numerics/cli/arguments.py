@@ -195,7 +195,10 @@ def problem_in(text: str, arrays: Mapping[str, str], settings: Mapping[str, str]
 
 
 def _refuse_setting(key: str, value: object) -> NoReturn:
-    """Raise SpecError for a key that the program sets itself, or that does not exist."""
+    """Raise SpecError for an option ``--set key=value`` that is not allowed for a program.
+
+    It follows from the program itself, or does not exist.
+    """
     section, _, name = key.partition(".")
     time_keys = ", ".join(f"training.{x}" for x in TIME_KEYS[1:-1])
     accepted = f"network.gamma0, network.depth, {time_keys}, keys of [solver], symbols of the theory"
@@ -205,7 +208,11 @@ def _refuse_setting(key: str, value: object) -> NoReturn:
 
 
 def _as_option(error: SpecError, settings: Mapping[str, str]) -> SpecError:
-    """Return the error of :meth:`.Problem.of` with options of the command line as its key and remedy."""
+    """Return an error about arrays or numbers of a program with the option of the command line that mends it.
+
+    ``error`` is from :meth:`.Problem.of`, ``settings`` holds the values of ``--set``. Other errors are
+    unchanged.
+    """
     kind, _, name = error.key.partition(".")
     if kind == "arrays":
         option = next((k for k, x in ALIASES.items() if x == name), name)
@@ -222,7 +229,10 @@ def _as_option(error: SpecError, settings: Mapping[str, str]) -> SpecError:
 
 
 def _options(names: str) -> str:
-    """Return names of arrays, separated by commas, as the option ``-D`` takes them: "kernel" for ``K_x``."""
+    """Return names of arrays as the option ``-D`` of the command takes them, such as "kernel" for ``K_x``.
+
+    ``names`` and the result are separated by commas.
+    """
     options = {x: k for k, x in ALIASES.items()}
     return ", ".join(options.get(x, x) for x in names.split(", "))
 

@@ -80,12 +80,18 @@ def load(
 
 
 def settings_with(accuracy: float | None, settings: list[str] | None) -> list[str] | None:
-    """Return the settings with ``--accuracy`` added as the key ``solver.accuracy``."""
+    """Return the texts KEY=VALUE of ``--set``, with the value of ``--accuracy`` added as ``solver.accuracy``.
+
+    They are unchanged if ``accuracy`` is None.
+    """
     return settings if accuracy is None else [*(settings or ()), f"solver.accuracy={accuracy}"]
 
 
 def numbers_in(settings: list[str] | None) -> dict[str, float]:
-    """Return the numbers that ``--set`` gives for symbols of a program, named by symbol or by key."""
+    """Return numbers by symbol from the texts KEY=NUMBER of ``--set``, for commands that take a program.
+
+    A key is the name of a symbol, or a key of the experiment file, in place of which its symbol is returned.
+    """
     from numerics.cli.arguments import SYMBOLS, pairs, value_of
     from numerics.experiment.checks import finite_number
 
@@ -100,9 +106,9 @@ def refuse_arrays(data: list[str] | None) -> None:
 
 
 def load_layers(file: str, settings: list[str] | None, data: list[str] | None = None) -> Experiment:
-    """Return the experiment of a file.
+    """Return the experiment of a file for a command that derives equations for each layer.
 
-    Raises SpecError if its equations have too many layers to derive within solver.hours.
+    Raises SpecError if there are too many layers to derive them within solver.hours.
     """
     from numerics.experiment.problem import require_derivation
 
@@ -174,7 +180,7 @@ def check_outputs(
 
 
 def _file_of_array(path: Path) -> Path:
-    """Return the file of an array that may be named ``file.npz:array``."""
+    """Return the path of the file that holds an array; ``file.npz:name`` names an array in ``file.npz``."""
     file, separator, _ = str(path).partition(".npz:")
     return Path(file + ".npz") if separator else path
 
@@ -282,7 +288,10 @@ class Meter:
         self.show, self.passes, self.last = show, 0, 0.0
 
     def __call__(self, step: int, total: int) -> None:
-        """Show the progress after ``step`` of ``total`` steps of a pass; a smaller share starts a pass."""
+        """Show the progress after ``step`` of ``total`` steps of the current pass.
+
+        If the finished fraction is less than that of the last call, a new pass has begun.
+        """
         share = step / max(total, 1)
         if share < self.last:
             self.passes += 1
@@ -328,9 +337,9 @@ def _attributes(result: xr.Dataset | Result) -> Mapping[str, Any]:
 
 
 def _at_width(result: xr.Dataset | Result) -> dict[str, NDArray[np.float64]]:
-    """Return columns of the table for networks of width N, by heading.
+    """Return columns of the printed table for networks of finite width N, arrays over time by heading.
 
-    They are the mean of each loss over networks, and the standard deviation of one network.
+    They are the mean over networks of each loss, and the standard deviation of one network.
     """
     from numerics.results import LOSSES, SHIFT, VARIANCE
 
@@ -361,7 +370,10 @@ def _width_heads(attributes: Mapping[str, Any]) -> list[str]:
 
 
 def _series_columns(result: xr.Dataset | Result) -> dict[str, NDArray[np.float64]]:
-    """Return a column for each power of gamma0 of the loss, with its standard error."""
+    """Return columns of the printed table of a series in gamma0, arrays over time by heading.
+
+    There is one for each power of gamma0, with the coefficient of the training loss, and its standard error.
+    """
     columns: dict[str, NDArray[np.float64]] = {}
     if "train_loss" in result:
         for k, n in enumerate(result["order"].values):
@@ -392,7 +404,10 @@ def _loss_columns(result: xr.Dataset | Result) -> dict[str, NDArray[np.float64]]
 
 
 def _heads(result: xr.Dataset | Result) -> list[str]:
-    """Return the lines above the table of a result: status, errors, notes, and variables left out."""
+    """Return the lines that are printed above the table of a result.
+
+    They state the status, errors, notes, and variables that are left out.
+    """
     attributes = _attributes(result)
     heads = [f"status: {attributes.get('status', 'unknown')}"]
     if "bias_estimate" in attributes:

@@ -107,7 +107,10 @@ def _conditions(sentences: Iterable[str], of: str = "") -> None:
 
 
 def _words(number: float | None, formula: object) -> str:
-    """Return text for a critical learning rate: its formula and its number, each if it is known."""
+    """Return the text of a critical learning rate: formula = number, or the one that is known.
+
+    If both are None, the text says that there is none in closed form.
+    """
     parts = [str(formula)] if formula is not None else []
     parts += [f"{number:.10g}"] if number is not None else []
     return " = ".join(parts) or "none in closed form"
@@ -201,7 +204,10 @@ def _warning(sentence: str | None) -> None:
 
 
 def _number(formula: Expr, number: float | None) -> str:
-    """Return the text " = number" after a formula, or "" if the formula is that number."""
+    """Return the text " = number", to be printed behind a formula.
+
+    It is "" if there is no number, or if the formula itself is a number.
+    """
     return "" if number is None or formula.is_number else f" = {number:.4g}"
 
 
@@ -325,14 +331,20 @@ LABELS = {
 
 
 def _optimum(law: PowerLaw) -> dict[str, str]:
-    """Return the powers of the compute of the smallest loss, of its number of features and of its time."""
+    """Return the powers of the compute with which the optimum of a power law scales, as text by name.
+
+    They are those of the smallest loss at this compute (``loss``), and of the number of features and the time
+    at which it is reached.
+    """
     return {name: str(getattr(law.optimum, name)) for name in ("loss", "features", "time")}
 
 
 def _bottleneck(bottleneck: Bottleneck, values: Mapping[Any, Expr]) -> dict[str, Any]:
-    """Return the effect of a finite size on the power law as text by name, with numbers to six digits.
+    """Return the effect of a finite size, such as the width, on the loss as a power law, as text by name.
 
-    ``values`` are numbers for symbols, such as gamma0.
+    The dictionary holds the contribution to the loss, the law after it dominates, the crossover time and its
+    exponents, and conditions. ``values`` are numbers for symbols, such as gamma0; numerical factors have six
+    digits.
     """
     from derive.scale.modes import time
 
@@ -368,7 +380,10 @@ DIGITS = 40
 
 
 def _power(base: str, exponent: Expr) -> str:
-    """Return the text of ``base`` to the power minus ``exponent``, as a formula and as a number."""
+    """Return the text of ``base`` to the power minus ``exponent``, as a formula and as a number.
+
+    For the exponent zero the text says that the quantity is a constant.
+    """
     if exponent == 0:
         return f"a constant, which does not depend on {base}"
     formula = f"-({exponent})" if exponent > 0 else f"({-exponent})"
@@ -381,10 +396,10 @@ REGIMES = ("lazy", "leading", "rich", "batch", "width", "data", "features")
 def _power_law(
     depth: int | None, source: str, capacity: str | None, regime: str, more: Mapping[str, str | None]
 ) -> PowerLaw:
-    """Return the power law of a regime at the numbers of the command line.
+    """Return the power law of the loss in a regime, at the numbers of the command line.
 
-    ``more`` holds the numbers of the batch regime by option.  Raises SpecError for an option that the regime
-    does not use, or a number that its law refuses.
+    ``more`` maps the options of the batch regime, such as ``learning_rate``, to their texts or None. Raises
+    SpecError for an option that the regime does not use, or a number that its law refuses.
     """
     from derive.errors import NotApplicable
     from derive.scale.modes import capacity as symbol
@@ -476,7 +491,10 @@ def _flow_law(regime: str) -> Callable[..., PowerLaw]:
 
 
 def _near(expression: Expr) -> str:
-    """Return an expression as text; a second line has rounded numbers (six digits) if that is shorter."""
+    """Return an expression as text; a number as a decimal.
+
+    A second line has the numbers in it rounded to six digits if that is shorter.
+    """
     from sympy import Add
 
     if expression.is_number:
@@ -574,7 +592,11 @@ def parametrization(
 
 
 def _optimizer(name: str, alpha: str | None, gamma: str | None, as_json: bool) -> None:
-    """Print powers of width and depth for an optimiser."""
+    """Print with which powers of width and depth the settings of an optimiser scale.
+
+    ``name`` is the optimiser, ``alpha`` the power of the depth in branches, or None. Raises SpecError if
+    ``gamma`` is given, because it follows from the optimiser.
+    """
     from numerics.cli.optimizers import optimizer_tables, print_tables
 
     if gamma is not None:
@@ -588,7 +610,11 @@ def _optimizer(name: str, alpha: str | None, gamma: str | None, as_json: bool) -
 
 
 def width() -> dict[str, Any]:
-    """Return the width's exponents: conditions on them, their solution, and regimes of parametrisations."""
+    """Return the conditions on powers of the width under which a network trains well, as text by name.
+
+    The powers a, b, c, d are those of :func:`parametrization`. Beside the conditions are their solutions, and
+    the regimes and powers of known parametrizations.
+    """
     from sympy import Function
 
     from derive.program import mlp
@@ -623,7 +649,10 @@ def width() -> dict[str, Any]:
 
 
 def _depth(alpha: str, gamma: str, as_json: bool) -> None:
-    """Print the regime of powers alpha and gamma of the depth."""
+    """Print the regime of training of a residual network whose branches and updates scale with its depth.
+
+    Branches have the factor L^-alpha, updates the size L^-gamma; both exponents are given as text.
+    """
     from derive.depth import balance
     from derive.errors import NotApplicable
     from derive.program import depth_program
@@ -650,7 +679,10 @@ def _depth(alpha: str, gamma: str, as_json: bool) -> None:
 
 
 def _called(node: tuple[str, Any]) -> str:
-    """Return a node of the program, a name and its site or None, as text: "name" or "name(site)"."""
+    """Return a quantity of the program as text: "name", or "name(layer)" if it belongs to a layer.
+
+    ``node`` is the pair of the name and the layer, which is None for quantities without one.
+    """
     name, site = node
     return name if site is None else f"{name}({site})"
 
@@ -661,7 +693,7 @@ def _text(table: Any) -> dict[str, str]:
 
 
 def _listed(table: dict[str, Any]) -> str:
-    """Return the entries of a table as "key = value", separated by commas."""
+    """Return a dictionary as the text "key = value, key = value, ..."."""
     return ", ".join(f"{k} = {v}" for k, v in table.items())
 
 
@@ -762,7 +794,10 @@ ROWS = 9
 
 
 def _width(x: float, exact: bool) -> str:
-    """Return ``x`` as a cell of the table: as a loss if ``exact``, else as a width; a dash for nan."""
+    """Return a number as a cell of 18 columns in the table of widths; a dash for nan.
+
+    ``exact`` is true for losses, which have eight digits; widths have three.
+    """
     if x != x:
         return f"{'-':>18}"
     return f"{x:18.8g}" if exact else f"{x if x > ROUNDED else 0:18.3g}"

@@ -20,7 +20,7 @@ PowerTable = dict[str, dict[str, str | None]]
 
 
 def optimizer_tables(name: str, alpha: str | None = None) -> dict[str, Any]:
-    """Return the tables of an optimiser for the option --json, by name.
+    """Return the tables of powers of width N and depth L that an optimiser needs, by the names of ``--json``.
 
     They are powers of N by kind of weight, powers of L, and effects of wrong powers. ``alpha`` is the power
     of the depth in residual branches, or None for the usual ones. Raises :class:`SpecError` for an unknown
@@ -60,7 +60,11 @@ def optimizer_tables(name: str, alpha: str | None = None) -> dict[str, Any]:
 
 
 def _rows(powers: OptimizerPowers, scales: Mapping[str, Any] | None = None) -> PowerTable:
-    """Return powers of N by kind of weight; ``scales`` gives the power a of the multiplier of each kind."""
+    """Return powers of the width N as text, by kind of weight and then by setting, such as the learning rate.
+
+    ``scales`` gives for each kind the power a of the factor N^-a in front of the weights; without it powers
+    are in symbols.
+    """
     rows = [powers.row(kind) for kind in dict.fromkeys(row.kind for row in powers.rows)]
     if scales is not None:
         rows = [row.at(scales[row.kind]) for row in rows]
@@ -73,7 +77,11 @@ def _rows(powers: OptimizerPowers, scales: Mapping[str, Any] | None = None) -> P
 
 
 def _wrong(powers: OptimizerPowers) -> dict[str, dict[str, str]]:
-    """Return, by wrong scaling and kind of weight, its effect in words, at the multipliers of muP."""
+    """Return the effects of wrong powers of the width, in words.
+
+    The outer key names the wrong setting, the inner key the kind of weight. Factors in front of weights are
+    those of muP.
+    """
     from derive.scale.optimizer_powers import scaling_faults
 
     table: dict[str, dict[str, str]] = {}
@@ -83,10 +91,10 @@ def _wrong(powers: OptimizerPowers) -> dict[str, dict[str, str]]:
 
 
 def _depth(rule: Any, alphas: Iterable[str]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the table of powers of L, and its conditions.
+    """Return the table of powers of the depth L that a training rule needs, and its conditions.
 
-    The row "alpha" is in terms of the symbol alpha; the others are at the numbers ``alphas``, with effects of
-    wrong powers.
+    The row "alpha" is in terms of the symbol alpha, the power of the depth in branches L^-alpha; the others
+    are at the numbers ``alphas``, with effects of wrong powers.
     """
     from derive.calculus.symbols import exact
     from derive.depth import balance
@@ -140,7 +148,10 @@ def print_tables(tables: Mapping[str, Any]) -> None:
 
 
 def _faults(wrong: Mapping[str, Mapping[str, str]]) -> None:
-    """Print the effects of wrong scalings; kinds of weights with the same effect share a line."""
+    """Print the effects of wrong powers; kinds of weights with the same effect share a line.
+
+    The outer key of ``wrong`` names the wrong setting, the inner key the kind of weight.
+    """
     for change, fates in wrong.items():
         typer.echo(f"  {change}:")
         for words in dict.fromkeys(fates.values()):
@@ -149,7 +160,10 @@ def _faults(wrong: Mapping[str, Mapping[str, str]]) -> None:
 
 
 def _table(rows: Mapping[str, Mapping[str, str | None]], first: str) -> None:
-    """Print a table of rows; ``first`` is the heading of their names, and empty columns are left out."""
+    """Print a table of texts; each row is a dictionary from the heading of a column to the cell.
+
+    ``first`` is the heading of the column with the names of rows. Columns without entries are left out.
+    """
     columns = [n for n in next(iter(rows.values())) if any(row[n] is not None for row in rows.values())]
     wide = {n: max(13, *(2 + len(row[n] or "-") for row in rows.values())) for n in columns}
     typer.echo(f"  {first:9}" + "".join(f"{n:>{wide[n]}}" for n in columns))

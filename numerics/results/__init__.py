@@ -95,7 +95,7 @@ def replacing_folder(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def _naming(path: Path, beside: Path) -> Iterator[None]:
-    """Put ``path`` into the OSErrors of this block, in place of the temporary name ``beside``."""
+    """Replace the temporary name ``beside`` by ``path`` in errors of files that the ``with`` block raises."""
     try:
         yield
     except OSError as error:
@@ -136,7 +136,11 @@ RUNAWAY = 1e8
 
 @dataclass(frozen=True)
 class Variable:
-    """Dimensions of a result variable, and its ``long_name``: words and the papers' symbols."""
+    """Description of a variable of results: its dimensions, and ``long_name``, words and the papers' symbols.
+
+    ``channels`` are the dimensions if there are several outputs, ``nonlinear`` those in a nonlinear network
+    with one output and with several, where they differ.
+    """
 
     dims: tuple[str, ...]
     long_name: str
@@ -247,10 +251,12 @@ def is_correction(name: str) -> bool:
 
 
 def dimensions(name: str, count: int, nonlinear: bool = False, positions: bool = False) -> tuple[str, ...]:
-    """Return the ``count`` dimensions of a variable; those of a network with one output if none fits.
+    """Return the names of the dimensions of the variable ``name``, of which there are ``count``.
 
-    A ``nonlinear`` network may have other dimensions.  Where layers have ``positions``, as on a ring, each
-    sample dimension of a variable of layers is followed by a position.  Raises KeyError for an unknown name.
+    The number decides between one output and several, for which dimensions are added; if no choice has this
+    number, those for one output are returned. A ``nonlinear`` network may have other dimensions. Where units
+    of a layer have ``positions``, as on a ring, each sample dimension of a variable of layers is followed by
+    a position. Raises KeyError for an unknown name.
 
     >>> dimensions("error", 2), dimensions("error_stderr", 3)
     (('time', 'sample'), ('time', 'sample', 'channel'))
@@ -269,7 +275,7 @@ def dimensions(name: str, count: int, nonlinear: bool = False, positions: bool =
 
 
 def _placed(dims: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the dimensions of a variable of layers whose units have positions, such as those on a ring.
+    """Return the dimensions ``dims`` of a variable of layers with those of positions of units added.
 
     ``position`` follows ``sample``, and ``position_`` follows ``sample_``. Dimensions without samples get
     both at the end, because a kernel has two positions.
@@ -281,7 +287,7 @@ def _placed(dims: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class Labelled(NamedTuple):
-    """An array with its dimensions and attributes."""
+    """Array with the names of its dimensions and a dictionary of attributes."""
 
     dims: tuple[str, ...]
     values: np.ndarray[Any, Any]
@@ -459,7 +465,7 @@ def _contract_attributes(name: str, loss: str | None) -> dict[str, str]:
 def _labels(dim: str, dtype: str, data: bytes, long_name: str) -> xr.Coordinates:
     """Return the coordinate of dimension ``dim`` for xarray, cached because xarray takes long to make it.
 
-    ``data`` are the bytes of its values, ``dtype`` their type.
+    ``data`` are its values as bytes, ``dtype`` is their type and ``long_name`` its description.
     """
     import xarray as xr
 
@@ -468,10 +474,10 @@ def _labels(dim: str, dtype: str, data: bytes, long_name: str) -> xr.Coordinates
 
 
 def _at_times(x: Labelled, held: NDArray[np.intp], biased: bool) -> Labelled:
-    """Return the variable at the time indices ``held``.
+    """Return a variable at some of its times; ``held`` are the indices of these.
 
-    With ``biased`` its largest value at all times is kept as an attribute, because a bias is stated relative
-    to it.
+    Both times of a kernel are cut. With ``biased`` its largest absolute value at all times is kept as an
+    attribute, because a bias is stated relative to it.
     """
     values, attrs = x.values, dict(x.attrs)
     if biased:
@@ -483,7 +489,9 @@ def _at_times(x: Labelled, held: NDArray[np.intp], biased: bool) -> Labelled:
 
 
 def at_times(result: xr.Dataset, held: NDArray[np.intp] | None) -> xr.Dataset:
-    """Return a dataset at the indices ``held`` of both of its times; None returns all of it.
+    """Return a result at some of its output times; ``held`` are the indices of these, None keeps all.
+
+    Both times of kernels are cut.
 
     >>> at_times(dataset({"train_loss": [1.0, 0.5, 0.3]}, times=range(3), spec=""), np.array([0, 2])).sizes
     Frozen({'time': 2})
@@ -513,10 +521,11 @@ def has_run_away(loss: NDArray[np.float64]) -> NDArray[np.bool_]:
 def _bounded(
     name: str, dims: tuple[str, ...], array: np.ndarray[Any, Any], times: NDArray[np.float64]
 ) -> None:
-    """Raise Diverged for numbers of a variable that are not finite, and for losses beyond RUNAWAY.
+    """Raise Diverged if a variable has numbers that are not finite, or is a loss that has grown too much.
 
-    NaN is allowed in A of the last layer, which no equation uses, and in coefficients of a series that are
-    unknown at all times.
+    ``dims`` are the dimensions of ``array``, ``times`` its output times. A loss may not exceed RUNAWAY times
+    the larger of 1 and its initial value. NaN is allowed in the response A of the last layer, which no
+    equation uses, and in coefficients of a series that are unknown at all times.
     """
     flat = array.ravel(order="K")
     if name not in LOSSES and np.isfinite(flat @ flat):

@@ -49,8 +49,9 @@ def input_scale(problem: Problem) -> str:
 def explained(
     problem: Problem, error: Diverged, first_step: Callable[[Problem], Mapping[str, Array]]
 ) -> Diverged:
-    """Return the error with more advice: growth of the error in the first step, and scale of the inputs.
+    """Return the error ``error`` of a solution with advice on its cause added to the message.
 
+    The advice states by how much the error signal grows in the first step, and the scale of the inputs.
     ``first_step`` solves a problem of one step; if it fails, the message leaves the growth out.
     """
     if error.start:

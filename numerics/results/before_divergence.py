@@ -46,7 +46,10 @@ def before_divergence(problem: Problem, run: Callable[[Problem], RunResult], rea
 
 
 def _first(problem: Problem, count: int) -> Problem | None:
-    """Return the problem with its first ``count`` times; None if no output time is among them."""
+    """Return the problem with its first ``count`` times.
+
+    None if no output time is among them, or if a flow would have less than two.
+    """
     times, output_times = problem.times[:count], problem.output_times
     if output_times is not None:
         output_times = output_times[output_times <= times[-1]]

@@ -62,12 +62,16 @@ class SampleLoss:
 
     @property
     def of_each_sample(self) -> bool:
-        """Whether the loss of a sample reads the output at this sample only."""
+        """Whether the loss of a sample depends on the output for this sample only, not for others."""
         outputs = [x for x in self.expression.atoms(AppliedUndef) if x.func == self.output.func]
         return all(x.args[k] == a for x in outputs for k, a in enumerate(self.output.args) if a == mu)
 
     def mean_square(self, problem: Problem, outputs: Array, samples: slice) -> Array | None:
-        """Return the mean square of the difference, as :meth:`mean` does; None if there is no difference."""
+        """Return the mean square of target minus output over ``samples``, at each time, shape (T,).
+
+        ``outputs`` are those of these samples (time, sample[, channel]). None if the error signal is no such
+        difference.
+        """
         if self.difference is None:
             return None
         return _mean(self.difference**2, self.output, problem, outputs, samples)
@@ -109,9 +113,10 @@ def loss_of(program: Program) -> SampleLoss | None:
 
 
 def loss_in_words(problem: Problem, variables: Container[str]) -> str:
-    """Return the text of the loss of which ``train_loss`` is the mean, in the author's names.
+    """Return the formula of the loss whose mean is ``train_loss``, as text with the author's names.
 
-    If ``variables`` of a result do not hold ``train_loss``, return the reason.
+    ``variables`` are the names that a result holds; without ``train_loss`` the text is the reason why it is
+    missing.
 
     >>> from derive.program import mlp
     >>> given = {"numbers": {"eta": 0.1, "gamma0": 1.0}, "arrays": {"K_x": [[1.0]], "y": [1.0]}}
@@ -210,10 +215,11 @@ def _read_number(
     sizes: Mapping[Expr, int],
     spans: dict[Any, Sequence[int]],
 ) -> tuple[Array, tuple[Expr, ...], list[int]] | None:
-    """Return the array of a number, array or index ``leaf`` of a loss; None if it is not known.
+    """Return the values of one leaf of a loss: a number or array of the program, the time, or an index.
 
-    Beside the array are its indices, one for each axis, and the positions of the integers among them.
-    ``sizes`` are lengths of indices; values of indices that the leaf reads are added to ``spans``.
+    Beside the array are its indices, one for each axis, and the positions of those that are integers.
+    ``scalars`` holds numbers of the program by name, ``sizes`` the lengths of indices; the values that
+    indices of the leaf take are added to ``spans``. None if the leaf is not known.
     """
     if isinstance(leaf, Symbol):
         if leaf == t:
@@ -270,7 +276,10 @@ def _difference(error: Expr, output: AppliedUndef) -> Expr | None:
 
 
 def _readable(loss: Expr, output: AppliedUndef, program: Program) -> bool:
-    """Return whether the loss depends only on output, arrays and numbers, at indices of results."""
+    """Return whether a loss can be evaluated from the output and the arrays and numbers of a program.
+
+    Every function in it must be the output or a given array, at indices of samples, channels, time or sums.
+    """
     indices = {mu, t, *output.args, *(limit[0] for total in loss.atoms(Sum) for limit in total.limits)}
     for x in loss.atoms(AppliedUndef):
         known = str(x.func) in program.constants or str(x.func) == OUTPUT
@@ -282,7 +291,7 @@ def _readable(loss: Expr, output: AppliedUndef, program: Program) -> bool:
 
 
 def _is_shifted(a: Expr) -> bool:
-    """Return whether an argument is a shifted or scaled index, such as ``p + 1`` or ``2*p``."""
+    """Return whether an index argument is shifted or scaled, such as ``p + 1`` or ``2*p`` for the index p."""
     return not a.is_Symbol and len(a.free_symbols) == 1 and not a.has(t, AppliedUndef)
 
 
@@ -331,7 +340,10 @@ def _mean(e: Expr, output: AppliedUndef, problem: Problem, outputs: Array, sampl
 
 
 def _weighs(leaf: AppliedUndef, samples: slice, problem: Problem) -> bool:
-    """Return whether the leaf is the sample weight of held-out samples, which counts as one there."""
+    """Return whether the array ``leaf`` is the weight of samples, and ``samples`` are held out of training.
+
+    Held-out samples have the weight one.
+    """
     return str(leaf.func) == SAMPLE_WEIGHT and (samples.start or 0) >= problem.seen
 
 
@@ -351,18 +363,21 @@ def _compiled(
 
 
 def _bare(e: Expr) -> set[Any]:
-    """Return the indices that an expression contains as numbers, outside of arguments of functions."""
+    """Return the indices that an expression contains as numbers, not only as arguments of functions.
+
+    In ``p*y(mu)`` this is p.
+    """
     slots = {x: Dummy() for x in e.atoms(AppliedUndef)}
     return {*e.xreplace(slots).free_symbols} - {*slots.values()}
 
 
 def _firsts(leaf: AppliedUndef, problem: Problem) -> list[int]:
-    """Return, for each axis of an array, the index value of its first entry."""
+    """Return, for each axis of the array ``leaf``, the index value to which its first entry belongs."""
     return [problem.literals.get((str(leaf.func), k), Literals()).first for k in range(len(leaf.args))]
 
 
 def _lowest_of_output(problem: Problem) -> dict[Symbol, Expr]:
-    """Return the lower end of the range of each index of the output, as a number."""
+    """Return the smallest value of each index of the output, as a number by index."""
     ranges = [r for d in problem.program.definitions if d.name == OUTPUT for r in d.ranges]
     return {r.index: sympify(r.lower).subs(problem.values) for r in ranges}
 
@@ -370,10 +385,11 @@ def _lowest_of_output(problem: Problem) -> dict[Symbol, Expr]:
 def _unshifted(
     array: Array, indices: tuple[Expr, ...], spans: Mapping[Any, Sequence[int]], firsts: Sequence[int]
 ) -> tuple[Array, tuple[Expr, ...]]:
-    """Return an array read at the values ``spans`` of its indices, and these indices without shifts.
+    """Return an array whose axes belong to plain indices, from one with shifted indices such as ``p + 1``.
 
-    An axis with index ``p + 1`` is read at the shifted values, and has the index p then. ``firsts`` are the
-    index values of the first entries. Shifted indices of outputs are periodic; arrays are long enough
+    An axis with the index ``p + 1`` is read at the shifted values of p, and has the index p then; the new
+    indices are returned, too. ``spans`` maps an index to its values, ``firsts`` holds for each axis the index
+    value of its first entry. Shifted indices of outputs are periodic; arrays are long enough
     (:func:`numerics.experiment.given_data.checked_arrays`).
     """
     plain = list(indices)
@@ -389,9 +405,10 @@ def _unshifted(
 def _placed(
     array: Array, indices: tuple[Expr, ...], axes: tuple[Expr, ...], positions: Sequence[int] = ()
 ) -> Array:
-    """Return the array with its axes in the order of ``axes``, of length one where it has no such index.
+    """Return an array with its axes in the order of ``axes``, so that arrays can be multiplied.
 
-    Integers among ``indices`` are read at ``positions``.
+    ``indices`` are the indices of its axes. An axis that the array lacks has length one. Where an index is an
+    integer, the array is read at its position, given in ``positions``.
     """
     literal = [k for k, x in enumerate(indices) if isinstance(x, Integer)]
     for k, position in reversed(list(zip(literal, positions, strict=True))):

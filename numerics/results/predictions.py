@@ -70,13 +70,19 @@ def split(problem: Problem, values: Mapping[str, Array], *, nonlinear: bool = Fa
 
 
 def one_sample(scalar: Array, program: Program) -> Array:
-    """Return an output or error (time, ...) with an axis of samples of length one if the program has none."""
+    """Return a scalar (time, ...), with an axis of samples of length one if the program has no samples.
+
+    ``scalar`` is an output or error signal.
+    """
     channels = len(_indices_of_output(program) - {mu})
     return scalar[:, None] if scalar.ndim == 1 + channels else scalar
 
 
 def one_sample_kernel(kernel: Array, program: Program) -> Array:
-    """Return a kernel (time, time_[, channel, channel_]) with sample axes of length one if it has none."""
+    """Return a kernel with two axes of samples of length one if the program has no samples.
+
+    ``kernel`` has shape (time, time_[, channel, channel_]); kernels with axes of samples are unchanged.
+    """
     if mu in _indices_of_output(program):
         return kernel
     return kernel[:, :, None, None] if kernel.ndim == 2 else kernel[:, :, None, :, None]
@@ -107,7 +113,10 @@ def squares_errors(problem: Problem, loss: SampleLoss | None) -> bool:
 
 
 def watched(problem: Problem, scalars: Mapping[str, Array]) -> Array:
-    """Return the values whose discretisation error a flow controls: training errors, test predictions."""
+    """Return the numbers whose accuracy decides on the step length of a flow.
+
+    They are errors of training samples and predictions of test points over time, taken from ``scalars``.
+    """
     error, held = scalars[ERROR], problem.held_out
     if held is None:
         return error
@@ -115,7 +124,9 @@ def watched(problem: Problem, scalars: Mapping[str, Array]) -> Array:
 
 
 def size_of(problem: Problem) -> Callable[[Array], float]:
-    """Return a function that maps watched values to the unit of relative changes, the largest error.
+    """Return a function that gives the size relative to which errors of a flow are measured.
+
+    It maps the values of :func:`watched` to the largest absolute error of a training sample.
 
     >>> from numerics.experiment import Experiment
     >>> tables = {"network": {"depth": 2}, "training": {"learning_rate": 0.1, "steps": 1}}
@@ -158,7 +169,7 @@ def random_losses(
     """
 
     def value(term: Expr) -> Any:
-        """Return one term of a loss at each time; a constant is a number."""
+        """Return one term of the formula of a loss: an array over time, or a number for a constant term."""
         kernel = next(iter(term.atoms(AppliedUndef)), S.One)
         factor = float((term / kernel).subs({x: numbers.get(x, 0.0) for x in term.free_symbols - {t}}))
         return factor * (outputs if kernel is S.One else equal_times(values[str(kernel.func)]))
@@ -167,7 +178,11 @@ def random_losses(
 
 
 def of_training(name: str, array: Array, count: int, nonlinear: bool, leading: int = 0) -> Array:
-    """Return variable ``name`` at the first ``count`` samples; ``leading`` axes come before its own."""
+    """Return the variable ``name``, cut to its first ``count`` samples, which are those of training.
+
+    ``array`` has ``leading`` axes, such as replicas, before those of the variable. A ``nonlinear`` network
+    may have other dimensions.
+    """
     dims = dimensions(name, array.ndim - leading, nonlinear)
     index = [slice(count) if x in ("sample", "sample_") else slice(None) for x in dims]
     return array[(slice(None),) * leading + tuple(index)]

@@ -110,7 +110,10 @@ def self_correlations(problem: Problem) -> list[str]:
 
 
 def require_variables(problem: Problem) -> None:
-    """Raise SpecError for a program without roles whose result would be empty."""
+    """Raise SpecError for a program whose result would be empty.
+
+    This is a program without standard roles that has neither numbers nor correlations.
+    """
     if not authored_variables(problem):
         raise SpecError(
             "program",
@@ -121,9 +124,10 @@ def require_variables(problem: Problem) -> None:
 
 
 def numbers_by_role(problem: Problem) -> frozenset[str]:
-    """Return the names of the output and the error if results hold them by role, else an empty set.
+    """Return the names of the output and the error signal if results hold them under these standard names.
 
-    They do if the only indices of output and error are those of samples and channels.
+    They do if the only indices of output and error are those of samples and channels; else the set is empty,
+    and results hold them under the author's names.
     """
     both = [d for d in problem.program.definitions if d.name in (OUTPUT, ERROR)]
     indices = {str(x) for d in both for x in d.lhs.args}
@@ -143,11 +147,11 @@ def names_in_words(problem: Problem) -> str | None:
 def numbers_of_author(
     problem: Problem, found: Mapping[MemberKey, Array], leading: int = 0
 ) -> dict[str, Array]:
-    """Return the numbers without a role, by their names in results.
+    """Return the numbers of a program that have no standard name, by the author's names.
 
-    ``found`` maps names, with the integers among their indices, to arrays whose axes are time and the
-    indices, after ``leading`` other axes.  A number is left out if ``found`` does not hold it at all of its
-    indices.
+    ``found`` holds computed numbers; a key is the name with the integers among the indices, and the axes of
+    an array are ``leading`` other ones, the time, and the other indices. A number is left out if ``found``
+    does not hold it at all of its indices.
     """
     values: dict[str, Array] = {}
     for label, variable in authored_variables(problem).items():
@@ -177,7 +181,10 @@ def numbers_of_author(
 
 
 def sample_index(program: Program) -> Symbol | None:
-    """Return the sample index of the given vectors, or mu; None if it is not unique."""
+    """Return the index that counts samples in a program: that of the given input vectors, or mu.
+
+    None if the given vectors have several indices, or no quantity depends on samples.
+    """
     given = {x.name for x in program.given}
     read = (a for d in program.definitions for a in sympify(d.rhs).atoms(AppliedUndef))
     indices = {x for a in read if str(a.func) in given for x in a.args if x.is_Symbol and x != t}
@@ -190,9 +197,10 @@ def sample_index(program: Program) -> Symbol | None:
 def _number(
     problem: Problem, name: str, sizes: dict[str, AxisValues]
 ) -> Iterator[tuple[str, AuthoredVariable]]:
-    """Yield (label, variable) for one number of a program.
+    """Yield the name in results and the variable for a number of a program called ``name``.
 
-    If the definitions of the number do not fill an array, each of them gives a variable of its own.
+    If its definitions at single integers do not fill an array, each of them gives a variable of its own.
+    ``sizes`` collects the values along each dimension.
     """
     (label,) = problem.author_names([name])
     lines = [d for d in problem.program.definitions if d.name == name]
@@ -214,9 +222,10 @@ def _scalar(
     values: tuple[AxisValues, ...],
     sizes: dict[str, AxisValues],
 ) -> AuthoredVariable:
-    """Return the variable for a number with the definitions ``lines``, whose indices take ``values``.
+    """Return the variable for a number of a program, whose definitions are ``lines``.
 
-    Values of indices along its dimensions are recorded in ``sizes``.
+    Its dimensions are time and its indices, which take the ``values``; these are recorded in ``sizes`` by the
+    name of the dimension.
     """
     name, sample = lines[0].name, sample_index(problem.program)
     dims = []
@@ -231,7 +240,10 @@ def _scalar(
 
 
 def _correlations(problem: Problem, sizes: dict[str, AxisValues]) -> Iterator[AuthoredVariable]:
-    """Yield variables for the averages of a vector at time t times a vector at time s."""
+    """Yield the name and the variable of each correlation: an average of a vector at t times one at s.
+
+    ``sizes`` collects the values along each dimension.
+    """
     sample = sample_index(problem.program)
     for q in problem.theory.order_parameters:
         number, average = sympify(q.definition).as_independent(Average, as_Add=False)
@@ -277,7 +289,11 @@ def _sides(body: Expr, indices: set[Expr]) -> tuple[Expr, Expr] | None:
 
 
 def _spans(problem: Problem, args: Iterable[Expr], ranges: Iterable[IndexRange]) -> tuple[AxisValues, ...]:
-    """Return the values that each argument takes; an argument is an integer, an index or a shifted index."""
+    """Return, for each argument of a quantity, the integers that it takes.
+
+    An argument is an integer, an index or a shifted index such as ``p + 1``; ``ranges`` are the ranges of
+    indices.
+    """
     numbers: Mapping[Any, float] = problem.values
     ends = {r.index: [int(sympify(x).subs(numbers)) for x in (r.lower, r.upper)] for r in ranges}
     spans: list[AxisValues] = []
@@ -299,9 +315,11 @@ def _dimension(
     sample: Symbol | None,
     sizes: dict[str, AxisValues],
 ) -> str:
-    """Return the name of an axis, the author's name of its index, and record its values in ``sizes``.
+    """Return the name of the dimension of a result for an index of the program, and record its values.
 
-    If another axis of this name has other values, the name ends in ``_of_`` and the variable's ``name``.
+    It is "sample" for the index ``sample``, "layer" for that of layers, else the author's name. ``sizes``
+    maps names of dimensions to values of the index; if another axis of this name has other values, the name
+    ends in ``_of_`` and the variable's ``name``.
     """
     known = {ell: "layer"} if sample is None else {sample: "sample", primed(sample): "sample_", ell: "layer"}
     dim = str(known.get(index, problem.author_names([index.name])[0]))
@@ -317,12 +335,12 @@ def _dimension(
 
 
 def described(problem: Problem) -> dict[str, tuple[tuple[str, ...], str]]:
-    """Return dimensions and long name of each variable without a role, by its name in results."""
+    """Return dimensions and definition of each variable that has the author's name, by that name."""
     return {label: (x.dims, x.long_name) for label, x in authored_variables(problem).items()}
 
 
 def coordinates(problem: Problem) -> dict[str, AxisValues]:
-    """Return index values along dimensions that are named by the program, by dimension."""
+    """Return the index values along each dimension of a result that the author of the program named."""
     axes: dict[str, AxisValues] = {}
     for x in authored_variables(problem).values():
         dims = [d for d in x.dims if d not in TWO_TIMES]

@@ -24,10 +24,10 @@ Array = NDArray[np.float64]
 
 
 def averaged_by_author(problem: Problem, runs: Mapping[MemberKey, Array]) -> dict[str, Array]:
-    """Return means over replicas, the first axis of ``runs``, with standard errors, by names in results.
+    """Return means over replicas, with standard errors, of the variables that have the author's names.
 
-    ``runs`` holds order parameters and numbers by their keys in the theory. The loss is added if it is an
-    expression of such numbers.
+    ``runs`` holds order parameters and numbers by their keys in the theory, with replicas along the first
+    axis. The loss is added if it is an expression of such numbers.
     """
     replicas, spread = len(next(iter(runs.values()))), Spread()
     numbers = numbers_of_author(problem, runs, 1)
@@ -51,7 +51,11 @@ def averaged_by_author(problem: Problem, runs: Mapping[MemberKey, Array]) -> dic
 
 
 def _loss(problem: Problem, scalars: Mapping[str, Array], replicas: int) -> dict[str, Array]:
-    """Return the loss of the mean numbers with its standard error, by the jackknife over replicas."""
+    """Return the training loss of a program, computed from means of its numbers over replicas.
+
+    The standard error follows by the jackknife. ``scalars`` holds the numbers by name, replicas along the
+    first axis. Empty if the program states no loss, or if it depends on other quantities.
+    """
     ends = [0, *np.cumsum([x[0].size for x in scalars.values()])]
     spans = {name: slice(a, b) for name, (a, b) in zip(scalars, pairwise(ends), strict=True)}
 
