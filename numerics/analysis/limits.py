@@ -698,7 +698,7 @@ class DepthLimits(Finite):
     time : array, shape (T,)
         Output times.
     beta0 : float
-        Branch times the square root of the depth.
+        Factor of the branches, times the square root of the depth.
     depth : int or None
         Depth of the network; None if it is a symbol.
     finite : array, shape (T,), or None
@@ -710,9 +710,9 @@ class DepthLimits(Finite):
     order : float
         Power of the depth in the first correction.
     field : str
-        Correlation of the residual stream that ``diversity`` describes.
+        Name of the correlation of the residual stream from which ``diversity`` is read.
     diversity : Diversity
-        Difference between features of close layers.
+        Mean squared difference between features of close layers, as a power of their distance.
     basis : tuple of str
         Conditions of the limit and of its correction.
     """

@@ -63,7 +63,10 @@ class StartMeans:
 
 
 def has_controls(problem: Problem) -> bool:
-    """Return whether means over initial networks are known exactly: for files with fixed samples."""
+    """Return whether means of outputs and kernels over initial networks are known exactly.
+
+    They are for experiment files with fixed samples, unless units of a layer have positions.
+    """
     return problem.experiment is not None and bool(problem.seen) and not problem.positions
 
 
@@ -375,7 +378,8 @@ class NetworkControls:
         """Return means over networks of the feature kernels of all pairs of samples and times.
 
         ``values`` has shape (networks, layers, times, times, samples, samples), symmetric under exchange of
-        both pairs.  Controls are ``common`` (networks, controls) and, for each pair, its own initial kernel.
+        both pairs. The control variates are ``common`` (networks, controls) and, for each entry of a kernel,
+        the same entry of the initial kernel of the layer.
         """
         count, layers, times, _, *samples = values.shape
         start_kernels = {

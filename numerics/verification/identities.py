@@ -257,7 +257,10 @@ def _not_lazy(small: Problem) -> Problem:
 
 
 def _changed_gamma0(problem: Problem, small: Problem) -> str:
-    """Return "; gamma0=..." if the gamma0 of a smaller problem differs from that of ``problem``, else ""."""
+    """Return the text "; gamma0=..." for the table if a check runs at another gamma0 than the problem has.
+
+    ``small`` is the problem on which it runs. The text is "" if gamma0 is the same.
+    """
     given, used = (x.numbers.get(gamma0) for x in (problem, small))
     return "" if given == used else f"; gamma0={used:g}"
 
@@ -293,10 +296,12 @@ def unreduced_theory(problem: Problem) -> list[Check]:
 
 
 def output_changes(problem: Problem) -> list[Check]:
-    """Check that f(t+1) - f(t) is the tangent kernel, with G at t+1 and H at t, times the errors at t.
+    """Return a check of the change of outputs in one step, in the solution of a linear network.
 
-    A product of matrices changes by the sum over its factors, with later factors at t+1 and earlier factors
-    at t, at any step size.  The kernel is the theory's expression at these times.
+    ``f(t+1) - f(t)`` must be the tangent kernel, with the gradient kernels G at t+1 and the feature kernels H
+    at t, times the errors at t. The reason is that a product of matrices changes by the sum over its factors,
+    with later factors at t+1 and earlier factors at t, at any step size. The kernel is the theory's
+    expression at these times.
     """
     both = _both(problem)
     if both is None or not both[0].discrete.observables:
@@ -372,9 +377,9 @@ def correlations(
 ) -> list[Check]:
     """Return checks that each correlation and kernel of a solution is symmetric and positive semidefinite.
 
-    ``off`` is the allowed relative error beside rounding: correlations of a flow on power-law data are
-    interpolated between modes. ``letters`` maps names of variables to their symbols in the table.
-    ``authored`` are names, given by the program's author, of correlations of a vector with itself.
+    ``off`` is the relative error that is allowed beside rounding, because correlations of a flow on power-law
+    data are interpolated. ``letters`` maps names of variables to their symbols in the table. ``authored`` are
+    names, given by the program's author, of correlations of a vector with itself.
     """
     checks = []
     for name in CORRELATIONS:
