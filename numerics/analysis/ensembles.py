@@ -95,7 +95,10 @@ def kernel_density(paths: xr.DataArray, values: ArrayLike, bandwidth: float | No
         raise ValueError("the bandwidth must be positive; it is zero if all units are equal")
 
     def density(x: Array, width: float) -> Array:
-        """Return the smoothed density of each run at all values, shape (run, value)."""
+        """Return the density of the values in each run, smoothed by a Gaussian, shape (run, value).
+
+        ``x`` has shape (run, unit), ``width`` is the standard deviation of the Gaussian.
+        """
         result = np.stack([np.exp(-(((v - x) / width) ** 2) / 2).mean(axis=1) for v in at], axis=1)
         return np.asarray(result / (width * np.sqrt(2 * np.pi)))
 

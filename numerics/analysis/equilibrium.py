@@ -89,7 +89,7 @@ class RestPoint(Finite):
         }
 
     def latex(self) -> str:
-        """Return the equations in LaTeX."""
+        """Return the equations of the stationary state in LaTeX."""
         return aligned_latex(self.equations, self.theory)
 
 

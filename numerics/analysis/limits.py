@@ -486,7 +486,7 @@ class Recovery(Finite):
         return self.critical is not None and self.largest.stable > self.critical
 
     def numbers(self) -> dict[str, Any]:
-        """Return the largest rates of the experiment and of its lazy limit."""
+        """Return, by name, the largest learning rates of the experiment and of its lazy limit."""
         return {
             "largest_learning_rate": self.largest.value,
             "recovers": self.recovers,
@@ -576,7 +576,10 @@ class RateLimit(Finite):
 
     @property
     def warning(self) -> str | None:
-        """Warning if the neglected terms are as large as those kept; or None."""
+        """Warning if the terms that the closed form of the largest rate neglects are as large as those kept.
+
+        None if they are smaller.
+        """
         if self.neglected is None or self.neglected < 1:
             return None
         size = f"neglected terms are {self.neglected:.3g} times those that are kept"
@@ -677,7 +680,10 @@ def _deep_forms(experiment: Experiment) -> dict[str, LargestRate]:
 
 @lru_cache(maxsize=8)
 def _forms(theory: Theory) -> dict[str, LargestRate]:
-    """Return the largest rates in closed form of a theory by regime, cached."""
+    """Return the largest learning rates of a theory in closed form, by regime ("rich", "lazy").
+
+    A repeated call returns the cached result.
+    """
     return {regime: largest_rate_form(theory, regime) for regime in ("rich", "lazy")}
 
 

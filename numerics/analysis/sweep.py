@@ -82,17 +82,17 @@ class Point:
 
     @cached_property
     def file(self) -> Path:
-        """Path of the result in the folder."""
+        """Path of the file, in the folder of the sweep, that holds the result of this point."""
         return (self.folder or Path()) / f"{digest(self.experiment, self.kernels)}.nc"
 
     @property
     def failed(self) -> Path:
-        """Path of the file that holds the reason if there is no result."""
+        """Path of the file that holds the reason why this point has no result."""
         return self.file.with_suffix(".failed.json")
 
     @property
     def done(self) -> bool:
-        """Whether the folder holds the result."""
+        """Whether the folder of the sweep holds the result of this point."""
         return self.file.exists()
 
     def kept(self, *, retry: bool = False) -> Outcome | None:

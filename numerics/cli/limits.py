@@ -363,7 +363,10 @@ def _bottleneck(bottleneck: Bottleneck, values: Mapping[Any, Expr]) -> dict[str,
 
 
 def _rounded(expression: Expr, values: Mapping[Any, Expr]) -> str:
-    """Return a product as text, with its numerical factor to six digits."""
+    """Return a product as text; its numerical factor has six digits.
+
+    ``values`` are numbers for symbols, such as gamma0, which are inserted first.
+    """
     from mpmath import workdps
     from sympy import Float, lambdify
 
@@ -446,7 +449,10 @@ def _law(regime: str) -> Callable[..., PowerLaw]:
 
 
 def _features_law() -> Callable[..., PowerLaw]:
-    """Return the law of random features as a function of source and capacity."""
+    """Return a function that gives the power law of the loss of random features.
+
+    Its arguments are the exponents of the data: source and capacity.
+    """
     from derive.program.networks import random_features
     from derive.reduce.data import mode_sums
     from derive.scale import random_features as features_of

@@ -258,7 +258,7 @@ def _of_each_channel(loss: Expr, program: Program) -> Expr:
 
 @lru_cache(maxsize=256)
 def _error(loss: Expr, output: AppliedUndef) -> Expr:
-    """Return minus the derivative of the loss with respect to the output."""
+    """Return the error signal of a loss: minus its derivative with respect to the output."""
     x = Dummy("x", real=True)
     slope: Expr = -loss.xreplace({output: x}).diff(x).xreplace({x: output})
     return slope

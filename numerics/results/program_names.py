@@ -63,12 +63,12 @@ class AuthoredVariable:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Lengths of all axes except times."""
+        """Lengths of all axes of the variable except those of times."""
         return tuple(map(len, self.values))
 
     @property
     def layered(self) -> bool:
-        """Whether the first axis counts layers."""
+        """Whether the first axis of the variable counts layers."""
         return self.dims[0] not in TWO_TIMES
 
 
