@@ -273,8 +273,8 @@ class InfiniteDepth(ConditionalResult):
     system : LayerTime
         The equations of all ``X_n`` and of the derivatives by layer time in them: ``first_X`` and
         ``second_X`` are coefficients, ``slope_X`` is the derivative of X by tau, ``source_slope_X`` that by
-        tau_, ``X_above`` and ``X_below`` are the limits of X at ``tau_ = tau`` from either side, ``ddloss``
-        is the derivative of a given function ``dloss(t, f)`` by f.
+        ``tau_``, ``X_above`` and ``X_below`` are the limits of X at ``tau_ = tau`` from either side,
+        ``ddloss`` is the derivative of a given function ``dloss(t, f)`` by f.
     """
 
     limit: LayerTime
@@ -637,11 +637,11 @@ def _vanishing(rows: list[Eq]) -> set[str]:
 
 @dataclass(frozen=True)
 class _Solution:
-    """Solution X(tau, tau_) of a recursion over layers in integrated form, at one order of the expansion.
+    """Solution ``X(tau, tau_)`` of a recursion over layers in integrated form, at one order of the expansion.
 
     ``X = start(tau_) + [passed] step + integral of rate over the layers passed + local(tau, tau_)``. Layers
     are passed from 0 to tau for ``direction`` 1 and from 1 to tau for -1; ``[passed]`` is one if the layer
-    tau_ of the source is among them, else zero.
+    ``tau_`` of the source is among them, else zero.
     """
 
     direction: int
@@ -651,7 +651,7 @@ class _Solution:
     local: Expr
 
     def expr(self) -> Expr:
-        """Return X(tau, tau_) as a SymPy expression: start, jump, integral of the rate, and local part."""
+        """Return ``X(tau, tau_)`` as an expression: start, jump, integral of the rate, and local part."""
         up = self.direction == 1
         passed, layers = Heaviside(tau - tau_ if up else tau_ - tau), (S.Zero, tau) if up else (tau, S.One)
         steps = Add(*[passed * x for x in Add.make_args(self.step.expand(deep=False))])
@@ -659,7 +659,7 @@ class _Solution:
         return self.start + steps + path + self.local
 
     def by_layer(self, reader: LayerExpansion) -> _Solution:
-        """Return the derivative of the solution X by the layer time tau of the field, off tau = tau_.
+        """Return the derivative of the solution X by the layer time tau of the field, off tau = ``tau_``.
 
         ``reader`` differentiates the coefficients of a series by layer times.
         """
@@ -667,9 +667,9 @@ class _Solution:
         return _Solution(self.direction, S.Zero, S.Zero, S.Zero, local)
 
     def by_source(self, reader: LayerExpansion) -> _Solution:
-        """Return the derivative of the solution X by the layer time tau_ of the source.
+        """Return the derivative of the solution X by the layer time ``tau_`` of the source.
 
-        The rate of X may jump at ``tau = tau_``; this limit of its integral moves with tau_, so that the
+        The rate of X may jump at ``tau = tau_``; this limit of its integral moves with ``tau_``, so that the
         difference of the rate on both sides is added to the jump of X. ``reader`` differentiates coefficients
         by layer times.
         """
@@ -809,7 +809,7 @@ class _Expansion(_EquationTerms):
         """Return (function, right-hand side) of the equation of a coefficient in a function's series.
 
         ``name`` is the function's name, and m the order of the coefficient. It is differentiated i times by
-        the layer time tau of the field and j times by that of the source, tau_.
+        the layer time tau of the field and j times by that of the source, ``tau_``.
         """
         if name in self.solved:
             lhs, solutions = self.solved[name]

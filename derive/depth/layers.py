@@ -1,7 +1,7 @@
 """Equations between layers expanded in layer time, to any order in the inverse depth.
 
 A function of the layers is ``X(ell, k) = sum over n of u^n X_n(tau, tau_)`` at ``tau = ell/L``, ``tau_ =
-k/L``. Three rules turn equations between layers into equations of the ``X_n``:
+k/L``. Three rules turn equations between layers into equations of the ``X_n``::
 
     Taylor              X(ell + a) = sum over j of (a/L)^j X^(j)(tau) / j!
     Euler, Maclaurin    sum over k from p to q - 1 of g(k/L), for p = L x + a, q = L y + b,  =  L int_x^y g
@@ -163,7 +163,7 @@ class LayerExpansion(SeriesRing[Expr]):
         """Return the coefficients of u^0, u^1, ... of an expression in functions of layers.
 
         u is the small power of L in which the expansion is made. The coefficients are functions of the layer
-        times tau of the field and tau_ of the source.
+        times tau of the field and ``tau_`` of the source.
 
         >>> t, X, C = Symbol("t"), Function("X"), Function("C")
         >>> LayerExpansion({"X": 2, "C": 1}, {"X": 0}, 1, 1).series(C(ell - 1, t) * X(ell, ell, t))[1]
@@ -259,9 +259,9 @@ class LayerExpansion(SeriesRing[Expr]):
     ) -> Expr:
         """Return the symbol of the coefficient of order m of the function ``name``, or of a derivative of it.
 
-        ``slopes`` counts the derivatives by the layer times tau of the field and tau_ of the source. ``at``
-        are the layer times and ``rest`` the other arguments. With a ``side`` (suffix for above or below the
-        source) the two layer times are equal and one is written.
+        ``slopes`` counts the derivatives by the layer times tau of the field and ``tau_`` of the source.
+        ``at`` are the layer times and ``rest`` the other arguments. With a ``side`` (suffix for above or
+        below the source) the two layer times are equal and one is written.
         """
         whole = coefficient_name(name, m, slopes) + side
         self.made[whole] = (name, m, *slopes, side)
@@ -321,8 +321,8 @@ class LayerExpansion(SeriesRing[Expr]):
     def _layers(self, body: Expr, f: PowerCoefficients, low: int, high: int) -> PowerCoefficients:
         """Return the series of ``1/L sum over k from low to L + high`` of ``body`` by Euler and Maclaurin.
 
-        ``f`` is the series of ``body``. The result is the integral over tau_, plus terms at both ends, plus
-        terms at the layer where functions in ``body`` jump.
+        ``f`` is the series of ``body``. The result is the integral over ``tau_``, plus terms at both ends,
+        plus terms at the layer where functions in ``body`` jump.
         """
         total = [Integral(x, (tau_, S.Zero, S.One)) if x != 0 else S.Zero for x in f]
         # A function of (ell + a, k) is above its source for k <= ell + a - cut, so that the first layer k of
@@ -423,8 +423,8 @@ class LayerExpansion(SeriesRing[Expr]):
     def on_sides(self, e: Expr, sides: Mapping[str, str] | str, place: Expr) -> Expr:
         """Return an expression at ``tau = tau_ = place``, with functions as limits from one side.
 
-        tau and tau_ are the layer times of field and source. ``sides`` is the suffix of the side (above or
-        below the source) for all functions, or a mapping from their names.
+        tau and ``tau_`` are the layer times of field and source. ``sides`` is the suffix of the side (above
+        or below the source) for all functions, or a mapping from their names.
         """
 
         def put(x: AppliedUndef) -> Expr:
@@ -436,7 +436,7 @@ class LayerExpansion(SeriesRing[Expr]):
         return on_side.xreplace({tau: place, tau_: place})
 
     def _layered(self, x: Expr) -> bool:
-        """Return whether an expression is a coefficient that depends on both layer times, tau and tau_."""
+        """Return whether an expression is a coefficient of both layer times, tau and ``tau_``."""
         if not (isinstance(x, AppliedUndef) and str(x.func) in self.made):
             return False
         name, *_, side = self.made[str(x.func)]
@@ -445,13 +445,13 @@ class LayerExpansion(SeriesRing[Expr]):
     # -- derivatives by layer time ---------------------------------------------------------------------------
 
     def derivatives(self, e: Expr, x: Symbol, times: int) -> Expr:
-        """Return the derivative of order ``times`` of a coefficient e by the layer time x (tau or tau_)."""
+        """Return the derivative of order ``times`` of a coefficient by the layer time x, tau or ``tau_``."""
         for _ in range(times):
             e = self.derivative(e, x)
         return e
 
     def derivative(self, e: Expr, x: Symbol) -> Expr:
-        """Return the derivative of a coefficient e of a series by the layer time x (tau or tau_).
+        """Return the derivative of a coefficient e of a series by the layer time x (tau or ``tau_``).
 
         At ``tau = tau_`` coefficients jump, and the derivative of the jump is not part of the result.
         """

@@ -130,7 +130,7 @@ def _at_symbolic_depth(theory: Theory) -> Theory | None:
 
 
 def _expanded(theory: Theory, order: int) -> Expansion:
-    """Return the expansion in gamma0 of a theory: linear, nonlinear, or in |gamma0| if phi has a kink."""
+    """Return the expansion in gamma0 of a theory: linear, nonlinear, or in ``|gamma0|`` if phi has a kink."""
     try:
         linear_form(theory)
     except NotApplicable:

@@ -541,7 +541,7 @@ class _Entries:
         return Function("_".join(["v", *map(str, orders if any(orders) else ())]))(*samples, *times)
 
     def sample(self, i: int) -> Symbol:
-        """Return the symbol of the sample with number i; summed ones are beta, beta_, beta__, ..."""
+        """Return the symbol of the sample with number i; summed ones are beta, ``beta_``, ``beta__``, ..."""
         given = self.samples.get(i)
         return Symbol("beta" + "_" * (i - FREE), **mu.assumptions0) if given is None else given
 

@@ -24,8 +24,8 @@ from derive.program.rules import TrainingRule
 class Outer(Rewritable):
     """Update of a matrix, ``U = sum coefficient * left right^T / N``, at the time ``t``.
 
-    Then ``U v = coefficient * left * (right . v) / N``; the inner product over N is the ratio |C|/N of the
-    columns times the mean ``<right v>``, and on given populations the kernel of the data.
+    Then ``U v = coefficient * left * (right . v) / N``; the inner product over N is the ratio ``|C|``/N of
+    the columns times the mean ``<right v>``, and on given populations the kernel of the data.
 
     Parameters
     ----------

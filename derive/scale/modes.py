@@ -352,7 +352,7 @@ class PairForce:
     For a mode with target y and lazy rate ``omega = kernel lamda``, where lamda is its eigenvalue and
     ``kernel`` the kernel of the lazy limit, this order is ``-int_0^t exp(-omega (t - tau)) y sum y_^2
     force``, with the sum over the driving modes. The force ``strength * shape`` is the contribution of a
-    driving mode of rate ``omega_`` and target y_ at the time tau, divided by ``y y_^2``.
+    driving mode of rate ``omega_`` and target ``y_`` at the time tau, divided by ``y y_^2``.
     """
 
     kernel: Expr

@@ -7,7 +7,7 @@ entries N(0, s2/N), used forwards on fields a_i of its columns C and backwards o
     (M^T b_j)(t) = r_j(t) + sum_i sum_s s2 r <d b_j(t)/d u_i(s)> a_i(s),
     <u_i(t) u_k(s)> = s2 c <a_i(t) a_k(s)>,   <r_j(t) r_k(s)> = s2 r <b_j(t) b_k(s)>
 
-with c = |C|/N and r = |R|/N. These cases are covered as well:
+with c = ``|C|``/N and r = ``|R|``/N. These cases are covered as well:
 
 - Entries that change in time with covariance c(t, s): c(t, s) multiplies s2. A batch that is drawn anew has
   delta_ts; weights that decay and diffuse have m(t) m(s) + noise.

@@ -247,7 +247,7 @@ class UnitMotion:
         W (P, P, T, T): effect of slopes at earlier times on the change of the field h_i from its source u_i,
         at first order: ``sum_b sum_s W(i, b, t, s) slope_b(s) r_b``.
     place
-        Function of the initial position x = u/|gamma0| and of the change xi of the source: the scaled
+        Function of the initial position x = u/``|gamma0|`` and of the change xi of the source: the scaled
         distance of the unit from the kink, without this effect.
     side
         Function that returns the slope of the activation at a distance from the kink.
@@ -303,8 +303,8 @@ class Sources:
 class UnitsAtKink:
     """Units whose field at ``sample`` is at the kink, grouped by intervals of their initial position x.
 
-    The position is x = u/|gamma0|, the scaled distance from the kink. In an interval all slopes are constant
-    in x, so that integrals over x are exact by the midpoint rule.
+    The position is x = u/``|gamma0|``, the scaled distance from the kink. In an interval all slopes are
+    constant in x, so that integrals over x are exact by the midpoint rule.
 
     Attributes
     ----------

@@ -186,7 +186,7 @@ class OrderParameterMoments:
         Returns
         -------
         xarray.DataArray
-            Covariances; the dimensions of the second order parameter begin with "other_".
+            Covariances; the dimensions of the second order parameter begin with ``other_``.
         """
         (axes, one), (others, two) = self._expanded(first), self._expanded(second)
         size = 8.0 * len(one.values) * len(two.values)

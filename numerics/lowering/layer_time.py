@@ -41,8 +41,8 @@ class Read:
     layers
         Number of layer times among the arguments.
     side
-        Side from which a value at equal layer times is approached: 1 from tau > tau_, -1 from tau < tau_, 0
-        if both sides are equal.
+        Side from which a value at equal layer times is approached: 1 from tau > ``tau_``, -1 from tau <
+        ``tau_``, 0 if both sides are equal.
     """
 
     name: str
@@ -103,7 +103,8 @@ class LayerProduct:
     present
         Whether the product is nonzero only at s = t.
     step
-        Side of the diagonal tau = tau_ at which the product is nonzero: above (1), below (-1), or both (0).
+        Side of the diagonal tau = ``tau_`` at which the product is nonzero: above (1), below (-1), or both
+        (0).
     """
 
     number: Expr
@@ -130,7 +131,7 @@ class LayerRow:
     symmetric
         Whether it is a correlation, which is equal with its two vectors exchanged.
     jumps
-        Whether its value differs on both sides of tau = tau_.
+        Whether its value differs on both sides of tau = ``tau_``.
     """
 
     name: str
@@ -162,7 +163,7 @@ def lower_layer_time(limit: LayerTime) -> LayerTable:
     """Return the rows of the integral equations, correlations and scalars of ``limit``.
 
     Raises :class:`NotLowered` if an equation is not a sum of products, for continuous time, and for a
-    response that jumps at tau = tau_ and is read there.
+    response that jumps at tau = ``tau_`` and is read there.
 
     >>> from sympy import Symbol
     >>> from derive.theory import mean_field
@@ -202,9 +203,9 @@ def _row(e: Eq, layers: dict[str, int], correlation: bool) -> LayerRow:
 
 
 def _jumping(rows: list[LayerRow]) -> list[LayerRow]:
-    """Return the rows, with ``jumps`` set for those whose value jumps at equal layer times tau = tau_.
+    """Return the rows, with ``jumps`` set for those whose value jumps at equal layer times tau = ``tau_``.
 
-    A row also jumps if it uses a tensor with a jump at (tau, tau_), outside of an integral.
+    A row also jumps if it uses a tensor with a jump at (tau, ``tau_``), outside of an integral.
     """
     while True:
         names = {r.name for r in rows if r.jumps}
@@ -218,10 +219,10 @@ def _jumping(rows: list[LayerRow]) -> list[LayerRow]:
 
 
 def reads_across(x: Read, p: LayerProduct, jumping: Collection[str]) -> bool:
-    """Return whether ``x`` makes the product p jump where the layer times tau and tau_ are equal.
+    """Return whether ``x`` makes the product p jump where the layer times tau and ``tau_`` are equal.
 
-    It does if it is a tensor with a jump, used at (tau, tau_) and not integrated over. ``jumping`` are the
-    names of the tensors with a jump.
+    It does if it is a tensor with a jump, used at (tau, ``tau_``) and not integrated over. ``jumping`` are
+    the names of the tensors with a jump.
     """
     return x.name in jumping and p.layer is None and set(x.args[:2]) == set(LAYER_TIMES)
 

@@ -81,7 +81,7 @@ def one_sample(scalar: Array, program: Program) -> Array:
 def one_sample_kernel(kernel: Array, program: Program) -> Array:
     """Return a kernel with two axes of samples of length one if the program has no samples.
 
-    ``kernel`` has shape (time, time_[, channel, channel_]); kernels with axes of samples are unchanged.
+    ``kernel`` has shape (time, time_[, channel, ``channel_``]); kernels with axes of samples are unchanged.
     """
     if mu in _indices_of_output(program):
         return kernel
@@ -154,7 +154,7 @@ def mean_square(error: Array) -> Array:
 
 
 def equal_times(a: Array) -> Array:
-    """Return a correlation (time, time_[, channel, channel_]) at equal times, summed over outputs, (T,)."""
+    """Return a correlation ``(time, time_[, channel, channel_])`` at equal times, summed over outputs."""
     value: Array = np.einsum("tt->t" if a.ndim == 2 else "ttcc->t", a)
     return value
 

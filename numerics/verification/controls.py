@@ -157,7 +157,7 @@ class StartFluctuations:
 
     @property
     def scores(self) -> tuple[float, int, int]:
-        """Largest |z| of initial outputs and kernels, how many were tested, and degrees of freedom.
+        """Largest ``|z|`` of initial outputs and kernels, how many were tested, and degrees of freedom.
 
         z is the deviation, averaged over networks, in units of its standard error; its exact mean is zero.
         """

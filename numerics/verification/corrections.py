@@ -229,9 +229,9 @@ class CorrectionsAtTimes:
     def entry(self, name: str, end: str, at: Mapping[str, int], dims: Sequence[Any]) -> DerivedNumber | None:
         """Return the derived variance or shift of variable ``name`` at a time and layer, or None.
 
-        ``end`` is VARIANCE or SHIFT, and ``at`` gives positions by dimension ("time", "time_", "layer"). The
-        array that is left has the dimensions ``dims``, in this order. None if it is not derived there;
-        corrections are derived at equal times only.
+        ``end`` is VARIANCE or SHIFT, and ``at`` gives positions by dimension (``time``, ``time_``,
+        ``layer``). The array that is left has the dimensions ``dims``, in this order. None if it is not
+        derived there; corrections are derived at equal times only.
         """
         values = self.found.variances if end == VARIANCE else self.found.shifts
         if name not in values or at.get("time") not in self.times:

@@ -10,7 +10,7 @@ edge of stability (:mod:`.stability`) nothing is compared.  Where the error jump
 the hinge loss, comparisons end when networks first differ in their errors, because a mean over networks on
 both sides of a jump is not a straight line in 1/N.  The report states what was not compared.
 
-All numbers are tested together: the largest |z| among n of them may reach Sidak's bound, with Student's t
+All numbers are tested together: the largest ``|z|`` among n of them may reach Sidak's bound, with Student's t
 for the number of networks.  Added to it are the bias that the theory states of itself, and the remainder of
 the straight line in 1/N (:func:`remainder_of`).  Of several numbers of one kind, such as the errors of all
 samples, the worst is shown.
@@ -347,7 +347,7 @@ STARTS = "initial networks vs exact means"
 def _starts(networks: Sequence[xr.Dataset]) -> list[Check]:
     """Return a list of one check: whether initial networks agree with exact means of outputs and kernels.
 
-    Shown is the largest |z| at any width. The list is empty if exact means are not known.
+    Shown is the largest ``|z|`` at any width. The list is empty if exact means are not known.
     """
     scored = [d.attrs["start"] for d in networks if "start" in d.attrs]
     if not scored:

@@ -216,7 +216,7 @@ def _judged(name: str, gap: Array, parts: list[Array], replicas: int) -> Check:
     """Return the check, with the label ``name``, that the differences ``gap`` (n,) vanish within noise.
 
     ``parts`` are arrays (n,) of variances; their sum is the variance of the difference, each estimated from
-    ``replicas`` replicas. The worst |z| must be below Sidak's bound with Student's t; entries without
+    ``replicas`` replicas. The worst ``|z|`` must be below Sidak's bound with Student's t; entries without
     variance must vanish to rounding.
     """
     variance = np.sum(parts, axis=0)

@@ -315,11 +315,12 @@ def compared(
 ) -> dict[str, tuple[float, float, int, float]]:
     """Return how well measured coefficients of gamma0^2 agree with those of the series, by variable.
 
-    ``series`` is the expansion, ``found`` the result of :func:`differences`. The values are the largest |z|
-    of the entries, its limit, the number of entries with noise, and the tolerance. Compared are losses and
-    errors halfway and at the end, and kernels between the end and the start, the middle and the end, for all
-    layers and samples. The limit is Sidak's with Student's t, plus the truncation error of the polynomial.
-    The tolerance is the median allowed difference, relative to the largest entry of the coefficient.
+    ``series`` is the expansion, ``found`` the result of :func:`differences`. The values are the largest
+    ``|z|`` of the entries, its limit, the number of entries with noise, and the tolerance. Compared are
+    losses and errors halfway and at the end, and kernels between the end and the start, the middle and the
+    end, for all layers and samples. The limit is Sidak's with Student's t, plus the truncation error of the
+    polynomial. The tolerance is the median allowed difference, relative to the largest entry of the
+    coefficient.
     """
     rows = {}
     dof = int(found.attrs["replicas"]) - 1

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 from inspect import cleandoc
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,10 @@ import pytest
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-FAULTS = re.compile(r"Inline (literal|interpreted text).*start-string without|list ends without a blank line")
+FAULTS = re.compile(
+    r"Inline (literal|interpreted text).*start-string without|list ends without a blank line"
+    r"|Unknown target name|Undefined substitution|Unexpected indentation"
+)
 """Messages about text; others concern roles and sections, which only Sphinx with numpydoc reads."""
 
 
@@ -29,16 +33,17 @@ def docstrings(path: Path) -> Iterator[tuple[str, str]]:
 def faults(text: str) -> list[str]:
     """Return the messages of docutils that match FAULTS, about a docstring with the sections of numpydoc."""
     from docutils.core import publish_doctree
-    from docutils.nodes import system_message
     from numpydoc.docscrape_sphinx import SphinxDocString
 
-    settings = {"report_level": 2, "halt_level": 5, "warning_stream": False}
-    tree = publish_doctree(str(SphinxDocString(text)), settings_overrides=settings)
-    return [x.astext() for x in tree.findall(system_message) if FAULTS.search(x.astext())]
+    messages = StringIO()
+    settings = {"report_level": 2, "halt_level": 5, "warning_stream": messages}
+    publish_doctree(str(SphinxDocString(text)), settings_overrides=settings)
+    return [x for x in messages.getvalue().splitlines() if FAULTS.search(x)]
 
 
 def test_a_literal_without_an_end_is_seen() -> None:
     assert faults("Return ``x``s of a unit.")
+    assert faults("Return the layer time tau_ of a unit, and its norm |h|.")
     assert not faults("Return ``x`` of a unit.")
 
 

@@ -111,12 +111,12 @@ Cases = dict[tuple[bool, ...], Expr]
 
 @dataclass(frozen=True)
 class AverageJump:
-    """Contribution of units near the kink of phi to one average, at its lowest order in |gamma0|.
+    """Contribution of units near the kink of phi to one average, at its lowest order in ``|gamma0|``.
 
     The units at the kink of sample kappa have ``h_kappa = |gamma0| x`` initially; ``cases`` are integrands
     over x. The keys say for each sample of the average, (mu, alpha), or (mu,) for f, whether it is kappa. A
     missing key is a contribution of zero. ``after``, with the same keys, is added after the integral: minus
-    the part that comes from the motion of the Gaussian source alone. ``order`` is the power of |gamma0|.
+    the part that comes from the motion of the Gaussian source alone. ``order`` is the power of ``|gamma0|``.
     """
 
     name: str
@@ -223,7 +223,7 @@ class KinkExpansion(Expansion):
     def drift(self) -> Expr:
         """Covariance ``<xi(t) xi(s)>`` of the change in time of the source u of sample kappa.
 
-        The change is |gamma0| xi. The covariance follows from order 2 of that of u, and is zero with one
+        The change is ``|gamma0|`` xi. The covariance follows from order 2 of that of u, and is zero with one
         hidden layer.
         """
         if not self.drifts:  # with one hidden layer the source u is the data and does not change
@@ -304,7 +304,7 @@ class KinkExpansion(Expansion):
     def _fields(
         self, is_kappa: bool, sample: Expr, time: Expr, followed: bool
     ) -> dict[str, tuple[Expr, Expr]]:
-        """Return (order 0, order 1) in |gamma0| of the fields of a unit at the kink, by name.
+        """Return (order 0, order 1) in ``|gamma0|`` of the fields of a unit at the kink, by name.
 
         The fields are phi(h), z and g, and the factors rho and upsilon of responses. With ``is_kappa`` the
         sample is kappa, for which h is at the kink. With ``followed`` the slope of phi is that at ``time``,
@@ -327,8 +327,8 @@ class KinkExpansion(Expansion):
         """Return the contribution of units at the kink to the average of a product of two fields.
 
         ``one`` and ``two`` name the fields, ``name`` the average. The contribution is the product with the
-        slopes of phi at their times minus that with initial slopes, at the first order in |gamma0| at which
-        they differ.
+        slopes of phi at their times minus that with initial slopes, at the first order in ``|gamma0|`` at
+        which they differ.
         """
         single = name == OUTPUT
         divided = single or name in RESPONSES
@@ -367,7 +367,7 @@ class KinkExpansion(Expansion):
     def _excess(self) -> Expr:
         """Change of ``phi(h_kappa)`` by the motion xi of the source alone, integrated over crossing units.
 
-        These units have the initial position x = h_kappa/|gamma0| between -xi and 0. Zero with one hidden
+        These units have the initial position x = h_kappa/``|gamma0|`` between -xi and 0. Zero with one hidden
         layer.
         """
         if not self.drifts:
@@ -574,7 +574,7 @@ class KinkExpansion(Expansion):
         return value
 
     def _order_parameter(self, kernel: Neighbour, n: int, at: Expr) -> Expr:
-        """Return order n, 0 or 1, in |gamma0| of Phi or G at layer ``at`` as an undefined function.
+        """Return order n, 0 or 1, in ``|gamma0|`` of Phi or G at layer ``at`` as an undefined function.
 
         It is zero at order 1 for an order parameter that changes only at order 2.
         """

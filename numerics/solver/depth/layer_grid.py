@@ -2,8 +2,8 @@
 
 At each step the rows R(., ., t, s <= t) and C(., t, s <= t) follow from earlier ones and from each other. The
 part of a step that depends on itself is a Volterra equation in layer time, solved by iteration. Integrals
-over layer time are trapezoidal sums over cells. Responses that jump at tau = tau_ have two values there, and
-each cell takes that of its own side, so that the error is a series in the squared spacing.
+over layer time are trapezoidal sums over cells. Responses that jump at tau = ``tau_`` have two values there,
+and each cell takes that of its own side, so that the error is a series in the squared spacing.
 :mod:`numerics.solver.depth.solve` extrapolates it.
 """
 
@@ -123,8 +123,8 @@ class LayerGrid:
     """Solution on ``layers`` cells of layer time, for ``steps`` times.
 
     ``values`` holds the tensors by name, with the axes: layer times (nodes), data indices, times t, s. For a
-    response that jumps at tau = tau_ its diagonal has the value at tau > tau_, and ``under`` the one at tau <
-    tau_, with one axis of layer times.
+    response that jumps at tau = ``tau_`` its diagonal has the value at tau > ``tau_``, and ``under`` the one
+    at tau < ``tau_``, with one axis of layer times.
     """
 
     layers: int
@@ -263,7 +263,7 @@ class _Grid(_Sizes):
         ``x`` is the layer time over which the product is integrated, and ``b`` the layer time at which the
         integrand jumps; each is None if there is none. The sum over x is not carried out: the axes of the
         result are x and b, then those of ``axes`` that the product has. If ``jump`` is true the product is
-        taken only at x = b, with the values of the jumping tensor for tau < tau_ there.
+        taken only at x = b, with the values of the jumping tensor for tau < ``tau_`` there.
         """
         at_jump = b if jump else None
         pairs = list(self.factors(p, now, at_jump))
@@ -317,7 +317,7 @@ class _Grid(_Sizes):
 
         ``ends`` is the number of times over which each time index runs. The layer time ``at_jump``, if it is
         not None, is replaced by the layer time ``onto``; a tensor that jumps where the two are equal then has
-        the values for tau < tau_.
+        the values for tau < ``tau_``.
         """
         if r.name not in self.values:
             return self.given(r, now, ends)
@@ -430,8 +430,8 @@ class _Assign:
 
     ``moving`` are the products in its equation that read tensors computed at the same step, and therefore
     change during the iteration; ``still`` is the sum of the other products. ``above`` is the array of the
-    present values of the tensor. If the tensor jumps at equal layer times tau = tau_, the diagonal of
-    ``above`` has the values for tau > tau_, and ``below`` those for tau < tau_.
+    present values of the tensor. If the tensor jumps at equal layer times tau = ``tau_``, the diagonal of
+    ``above`` has the values for tau > ``tau_``, and ``below`` those for tau < ``tau_``.
     """
 
     def __init__(self, grid: _Grid, row: LayerRow, group: set[str], now: int) -> None:
@@ -486,7 +486,8 @@ class _Assign:
 def _with_end(side: Array, under: Array, corner: int) -> Array:
     """Return the values of a response along an edge of the square of layer times, with the corner replaced.
 
-    The corner, at index ``corner``, gets the value for tau < tau_, which ``under`` holds along the diagonal.
+    The corner, at index ``corner``, gets the value for tau < ``tau_``, which ``under`` holds along the
+    diagonal.
     """
     side = side.copy()
     side[corner] = under[corner]
@@ -532,9 +533,9 @@ class StepTerm:
         self.missing = tuple(None if x not in names else slice(None) for x in present)
 
     def __call__(self, above: Array, below: Array | None) -> None:
-        """Add the product to ``above``, and its diagonal tau = tau_ for tau < tau_ to ``below``.
+        """Add the product to ``above``, and its diagonal tau = ``tau_`` for tau < ``tau_`` to ``below``.
 
-        ``below`` is None for a tensor that does not jump at tau = tau_.
+        ``below`` is None for a tensor that does not jump at tau = ``tau_``.
         """
         found = self.integral() if self.p.layer else self.plain[0](self.plain[1])
         value = self.number * found.transpose(self.order)[self.missing]
@@ -553,7 +554,7 @@ class StepTerm:
         above[self.at] += value
 
     def from_below(self) -> Array:
-        """Return this product of tensors along the diagonal tau = tau_, with values for tau < tau_.
+        """Return this product of tensors along the diagonal tau = ``tau_``, with values for tau < ``tau_``.
 
         It is used for a product that contains a response that jumps at equal layer times.
         """

@@ -1,6 +1,6 @@
 """Operations of a step of the march, written from a plan.
 
-With x_i(t) = sum_k g_k u_k(t) + sum_l sum_s K_il(t, s) x_l(s), rows follow from earlier rows:
+With x_i(t) = sum_k g_k u_k(t) + sum_l sum_s K_il(t, s) x_l(s), rows follow from earlier rows::
 
     response     R_ik(t, s) = sum_l K_il(t, .) (R_lk(., s) + [l driven by k] g_k delta(., s))
     correlation  C_ij(t, s) = sum_k g_k <u_k(t) u_m(.)> (R_jm(s, .) + [j driven by m] g_m delta(s, .))^T
