@@ -768,7 +768,7 @@ class _Expansion(_EquationTerms):
         if (self.order * self.unit - order).expand().is_positive:
             return None
         raise NotApplicable(
-            f"L**({order}) is not a power of L**({self.unit}): no series in it has order {self.order}"
+            f"L**({order}) is not a power of L**({self.unit}), in integer powers of which the series is made"
         )
 
     def series(self, items: Iterable[Expr], extra: Expr = S.Zero) -> PowerCoefficients:

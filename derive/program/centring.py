@@ -41,7 +41,7 @@ def centred(program: Program) -> Program:
     """
     output, error = program.roles.output, program.roles.error
     if output is None or error is None:
-        raise NotApplicable("the program has no output with an error of its own")
+        raise NotApplicable("no output of the program has an error signal, because no loss trains it")
     moved = {output: output - output.xreplace({t: S.Zero})}
     definitions = tuple(
         replace(d, rhs=d.rhs.xreplace(moved)) if d.name == str(error.func) else d for d in program.definitions

@@ -84,7 +84,7 @@ class _Frozen:
         roles = source.program.roles
         if roles.output is None or roles.error is None:
             raise NotApplicable(
-                "the lazy limit needs an output with an error of its own, and the program has none"
+                "the lazy limit needs an output with an error signal, and the program has none"
             )
         self.output, self.error = str(roles.output.func), str(roles.error.func)
 

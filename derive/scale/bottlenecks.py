@@ -288,7 +288,8 @@ def _edge(steps: Theory) -> Expr:
     edges = [x for x in solve(simplify(growth) - 1, K) if x != 0]
     if len(edges) != 1:
         raise NotApplicable(
-            f"the kernels at which the first mode becomes unstable are {edges}: there must be exactly one"
+            "steps of this training rule have no single largest kernel at which the first mode is stable "
+            f"(found: {edges or 'none'}); a plain rule, such as gradient descent, has one"
         )
     return edges[0]
 

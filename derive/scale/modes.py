@@ -230,7 +230,8 @@ def lazy_modes(theory: Theory) -> LazyModes:
     theory = wide(theory)
     responses, kernel = kernel_of_modes(theory)
     v = Function("v")(k, t)
-    slope = -K * factor_of(linear_form(theory).row("h0"), "v")  # solution of v' = slope v, or of its step
+    # The error v of a mode obeys v' = slope v in a flow, and v(t + 1) = (1 + slope) v(t) in steps.
+    slope = -K * factor_of(linear_form(theory).row("h0"), "v")
     if slope.has(t):
         raise NotApplicable(f"the rate at which a mode is learnt must not change in time; it is {slope}")
     decay = (1 + slope) ** t if theory.program.rule.discrete else exp(slope * t)

@@ -1156,8 +1156,9 @@ def dropped(law: RichScaling) -> tuple[Neglected, ...]:
         elif source is not None:
             row(x.expr, e.lhs, squares / bottom**2)
         elif e.ranges and e.name in ("h", "g"):
-            # The integral of the response, divided by that of the memory, is constant/sigma and a smaller
-            # remainder. The first part acts as an initial value of sigma.
+            # `now` is sigma(t), the singular value of the weights at time t, and also the integral of the
+            # memory from the first time to t. The integral of the response over it is constant/sigma(t), as
+            # an initial value of sigma would give, and a remainder that is smaller at late times.
             integral = expand(integrate(response, (then, first, now)) / now)
             row(x.expr, e.lhs, singular_value**-2, response, integral.coeff(1 / now) / now)
             # The first layer has a row of its own, because its h responds by gamma0 C_h0 to lowest order.

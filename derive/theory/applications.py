@@ -861,7 +861,7 @@ def _gradient_squared(
     ranges of the indices of that. The first output is at time t, the second one at primed indices and time s.
     The result is zero, without sums, if the weight is a family without members.
     """
-    program, trained, coefficient = reading.program, isinstance(w, TrainedMatrix), w.update.coefficient
+    program, is_matrix, coefficient = reading.program, isinstance(w, TrainedMatrix), w.update.coefficient
     moved = coefficient / error
     gradient = moved / program.scale**2
     gradient = gradient if w.update.gradient is None else w.update.gradient
@@ -883,17 +883,17 @@ def _gradient_squared(
     inner = [r.renamed(first_indices[r.index]) for r in inner]
     first_ranges = (*outputs, *inner)
     second_ranges = tuple(r.renamed(primed(r.index)) for r in first_ranges)
-    # Both outputs contain the same vector of weights. Its members, such as one for each position, are then
-    # numbered by an index of the vectors below.
-    if not trained:
+    # A vector of weights: the gradients of both outputs are by the same member of its family, such as that of
+    # a position, so that both carry the index of this member. For a matrix `vector` gets the family below.
+    if not is_matrix:
         family_ranges = tuple(r for r in family if r.index not in first_indices)
         first_ranges, second_ranges = first_ranges + family_ranges, second_ranges + family_ranges
     value: Expr = moved.xreplace({**second_indices, t: s}) * gradient.xreplace(first_indices) * units
     for body in bodies:
         past = vector(
-            program, body.xreplace({**second_indices, t: s}), second_ranges, family if trained else ()
+            program, body.xreplace({**second_indices, t: s}), second_ranges, family if is_matrix else ()
         )
-        now = vector(program, body.xreplace(first_indices), first_ranges, family if trained else ())
+        now = vector(program, body.xreplace(first_indices), first_ranges, family if is_matrix else ())
         value *= reading.registry.correlation(now, past)
     for r in family:
         # Each output has its own member of the family of weights, so that the inner product of the gradients

@@ -72,8 +72,9 @@ class AtStrengths:
             before = now
         else:
             raise NotApplicable(
-                "the series in gamma0 is not found: polynomials fitted to solutions at small gamma0 differ "
-                "between the ranges of gamma0"
+                "the series in gamma0 is not found: polynomials fitted to solutions on smaller and smaller "
+                "ranges of gamma0 still differ (a lower order, or fewer steps of a smaller learning rate, "
+                "would do)"
             )
         self.series = {name: x for name, x in agreeing.items() if x is not None}
 

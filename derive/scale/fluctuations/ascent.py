@@ -260,7 +260,9 @@ class DrivenSteps:
         program = theory.program
         roles = program.roles
         if roles.output is None or roles.error is None or roles.samples is None:
-            raise NotApplicable("the program has no output with an error of its own on samples")
+            raise NotApplicable(
+                "no output of the program has an error signal on samples, because no loss trains it"
+            )
         self.output, self.samples = str(roles.output.func), S(roles.samples)
         self.data = {str(roles.error.func): S.One, **{x.kernel: S(kernel) for x in program.given}}
         self.parameters = {(str(q.symbol.func), len(q.symbol.args)): q for q in theory.parameters}

@@ -176,7 +176,7 @@ def _output(program: Program) -> str:
     """Return the name of the output of a program; raise NotApplicable without an output."""
     output = program.roles.output
     if output is None:
-        raise NotApplicable("the program has no output with an error of its own")
+        raise NotApplicable("no output of the program has an error signal, because no loss trains it")
     return str(output.func)
 
 
@@ -264,7 +264,7 @@ def error_slopes(program: Program) -> tuple[Expr, Expr]:
     """
     output, error = program.roles.output, program.roles.error
     if output is None or error is None:
-        raise NotApplicable("the program has no output with an error of its own")
+        raise NotApplicable("no output of the program has an error signal, because no loss trains it")
     rhs = next(d.rhs for d in program.definitions if d.name == str(error.func))
     first = output.xreplace({t: S.Zero})
     now, start = rhs.diff(output), rhs.diff(first)
