@@ -196,7 +196,9 @@ class Response(Expr):
 
     def _eval_derivative(self, x: Expr) -> Expr | None:
         if x in self.source.free_symbols:
-            return None  # the index of the source changes: the derivative stays unevaluated
+            # The source contains x as an index or a time and changes too. The derivative is then not a
+            # response of the differentiated body, and stays unevaluated.
+            return None
         body = self.body.diff(x)
         return S.Zero if body == 0 else Response(body, self.source)
 

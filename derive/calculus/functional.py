@@ -162,7 +162,9 @@ def _leaf(expr: Expr, target: AppliedUndef) -> list[_Piece]:
     for a in _occurrences(expr, target):
         others = [x for x in Mul.make_args(expr) if x != a]
         if a in Mul.make_args(expr) and not any(x.has(a) for x in others):
-            slope = Mul(*others)  # the expression is linear in this factor
+            # The product contains the occurrence `a` once, as a factor: the derivative is the product of the
+            # others.
+            slope = Mul(*others)
         else:
             slot = Dummy("slot")
             slope = expr.xreplace({a: slot}).diff(slot).xreplace({slot: a})

@@ -267,8 +267,8 @@ def without_blocks(limit: LayerTime) -> LayerTime:
 
     def put(e: Expr) -> Expr:
         """Replace functions within a block by their right-hand sides until none is left."""
-        # evaluated deltas leave conditions on times in sums; they are set to one, because causal functions
-        # fulfil them
+        # A sum over times in which a delta fixes the time leaves the condition that this time is in the range
+        # of the sum. It is set to one, because causal functions in the summand vanish where it does not hold.
         while (substituted := evaluate_deltas(e.replace(known, value), lambda *_: S.One)) != e:
             e = substituted
         return e

@@ -125,7 +125,9 @@ class _Effective:
 
         phi^(m) is the derivative of order m. The definition is added to the order parameters.
         """
-        if m > n or (m == n and past == t):  # <x y> = <y x>: write t first, or the lower order first
+        # The two factors may be exchanged, V_mn(time, past) = V_nm(past, time). The factor with the lower
+        # order of derivative is written first, and for equal orders that at time t.
+        if m > n or (m == n and past == t):
             m, n, time, past = n, m, past, time
         now, then = (self.covariance.xreplace(w) for w in ({s: t}, {t: s}))
         a, b = (Derivative(phi(v), (v, k)) if k else phi(v) for v, k in ((x_, m), (y_, n)))

@@ -776,7 +776,8 @@ class AnyDepth(Recursion[WordCoefficients]):
         self.steps[name, n] = S.Zero
         e = self.law(name, ell, n)
         step = self.steps.pop((name, n))
-        # Cached results of this order may contain the operator that was being solved for.
+        # Results of order n that were cached meanwhile may contain the unknown operator `name` as a letter.
+        # They are removed from the cache.
         self.cache = {k: v for k, v in self.cache.items() if k[1] != n}
         e = e and self.algebra.rest(e)
         if step == 0:

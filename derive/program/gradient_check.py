@@ -614,7 +614,8 @@ def _compiled(shape: Expr, count: int) -> Callable[..., Any]:
         try:
             return function(*arguments)
         except NameError:
-            # mpmath lacks some functions of a loss, of which only the derivative is needed
+            # mpmath does not have a function that occurs in `shape`. A loss may contain such a function,
+            # because a program needs only its derivative.
             return mpmath.nan
 
     return value

@@ -370,7 +370,8 @@ class Gradients:
         """
         name = name_of(e)
         if isinstance(e, AppliedUndef) and (name in self.slots):
-            return bool(e.args[-1] == t)  # the value at time 0 is a constant at time t
+            # Gradients are taken at time t, and the value of a quantity at time 0 is a constant for them.
+            return bool(e.args[-1] == t)
         return name in self.vectors and isinstance(e, AppliedUndef | Symbol)
 
     # -- indices ---------------------------------------------------------------------------------------------
@@ -533,7 +534,8 @@ class Gradients:
         This includes an ordered field, which is computed for one value of its first index after another.
         """
         x = self.fields.get(self.owner.get(name, name))
-        # A scalar counts layers if its first index is the layer index of a field.
+        # `name` is neither a field nor a function of one. The first index of a scalar counts layers if it is
+        # also the layer index of a field.
         if x is None:
             known = [n for n, y in self.fields.items() if (y.layered or y.ordered) and n in self.slots]
             layers = {self.slots[n][0] for n in known}
@@ -806,7 +808,8 @@ class Gradients:
         slots = self.slots[name]
         definitions: list[tuple[bool, Definition]] = []
         cells, x = self.cells(name), self.fields.get(self.owner.get(name, name))
-        # Cells are merged, except for an ordered field, which is computed at one place after another.
+        # A cell is the gradient on one range of layers. Neighbouring cells with equal expressions are merged,
+        # except for an ordered field, which is computed for one value of its first index after another.
         if x is not None and not x.ordered:
             cells = _merged(cells, slots[:1])
         for cell in cells:

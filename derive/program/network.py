@@ -207,7 +207,8 @@ class Network:
                 return {mean for mean in d.rhs.atoms(Mean) if any(v.uses(mean) for v in self.vectors)}
             bare = d.rhs.replace(lambda e: isinstance(e, Mean), lambda _: S.One)
             if d is goal and numbers & {name_of(a) for a in bare.atoms(AppliedUndef)}:
-                # in a loss that contains outputs, every average becomes a scalar
+                # A loss that contains outputs outside of averages is a function of outputs, so that each of
+                # its averages becomes a scalar like them.
                 return set(d.rhs.atoms(Mean))
             return _nonlinear_averages(d.rhs)
 

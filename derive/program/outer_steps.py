@@ -190,8 +190,9 @@ class _Rewriting:
             )
         (row,) = samples
         column = row.renamed(_numbered(row.index, 2))
-        # If the row is named as the primed index of mu, mu is used in its place, so that no index of a scalar
-        # is the primed name of another one.
+        # `one` and `two` are the sample indices of a scalar, formed from the sample index of the update. If
+        # the latter is the primed mu, mu is used in its place, so that no index of a scalar is the primed
+        # form of another one.
         one = mu if primed(mu) == row.index else row.index
         two = _numbered(one, 2)
         others = [r.renamed(_numbered(r.index, 2)) for r in inner]

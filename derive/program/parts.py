@@ -314,7 +314,8 @@ class Parts(Rewritable):
             }
             return e.xreplace(table) if table else e
 
-        # Parts are not checked, unlike a Program: their ranges still contain the indices that were removed.
+        # The ranges still contain the indices that were removed, which a Program would refuse. Parts are used
+        # at this point, because they are not checked.
         pruned = Parts(**vars(self)).map(prune)
         slim = tuple(
             replace(d, ranges=tuple(r for r in d.ranges if d.lhs.has(r.index) or d.rhs.has(r.index)))

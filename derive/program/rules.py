@@ -348,7 +348,8 @@ class LinearSystem:
         """
         u, first, x, y = (Dummy(n, nonnegative=True) for n in ("u", "first", "x", "y"))
         inner = integrate(exp(-2 * self.A * u), (u, 0, first))
-        if isinstance(inner, Piecewise):  # the case A = 0 is the limit of the other
+        # SymPy gives a separate case for A = 0, which is the limit A -> 0 of the other one and is left out.
+        if isinstance(inner, Piecewise):
             inner = inner.args[0][0]
         found = self.diffusion * exp(self.A * (x + y)) * inner.subs(first, Min(x, y))
         return x, y, factor_terms(powsimp(together(found)))

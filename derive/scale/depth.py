@@ -755,7 +755,8 @@ def trained_by(program: Program, rule: str | Entrywise) -> Program:
     if isinstance(rule, Entrywise):
         update = replace(W.update, coefficient=rate * factor_ ** rule_degrees(rule).degree)
         return replace(program, matrices=(replace(W, update=update),), descent=None)
-    # for one sample the gradient and its entrywise powers have rank one
+    # For one sample the gradient is an outer product of two vectors, so that an entrywise power or sign of it
+    # is that of its factors: the coefficient and both vectors.
     step = RULES[rule]
     update = replace(
         W.update, coefficient=rate * step(factor_), left=step(W.update.left), right=step(W.update.right)

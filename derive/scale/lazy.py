@@ -198,9 +198,9 @@ class LazyKernel(ConditionalResult):
         _, first, second = self.moments(2, values)
         with mpmath.workdps(30 + 2 * steps):
             growth = lambdify(eta, self.growth(steps, values), "mpmath")
-            # Upper end of the search, where <k> and <k^2> are the first moments of the eigenvalues of the
-            # tangent kernel: after one step at the rate 2 <k>/<k^2> the loss has its initial value again. For
-            # more steps the largest rate is smaller.
+            # The search ends at the rate 2 <k>/<k^2>, with the first two moments <k> and <k^2> of the
+            # eigenvalues of the tangent kernel. After one step at this rate the loss has its initial value
+            # again, and for more steps the largest rate is smaller.
             high = mpmath.mpf(2) * float(first / second) * (1 + mpmath.mpf(10) ** -12)
             return float(_crossing(lambda rate: growth(rate) < 1, high, 16))
 
@@ -467,8 +467,9 @@ class _Responses:
         for u in self.theory.sources:
             if u.symbol in sources:
                 return rewritten(sympify(u.covariance), self.names, self.start)
-        # Responses also change this covariance, so that a symbol stands for it. Only that it is finite
-        # matters.
+        # The equation of the field contains other terms besides a source, such as responses, so that the
+        # correlation is not the covariance of a source. A symbol stands for it, because only that it is
+        # finite matters.
         return Dummy("c", positive=True)
 
 

@@ -493,7 +493,8 @@ def _driven(driving: Expr, m: Expr, p: Expr, kernel: Expr) -> Powers:
     outer = (exp(-u), capacity * (beta + m) + 1)
     inner = (F, capacity * (beta + max(n)) + 1)
     integral = convolution(outer, inner, u, capacity, time, less=1 - p)
-    # the convolution is for rates k^-capacity; rates kernel k^-capacity are the same with times kernel t
+    # `convolution` is for the decay rates k^-capacity of modes k. The rates here are kernel * k^-capacity,
+    # which is the same as the time kernel * t in place of t.
     terms = [Power(x.coefficient * kernel ** (x.power + m + max(n) - 1), x.power) for x in integral.terms]
     return Powers(time, tuple(terms), integral.error, integral.conditions)
 

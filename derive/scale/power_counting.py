@@ -704,7 +704,7 @@ class Counting:
         u = w.update
         vectors = (u.left, u.right) if isinstance(u, Outer) else (u.vector,)
         summed: list[EntrySize] = []
-        # the rule is applied to the gradient after the sum over these indices
+        # The gradient is summed over the indices in `u.over`, before the rule of the weight is applied to it.
         for inner in self.members(u.over):
             at = {**env, **inner}
             front = self.number(self.expression(u.coefficient / u.outside, at, step))
@@ -844,7 +844,8 @@ def applied(shape: Shape, arguments: tuple[EntrySizes, ...], first: bool = False
         raise Grows(f"{shape.name} of a field that grows as N^({size}) is not a power of N")
     result = [_signature(shape, start, 0).at(_size_of(shape, base))]
     changes = [(i, p) for i, parts in enumerate(arguments) for p in parts if p.order]
-    # The change may exceed the initial value, so that neither the expansion in the change nor parities hold.
+    # The change of a field that grows with N may exceed its initial value. The function is then not expanded
+    # in the change, and the parity of the result is unknown.
     if grows and not first:
         changed = [
             EntrySize(shape.degree * p.power, updated_by=p.updated_by, order=p.order, unknown=True)

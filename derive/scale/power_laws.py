@@ -308,8 +308,8 @@ def fixed_data(theory: Theory) -> FixedData:
     (solution,) = solve(closed - R, sample_response)
     at = {R: z / (K * cut)}
     freedom = simplify((-P * R * contribution).subs(at))
-    # R_vu is known as a sum over modes, and from the response R of the errors. `balance` states that both are
-    # equal; each side is multiplied by -P R.
+    # There are two expressions of R_vu: its definition as a sum over modes, and `solution` in terms of the
+    # response R of the errors. `balance` states that they are equal, after multiplication by -P R.
     remainder = simplify((P + P * R * solution).subs(at))
     balance = Eq(P, remainder + Sum(freedom, *definition.limits), evaluate=False)
 

@@ -894,7 +894,9 @@ class RichBalance:
     def law(self) -> RichScaling:
         """Return the power law of the loss in the rich regime, with its corrections and conditions."""
         depth, reduced = self.depth, self.reduced
-        # sigma^2 = front sum (w F/c)^2; both sides are multiplied by c^2 below
+        # The singular value of the weights obeys sigma^2 = front sum phi^2. The learnt part of a mode is phi
+        # = w F/c, with its target w, its learnt fraction F and c = c_g(1). The equation is multiplied by c^2
+        # below, where c^2 sigma^2 = c^rise.
         front, start, rise = self.norm()
         learnt, remaining = self.sums()
         top, loss = learnt.terms[0], remaining.terms[0]
@@ -999,7 +1001,8 @@ class RichBalance:
 
         phi_ = F_q - e * F_r
         norm = averaged(derivative(phi_**2), lambda p, s: product_transform(p, s, -power), F_q, F_r)
-        # Only modes that are learnt contribute to the norm, and their profiles F_q and F_r are one.
+        # If the sum of squared learnt parts does not grow with X, only modes that are already learnt
+        # contribute to it. Their profiles F_q and F_r are one.
         if power == 0:
             norm = derivative(phi_**2).subs({F_q: 1, F_r: 1})
         # `part.share` is the change of sigma^2 minus the change of the norm of the learnt modes.
@@ -1165,7 +1168,7 @@ def dropped(law: RichScaling) -> tuple[Neglected, ...]:
             if e.name == "h":
                 row(x.expr.subs(ell, 1), e.lhs.subs(ell, 1), squares / bottom**2)
         else:
-            # This is the response of g(1) to h(1). To lowest order it is gamma0 C_g(2), which is compared
-            # with gamma0 C_g(1).
+            # Here the dropped term contains the response of g(1) to h(1). To lowest order this response is
+            # gamma0 C_g(2), which is compared with gamma0 C_g(1).
             row(x.expr, e.lhs, singular_value**-2)
     return tuple(rows)

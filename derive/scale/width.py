@@ -970,7 +970,7 @@ class _Symmetry:
         for x, env in self.counting.rules.values():
             expected = self.shift(x.lhs, env)
             self.rows += [y - expected for y in self.shifts(x.rhs, env)]
-        # It must multiply an update by the same power of N as the raw weight.
+        # A rescaling must multiply the update of a weight by the same power of N as the raw weight.
         for w in self.program.trained():
             u = w.update
             bodies = (u.vector,) if isinstance(w, TrainedVector) else (u.left, u.right)  # type: ignore[union-attr]
@@ -978,7 +978,8 @@ class _Symmetry:
                 for inner in self.counting.members(u.over):
                     null_space = self.shifts(Mul(u.coefficient, *bodies), {**env, **inner})
                     self.rows += [y - self.raw(w.name, env) for y in null_space]
-        # The same holds for the initial standard deviation of a weight.
+        # A rescaling must multiply the initial standard deviation of a weight by the same power of N as the
+        # raw weight.
         for name, start in weights(self.program).items():
             for env in self.counting.members(families(start)):
                 (power,) = self.powers(sympify(start.variance), env)

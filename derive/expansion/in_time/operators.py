@@ -750,8 +750,9 @@ class FromWords(OperatorValues):
 
         Operator words that contain an order of the error that is not yet solved are left out.
         """
-        # The part of the output from words whose errors are all known does not change, and is kept in
-        # `outputs` as a vector at equal times, which has far fewer terms than the operators.
+        # Operator words that contain only solved orders of the error give a part of the output that does not
+        # change any more. It is kept in `outputs` as a vector at equal times, which has far fewer terms than
+        # the operators.
         known_part, pending = self.outputs.get(n) or (ModeVector({}), terms(self.series.output[n]))
         ready = [(c, w) for c, w in pending if self.errors_known(letters(w))]
         a = self.algebra
@@ -781,8 +782,9 @@ class FromWords(OperatorValues):
         if value.causal and not value.flipped:
             value = self.algebra.product(value, self.product(ls[1:])) if ls[1:] else value
         else:
-            # The letters to the right of a constant kernel K are transposes, as in the word K a^T b^T. It is
-            # multiplied from the left, as (K a^T) b^T.
+            # The first letter is a constant kernel K or a transpose, and those to its right are transposes,
+            # as in the word K a^T b^T. Such a word is multiplied from the left, as (K a^T) b^T: in a product
+            # of two operators the first must be causal or the second a transpose.
             for x in ls[1:]:
                 value = self.algebra.product(value, self.letter(x))
         if self.errors_known(ls):

@@ -772,7 +772,8 @@ class _Letters:
         self.renamed: dict[Any, Any] = dict(
             zip(functions.ring.symbols, (self.time, *self.waves), strict=False)
         )
-        # In discrete time, the symbols of the field (fractions of the error left by a step) are printed too.
+        # In discrete time, series contain symbols for the fractions of the error that one step leaves. Here
+        # each of these symbols is mapped to its expression, which is printed as a definition.
         self.fixed: dict[Any, Expr] = {}
         for a, meaning in scales.names.items():
             if isinstance(a, Dummy):

@@ -351,8 +351,9 @@ class KinkExpansion(Expansion):
                     change += number * Add(*[a[k] * b[n - k] for k in range(n + 1)])
                 if change.expand() != 0:
                     cases[are_kappa] = change.expand()
-                    # The effect of the motion of the source alone is part of the bulk and is subtracted.  It
-                    # does not contain r, and therefore has an average in Phi only.
+                    # The change of phi(h_kappa) by the motion of its source alone is contained in the bulk,
+                    # and is subtracted here. It does not contain r, the source of the backward field z, and
+                    # therefore has an average in Phi only.
                     a, b = pair(are_kappa, False)
                     alone = (self._excess * b[0] if are_kappa[0] else 0) + (
                         a[0] * self._excess.subs(t, s) if are_kappa[-1] else 0

@@ -170,7 +170,7 @@ def _sorted(p: Piece) -> Piece:
         for j in sorted(children[i], key=nested):
             walk(j, here)
 
-    # first the root with the sample of the row
+    # The roots are ordered by their samples, so that the root with the sample of the row comes first.
     for i in sorted(children[-1], key=lambda i: p.nodes[i].sample):
         walk(i, -1)
     return Piece(tuple(nodes), tuple(sorted(map(_symmetric, p.statics))), tuple(sorted(p.averages)))

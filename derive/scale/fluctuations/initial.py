@@ -504,7 +504,8 @@ class _LayerSweep:
             step, factor_ = self.growth(x.atom)
             summed_layer = Symbol("j", integer=True)
             propagation = factor_ ** ((summed_layer - ell) * -step)
-            # a kernel at ell changes all kernels that follow from it, which are above or below ell
+            # A kernel at ell changes the kernels that are computed from it, at the layers j in the sum: those
+            # from ell up for step = -1, else those up to ell.
             low, high = (ell, x.last) if step == -1 else (x.first, ell)
             if x.first == x.last:
                 added = propagation.subs(summed_layer, x.first) * x.value.subs(ell, x.first)
