@@ -985,8 +985,9 @@ class _Symmetry:
                 (power,) = self.powers(sympify(start.variance), env)
                 self.rows.append(power / 2 - self.raw(name, env))
         involved = [x for x in self.exponents if any(row.has(x) for row in self.rows)]
-        # the exponents d of the output first and c of the rate last, so that the reduced basis has simple
-        # directions
+        # `rref` below makes pivots of the leftmost exponents, and a pivot occurs in one direction only. The
+        # exponent d of the output comes first for this, and c of the rate last, so that c follows from the
+        # others where this is possible.
         ordered = [x for x in (d, *sorted(set(involved) - {c, d}, key=str), c) if x in involved]
         hidden = sorted({x for row in self.rows for x in row.free_symbols} - set(self.exponents), key=str)
         M = Matrix([[row.expand().coeff(x) for x in (*hidden, *ordered)] for row in self.rows])

@@ -390,7 +390,8 @@ def unicode_name(latex: str) -> str:
     text = re.sub(r"\\(\w+)\s*\{(\\?\w+)\}", lambda m: m[2] + _MARKS[m[1]] if m[1] in _MARKS else m[0], text)
     text = re.sub(r"\\([A-Za-z]+)", lambda m: _letter(m[1]), text)
     text = re.sub(r"_\{?(\d+)\}?", lambda m: m[1].translate(_LOWER), text)
-    # innermost subscripts first; those of one character lose their braces
+    # Subscripts are taken from the innermost outwards, because the pattern allows no braces inside. Those of
+    # one character lose their braces; for others \0 and \1 stand for the braces until the end.
     while nested := re.search(r"_\{([^{}]*)\}", text):
         mark = _together(nested[1])
         text = text.replace(nested[0], f"_{mark}" if len(mark) == 1 else f"_\0{mark}\1")

@@ -67,7 +67,7 @@ class PaperText(Arranged, StrPrinter):
         method = getattr(expr, "_sympystr", None)
         return str(method(self)) if method is not None else str(super().emptyPrinter(expr))
 
-    # Partition is that of the path integral, not SymPy's set partition
+    # SymPy's printer would take the class Partition of the path integral for its set partition of this name.
     _print_Basic = _print_Partition = emptyPrinter
 
     def _print_Entries(self, expr: Any) -> str:

@@ -98,8 +98,9 @@ def _graph(program: Program, responding: list[tuple[Application, Application]]) 
 
     for d in program.definitions:
         if d.name in graph and not d.evolves:
-            # The other factors of a matrix product enter the field directly. The vector in the product enters
-            # the field only by the source and by responses, so that a symbol stands for the product here.
+            # A symbol replaces each product of a matrix and a vector before the names of fields are read: the
+            # field depends on this vector only by sources and responses, which are entered below. Factors
+            # outside of the product are read as they are.
             enter(d.name, d.rhs.replace(lambda e: isinstance(e, Product), lambda _: Dummy("product")))
     for a, b in responding:
         enter(a.gives_field, b.key[2])
@@ -883,8 +884,9 @@ def _gradient_squared(
     inner = [r.renamed(first_indices[r.index]) for r in inner]
     first_ranges = (*outputs, *inner)
     second_ranges = tuple(r.renamed(primed(r.index)) for r in first_ranges)
-    # A vector of weights: the gradients of both outputs are by the same member of its family, such as that of
-    # a position, so that both carry the index of this member. For a matrix `vector` gets the family below.
+    # The kernel is a product of gradients of two outputs by the same weights. For a family of vectors of
+    # weights, such as one for each position, both gradients therefore have the index of the same member in
+    # their ranges. For a matrix the function `vector` below takes these indices from `family`.
     if not is_matrix:
         family_ranges = tuple(r for r in family if r.index not in first_indices)
         first_ranges, second_ranges = first_ranges + family_ranges, second_ranges + family_ranges
@@ -924,7 +926,8 @@ def _forward_weights(reading: Reading) -> set[str]:
         d = todo.pop()
         if d not in forward:
             forward.append(d)
-            # the definition of a single layer if there is one, or else of the family
+            # Continue with the fields in this definition: with their definitions at just this layer if there
+            # are any, otherwise with all of their names.
             for a in d.rhs.atoms(AppliedUndef):
                 named = [e for e in reading.definitions if e.name == str(a.func)]
                 todo += [e for e in named if e.lhs.args[:1] == a.args[:1]] or named

@@ -125,7 +125,8 @@ def _listed(theory: TheoryData, stated_in_both: Counter[Any]) -> dict[str, _Item
     contain in the same form; these are left out, and the counts are reduced.
     """
     rules = {w.rule for w in theory.program.trained()}
-    # tables of noise covariances given as functions of two times, which are symmetric in them
+    # Noise covariances that are given as tables over the times t and s. They are symmetric in t and s, and
+    # `symmetric` lists them with the order parameters whose arguments may be exchanged.
     noise_tables = {a for x in rules for a in x.noise(t, s).atoms(AppliedUndef) if len(a.args) == 2}
     order = symmetric(theory.order_parameters, theory.program.given, {str(x.func) for x in noise_tables})
     sure = frozenset({*theory.program.constants, *theory.program.scalars})

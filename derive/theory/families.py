@@ -103,8 +103,9 @@ class _FamilySearch:
             failed = [end for end in ends if not self.fits(end)]
             if not failed:
                 break
-            # A value that contradicts one equation is not a base case. Other ends that use the same value are
-            # dropped with it.
+            # A value of an order parameter that contradicts one separate equation is not a base case of the
+            # family. Separate equations of other first or last layers that need the same value are then left
+            # out of the families too.
             contradicted = {key for end in failed for key in self.beyond(end)}
             ends = [end for end in ends if end not in failed and not contradicted & self.beyond(end)]
         sources = tuple(self.joined(self.theory.sources, ends))

@@ -63,7 +63,8 @@ class Vector:
     def plain(self) -> Expr:
         """Expression with shifted indices replaced by the index: ``phi(h(ell, mu, a, t))`` for ``a + k``."""
         moved = {x: i for x, i in zip(self.arguments, self.indices, strict=True) if x != i}
-        # a number is replaced only among arguments, where it is a position
+        # A number such as 2 is replaced by its index only as an argument of a function, where it is a
+        # position. Elsewhere in the expression it may be a coefficient.
         literal = {x: i for x, i in moved.items() if x.is_number}
         body = self.body.replace(
             lambda a: bool(literal) and isinstance(a, AppliedUndef),

@@ -261,7 +261,8 @@ class _Translation:
             e = e.xreplace(slopes).replace(
                 lambda x, p=pattern: isinstance(x, Expr) and x.func == p.func, called
             )
-            # put back derivatives of phi, which are not renamed
+            # Derivatives of a function such as phi are not renamed: put them back in place of the symbols
+            # that stood for them meanwhile.
             e = e.xreplace({slot: d for d, slot in slopes.items()})
         return e
 

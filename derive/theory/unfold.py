@@ -74,7 +74,8 @@ def partners(a: Expr, sources: Iterable[Source], taken: Iterable[Expr] = ()) -> 
         for matched, other in dict.fromkeys([(u.symbol, u.partner), (u.partner, u.symbol)]):
             values = match(matched, a, u.ranges)
             counted = matched is u.partner and match(u.symbol, a, u.ranges) is not None
-            # `counted`: the covariance of two members of one family matches in both orders, and is used once.
+            # If the two sources of a covariance are members of one family, `a` matches either of them. The
+            # second match is `counted` already, and is skipped.
             if values is None or counted:
                 continue
             used, summed = {*taken, *a.free_symbols}, []
@@ -84,7 +85,8 @@ def partners(a: Expr, sources: Iterable[Source], taken: Iterable[Expr] = ()) -> 
                     used.add(new)
                     values[r.index] = new
                     summed.append(r.renamed(new))
-            # one of the two sources has the time t and the other s; the time of the partner is called s
+            # The declared covariance is between one source at time t and one at time s. The time of the one
+            # that is the partner gets a name that is not in use: s if possible.
             now = values[t if other.has(t) else s] = unused(s, used)
             yield Partner(substitute(other, values), substitute(u.covariance, values), tuple(summed), now)
 

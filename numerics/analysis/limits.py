@@ -123,7 +123,7 @@ def largest_rate(
         raise NotConverged(f"no rate between {low:.3g} and {high:.3g} separates learning from divergence")
     while high / low > 1 + rtol:
         middle = float(np.sqrt(low * high))
-        if not low < middle < high:  # both are neighbouring floating-point numbers
+        if not low < middle < high:  # no floating-point number lies between `low` and `high`
             break
         low, high = (middle, high) if succeeds(middle) else (low, middle)
     return Rate(low, high, training.steps)
@@ -135,7 +135,8 @@ def _succeeds(experiment: Experiment, rate: float, *, rise: bool, settle: bool) 
         result = solve(experiment.replace({"training.learning_rate": rate}), kernels="none")
     except (Diverged, NotConverged):
         return False
-    # with fixed data the test loss may rise although training succeeds
+    # With fixed data the training loss decides, because the test loss may rise although training succeeds.
+    # With other data the test loss decides if there is one.
     fixed = experiment.spec.kind == "fixed"
     loss = result["train_loss" if fixed or "test_loss" not in result else "test_loss"].values
     learnt = bool(loss[-1] < loss[0]) and (rise or bool(loss.max() <= loss[0]))

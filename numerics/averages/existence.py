@@ -161,7 +161,7 @@ def _powers(e: Expr, x: Symbol) -> tuple[tuple[float, float], ...]:
 
     The expression behaves as ``|x - x0|^-p`` at the point x0.
     """
-    if e.has(Derivative, Subs):  # derivatives of a function without an expression
+    if e.has(Derivative, Subs):  # a derivative of a function without an expression: no point is known
         return ()
     bases = {p.base for p in e.atoms(Pow) if p.base.has(x) and not (p.exp.is_integer and p.exp.is_positive)}
     bases |= {y.args[0] for y in e.atoms(log) if y.has(x)}

@@ -178,7 +178,9 @@ def conditional_means(
         return np.concatenate(means)
 
     def near(position: Array) -> Array:
-        return np.asarray(tol ** (position**2)[:, None])  # weight exp(-m^2/2) of the lattice points
+        # Gaussian weight of lattice points at distance `position` in units of the range. It is `tol` at the
+        # end of the range, where position = 1.
+        return np.asarray(tol ** (position**2)[:, None])
 
     return tabulated(exact, 1.01 * max(ends, 1e-3 * deviation), deviation, tol, near)
 
@@ -299,7 +301,8 @@ def averages(products: Sequence[ProductsByVariable], covariance: Array, rtol: fl
         if lattice.size > POINTS:
             break
         (first, scale), (second, _) = (lattice.summed(reordered, offset) for offset in (0.0, 0.5))
-        # error of the spacing, from the difference of both lattices, plus error of the range and of the table
+        # The two lattices are shifted by half a step. Half the difference of their sums bounds the error that
+        # the finite spacing causes; the second term is for the finite range and for the interpolated table.
         error = np.abs(first - second) / 2 + lattice.tol * scale
         if np.all(error <= 10 * lattice.tol * scale):
             return (first + second) / 2, error

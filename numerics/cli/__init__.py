@@ -32,7 +32,8 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit status; a failure prints one line on stderr."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # overflow raises one error later
+            # NumPy warns at each operation that overflows. A result that is not finite is an error later.
+            warnings.simplefilter("ignore", RuntimeWarning)
             _command()(args=list(arguments), prog_name="dmft")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(bool(end.code))

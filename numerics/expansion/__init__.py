@@ -466,7 +466,7 @@ def below_zero(series: xr.Dataset, gamma0: float) -> str:
     loss = series.train_loss.transpose("order", "time").values
     total, start = np.zeros(loss.shape[1]), loss[0]
     for order, coefficients in zip(series.order.values, loss, strict=True):
-        # no warning is needed: a sum that is not finite is not compared
+        # NumPy need not warn of sums that overflow, because a NaN counts as not below zero.
         with np.errstate(over="ignore", invalid="ignore"):
             total = total + np.float64(gamma0) ** float(order) * coefficients
         wrong = (total < -ROUNDED * np.abs(start).max()) & (start > 0)
@@ -492,8 +492,8 @@ def _check_error(theory: Theory, order: int, key: str, value: Any) -> None:
     try:
         law = ErrorLaw.of(theory)
     except NotApplicable:
-        # The error is not a function of one output. The expansion that is chosen later refuses it with a
-        # message.
+        # The error signal Delta is not a function of a single output f, so that its jumps are not looked for
+        # here. The expansion that is chosen later refuses such a theory with a message.
         return
     try:
         slope_of(law, min(order, 1))

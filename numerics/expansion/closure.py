@@ -312,8 +312,8 @@ class ClosurePlan:
             self.algebra.forget(now)
             for name in self.layers.correlations:
                 for site in self.layers.inwards(name):
-                    # Evaluate order `now` of the operator before the error of this order. This is possible
-                    # because correlations need the error at lower orders only.
+                    # Evaluate order `now` of the correlation before Delta_now, the error signal of the same
+                    # order. This is possible because correlations depend on Delta at lower orders only.
                     self.operator(name, site).at(now)
             rest = None
             if not self.given:

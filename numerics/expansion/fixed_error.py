@@ -334,8 +334,8 @@ def output_at(closed: Closed, error: Array, order: int, strength: float) -> Resu
     first = with_kernels(closed, strength, given, memories)
     before = first.output()
     for x in sorted(x for x in inner if x[0] not in narrow):
-        # Evaluate the other correlations while the resummed ones have their values; the equations then give
-        # the resummed ones anew.
+        # `narrow` names the correlations with resummed values. The other correlations are evaluated here with
+        # these values; without the values, the equations below then give the `narrow` ones anew.
         first.at(*x)
     following = first.without(narrow)
     given = {x: following.at(*x) for x in inner if x[0] in narrow}

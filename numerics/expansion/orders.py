@@ -248,7 +248,8 @@ def _table(series: TheorySeries, depth: int) -> Table:
                 pair = (named(a, n), layer), (named(a, k), layer)
                 if n + k <= order and there >= set(pair):
                     more[named(name, n, k), layer] = Request("correlation", *pair, S.One)
-        # A and B are responses divided by gamma0, so that their order n is order n + 1 of the response.
+        # A and B, the responses to the sources of gradients and of fields, are divided by gamma0. Their order
+        # n is order n + 1 of the response itself, so that responses are needed up to order + 1.
         if isinstance(series, StrengthSeries):
             for n, layer in product(range(1, order + 2), layers):
                 add_response(named(FORWARD_RESPONSE, n), layer, (named(FIELD, n), layer), (GRADIENT, layer))

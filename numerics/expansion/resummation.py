@@ -125,7 +125,8 @@ def pade(coefficients: ArrayLike, m: int, n: int, z: float, shared: int = 0) -> 
     alone = shape[: len(shape) - shared]
     # axes of `flat`: power of z, group of series with a common denominator, series of the group
     flat = c[: m + n + 1].reshape(m + n + 1, int(np.prod(alone)), -1)
-    # Rescale z so that all coefficients are about as large as the first one.
+    # Rescale z in each group of series so that no coefficient is larger than the largest one given. Otherwise
+    # the linear system of the denominator has entries of very different size if the coefficients grow fast.
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         sizes = np.abs(flat).max(axis=2)
         powers = np.arange(1, len(flat))

@@ -72,7 +72,8 @@ def expand_nonlinear(
         )
     bends = expansion.activation.expr.has(*KINKS)
     responses = few and not problem.flow and not bends
-    # B is not computed for its own sake; but its order 0 occurs in the recursions of order 1 and higher.
+    # If responses are not among the results, the orders B0, B1, ... of the backward response B are skipped.
+    # For order >= 1 only B0 is kept, because the recursions of order 1 and higher contain it.
     skipped = frozenset() if responses else frozenset(f"B{n}" for n in range(min(order, 1), order + 1))
     whole, exact = Setting(problem), dict[int, Moments]()
     count = 1 << max(4, int(np.ceil(np.log2((solver.samples or SAMPLES) / (2 * REPLICAS)))))
@@ -183,7 +184,8 @@ def summed(
     if single or ends:
         return value
     full, n, m = np.zeros(value.shape * 2), np.arange(len(at[row]))[:, None], np.arange(P)
-    # The perturbed node is the root, so that the response is zero unless times and samples are equal.
+    # Here the root of the tree is perturbed itself. It responds only at the time and sample of the
+    # perturbation, so that `value` is put on the diagonal of the response.
     full[n, m, n, m] = value
     return full
 
@@ -235,8 +237,8 @@ class Evaluation:
         drive = self.setting.error.order([*lower, rest])
         if not np.any(drive):
             return drive, rest
-        # f_n does not depend on Delta_n: a loss that is not square may drive Delta_n by lower orders of f
-        # alone.
+        # Here f_n = rest, and Delta_n = drive. For a loss that is not square, lower orders of f contribute to
+        # Delta_n, so that it may differ from zero without any feedback.
         if feedback is None:
             return drive, rest
         return self.setting.error_and_output(self.weight, feedback, rest, lower)

@@ -69,7 +69,8 @@ def symmetric_positive(
     prefix of the error message, such as "makes a kernel that ". Raises SpecError for a matrix that is not
     symmetric positive semidefinite beyond rounding.
     """
-    # Relative rounding error, at least that of float64, to which the eigenvalues below are rounded.
+    # Relative rounding error of the entries; at least that of float64, in which the eigenvalues below are
+    # computed.
     eps = max(precision, float(np.finfo(np.float64).eps))
     scale = float(np.abs(k).max())
     asymmetry = float(np.abs(k - k.T).max())

@@ -99,9 +99,9 @@ def _named(name: str) -> Callable[[Expr], Expr]:
 def _exponential(x: Expr) -> Expr:
     """Return exp(x) for an activation; raise _Unsupported if x contains a logarithm.
 
-    SymPy would turn exp(c*log(x)) into x**c, also for a large c.
+    SymPy would turn exp(c*log(x)) into the power x**c without the limit that formulas have for exponents c.
     """
-    if x.has(log):  # SymPy turns exp(c*log(x)) into x**c, also for a large c
+    if x.has(log):
         raise _Unsupported("takes exp of a logarithm")
     return exp(x)
 

@@ -311,7 +311,8 @@ class Problem:
         require_constants(written, numbers_given)
         require_ranges(written, numbers_given)
         if by_role:
-            # a number and a function with the same name are renamed separately
+            # An author may give a number and a function the same name. Therefore `symbol_of` renames numbers,
+            # and `role` renames functions, which are given as arrays.
             symbol_of = {own: name for name, own in author.items() if name in {*of_roles, *_sizes(program)}}
             role = {own: name for name, own in author.items() if name in names_of_arrays(program)}
             given = counted | {symbol_of.get(name, name): x for name, x in given.items()}
@@ -344,7 +345,8 @@ class Problem:
         first: tuple[Reduction, ...] = (instant_responses,) if fresh else ()
         counted = {M: float(count)} if M in _symbols(self.program).values() else {}
         numbers = {**counted, **self.numbers}
-        # Averages become sums over modes if the program has a symbol for the number of modes.
+        # `mode_sums` turns averages into sums over modes. It applies if the program has a symbol for the
+        # number of modes; otherwise `unit_averages` takes averages over units with the given attributes.
         try:
             derived(integrated(self.program), (*first, mode_sums))
         except NotApplicable:

@@ -321,7 +321,8 @@ def _refusal(detail: ErrorDetails, tables: Mapping[str, Any]) -> SpecError:
     if detail["type"] in ("model_type", "model_attributes_type"):
         problem = "must be a table"
     elif len(detail["loc"]) > 2:
-        # The error is in one entry, or in one branch of a union. A message about that alone would mislead.
+        # Pydantic's message is about one entry of the value, or one of several types that the key accepts.
+        # Alone it would mislead, so that this message says what the key takes as a whole.
         return SpecError(key, tables[path[0]][path[1]], "is not what this key takes", accepted)
     return SpecError(key, detail["input"], problem, accepted)
 

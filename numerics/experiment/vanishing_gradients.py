@@ -86,7 +86,8 @@ def _vanish(inputs: Array, errors: Array, mirror: int) -> bool:
                 error_sum += mirror * errors[mu]
             else:
                 others.append(mu)
-        if mirror != -1 or np.abs(x).max() > allowed:  # the input 0 gives zero fields in an odd network
+        # For the input 0 all fields of an odd network (mirror = -1) are zero, and its errors do not matter.
+        if mirror != -1 or np.abs(x).max() > allowed:
             total = max(total, float(np.abs(error_sum).max()))
         remaining = others
     return total <= ROUNDING * float(np.abs(errors).max(initial=0.0))

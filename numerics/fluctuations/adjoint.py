@@ -380,7 +380,8 @@ class AdjointFluctuations(LinearTheory):
                 "an order parameter is an average of fields of earlier times only; fluctuations are "
                 "computed if it contains a field at its own time"
             )
-        # Psi is symmetric: if both factors a, b have the same time, its rows hold entries (a, b) and (b, a)
+        # Only rows of Psi for fields of the present time are stored. If both factors x_a and x_b have this
+        # time, the rows contain (a, b) and (b, a), which are equal; otherwise the row is the later factor.
         both = np.flatnonzero(site.times[early] == when)
         late, early = np.concatenate([late, early[both]]), np.concatenate([early, late[both]])
         sources = self.rank[np.concatenate([x.parameters, x.parameters[both]])]

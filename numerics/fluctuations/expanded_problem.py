@@ -271,7 +271,8 @@ def _path_counts(theory: LoweredFluctuations, sites: int) -> NDArray[np.intp]:
     of_site = (
         theory.site,
         theory.site[np.unique(responses[0])],
-        theory.site[np.unique(plain, axis=1)[1]],  # row 0 may be -1: no second field
+        # An average of a single field has -1 for the second one, which sorting has put into row 0.
+        theory.site[np.unique(plain, axis=1)[1]],
         theory.site[np.unique(responses, axis=1)[0]],
         np.unique(np.stack([theory.site[single[0]], single[1]]), axis=1)[0],
         theory.site[np.unique(np.sort(double, axis=0), axis=1)[0]],

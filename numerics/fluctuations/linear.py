@@ -245,7 +245,8 @@ class LinearTheory:
             _, first, inverse = np.unique(same, axis=1, return_index=True, return_inverse=True)
             parameters = x.parameters[once]
             found[parameters] = parameters[first[inverse.ravel()]]
-        # An order parameter with a term besides its average over units is equal to no other one.
+        # `rests` are terms of order parameters that are not averages over units. An order parameter with such
+        # a term may differ from others with the same average, and is counted separately.
         for z in self.lowered.rests:
             found[z.target] = z.target
         return found

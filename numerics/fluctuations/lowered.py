@@ -379,7 +379,9 @@ class LoweredFluctuations:
             grid = self.sizes.grid(e.ranges, "")
             arguments = self.arguments(e.symbol, grid)
             self.nodes.declare(key_of(e.symbol), arguments)
-            alike = home.site is None or home.shared  # layers of a residual stream share their units
+            # One site holds all fields of a population without layers, or of a residual stream, whose layers
+            # share their units. Other populations have one site for each layer.
+            alike = home.site is None or home.shared
             layer = 0 if alike else self.sizes.numbers(home.site, grid, length(grid))
             site = np.zeros(length(grid), int)
             for value in np.unique(layer):
@@ -544,7 +546,9 @@ class LoweredFluctuations:
             first, second = hats[0].field, hats[1].field
             into = self.covariances if first.func == second.func else self._crossed
             self._product(into, first, None, x.addend, (), second)
-        elif key_of(hats[0].field) in self.driven:  # definitions of other fields are added by `_lower`
+        # A term with one hatted field is part of the equation of this field. It is added here if the field is
+        # a product of weights with a vector (`driven`); `_lower` adds the definitions of other fields.
+        elif key_of(hats[0].field) in self.driven:
             self._product(self.kernels, hats[0].field, None, x.addend, ())
         found = self.parameters_in(x.addend.expr)
         for k, a in enumerate(found):

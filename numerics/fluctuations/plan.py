@@ -63,7 +63,8 @@ class WidthPlan:
     def observables(self) -> int:
         """Number of scalars at each time whose variances are computed: outputs and kernel entries."""
         problem, outputs, depth = self.problem, self.problem.outputs, self.problem.depth or 1
-        # random data: no observable of single samples, but correlations of errors and fields
+        # With random data nothing is observed at single samples. The scalars are correlations of errors and
+        # of fields instead.
         if not problem.seen:
             return outputs**2 * (3 + 2 * depth)
         samples = max(problem.sample_count, 1)

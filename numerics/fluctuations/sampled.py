@@ -597,7 +597,8 @@ class SampledFluctuations:
         change = self._source_change(number, direction)
         if change is None:
             return Move(self.values, direction, start, step)
-        # The matrix 1 + step * inner must stay positive.
+        # After the step, the covariance of the pivots is 1 + step * inner in the basis of the change. It must
+        # stay positive definite, so that the norm of `inner` limits the step.
         inner = np.linalg.norm(change.inner, 2) if change.inner.size else 0.0
         largest = max(inner, np.abs(change.mixed).max(initial=0.0))
         return Move(self.values, direction, start, min(step, LARGEST_CHANGE / max(largest, 1e-300)), change)
@@ -740,7 +741,9 @@ class SampledFluctuations:
                 move = self.move(number, B[:, at] @ v, self.second_step)
                 up, down = (self._means(number, self.paths[number].run(move.at(x))) for x in (1, -1))
                 found += size * (up - 2 * self.means[number] + down) / (2 * move.step**2)
-                # mixed blocks change the covariance at second order in the step; this is subtracted below
+                # The block `mixed` makes sources that are linear combinations of earlier ones (pivots) depend
+                # on other pivots. This changes their own covariance by mixed mixed^T at second order in the
+                # step, whose contribution is subtracted below.
                 if move.change is not None:
                     extra = extra + size * move.change.mixed @ move.change.mixed.T
         if np.ndim(extra):

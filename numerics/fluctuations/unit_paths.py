@@ -530,7 +530,9 @@ def solve_saddle(
     sites = [SampledSite(lowered, k, width) for k in range(len(lowered.sites))]
     seeds = np.random.SeedSequence(seed).spawn(len(sites))
     paths = [UnitPaths(x, samples, s) for x, s in zip(sites, seeds, strict=True)]
-    values = np.ones(lowered.parameters.count)  # initial values of the repeated evaluation of a time
+    # Order parameters of one time may depend on each other without cycles. They begin at 1, and are evaluated
+    # again until they no longer change.
+    values = np.ones(lowered.parameters.count)
     for time in range(lowered.sizes.times):
         for _ in range(MOST_LEVELS):
             before = values.copy()

@@ -358,7 +358,7 @@ class _Lowering:
             others = {i for f in group for i in f.indices} - inner
             rows = tuple(x for x in sorted(others, key=str) if x != s)
             if not group or t in others or s not in others or not rows:
-                continue  # the sum depends on t and is computed with the kernel
+                continue  # only a sum that depends on s, but not on t, has a tensor of its own
             name = " ".join(sorted(f"{f.tensor[0]}{f.tensor[1] or ''}{f.indices}" for f in single))
             key = self.hoisted.setdefault(
                 name, Hoisted((f"hoisted{len(self.hoisted)}", None), rows, tuple(single))
@@ -400,7 +400,9 @@ class _Lowering:
             return Request("response", node(responding), node(mean.source), factor, unit)
         self.require_same_for_all(factor if unit is None else factor * unit)
         number, pair = _pair(mean.late, mean.early)
-        if mean.early == 1:  # both fields are at time t
+        # If both fields are at time t, time does not tell which one comes first: it is the one with the first
+        # index of the order parameter.
+        if mean.early == 1:
             rows = _axes(q.symbol)
             pair.sort(key=lambda a: not set(_axes(a)) & set(rows[:1]))
         first, second = pair

@@ -485,7 +485,8 @@ class _Unrolling:
         if not new.is_Integer:
             if new == a or str(e.func) in self.known or a.has(AppliedUndef):
                 return new
-            # a = p + k became new = q + k'; positions count from the first value of the index in it
+            # Positions on an axis of data count from the lowest value of the index: of p in a = p + k, but of
+            # q in new = q + k'. The difference of both lowest values is added to read the same entry.
             return new + self._of_data(new)[0] - self._of_data(a)[0]
         low, high = self.extents.get((str(e.func), k)) or self._of_data(a)
         return Integer(low + (int(new) - low) % (high - low + 1))

@@ -631,9 +631,9 @@ class _QuantityReader:
         """
         if isinstance(e, AppliedUndef) and node_of(e) in self.known:
             return node_of(e), indices_of(e)
-        free = e.free_symbols  # without the bound indices of sums inside of e
+        free = e.free_symbols  # indices that sums inside of e run over are not among them
         applied = (i for x in sorted(e.atoms(AppliedUndef), key=str) for i in indices_of(x))
-        # An index may also occur as a number, as p does in 1/(p + p*exp(h(mu, r, t))).
+        # An index may also occur outside of arguments, as a number: p does in 1/(p + p*exp(h(mu, r, t))).
         numbers = (x for x in sorted(free, key=str) if x in self.extents.sizes)
         symbols = tuple(i for i in dict.fromkeys((*applied, *numbers)) if i in free)
         for x in symbols:

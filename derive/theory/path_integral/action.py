@@ -290,7 +290,7 @@ class Pairing:
     strength: Expr
     a: Leg
     b: Leg
-    other: Leg  # b at the time t
+    other: Leg  # the product b at time t instead of s
     first: Inner
     second: Inner
 

@@ -315,7 +315,9 @@ class _Step:
         self.products = {str(x.primal.func): Dummy(str(x.primal.func)) for x in action.legs}
         self.links: dict[Dummy, list[Expr]] = {}
         for d in action.reading.definitions:
-            if d.name in self.variables and not d.evolves:  # a rate changes its field only at later times
+            # An equation for the rate of a field (`d.evolves`) links no fields within one time step, because
+            # the rate changes its field only at later times.
+            if d.name in self.variables and not d.evolves:
                 self.links.setdefault(self.variables[d.name], []).append(self.written(d.rhs))
 
     def written(self, e: Expr) -> Expr:
@@ -442,7 +444,8 @@ class Assembly:
         Source and responses come from the random initial matrix, memory from its updates.
         """
         leg = next(x for x in self.action.legs if x.use.same_use(a))
-        # the leg is written at the index of the declared matrix: replace it by those of the product a
+        # The leg is written with the indices of the declared matrix. They are replaced by those of the
+        # product a.
         moved: dict[Any, Any] = dict(zip(leg.indices, (r.index for r in a.ranges), strict=True))
         if a.layers and a.member != leg.use.member:
             moved[ell] = ell + (a.member - leg.use.member)
