@@ -146,7 +146,8 @@ def controlled_mean(values: Array, controls: Array) -> SampleMean:
     """
     each, dof = controlled_values(values, controls)
     spread = each.std(axis=0, ddof=1)
-    # A spread as small as rounding is set to zero: the controls determine the number.
+    # A spread as small as rounding is set to zero: the value of each sample is then a linear function of its
+    # controls.
     spread[spread < CONSTANT * values.std(axis=0)] = 0.0
     return SampleMean(each.mean(axis=0), spread / np.sqrt(len(each)), dof)
 
@@ -253,10 +254,7 @@ def bound(count: int, level: float, dof: Any = np.inf) -> Any:
     >>> round(bound(1, 0.05), 3), round(bound(100, 0.05, 20), 3)
     (1.96, 4.135)
     """
-    from scipy.special import (
-        ndtri,
-        stdtrit,
-    )  # imported here because it is slow and many commands do not use it
+    from scipy.special import ndtri, stdtrit  # slow to import, and many commands do not use it
 
     each = each_of(count, level) / 2
     quantile = -np.where(np.isinf(dof), ndtri(each), stdtrit(np.where(np.isinf(dof), 1, dof), each))

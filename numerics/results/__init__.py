@@ -55,7 +55,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
     keeps the suffix, by which some writers choose the format.
     """
     path = Path(path).resolve()
-    if path.exists() and not path.is_file():  # a device would be removed by the move
+    if path.exists() and not path.is_file():  # the move would replace a device such as /dev/null by a file
         raise FileExistsError(errno.EEXIST, "is not a regular file", str(path))
     beside = _beside(path)
     try:
@@ -392,7 +392,8 @@ class Result:
             arrays[name] = Labelled(dims, array, attrs)
             sizes.update(zip(dims, array.shape, strict=True))
         every_time = np.asarray(times, dtype=np.float64)
-        for name in sorted(arrays, key=lambda name: name not in LOSSES):  # losses are checked first
+        # Losses are checked first, so that the message names a loss if one has diverged.
+        for name in sorted(arrays, key=lambda name: name not in LOSSES):
             _bounded(name, *arrays[name][:2], every_time)
         for key, note in attributes.items():
             if isinstance(note, float) and not math.isfinite(note):
@@ -593,7 +594,8 @@ def interval(result: xr.Dataset | Result, name: str, level: float = 0.95) -> NDA
     if not bias.any():
         return np.asarray(stdtrit(degrees, (1 + level) / 2) * error)
     with np.errstate(divide="ignore", invalid="ignore"):
-        # A bias that is large compared with the standard error matters at one end of the interval only.
+        # If the bias is large compared with the standard error, the exact value can miss only one end
+        # of the interval, so that the quantile is one-sided.
         wide = bias + stdtrit(degrees, level) * error
         near = np.interp(bias / error, *_widths(degrees, level), right=np.nan) * error
     return np.asarray(np.where(np.isnan(near), wide, near))
@@ -655,7 +657,7 @@ def save(result: xr.Dataset | Result, path: str | Path) -> None:
     with h5netcdf.File(memory, "w") as file:
         file.attrs.update(result.attrs)
         others = [name for name, x in every.items() if name in result.coords and name not in x.dims]
-        if others:  # coordinates that are not dimensions
+        if others:  # readers find coordinates that are not named like a dimension by this attribute
             file.attrs["coordinates"] = " ".join(others)
         file.dimensions = {
             str(d): n for x in every.values() for d, n in zip(x.dims, x.values.shape, strict=True)

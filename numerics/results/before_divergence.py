@@ -24,7 +24,9 @@ def before_divergence(problem: Problem, run: Callable[[Problem], RunResult], rea
 
     ``run`` solves a problem with fewer times, and raises Diverged as for all times.
     """
-    result, works, fails = None, 0, len(problem.times)  # largest count that works, smallest that fails
+    # `works` is the largest number of times found that ends before the divergence, `fails` the smallest one
+    # that reaches it.
+    result, works, fails = None, 0, len(problem.times)
     latest = reason
     while fails - works > 1:
         named = None if problem.flow else latest.step

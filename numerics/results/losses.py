@@ -92,7 +92,7 @@ def loss_of(program: Program) -> SampleLoss | None:
     if output is None:
         return None
     stated = program.loss
-    if stated is None:  # the loss follows from the error, which is minus its derivative
+    if stated is None:  # the error is minus the derivative of the loss by the output: integrate it
         error = next((d.rhs for d in program.definitions if d.name == ERROR), S.Zero)
         difference = _difference(error, output)
         if difference is None:
@@ -105,7 +105,8 @@ def loss_of(program: Program) -> SampleLoss | None:
     if difference is not None:
         weight = simplify(_error(loss, output) / difference)
         weighs = isinstance(weight, AppliedUndef) and str(weight.func) in program.constants
-        # A weight counts if it is a function of the sample, such as rho(mu); rho(2) is a single number.
+        # The weight of a square may be 1 or a given function of the sample, such as rho(mu), but not rho(2),
+        # which is the same number for all samples.
         counts = weight == 1 or (weighs and weight.free_symbols)
         if counts and simplify(2 * loss - weight * difference**2) == 0:
             return SampleLoss(weight * difference**2, output, difference, is_square=True)
@@ -312,7 +313,7 @@ def _mean(e: Expr, output: AppliedUndef, problem: Problem, outputs: Array, sampl
     spans[mu] = range(first + 1, first + 1 + outputs.shape[1])
     read = []
     for leaf in leaves:
-        if isinstance(leaf, Symbol):  # an index that occurs as a number in the loss
+        if isinstance(leaf, Symbol):  # the loss contains an index itself, such as t or mu, as a number
             at = problem.times[:times] if leaf == t else np.array(spans[leaf], dtype=float)
             read.append(_placed(at, (leaf,), axes))
         elif str(leaf.func) == OUTPUT:

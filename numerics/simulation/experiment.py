@@ -474,7 +474,7 @@ def _networks(
     if not problem.has_roles:
         own = authored_variables(problem) if kernels == "full" else {}
         wanted = {x.name: x.pair for x in own.values() if x.pair is not None}
-    elif fixed and program.roles.field is None:  # without fields of layers there are no kernels
+    elif fixed and program.roles.field is None:  # kernels are averages of fields of layers: there are none
         wanted = {name: e for name, e in wanted.items() if name not in KERNELS}
     elif fixed and kernels == "none":
         wanted = {name: e for name, e in wanted.items() if name not in KERNELS or not e.has(mu)}

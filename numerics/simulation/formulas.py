@@ -416,7 +416,8 @@ def compiled(e: Expr, known: frozenset[str], functions: Functions) -> tuple[Slot
     left = body.atoms(AppliedUndef, Derivative, Subs)
     if left:
         raise ValueError(f"{min(map(str, left))} in {e}: only activations known to SymPy can be computed")
-    body = body.replace(KroneckerDelta, lambda a, b: Piecewise((1, Eq(a, b)), (0, True)))  # works for arrays
+    # A Piecewise can be computed for arrays of indices, a KroneckerDelta cannot.
+    body = body.replace(KroneckerDelta, lambda a, b: Piecewise((1, Eq(a, b)), (0, True)))
     return slots, _function(places, body)
 
 
@@ -437,7 +438,7 @@ def _leaves(e: Expr, known: frozenset[str]) -> set[Expr]:
             )
         return {e}
     if isinstance(e, SympyFunction) and not e.func.__module__.startswith("sympy."):
-        return {e}  # a program's own function of indices, such as a list of widths
+        return {e}  # a function of indices that the program defines itself, such as a list of widths
     return set().union(*(_leaves(x, known) for x in e.args)) if e.args else set()
 
 
@@ -537,7 +538,8 @@ def _contexts(binder: Binder) -> Iterator[tuple[Expr, IndexRanges]]:
             yield e, family
         for u in w.update.terms if isinstance(w.update, Outer) else (w.update,):
             vectors = (u.left, u.right) if isinstance(u, Outer) else (u.vector,)
-            # of two indices in a periodic sum p + q the first one gives the period: put summed indices first
+            # In a periodic argument p + q the index that comes first gives the period. Summed indices come
+            # first, unless their ranges depend on the indices of the weight.
             dependent = any(_depends(r, family) for r in u.over)
             for e in (u.coefficient, *vectors):
                 yield sympify(e), (*family, *u.over) if dependent else (*u.over, *family)

@@ -81,7 +81,8 @@ class TwoTimeFunction:
         arguments = []
         for j, a in enumerate(x.args):
             if a.has(t, s):
-                self.binder.tables.note(name, j, (0, 0), exact=False)  # steps are counted from 0
+                # This argument is a time step, so that entry 0 of the constant is that of step 0.
+                self.binder.tables.note(name, j, (0, 0), exact=False)
             inner = [self._leaf(y, times, pasts) for y in _compiled(a)[0]]
             value = np.broadcast_to(_compiled(a)[1](times, pasts, *inner), len(times))
             arguments.append(np.rint(value).astype(int))

@@ -150,7 +150,8 @@ def common_place(places: Iterable[PopulationAtLayer | None], *words: object) -> 
 
 
 Array = NDArray[np.float64]
-# name of a field, and the number of units that these entries of it have; 0 for a number
+# Key of an array of entries of a field: the name of the field, and the number of units of each of these
+# entries, which may differ between layers. It is 0 for a number, which has no units.
 UnitBlock = tuple[str, int]
 Pick = slice | NDArray[np.intp]
 GroupKey = TypeVar("GroupKey", bound=Hashable)

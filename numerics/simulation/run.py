@@ -85,7 +85,7 @@ def advance(
     step is drawn in ``noise_parts`` parts: two parts are those of steps of half the length. ``nodes`` are the
     stages.
     """
-    # all weights of a flow are of this type, because flows need an equation of motion
+    # Every moving weight of a flow is a WeightTraining, because a flow needs an equation of motion for it.
     driven = [x for x in moving if isinstance(x, WeightTraining)]
     noisy = [x for x in driven if x.noisy]
     _apply_noise(noisy, state, length / 2, noise_parts, rngs)
@@ -666,7 +666,7 @@ class Trainer:
             if self.counts is None:
                 move(self.moving, state, rngs)
                 continue
-            state.step = step + 1  # a step above 0 keeps the stored fields of step 0
+            state.step = step + 1  # at step 0 `compute` would store the fields again as the initial ones
             for _ in range(self.counts[step]):
                 length = (times[step + 1] - time) / self.counts[step]
                 advance(self.network, self.moving, state, length, rngs, self.noise_parts, self.nodes)
@@ -699,7 +699,7 @@ class Trainer:
         self.network.compute(state)
         counts, count = [], 1
         for step, (time, end) in enumerate(pairwise(self.times)):
-            state.step = step + 1  # a step above 0 keeps the stored fields of step 0
+            state.step = step + 1  # at step 0 `compute` would store the fields again as the initial ones
             before, coarse, error = state.copied(), None, np.inf
             while True:
                 fine = before.copied()

@@ -189,7 +189,8 @@ class Tables:
         offsets = []
         for j, i in enumerate(indices):
             offset = i - self.first(name, j)
-            if (name, j) in self.shifts:  # a shifted index beyond the range has a factor zero: any entry does
+            # A value at a shifted index beyond the range is multiplied by zero, so that any entry will do.
+            if (name, j) in self.shifts:
                 offset %= array.shape[j]
             if j >= array.ndim or not 0 <= offset < array.shape[j]:
                 raise ValueError(f"data[{name!r}] of shape {array.shape}: {name}{indices} lies outside of it")

@@ -91,7 +91,8 @@ class Replicas:
 
         def losses(replicas: Array) -> Array:
             first = replicas[0]
-            mean = first + (replicas - first).mean(axis=0)  # without rounding if all replicas are equal
+            # Differences of equal replicas are exactly zero, so that their mean has no rounding error.
+            mean = first + (replicas - first).mean(axis=0)
             variables = scalar_variables(problem, mean)
             return np.stack([variables[name] for name in names])
 

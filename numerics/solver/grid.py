@@ -282,7 +282,9 @@ def derivative_weights(nodes: Array, at: float, degree: int) -> Array:
         return np.zeros(len(nodes))
     size = float(np.max(np.abs(nodes - at)))
     powers = np.vander((nodes - at) / size, increasing=True).T
-    derivatives = np.zeros(len(nodes))  # for each k, of the power ((x - at)/size)^k at x = at
+    # The weights must be exact for the powers ((x - at)/size)^k. At x = at the derivative of order `degree`
+    # is nonzero only for k = degree.
+    derivatives = np.zeros(len(nodes))
     derivatives[degree] = float(np.prod(np.arange(1.0, degree + 1))) / size**degree
     return np.asarray(np.linalg.solve(powers, derivatives), dtype=np.float64)
 

@@ -110,7 +110,7 @@ def _first_layer(problem: Problem) -> tuple[dict[int, Array], dict[int, Array]]:
             problem.discrete, steps=1, values=problem.values, data=problem.arrays, accuracy=ACCURACY
         )
         kernels = [solution.kernel(x, 1) for x in (FEATURE_KERNEL, GRADIENT_KERNEL)]
-    except (NotApplicable, Unserved, NotConverged, KeyError, ValueError):  # averages that are not supported
+    except (NotApplicable, Unserved, NotConverged, KeyError, ValueError):  # not computable for this program
         return {}, {}
     seen = slice(problem.seen)
     features, gradients = ({0: x[seen, seen]} if x.ndim == 2 else {} for x in kernels)

@@ -77,8 +77,8 @@ def direct_evaluation(problem: Problem, effort: Effort = FULL) -> list[Check]:
     except Unserved:
         return []
     if any(k in one.values and np.isnan(x).any() for k, x in other.values.items()):
-        # | If a source occurs twice, the direct evaluation has no value for the response to it of a function
-        # that jumps.
+        # If two sources are equal, the direct evaluation gives NaN for the response of a discontinuous
+        # function to them, so that there is nothing to compare.
         return []
     return [same(f"paths vs direct evaluation, {len(small.times)} times", one, other, effort.replicas)]
 

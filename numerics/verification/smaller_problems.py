@@ -147,7 +147,7 @@ def _on_samples(problem: Problem, pick: NDArray[np.intp], points: int, end: floa
             Experiment.from_dict(tables, kernel=kernel_or_inputs, targets=y, test_kernel=kernel)
         )
     cut = _sample_axes(problem)
-    if cut is None:  # no sample can be left out, only times
+    if cut is None:  # samples cannot be left out of the arrays, so that only the times are changed
         return _at_other_times(problem, points, end)
     count, axes = cut
     rows, arrays = np.array([*pick, *tested]), dict(problem.arrays)
@@ -184,8 +184,8 @@ def _sample_axes(problem: Problem) -> tuple[Symbol, list[tuple[str, int]]] | Non
         name = str(x.func)
         of_samples = [a in indices[count] for a in x.args]
         places = [(given.get(name, name), k) for k in range(len(x.args))]
-        # The vector may be given by its kernel or by its entries. The kernel has the axes of two vectors, k
-        # and len(x.args) + k.
+        # A given vector may be stored by its kernel or by its entries. The kernel is one of two vectors, so
+        # that argument k of the vector belongs to its axes k and len(x.args) + k.
         if name in given:
             places += [(given[name], len(x.args) + k) for k in range(len(x.args))]
             places += [(name, k) for k in range(len(x.args))]

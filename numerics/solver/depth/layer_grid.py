@@ -336,8 +336,8 @@ class _Grid(_Sizes):
             under, (a, b) = self.under[r.name], r.args[:2]
             if at_jump is not None and at_jump in (a, b):
                 return under[(slice(None), *times)], [onto, *names[2:]]
-            # on the edges tau = 0 and tau_ = 1 of the square of layer times, also at their corners, the
-            # values are those for tau < tau_
+            # This function of two layer times tau and tau_ jumps where they are equal. If tau = 0 or if
+            # tau_ = 1, its value at the jump, a corner of the square, is also that for tau < tau_.
             if a == 0 or b == 1:
                 end = 0 if a == 0 else self.n
                 side = (whole[0] if a == 0 else whole[:, -1])[(slice(None), *times)]

@@ -157,7 +157,7 @@ def entries(
                         filled[place] = x
                     try:
                         value = interpreter.demand(kind, name, tuple(filled))  # type: ignore[arg-type]
-                    except np.linalg.LinAlgError:  # Stein's lemma fails for sources that are not finite
+                    except np.linalg.LinAlgError:  # from Stein's lemma, for covariances that are not finite
                         raise diverged_at(now, name) from None
                     # Values may be series, so that only floats are tested. An infinite value ends the
                     # evaluation: zero times infinity would be NaN, and entries at later times with the factor

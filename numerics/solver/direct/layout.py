@@ -327,8 +327,8 @@ class Constants:
         shifted index beyond the end is periodic. Raises ValueError for a position outside of the array.
         """
         e, (name, _) = sympify(e), axis
-        # `lowest` has the lowest value of each index. In an argument ``p + k`` the index of the axis is p,
-        # that of a field, which precedes the index k of a sum.
+        # `lowest` has the lowest value of each index. In an argument ``p + k`` of an index p of a field and
+        # an index k of a sum, the axis has the range of p: indices of fields come before those of sums.
         lowest = self.layout.lowest
         index = index_of_axis(e, lowest)
         literals = self.layout.literals.get(axis, Literals())

@@ -166,7 +166,8 @@ class Folded:
         self.operands = sorted({self._operand(x) for x in self.stack.products}, key=str)
         self.size = dict.fromkeys(self.solution, 0.0)
         self.samples: dict[LeftRow, list[Array]] = {x.left: [] for x in self.stack.products}
-        # number of first times that keep a position of their own: 1 if time 0 is read, else 0
+        # Number of first times that are not folded: 1 if a product reads time 0 by itself, else 0. Such a
+        # time has a basis vector, and thus a position, of its own.
         self.kept = int(self.stack.first)
         self.basis: Array = np.empty((0, 0))
         self.images: dict[OrientedArray, Array] = {}
@@ -317,7 +318,9 @@ class Folded:
         its span up to a tolerance. Returns False if the basis is too large for the arrays.
         """
         old, first = len(self.basis), stop - NEAR
-        D = self._position(first)  # positions to fold: coordinates of the old basis, and times since then
+        # D is the number of positions to fold: the coordinates of the old basis, and the times from those
+        # that it contains to `first`.
+        D = self._position(first)
         kernels = {x: np.concatenate([a[:, :D] for a in rows]) for x, rows in self.samples.items()}
         U = self._span(kernels, first, stop)
         if len(U) > self.stack.size - NEAR - SHORTEST:
@@ -358,14 +361,14 @@ class Folded:
             sketch += (self._random(count, len(rows)) / (size * np.sqrt(first))) @ rows
             drawn += len(rows)
         if not np.isfinite(sketch).all():
-            # A basis that is too large for the arrays, so that dynamics that have diverged are marched
-            # without folding.
+            # The dynamics have diverged. A basis of ROOM vectors does not fit into the folded arrays, so that
+            # `_fold` rejects it and the march goes on without folding.
             return np.eye(ROOM)
         U = np.zeros((self.kept, D))
         np.fill_diagonal(U, 1.0)
         U = _joined(U, _directions(_outside(U, sketch), ROUNDING))
-        # The rows of the sketch are random sums of the last rows of the kernels. The mean part of them
-        # outside of the basis is what is neglected.
+        # A row of the sketch is a sum of `drawn` last rows of the arrays with random factors. Its part
+        # outside of the basis, over sqrt(drawn), estimates the part of one such row that folding neglects.
         outside = np.sqrt((_outside(U, sketch) ** 2).sum(axis=1) / drawn)
         self.neglected = max(self.neglected, float(outside.max()))
         for _ in range(REPEATS):
@@ -498,7 +501,7 @@ class Folded:
             a[:r, :r] = self.images[key, False] @ Q.T
         elif (key, True) in self.images:
             a[:r, :r] = Q @ self.images[key, True].T
-        else:  # only the rows at the start and at present of this array are read
+        else:  # it is the right factor of no product: only its rows at time 0 and at present are read
             a[: self.kept, :r] = X[: self.kept, :first] @ Q.T
             a[:r, : self.kept] = Q @ X[:first, : self.kept]
         a[near, :r] = X[first:stop, :first] @ Q.T

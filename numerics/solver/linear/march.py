@@ -452,7 +452,7 @@ def _check(runner: StepArrays, watched: tuple[FieldAtLayer, ...]) -> Callable[[i
 
     def check(step: int) -> None:
         for name, a in rows.scalars.items():
-            # the bound for scalars follows from the largest loss that a result may contain
+            # `largest` is the size of an output or error at the largest loss that a result may contain.
             if _beyond(a[runner.at], largest):
                 raise diverged_at(step, name)
         for x in watched:

@@ -469,7 +469,7 @@ class Plan:
             batch = [x for x in ready if _field_of_row(x) is None]
             if batch:
                 self.batches += [[x] for x in batch]
-            else:  # rows of one field: that with the largest share of its remaining rows ready
+            else:  # take all ready rows of one field: that of whose remaining rows the largest share is ready
                 waiting = Counter(map(_field_of_row, ready))
                 chosen = max(waiting, key=lambda i: waiting[i] / remaining[i])
                 batch = [x for x in ready if _field_of_row(x) == chosen]

@@ -206,8 +206,8 @@ class _Run:
             return values, last.notes | self.kernel_error()
         tau = None
         if self.spectrum is not None:
-            # the time from which on steps grow: a short one, on which converged results do not depend,
-            # because features change at a rate of order gamma0
+            # Steps grow at times beyond `tau`, which is short for large gamma0, because features change at a
+            # rate of order gamma0. Converged results do not depend on it.
             fastest = max(float(np.abs(a).max()) for a in self.spectrum.attributes.values())
             tau = 1 / ((self.variables.depth + 1) * fastest * max(1.0, self.constants.get(gamma0, 1.0)))
         even = Trapezoidal(times, rtol, first=COARSEST if tau is None else COARSEST_GRADED, tau=tau)

@@ -87,7 +87,7 @@ class Variables:
         if self.kernels != "none":
             yield from needed(self.table, [(FIELD, k) for k in self.layers])
         if self.kernels == "full" and self.has_responses:
-            if self.problem.flow:  # for a rule in steps, A is computed after the march
+            if self.problem.flow:  # for a rule in steps, the response A is computed after the march
                 yield from (self.response_A(k) for k in self.layers)
             yield from (self.response_B(k) for k in self.layers[:-1])
 

@@ -217,7 +217,8 @@ def _kind(model: Model, c: PathResponse) -> str:
     for n in way:
         q = tables.quantities[n]
         if any(feels.intersection(tables.own_nodes(x)) for x in q.entries.values()):
-            # Derivatives cannot be carried through weights with entrywise rules, as through a jump.
+            # A derivative by the source cannot be carried through a weight with an entrywise rule, so that
+            # the response is computed like that of a discontinuous function.
             return "jumps"
         for i, x in enumerate(q.function.leaves):
             if x not in q.memories and not (

@@ -303,7 +303,8 @@ class Growing:
         This is Woodbury's formula. With ``sign`` -1 the rows are subtracted and the inverse gains ``P^T P``.
         ``product`` is ``rows A``.
         """
-        # the matrix 1 + sign rows A rows^T, small and square, of each replica
+        # The matrix 1 + sign rows A rows^T of Woodbury's formula in each replica. Its size is the number of
+        # ``rows``, which is small.
         middle = np.eye(rows.shape[1]) + sign * self.device.take(product @ transposed(rows))
         return self.device.put(np.linalg.inv(np.linalg.cholesky(middle))) @ product
 
@@ -353,8 +354,8 @@ class Growing:
             rows = transposed(self.rows[:, taken, :k])
             responses[..., taken] = self.device.take(answer @ rows) / self.variance[:, None, taken]
             return responses
-        # The triangular ``inverse`` belongs to the pivots among all entries. If an entry is left out, which
-        # may be a pivot, the responses follow from a pseudo-inverse instead.
+        # ``inverse`` is the inverse of the triangular Cholesky factor of all pivots. If entries are left out,
+        # of which some may be pivots, the responses follow from a pseudo-inverse for the other entries.
         if len(taken) > first and len(left_out):
             scale = np.sqrt(self.variance[:, taken])
             rows = self.device.take(self.rows[:, taken, :k]) / scale[..., None]
@@ -391,8 +392,8 @@ def _pivoted(
     both = np.zeros((count, m, 2 * m))
     rest, diagonal = both[..., :m], both.reshape(count, -1)[:, :: 2 * m + 1]
     np.divide(covariances, scale * transposed(scale), out=rest)
-    # The diagonal is computed by one division, so that equal variances stay equal to rounding, and the first
-    # one becomes the pivot.
+    # The diagonal is divided by the variance and not by the product of two roots, whose rounding would make
+    # equal ratios differ. Of equal ratios, the first one becomes the pivot.
     diagonal[...] = covariances.diagonal(axis1=1, axis2=2) / variance
     both.reshape(count, -1)[:, m :: 2 * m + 1] = 1.0
     replicas, rows = np.arange(count), np.empty((count, m, 2 * m))

@@ -319,8 +319,8 @@ class PathMarch:
         blocks = [self.covariances(a, self.model.groups[group], now) for a in nodes]
         found = blocks[0] if len(nodes) == 1 else np.concatenate(blocks, axis=1)
         past, present = found[:, :, :now].reshape(*found.shape[:2], -1), found[:, :, now]
-        # If only a part of the group is drawn here, the sources that were drawn before in this step count as
-        # the past.
+        # If the block is only a part of its group, its sources are also conditional on those sources of the
+        # group that were drawn before in this step, which are therefore appended to the past.
         if present.shape[1] < present.shape[2]:
             start = sum(prod(self.tables.sources[n][1]) for n in self.model.before(nodes))
             past = np.concatenate([past, present[:, :, :start]], axis=2)
@@ -497,8 +497,8 @@ class PathMarch:
         full = _broadcast(value, (self.replicas, *sizes, count, *term.sizes))
         if term.gone:
             full = full.sum(axis=tuple(range(ndim - term.gone, ndim)))
-        # An index of the multiplied quantity that is not summed is equal to an index of q, so that the kernel
-        # is diagonal in it.
+        # The kernel multiplies another quantity. If an index of that quantity is not summed over, it is an
+        # index of q, and the kernel is diagonal in this pair of axes.
         if len(term.inner) < len(symbols):
             left = list(term.inner)
             for x in symbols:
@@ -700,8 +700,8 @@ class PathMarch:
             mean = self.device.take(self.device.namespace.mean(x, axis=3))
             return self.arranged(e, mean, c.first_symbols)
         y = self.random[c.second][:, early]
-        # If only one of two independent quantities has paths for each unit with attributes, it has more paths
-        # than the other. The average over units is then taken of this quantity alone.
+        # One of two independent quantities may have `paths` paths for each unit with given attributes, and
+        # the other one only `paths` in all. The average over units is then taken of the former alone.
         paths = min(x.shape[-1], y.shape[-1])
         x, y = self._over_units(x, paths), self._over_units(y, paths)
         flat = self._products(*(z.reshape(self.replicas, -1, paths) for z in (x, y)))

@@ -224,8 +224,8 @@ def _parity_of_values(q: Quantity, values: Sequence[Any], signs: Sequence[int]) 
         np.allclose(after, factor * np.asarray(before), rtol=0.0, atol=allowed, equal_nan=True)
         for factor in (EVEN, ODD)
     )
-    # All values are zero. A leaf of unknown parity has the sign 0 and was left out, so that the parity is
-    # known only if all signs are.
+    # The function is even and odd only if its values are zero. Variables with the sign 0 were replaced by
+    # zero, which may be the reason: the parity is known only if there are none.
     if even and odd:
         return EVEN if all(signs) else NEITHER
     return EVEN if even else ODD if odd else NEITHER

@@ -112,7 +112,8 @@ def solve_paths(
         try:
             return _solved(problem, kernels, progress, more)
         except NotPositive:
-            # Whether this failure occurs depends on the random numbers. It is rarer with more samples.
+            # A covariance was not positive, which depends on the random numbers and is rarer with more
+            # samples: try again with more, unless their number is given.
             if problem.solver.samples is not None or more == 4:
                 raise
     raise AssertionError
@@ -172,7 +173,8 @@ def _solved(  # noqa: PLR0915 - the notes of a result need all of its parts
         missed = missed + (settled.missed[name] if settled else 0.0)
         value = values[name]
         values[name + SYSTEMATIC] = np.broadcast_to(missed.reshape(-1, *(1,) * (value.ndim - 1)), value.shape)
-    # The systematic error of outputs is that of the errors, times the ratio of their standard errors.
+    # The systematic error of the outputs f is that of the variable "error", times the ratio of the standard
+    # errors of the two.
     if {OUTPUT, "error"} <= {*values}:
         ratio = values[OUTPUT + STDERR].max() / (values["error" + STDERR].max() or 1.0)
         values[OUTPUT + SYSTEMATIC] = ratio * values["error" + SYSTEMATIC]
@@ -310,7 +312,7 @@ def forecast(problem: Problem, kernels: str = "full") -> tuple[float, float, flo
     accuracy = problem.solver.accuracy or ACCURACY
     error = accuracy if samples is None else max(SPREAD / samples, 1e-5)
     seconds = search.seconds * (GRIDS if problem.flow else 1.0)
-    # Add the time of derivatives, which are computed with the last number of samples only.
+    # Responses are computed only with the last number of samples: add the time of their derivatives.
     if complete is not prepared:
         seconds += REPLICAS * (complete.seconds(search.last) - prepared.seconds(search.last))
     return seconds, max(search.bytes, _held(complete, search.last)), error

@@ -796,7 +796,8 @@ def _block(march: PathMarch, name: str, e: Expr, paths: Paths, times: Sequence[i
         values = []
         for x in f.leaves:
             if not (isinstance(x, AppliedUndef) and march.tables.is_random(x)):
-                known = np.ravel(march.known(x, {}))  # a single number, or one number for each replica
+                # This value is equal on all paths. It is a single number, or one number for each replica.
+                known = np.ravel(march.known(x, {}))
                 values.append(known[replica % len(known)])
                 continue
             path = march.device.take(march.random[node_of(x)][replica, list(times)]).swapaxes(0, 1)

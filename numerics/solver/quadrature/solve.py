@@ -283,8 +283,8 @@ def forecast(
         count = min(most, last * max(1.0, (error / accuracy) ** 2))
         error = error * (last / count) ** 0.5
     else:
-        # An error is the difference of two sets of nodes, and is that of the coarser set, from whose size the
-        # points are counted.
+        # The last error is the difference between the last two sets of nodes, and is the error of the coarser
+        # one. The number of points that is needed is therefore extrapolated from counts[-2].
         finite = [e for e in errors if np.isfinite(e)]
         fall = np.log(finite[-2] / finite[-1]) / (counts[-2] - counts[-3]) if len(finite) > 1 else 0.0
         needed = counts[-2] + np.log(max(error / accuracy, 1.0)) / fall if fall > 0 else np.inf
@@ -296,7 +296,8 @@ def forecast(
     each = EACH * plain.entries * len(plain.times) * (REPLICAS if sobol else 1)
     if len(sizes) > 1:
         each = max(each, (spent[-1] - spent[-2]) / (sizes[-1] - sizes[-2]))
-    # Cost of all sets of nodes over the cost of the largest one, as a geometric series.
+    # Sizes of sets of nodes grow by a constant factor, so that the cost of all sets is a geometric series.
+    # `sets` is its ratio to the cost of the largest set.
     sets = 1 / (1 - (0.5 if sobol else FACTOR**-size))
     cost = sets * (spent[-1] + each * (nodes - sizes[-1])) * (2.0 if kernels else 1.0) + sum(spent)
     return Forecast(cost, 16.0 * plain.entries * len(plain.times) * nodes, error, plain.rule, nodes)
