@@ -842,4 +842,7 @@ def plain_steps(program: Program) -> None:
     start, weight = map(sympify, first.memory(t, s))
     alike = start == 1 and not weight.has(t, s) and first.noise(t, s) == 0
     if others or not (first.discrete and alike):
-        raise NotApplicable("the weights must move by plain steps, without decay, memory or noise")
+        raise NotApplicable(
+            "all weights must move by the same plain steps, without decay, memory or noise, as those of "
+            "gradient descent with a constant learning rate"
+        )

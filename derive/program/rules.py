@@ -1086,7 +1086,10 @@ def with_noise(rule: TrainingRule, variance: Expr, name: str) -> TrainingRule:
     if heat == 0 or variance == 1:
         return rule
     if variance == 0:
-        raise ProgramError(f"{name} starts at zero: noise is counted in units of its initial variance")
+        raise ProgramError(
+            f"{name} starts at zero: noise is counted in units of its initial variance, which must not be "
+            f"zero; give {name} an initial variance, or a rule without noise"
+        )
     return replace(rule, diffusion=heat / variance)  # type: ignore[type-var]
 
 

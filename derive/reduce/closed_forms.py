@@ -136,7 +136,9 @@ def _two_poles(integrand: Expr, w: Symbol) -> tuple[Expr, Expr]:
     poles = roots(Poly(denominator, w))
     if len(poles) != 2 or set(poles.values()) != {1} or Poly(numerator, w).degree() > 0:
         raise NotApplicable(
-            f"the solution is not inverted: dt/dw = {integrand} must have exactly two simple poles in w"
+            "x(t) is not found from t(x): with Euler's variable w = sqrt(a)*x + R, where R = sqrt(a*x**2 + "
+            f"...) is the root in the rate, dt/dw = {integrand} must have exactly two simple poles in w and "
+            "a numerator without w"
         )
     below, above = poles
     return (above, below) if (below - above).is_positive else (below, above)

@@ -385,7 +385,8 @@ def unit_averages(theory: Theory) -> Theory:
     """
     if not theory.program.attributes:
         raise NotApplicable(
-            "the units of the program have no attributes, so that averages are over equivalent units"
+            "the units of the program have no attributes that make them different: averages over such "
+            "equivalent units cannot be written as sums over units"
         )
     return _Modes(theory, averages=True).theory()
 
@@ -407,8 +408,8 @@ class _Modes:
         units = theory.program.unit_indices
         if len(units) != 1:
             raise NotApplicable(
-                "the index of the unit has several names in the program: "
-                f"{', '.join(sorted(map(str, units)))}"
+                "the index of the unit (or mode) has several names in the attributes of the program: "
+                f"{', '.join(sorted(map(str, units)))}; use one of them"
             )
         (self.unit,) = units
         self.averages = averages

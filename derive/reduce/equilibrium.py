@@ -169,7 +169,8 @@ class Equilibrium(ConditionalResult):
         (weighted,) = slope.atoms(Sum)
         if weighted.function != Phi(ell - 1, mu, alpha) * hhat(ell, alpha):
             raise NotApplicable(
-                f"conjugate fields are not integrated out: d exponent/d hhat = {slope} is not linear in them"
+                "the conjugate fields hhat are not integrated out: the derivative of the exponent of the "
+                f"path integral by hhat, {slope}, must contain hhat only in the sum over samples of Phi*hhat"
             )
         # E = A hhat + pull h is the derivative of the exponent by the conjugate field hhat.
         A, pull = slope.coeff(weighted) * K, slope.coeff(self.field.func(ell, mu))
@@ -461,7 +462,9 @@ def _linear_root(e: Expr, x: Symbol) -> Expr:
     p = Poly(numer(together(e)), x)
     p = p.exquo(Poly(x, x)) if p.degree() > 1 and p.nth(0) == 0 else p
     if p.degree() != 1:
-        raise NotApplicable(f"kernels are not eliminated: the numerator of {e} is not linear in {x}")
+        raise NotApplicable(
+            f"the kernel {x} is not eliminated by the equation {e} = 0, whose numerator is not linear in it"
+        )
     return cancel(-p.nth(0) / p.nth(1))
 
 

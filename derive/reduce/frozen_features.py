@@ -66,7 +66,10 @@ def frozen_features(theory: Theory) -> Theory:
     """
     if not theory.program.depth.is_Integer:
         depth = theory.program.depth
-        raise NotApplicable(f"the lazy limit needs an integer depth, and the depth {depth} is a symbol")
+        raise NotApplicable(
+            f"the lazy limit needs an integer depth, and the depth {depth} is a symbol: give a number of "
+            "layers"
+        )
     return _Frozen(theory).theory()
 
 

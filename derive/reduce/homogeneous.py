@@ -168,7 +168,8 @@ class _Degrees:
         """
         if len(ends) != 1 or len(inside) > 1:
             raise NotApplicable(
-                f"the degree of {name} is not derived: it is not a family of layers with one first layer"
+                f"the degree of {name} is not derived: it must have one definition at the first layer and at "
+                f"most one at all other layers; it has {len(ends)} and {len(inside)}"
             )
         start = self.of_sum(ends[0])
         if not inside:

@@ -417,7 +417,8 @@ def _diagonal(e: Expr, size: Expr) -> Expr:
         return e * SymbolicIdentity(size)
     if len(functions) > 1:
         raise NotApplicable(
-            f"the error signal may have one weight for each sample as a factor, and it has {e}"
+            "the factors of the output and of the target in the error signal may contain one function of the "
+            f"sample, such as sample_weights; a factor is {e}"
         )
     weight = functions.pop()
     return e.coeff(weight) * MatrixSymbol(str(weight.func), size, size)

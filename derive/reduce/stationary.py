@@ -221,7 +221,8 @@ class _Stationary:
                     )
             if sum(x.kind == "source" for x in e.terms) > 1:
                 raise NotApplicable(
-                    f"{e.lhs} has a bias: a source in addition to that of its product with a matrix"
+                    f"stationary kernels are not derived: the equation of {e.lhs} has more than one source, "
+                    "as with a bias in addition to a matrix"
                 )
         for q in self.theory.responses():
             self.vanishing(q)

@@ -883,7 +883,10 @@ def _width_one(program: Program, rule: str) -> tuple[Expr, Expr]:
     """
     step, (W,) = RULES[rule], trained_by(program, rule).matrices
     if step(-S.One) != -step(S.One) or gaussian(W).variance != 1:
-        raise NotApplicable(f"rule = {rule!r} is not odd, or the entries of {W.name} are not of variance 1")
+        raise NotApplicable(
+            f"rule = {rule!r} must be odd in the gradient, and the initial entries of {W.name} must have the "
+            f"variance 1; it is {gaussian(W).variance}"
+        )
     if not isinstance(W, TrainedMatrix) or not isinstance(W.update, Outer):
         raise NotApplicable(f"the matrix {W.name} must be trained by outer products of fields")
     lines = [(d.rhs, m) for d in program.definitions for m in d.rhs.atoms(Product)]
@@ -926,7 +929,10 @@ def _repeated(step: Matrix, count: Expr) -> Matrix:
     size, number = step.shape[0], step[0, 0]
     nilpotent = step - number * eye(size)
     if nilpotent**size != zeros(size, size):
-        raise NotApplicable(f"the matrix of second moments of a layer must have one eigenvalue; it is {step}")
+        raise NotApplicable(
+            f"the matrix {step}, by which a layer multiplies second moments of stream and gradient, must "
+            f"have a single eigenvalue, its first entry {number}"
+        )
     terms = [ff(count, j) / factorial(j) * number ** (count - j) * nilpotent**j for j in range(size)]
     return sum(terms, zeros(size, size))
 

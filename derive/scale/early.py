@@ -267,7 +267,8 @@ class _EarlyRecursion:
         gap = exact.value(Function("C_v")(then, then)) - repeated - sum(terms.values(), exact.zero)
         if exact.trimmed(gap):
             raise NotApplicable(
-                "the four neglected terms do not sum to the difference between the recursion and the step"
+                f"the four neglected terms ({', '.join(terms)}) do not sum to the difference between the "
+                "loss after the exact step and that of the memory-free recursion"
             )
         return {x: self.shown(exact.trimmed(value)) for x, value in terms.items()}
 

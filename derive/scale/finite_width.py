@@ -187,7 +187,10 @@ def _first_in_response() -> Expr:
     around = {_a: _a + small * more, _b: small * _b}
     up, down = (fields[x].diff(y).subs(around).diff(small).subs(small, 0) for x, y in ((g, u), (h, r)))
     if simplify(down - _b) != 0:
-        raise NotApplicable(f"the response of h to r is {down}, not the kernel of its memory of g")
+        raise NotApplicable(
+            f"to first order in the memory kernel {_b} of g in h, the response of h to r must be {_b}; it is "
+            f"{down}"
+        )
     return simplify(up - more)
 
 

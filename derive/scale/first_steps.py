@@ -1034,7 +1034,10 @@ def _unchanged_rates(growth: Expr, rate: Symbol) -> Poly:
     """
     polynomial = Poly(fraction(cancel(growth - 1))[0], rate)
     if polynomial.nth(0) != 0:
-        raise NotApplicable("the loss must not change at learning rate zero")
+        raise NotApplicable(
+            f"the ratio of the losses after and before the step, {growth}, must be 1 at {rate} = 0, where no "
+            "weight changes"
+        )
     return polynomial.exquo(Poly(rate, rate))
 
 

@@ -357,7 +357,10 @@ class _Aligned:
                 "loss"
             )
         if any(w.update.over for w in weights) or len(self.readouts) != 1:
-            raise NotApplicable("the reduction to rank one needs a single output")
+            raise NotApplicable(
+                "the largest rate is derived from weights of rank one, which needs a network with one output "
+                "and one vector of readout weights"
+            )
         self.known = {self.amplitude(d.lhs): self.number(d.rhs) for d in program.definitions}
         self.basis = [
             "derived: weights of rank one, along directions that neighbouring weights share, keep this form "

@@ -366,7 +366,10 @@ class _Responses:
             raise NotApplicable("the data are random samples: give the population loss")
         readouts = [w for w in trained.values() if isinstance(w, TrainedVector)]
         if len(readouts) != 1 or any(w.update.over for w in trained.values()):
-            raise NotApplicable("a network of several outputs has a kernel for each pair of them")
+            raise NotApplicable(
+                "the lazy kernel is derived for one output with one vector of readout weights; a network of "
+                "several outputs has a kernel for each pair of them"
+            )
         self.unit = readouts[0].update.coefficient
         self.form = linear_form(theory)
         self.unknown: dict[AppliedUndef, tuple[Symbol, Expr]] = {}
@@ -842,7 +845,10 @@ def lazy_steps(theory: Theory, steps: int = 2) -> LazySteps:
     """
     names = {e.name for e in theory.equations}
     if not {"v", "h0", "xi"} <= names or len(theory.order_parameter("C_v").symbol.args) != 2:
-        raise NotApplicable("lazy_steps needs a centred network of one output on isotropic data")
+        raise NotApplicable(
+            "lazy_steps needs a centred network of one output on isotropic data: give isotropic with "
+            "center=True and without outputs"
+        )
     plain_steps(theory.program)
     number = theory.program.depth.is_Integer
     # With the symbol SIZE for the square of the initial error, the first step gives the noise for any loss.
@@ -861,7 +867,10 @@ def lazy_steps(theory: Theory, steps: int = 2) -> LazySteps:
         expected = Poly(replace(spectrum, moments=(*spectrum.moments, *unknown)).loss(n) - value, eta)
         solved = solve([expected.nth(2 * n - 1), expected.nth(2 * n)], unknown, dict=True)
         if not solved or any(cancel(c.subs(solved[0])) != 0 for c in expected.all_coeffs()):
-            raise NotApplicable(f"step {n} of the lazy theory is not that of a constant kernel")
+            raise NotApplicable(
+                f"the loss after {n} lazy steps is not that of a constant kernel with independent noise of "
+                "batches, as if samples are used again: give data='online' or 'population'"
+            )
         spectrum = replace(spectrum, moments=(*spectrum.moments, *[factor(solved[0][x]) for x in unknown]))
     return spectrum
 

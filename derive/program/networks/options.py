@@ -441,7 +441,10 @@ def rule_of(
         return training_rule(rule, loss, samples=samples, **numbers)
     given = [key for key, value in numbers.items() if value != 0]
     if given:
-        raise ProgramError(f"{', '.join(given)}: belongs to a rule given by its name, not to {rule!r}")
+        raise ProgramError(
+            f"{', '.join(given)}: belongs to a rule given by its name, not to {rule!r}; leave it out here, "
+            "and state in the rule object what the rule does"
+        )
     return rule
 
 

@@ -240,7 +240,10 @@ def noise_strength(noise: bool | Expr) -> Expr:
 def require_samples(noise: bool | Expr) -> None:
     """Raise ProgramError if label noise is asked for with a loss that has no samples."""
     if noise_strength(noise) != 0:
-        raise ProgramError("noise: the population's loss has no samples, so its labels have no noise to fit")
+        raise ProgramError(
+            "noise: the population's loss has no samples, so its labels have no noise to fit; leave noise "
+            "out, or give samples with data = 'full-batch' or 'online'"
+        )
 
 
 class _Linear:
@@ -269,7 +272,10 @@ class _Linear:
         self.rule = training_rule(rule) if isinstance(rule, str) else rule
         uneven = callable(widths) and not isinstance(widths, Expr)
         if uneven and branch is not None:
-            raise ProgramError("widths: the layers of a residual network are the same units, of one width")
+            raise ProgramError(
+                "widths: the layers of a residual network (with branch) are the same units; give one width "
+                "for all layers instead of a function of the layer"
+            )
         if parametrization not in ("mean-field", "ntk"):
             raise ProgramError(f"parametrization = {parametrization!r}: must be 'mean-field' or 'ntk'")
         self.width: Callable[[Expr], Expr] = widths if uneven else lambda _: expression(widths, "widths")
@@ -416,7 +422,10 @@ def perceptron(  # noqa: PLR0913 (options of a network, most of them keywords)
     if task not in ("teacher", "mixture"):
         raise ProgramError(f"task = {task!r}: must be 'teacher' or 'mixture'")
     if task == "mixture" and (teacher is not None or noise != 0):
-        raise ProgramError("teacher and noise belong to task = 'teacher'; the labels of a mixture are signs")
+        raise ProgramError(
+            "teacher and noise belong to task = 'teacher'; leave them out for task = 'mixture', whose labels "
+            "are signs"
+        )
     if isinstance(loss, str) and loss not in LOSSES:
         raise ProgramError(f"loss = {loss!r}: must be one of {', '.join(LOSSES)}, or a function of h and y")
     if not isinstance(loss, str) and not callable(loss):

@@ -213,7 +213,9 @@ def _require_scaling(theory: Fluctuations) -> None:
     for m, n in ((0, 0), (1, 1), (0, 2)):
         if four.covariance(m, n) != 4 ** ((m + n) // 2 + 1) * one.covariance(m, n):
             raise NotApplicable(
-                "the covariances of the coefficients must be powers of the kernel of the inputs"
+                f"the covariance of the Taylor coefficients {m} and {n} of the output under gradient ascent "
+                f"must be proportional to the power {(m + n) // 2 + 1} of the kernel of the inputs, as in a "
+                "linear network"
             )
 
 
@@ -425,7 +427,10 @@ class DrivenSteps:
             for term in Add.make_args(substitute(e.rhs, binding)) if binding is not None else []:
                 weight, atoms = self._split(term)
                 if len(atoms) != 1:
-                    raise NotApplicable(f"{e.symbol} is not linear in products of weights")
+                    raise NotApplicable(
+                        f"the field {e.symbol} must be a sum of products of a weight and a vector, with "
+                        f"numbers as factors; its term {term} is not of this form"
+                    )
                 products += [
                     (weight * factor_ & self.mask, key) for factor_, key in self._in_products(atoms[0], {})
                 ]

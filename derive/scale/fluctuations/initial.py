@@ -447,7 +447,10 @@ class _LayerSweep:
         """
         layer = self.layer(atom)
         if layer is None:
-            raise NotApplicable(f"{atom} must be a kernel of one layer")
+            raise NotApplicable(
+                f"{atom} belongs to no single layer, so that it is not derived as a function of the layer: "
+                "give a number of layers"
+            )
         step, factor_ = self.growth(atom)
         end = S.One if step == -1 else self.depth
         start = self.solved(self.units.mean(self.at(atom, end)))

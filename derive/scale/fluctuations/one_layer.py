@@ -252,7 +252,10 @@ def one_sample(recursion: GramRecursion) -> OneSample:
     """
     matrices = _with_plain_names(recursion.matrices(1), recursion.program)
     if len(matrices.errors) != 1:
-        raise NotApplicable("the reduction to two numbers needs a network with one output")
+        raise NotApplicable(
+            "the weights of a unit are reduced to two components for a network with one output only; this "
+            f"one has {len(matrices.errors)}"
+        )
     ((delta, error),) = matrices.errors.items()
     without_error = matrices.motion.xreplace({delta: S.Zero})
     if without_error != (eye(len(matrices.fields)) if recursion.discrete else without_error * 0):
@@ -266,12 +269,16 @@ def one_sample(recursion: GramRecursion) -> OneSample:
     pairs = [(rate, v.T) for rate, _, vs in generator.T.eigenvects() for v in vs if rate != 0]
     if len(pairs) != 2 or cancel(pairs[0][0] + pairs[1][0]) != 0:
         raise NotApplicable(
-            "the linear map of a unit must have two nonzero eigenvalues, which differ in sign alone"
+            "the matrix that gives the change of the fields of a unit per unit of error must have exactly "
+            f"two nonzero eigenvalues, which differ in sign alone; it has {[rate for rate, _ in pairs]}"
         )
     pairs.sort(key=lambda x: bool(x[0].could_extract_minus_sign()))
     rows = Matrix.vstack(*[v / sqrt((v * matrices.start * v.T)[0]) for _, v in pairs])
     if not _is_identity(rows * matrices.start * rows.T):
-        raise NotApplicable("the two components of a unit are not independent at the start")
+        raise NotApplicable(
+            "the two components of a unit, along the eigenvectors of its change per unit of error, are "
+            "correlated at the start, and must be independent"
+        )
     output, tangent = _in_squares(Q, rows), _in_squares(kernel, rows)
     return OneSample(recursion, pairs[0][0], output, tangent, error, matrices.ratio)
 
@@ -319,7 +326,8 @@ def _in_squares(Q: ImmutableMatrix, rows: Matrix) -> tuple[Expr, Expr]:
     solutions = solve(list(difference), c, dict=True)
     if not solutions:
         raise NotApplicable(
-            "output and tangent kernel must be sums of squares of the two components of a unit"
+            "output and tangent kernel must be linear combinations of the squares of the two components of a "
+            "unit, without their product"
         )
     return cancel(solutions[0][c[0]]), cancel(solutions[0][c[1]])
 
@@ -474,8 +482,9 @@ class OneLayerFlow(ConditionalResult):
         (c, d), (k, m) = self.modes.output, self.modes.kernel
         if cancel(k * d + m * c) != 0:
             raise NotApplicable(
-                "the final tangent kernel has a closed form only if it is proportional to the sum of both "
-                "parts of the output"
+                "the final tangent kernel has a closed form only if it is proportional to the output with "
+                f"one sign changed, {c * A - d * B}; with the mean squares A_0 and B_0 of the two components "
+                f"of the weights the output is {c * A + d * B}, and the kernel {k * A + m * B}"
             )
         (end,) = solve(self.modes.of_error(now, c * A + d * B), now)
         return sqrt(factor((k / c) ** 2 * end**2 + 4 * k * m * A * B))

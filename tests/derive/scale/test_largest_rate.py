@@ -248,7 +248,7 @@ def test_series_of_equations_that_do_not_settle_are_refused() -> None:
         ({"data": "online"}, "matrix of samples"),
         ({"data": "population", "branch": Rational(1, 2)}, "grow at different rates"),
         ({"data": "population", "rule": "flow"}, "plain steps"),
-        ({"data": "population", "outputs": 2}, "a single output"),
+        ({"data": "population", "outputs": 2}, "a network with one output"),
         ({"data": "population", "widths": Function("nu")}, "one width"),
         ({"data": "population"}, "not centred"),
     ],
