@@ -135,8 +135,9 @@ def plot_responses(
     if not drawn:
         left_out = result.attrs.get("left_out")
         raise ValueError(f"the result contains no responses: {left_out or KEEPS}")
-    if not 0 <= sample < result.sizes.get("sample", 1):
-        raise ValueError(f"sample = {sample}: there are {result.sizes['sample']}")
+    samples = result.sizes.get("sample", 1)
+    if not 0 <= sample < samples:
+        raise ValueError(f"sample = {sample}: must be one of the samples 0..{samples - 1} of the result")
     ax = _axes(ax)
     artists, ends = [], []
     for name, line, label in drawn:

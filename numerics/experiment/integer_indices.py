@@ -28,16 +28,16 @@ class Literals:
     first: int = 1
     read: set[int] = field(default_factory=set)
 
-    def position(self, value: int, size: int) -> int:
+    def position(self, name: str, value: int, size: int) -> int:
         """Return the position, counted from 0, of an index value on an axis with ``size`` entries.
 
-        Raises ValueError if the axis has no such entry.
+        ``name`` is that of the array. Raises ValueError if the axis has no such entry.
         """
         if not 0 <= value - self.first < size:
             last = self.first + size - 1
             raise ValueError(
-                f"an array is used at the index {value}, but its entries there are those of "
-                f"{self.first}..{last}"
+                f"{name or 'an array'} is read at the index {value}, but its entries along this axis are "
+                f"those of {self.first}..{last}"
             )
         return value - self.first
 

@@ -508,8 +508,10 @@ class MotionCoefficients:
         places = np.broadcast_to(_function(argument, ())(times), np.shape(times))
         at = np.rint(np.asarray(places, dtype=float)).astype(int)
         if at.size and not 0 <= at.min() <= at.max() < len(table):
+            outside = at.min() if at.min() < 0 else at.max()
             raise ValueError(
-                f"arrays[{name!r}] has {len(table)} numbers, and {x} is read at step {int(at.max())}"
+                f"arrays[{name!r}] has {len(table)} numbers, those of the steps 0..{len(table) - 1}, and {x} "
+                f"is read at step {outside}"
             )
         return np.asarray(table[at])
 

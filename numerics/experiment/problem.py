@@ -507,7 +507,7 @@ class Problem:
         """Return the position of an integer index on its axis of an array, as in ``y(mu, 2)`` on axis 1."""
         name = str(symbol.func)
         axis_literals = self.literals.get((name, axis), Literals())
-        return axis_literals.position(int(symbol.args[axis]), self.arrays[name].shape[axis])
+        return axis_literals.position(name, int(symbol.args[axis]), self.arrays[name].shape[axis])
 
     @property
     def sample_count(self) -> int:

@@ -99,7 +99,8 @@ class CausalSums:
         """
         if (targets >= present.stop).any():
             raise Unserved(
-                "a quantity depends on an order parameter of a later time, so that it is not causal"
+                "the theory is not causal: a field or an order parameter depends on an order parameter of a "
+                "later time"
             )
         now = targets >= present.start
         return cls(
@@ -377,8 +378,8 @@ class AdjointFluctuations(LinearTheory):
         late, early, when = _ordered(x, site.times)
         if (when != self.lowered.parameter_time[x.parameters]).any():
             raise Unserved(
-                "an order parameter is an average of fields of earlier times only; fluctuations are "
-                "computed if it contains a field at its own time"
+                "an order parameter with the time t averages fields of earlier times only; fluctuations are "
+                "computed only if each order parameter contains a field at its own time t"
             )
         # Only rows of Psi for fields of the present time are stored. If both factors x_a and x_b have this
         # time, the rows contain (a, b) and (b, a), which are equal; otherwise the row is the later factor.

@@ -140,7 +140,9 @@ class LinearMarch:
         self.lowered = lowered
         if lowered.features:
             feature = next(iter(lowered.features.values()))
-            raise Unserved(f"{feature.expr} is not linear in the fields of a unit")
+            raise Unserved(
+                f"a linear theory is needed here, and {feature.expr} is not linear in the fields of a unit"
+            )
         self.values = np.zeros(lowered.parameters.count)
         hatted = _hatted(lowered)
         self.local = np.zeros(lowered.nodes.count, int)
@@ -248,7 +250,10 @@ class LinearMarch:
             if part.stop == part.start:
                 continue
             if (x.first[part] == CONSTANT).any():
-                raise Unserved("a field has a constant addend, and a linear theory has sums of fields only")
+                raise Unserved(
+                    "the equation of a field has an addend that contains no field, and fluctuations of a "
+                    "linear theory need an equation whose addends all contain one"
+                )
             weights = lowered.value(x, self.values, part)
             for number, at in self.by_site(x.target[part]):
                 rows = self.local[x.target[part][at]] - self.sites[number].nodes_at(time).start

@@ -937,7 +937,7 @@ def sample_fluctuations(
     if not all(np.isfinite(x.covariance).all() for x in moments) or not all(
         np.isfinite(x.shift).all() for x in moments if x.shift is not None
     ):
-        raise _not_converged(samples, "numbers are not finite")
+        raise _not_converged(samples, "covariances or shifts of order parameters are not finite")
     lower = extrapolated(widths[1:], moments[1:]) if is_rounded else None
     return replace(extrapolated(widths, moments), lower=lower)
 

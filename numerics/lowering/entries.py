@@ -261,12 +261,14 @@ def step_sum(leaf: Sum) -> StepSum:
     kernel, body = leaf.function.as_independent(PairMean, EntryStep, as_Add=False)
     if isinstance(body, EntryStep):
         return StepSum(kernel, body, None, limits)
-    if not isinstance(body, PairMean):
-        raise Unserved(f"in {leaf} the mean {body} must be that of one step and one vector")
-    steps = [x for x in Mul.make_args(body.body) if isinstance(x, EntryStep)]
-    if len(steps) != 1:
-        raise Unserved(f"in {leaf} the mean {body} must be that of one step and one vector")
-    _, copy = copied(body.body / steps[0])
+    inside = body.body if isinstance(body, PairMean) else body
+    steps = [x for x in Mul.make_args(inside) if isinstance(x, EntryStep)]
+    if not isinstance(body, PairMean) or len(steps) != 1:
+        raise Unserved(
+            f"the sum {leaf} over steps of an entrywise rule contains {body}, which is not the mean of the "
+            "step of one entry of a weight times an entry of a vector"
+        )
+    _, copy = copied(inside / steps[0])
     return StepSum(kernel, steps[0], copy, limits)
 
 
@@ -286,7 +288,8 @@ def beside_memory(kernel: Expr, rule: Entrywise) -> tuple[Expr, Expr]:
     factor, inside = remainder.as_independent(s, as_Add=False)
     if t in inside.free_symbols:
         raise Unserved(
-            f"{kernel} is not the memory of {rule.name}, {rule.memory(t, s)[1]}, times a function of s"
+            f"the kernel {kernel} of a sum over steps is not the memory of {rule.name}, "
+            f"{rule.memory(t, s)[1]}, times a function of t and a function of s"
         )
     return inside, factor
 

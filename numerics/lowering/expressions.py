@@ -325,7 +325,10 @@ class KnownArrays:
         for part in parts:
             factor, x = part.as_coeff_Mul()
             if x not in at or x in TIMES or size is None:
-                raise Unserved(f"the values of the index {a} are not known in this expression")
+                raise Unserved(
+                    f"a function is read at the index {a}: it must be an integer, or a sum of indices other "
+                    "than times that its equation has or a sum around it runs over"
+                )
             total = total + int(factor) * (_array(at[x]) + self.start(x))
         return total % size
 
@@ -342,7 +345,7 @@ class KnownArrays:
 
         ``name`` is that of the data, ``axis`` the number of the axis, ``size`` its length.
         """
-        return self.literals.get((name, axis), Literals()).position(value, size)
+        return self.literals.get((name, axis), Literals()).position(name, value, size)
 
     def _sum(self, x: Sum, at: Places, given: Mapping[Expr, Any]) -> Any:
         """Return the value of a sum, with the replicas along the last axis.

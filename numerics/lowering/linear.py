@@ -387,7 +387,10 @@ class _Lowering:
             definition = definition.function
             unit, body = self.split(body)
         elif self.known(body) or {str(a.func) for a in body.atoms(AppliedUndef)} & self.on_units:
-            raise NotLinear(f"{q.symbol} is not a sum over units with attributes: {q.definition}")
+            raise NotLinear(
+                f"the order parameter {q.symbol} = {q.definition} contains attributes or fields of units "
+                "with attributes, and is not a sum over these units"
+            )
         factor = definition / average
         try:
             mean = read_average(body)
@@ -509,11 +512,19 @@ def _pair(*bodies: Expr) -> tuple[Expr, list[AppliedUndef]]:
         for x in Mul.make_args(fields) if fields != 1 else ():
             base, times = (x.base, int(x.exp)) if isinstance(x, Pow) else (x, 1)
             if not isinstance(base, AppliedUndef):
-                raise NotLinear(f"<{Mul(*bodies)}> is not an average of two fields")
+                raise _not_two_fields(bodies)
             atoms += [base] * times
     if len(atoms) != 2:
-        raise NotLinear(f"<{Mul(*bodies)}> is not an average of two fields")
+        raise _not_two_fields(bodies)
     return number, atoms
+
+
+def _not_two_fields(bodies: Iterable[Expr]) -> NotLinear:
+    """Return the exception for an average of the product of ``bodies``, which are not two fields."""
+    return NotLinear(
+        f"<{Mul(*bodies)}> is not an average of two fields, and the order parameters of a linear theory must "
+        "be averages of products of two fields"
+    )
 
 
 def products(expr: Expr) -> Iterable[tuple[Expr, tuple[Expr, ...]]]:

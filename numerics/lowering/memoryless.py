@@ -165,7 +165,10 @@ class System:
             c[there, here] = c[here, there].T
         values, vectors = np.linalg.eigh((c + c.T) / 2)
         if values[0] < -1e-8 * max(values[-1], 1e-300):
-            raise ValueError(f"the covariance of {nodes[0][0]} at the start is not positive: {values[0]:.3g}")
+            raise ValueError(
+                f"the covariance of the initial values of {', '.join(sorted({n[0] for n in nodes}))} has the "
+                f"negative eigenvalue {values[0]:.3g}: it must be positive semidefinite"
+            )
         kept = values > RANK * values[-1]
         flat = vectors[:, kept] * np.sqrt(values[kept])
         return {
@@ -256,7 +259,7 @@ class Present(KnownArrays):
         if not x.has(t):
             return array
         if not self.system.markov.discrete:
-            raise Unserved(f"{x} depends on the time, and data that do so are read for rules in steps only")
+            raise Unserved(f"the array {x} depends on the time, which is supported for rules in steps only")
         for axis in reversed([k for k, a in enumerate(args) if a == t]):
             if not self.time < array.shape[axis]:
                 raise ValueError(f"data[{name!r}] of shape {array.shape} ends before step {self.time:g}")

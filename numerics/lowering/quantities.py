@@ -638,7 +638,7 @@ class _QuantityReader:
         symbols = tuple(i for i in dict.fromkeys((*applied, *numbers)) if i in free)
         for x in symbols:
             if x not in self.extents.sizes:
-                raise Unserved(f"{e}: the range of {x} is not known")
+                raise Unserved(f"the range of the index {x} in {e} is not known")
         slots = tuple(self._slot(n, x) for n, x in enumerate(symbols))
         bare = e.xreplace(dict(zip(symbols, slots, strict=True)) | {time: t})
         if bare not in self.pieces:

@@ -585,8 +585,10 @@ def converged_steps(
         # Stop if the error no longer falls, because rounding dominates it.
         if not noisy and not smooth and last / 2 < error < UNSTABLE:
             break
+    would = "; a larger tolerance would do" if error < 1 else ""
     raise NotConverged(
-        f"the flow of a finite network has an integration error of {error:.2g}, more than {tolerance:.2g}"
+        f"the flow of a finite network has an integration error of {error:.2g}, more than "
+        f"{tolerance:.2g}{would}"
     )
 
 

@@ -178,7 +178,10 @@ class Past:
                 row[j] = remainder / pivot if pivot > 0 else 0.0
             left = covariance[step] - row[:step] @ row[:step]
             if left < -PIVOT * max(abs(covariance[step]), 1e-300) or (step == 0 and covariance[0] > 0):
-                raise ValueError(f"{noise.expr} is not a covariance of noise that starts after step 0")
+                raise ValueError(
+                    f"{noise.expr} is not a covariance of noise that starts after step 0: as a function of "
+                    "two steps it must be positive semidefinite, and zero at step 0"
+                )
             row[step] = np.sqrt(left) if left > PIVOT * covariance[step] else 0.0
             self.factors.append(row)
         return self.factors[time]

@@ -356,7 +356,8 @@ def simulate_program(  # noqa: PLR0913 - public options, all but the program key
     )
     if tangent_kernel and trainer.tangent is None:
         raise ValueError(
-            f"tangent_kernel = True: updates of {program.name} are not gradients of outputs times errors"
+            f"tangent_kernel = True: updates of {program.name} are not gradients of outputs times errors, so "
+            "that it has no tangent kernel; leave tangent_kernel out"
         )
     spread = Spread()
     of_networks: dict[str, list[Array]] = {}
@@ -721,7 +722,8 @@ class Trainer:
                         where = f"{count} steps between t = {time:g} and {end:g}"
                         raise NotConverged(
                             f"the flow of a finite network has an integration error of {error:.2g} with "
-                            f"{where}, more than {tolerance / 2:.2g}"
+                            f"{where}, more than half of tolerance = {tolerance:.2g}; output times that are "
+                            "closer there would do"
                         )
                     coarse = fine
                 count *= 2

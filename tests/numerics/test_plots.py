@@ -119,7 +119,7 @@ def test_responses_are_those_of_the_last_time_to_all_earlier_ones() -> None:
             assert isinstance(line, Line2D)
             np.testing.assert_array_equal(line.get_xydata(), np.column_stack([TIMES[:-1], own[layer]]))
             assert name in str(line.get_label())
-    with pytest.raises(ValueError, match="sample = 2: there are 2"):
+    with pytest.raises(ValueError, match=r"sample = 2: must be one of the samples 0\.\.1"):
         plot_responses(dataset({"A": A}, times=TIMES, spec=""), sample=2)
     with pytest.raises(ValueError, match="no responses"):
         plot_responses(result())

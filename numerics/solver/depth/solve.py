@@ -609,7 +609,7 @@ class _TwoPoint:
         over the layer time of the source by the trapezoidal rule.
         """
         if p.calls or p.equal or p.step or p.present:
-            raise NotLowered(f"{p} is not a product of responses and correlations")
+            raise NotLowered(f"the term {p} must be a product of numbers, responses and correlations only")
         ends = {x.index: now + int(x.present) if x.upper.has(t, s) else None for x in p.spans}
         labels: dict[Expr, int] = {tau: 0, tau_2: 1}
         if p.layer is None:

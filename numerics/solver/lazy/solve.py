@@ -332,7 +332,10 @@ class _LazySolver(Present):
         if mixed == 1:
             return [tuple(separate.values())]
         if len(terms) == 1:
-            raise Unserved(f"<{e}> contains a function of several independent variables, not a product")
+            raise Unserved(
+                f"the average <{e}> is over several independent Gaussian variables, and is supported only if "
+                "the averaged function is a sum of products of functions of one of them"
+            )
         return [p for x in terms for p in self.products(Mul(x, *separate.values()), groups)]
 
     # -- outputs ---------------------------------------------------------------------------------------

@@ -150,5 +150,6 @@ class LossParts:
                 value = value @ self.operator_matrix(x)
             return float(Mul(*numbers)) * value
         raise NotImplementedError(
-            f"the parts of the loss cannot be computed: {e} is not an operator, in a transfer function"
+            f"the parts of the test loss cannot be computed: a transfer function contains {e}, which is not "
+            "a sum, product or inverse of operators"
         )

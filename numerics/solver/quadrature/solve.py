@@ -521,7 +521,7 @@ class _NodeSolver:
             if not np.isfinite(motion).all():
                 raise Diverged(
                     f"the flow diverges: at t = {time:g} a rate of change is not finite; a shorter time, or "
-                    "values nearer to one, would do"
+                    "numbers nearer to one for symbols such as gamma0, would do"
                 )
             return motion
 
