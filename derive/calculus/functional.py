@@ -202,8 +202,8 @@ def _collapsed(piece: _Piece, outer: Sum | Integral) -> _Piece:
     bound = {v for v, _, _ in limits}
     if any(bound & (a - b).free_symbols for a, b in piece.deltas):
         raise NotImplementedError(
-            f"a functional derivative is not supported: the sum or integral {outer} cannot be evaluated at "
-            f"the equal pairs of indices {piece.deltas}"
+            f"the functional derivative of {outer} is not supported: its deltas give the equal pairs of "
+            f"indices {piece.deltas}, which cannot be solved for the summed or integrated variable"
         )
     local = tuple(c for c in piece.conditions if bound & c.free_symbols)
     body = _where(piece.coefficient, [c >= 0 for c in local])

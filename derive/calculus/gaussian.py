@@ -212,11 +212,17 @@ class _Term:
         C, shift, weight, units, polynomial = self.C, self.b, exp(self.c), self.units, self.polynomial
         if any(x != 0 for x in (*self.A, *self.b)):
             if any(x.has(I) for x in self.b) and any(not u.soft for u in units):
-                raise NoClosedForm("the average has a sign times an oscillating exponential")
+                raise NoClosedForm(
+                    "the Gaussian average has no closed form here: it has a sign times an exponential whose "
+                    "exponent is imaginary in the variables"
+                )
             widening = eye(C.rows) + C * self.A
             size = cancel(widening.det())
             if size.is_zero or size.is_negative:
-                raise NoClosedForm("the Gaussian average diverges")
+                raise NoClosedForm(
+                    "the Gaussian average diverges: its factor exp of a quadratic form grows at least as "
+                    "fast as the Gaussian density falls"
+                )
             C = (widening.inv() * C).applyfunc(cancel) if any(x != 0 for x in self.A) else C
             weight *= exp(((self.b.T * C * self.b)[0] / 2).expand()) / sqrt(size)
             shift = C * self.b
@@ -234,7 +240,10 @@ def _check_convergence(A: MatrixBase, C: MatrixBase) -> None:
         return
     t = Symbol("t")
     if Poly((eye(C.rows) + t * C * A).det(), t).count_roots(0, 1):
-        raise NoClosedForm("the Gaussian average diverges")
+        raise NoClosedForm(
+            "the Gaussian average diverges: its factor exp of a quadratic form grows at least as fast as the "
+            "Gaussian density falls"
+        )
 
 
 def _poly(e: Expr, variables: tuple[Expr, ...], degree: int | None = None) -> Poly:
@@ -309,7 +318,9 @@ def _by_derivative_of_sign(
     across = C * a
     v = cancel(_dot(across, u.a))
     if v == 0:
-        raise NoClosedForm("the argument of a sign has no variance")
+        raise NoClosedForm(
+            "the argument of a sign has variance zero; replace this sign by its constant value"
+        )
     density = exp(-(u.m**2) / (2 * v)) / sqrt(2 * pi * v)
     shift = (-across * u.m / v).applyfunc(cancel)
     reduced = (C - across * across.T / v).applyfunc(cancel)
@@ -374,11 +385,17 @@ def _signs(units: tuple[LinearFactor, ...], C: MatrixBase) -> Expr:
                 return sign(m)
             return erf(m / sqrt(2 * v)) if m != 0 else S.Zero
         if any(means[i] != 0 for i in g):
-            raise NoClosedForm("the arguments of several signs are correlated and have means")
+            raise NoClosedForm(
+                "the Gaussian average has no closed form here: several factors sign or erf have correlated "
+                "arguments, at least one with a mean; these must have mean zero or be independent"
+            )
         if len(g) % 2:
             return S.Zero
         if len(g) > 2:
-            raise NoClosedForm("the arguments of four signs or more are correlated")
+            raise NoClosedForm(
+                "the Gaussian average has no closed form here: four or more factors sign or erf have "
+                "correlated arguments; there is one for two such factors"
+            )
         i, j = g
         return Rational(2) / pi * asin(overlap[i][j] / (sqrt(variances[i]) * sqrt(variances[j])))
 

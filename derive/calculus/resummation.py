@@ -96,7 +96,8 @@ def radius(series: PowerSeries, digits: int = 40) -> Radius:
                 estimates[name] = (abs(last), abs(last - before), abs(mpmath.arg(last)))
         if not estimates:
             raise ValueError(
-                f"no estimate from {len(known)} coefficients of {series}: give more, or another series"
+                f"the radius of convergence has no estimate from {len(known)} coefficients of {series}: give "
+                "more coefficients, or another series"
             )
         pairs = [(abs(estimates[a][0] - estimates[b][0]), a, b) for a, b in combinations(estimates, 2)]
         difference, *both = min(pairs, key=lambda x: x[0]) if pairs else (mpmath.mpf(0), *estimates)
@@ -307,7 +308,8 @@ def conformal(series: PowerSeries, distance: Expr | float, angle: Expr | float =
     d, a = sympify(distance, strict=True), sympify(angle, strict=True)
     if not (0 <= a <= 1) or not d > 0:
         raise ValueError(
-            f"distance = {distance}, angle = {angle}: must be positive, and from 0 to 1 (times pi)"
+            f"distance = {distance}, angle = {angle}: the distance of the singularity must be positive, and "
+            "its angle, in units of pi, from 0 to 1"
         )
     known = series.steps()
     order = len(known) - 1

@@ -608,7 +608,11 @@ def solved_series(equations: Mapping[Symbol, Expr], x: Symbol, n: int) -> dict[S
                 ) from None
         if before == values:
             return {y: [field.to_sympy(c) for c in values[y]] for y in equations}
-    raise NotApplicable("the equations do not determine their power series order by order")
+    raise NotApplicable(
+        f"the power series of {', '.join(map(str, equations))} in {x} are not derived order by order: each "
+        "iteration of their equations must fix one more order, as it does where the unknowns have the "
+        f"factor {x}"
+    )
 
 
 # -- rational approximants -----------------------------------------------------------------------------------

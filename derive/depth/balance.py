@@ -305,7 +305,10 @@ def balance(
                     "which is not bounded: sizes grow without end"
                 )
     changing = sorted(n for n in exponents if exponents[n] != before[n])
-    raise NotApplicable(f"the functions {', '.join(changing)} drive each other: sizes grow without end")
+    raise NotApplicable(
+        f"the sizes of the functions {', '.join(changing)} in powers of L are not found: these functions "
+        "drive each other, and their powers of L grow without end when the equations are iterated"
+    )
 
 
 def _loops(

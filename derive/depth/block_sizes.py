@@ -427,7 +427,10 @@ class BlockSizes:
             if (self.orders, self.reach) == before:
                 return
         grown = sorted(n for n, x in self.orders.items() if x.power != before[0][n].power)
-        raise NotApplicable(f"{', '.join(grown)} drive each other: orders in L grow without end")
+        raise NotApplicable(
+            f"the sizes of {', '.join(grown)} in powers of L are not found: these quantities drive each "
+            "other, and their powers of L grow without end when the equations are iterated"
+        )
 
     def _equations(self) -> Iterator[tuple[str, DepthOrder]]:
         """Yield the order of each source, field, average and number by its equation."""
@@ -470,7 +473,10 @@ class BlockSizes:
                 found[name] = largest(ways)
             if found == before:
                 return found
-        raise NotApplicable("the fields of a block drive each other: responses grow without end")
+        raise NotApplicable(
+            "the sizes of the responses within a block in powers of L are not found: fields of the block "
+            "drive each other, and these powers grow without end when the equations are iterated"
+        )
 
 
 def _summands(e: Expr) -> tuple[Expr, ...]:

@@ -432,8 +432,9 @@ def aligned(cross: CrossLayer) -> CrossLayer:
                 shift = ell - x.args[1]
                 if shifts.setdefault(source, shift) != shift:
                     raise NotApplicable(
-                        f"the response {x.func} is used at equal layers of field and source with two "
-                        "different shifts of the source"
+                        f"the equations contain responses to the source {source} at its layers "
+                        f"{ell - shifts[source]} and {x.args[1]}, the latter in {x}; all of them must have "
+                        "the same shift of ell"
                     )
     return relabelled(cross, {n: x for n, x in shifts.items() if x != 0}) if any(shifts.values()) else cross
 
@@ -712,7 +713,10 @@ class _Expansion(_EquationTerms):
         local_equations = [e for e in self.ends if str(e.lhs.func) not in self.moved]
         for e in (*local_equations, *self.cross.correlations):
             if self.slots[str(e.lhs.func)] and place(e.lhs.args[0])[1]:
-                raise NotApplicable(f"the equation of {e.lhs} is written at a shifted layer")
+                raise NotApplicable(
+                    f"the equation of {e.lhs} is written at the shifted layer {e.lhs.args[0]}; the expansion "
+                    "takes equations at the layers ell, 0 and L"
+                )
         rows = (*local_equations, *self.cross.correlations, *self.cross.scalars)
         self.local = {str(e.lhs.func): (e.lhs, self.series([e.rhs])) for e in rows}
         starts = {str(e.lhs.func): self.series([e.rhs]) for e in self.ends}
@@ -754,7 +758,10 @@ class _Expansion(_EquationTerms):
             if gap.is_positive:
                 leading = order
             elif not gap.is_nonpositive:
-                raise NotApplicable(f"cannot decide which is larger, L**({order}) or L**({leading})")
+                raise NotApplicable(
+                    f"the largest correction at finite depth is not found: whether L**({order}) is larger "
+                    f"than L**({leading}) depends on symbols in the exponents"
+                )
         return leading
 
     def units(self, order: Expr) -> int | None:
@@ -915,7 +922,10 @@ def diversity(limit: LayerTime, name: str) -> Diversity:
     """
     e = limit.correlation(name)
     if not (e.lhs.args and e.lhs.args[0] == tau):
-        raise NotApplicable(f"{e.lhs} is not the correlation of a layer")
+        raise NotApplicable(
+            f"{e.lhs} is not the correlation function of a field at a layer time {tau}, from which the "
+            "difference between layers is derived"
+        )
     reader = _Increments(limit)
 
     def later(x: Expr) -> bool:
@@ -931,7 +941,10 @@ def diversity(limit: LayerTime, name: str) -> Diversity:
     series = reader.series(here)
     powers = sorted(n for n, x in series.items() if x != 0)
     if not powers or powers[0] > SECOND:
-        raise NotApplicable(f"layers of {e.lhs} do not differ to second order in their distance")
+        raise NotApplicable(
+            f"the difference between layers is not found: the fields of {e.lhs} at two layer times do not "
+            "differ up to second order in the distance of these, and higher orders are not derived"
+        )
     return Diversity(
         Eq(two, both, evaluate=False),
         distance,
@@ -992,7 +1005,10 @@ class _Increments:
         if self.is_answer(e):
             return self.increment(e, between)
         if e.has(tau):
-            raise NotApplicable(f"the factor {e} depends on the layer but is not a response to a source")
+            raise NotApplicable(
+                f"the difference between layers is not derived: the factor {e} depends on the layer time "
+                f"{tau} and is not a response to a source, the only such factor that is supported"
+            )
         return {0: e}
 
     def increment(self, x: AppliedUndef, between: bool) -> dict[int, Expr]:

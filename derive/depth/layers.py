@@ -193,7 +193,10 @@ class LayerExpansion(SeriesRing[Expr]):
             return sympify(e)
         if not self.order and e.has(AppliedUndef):
             return sympify(e).replace(lambda x: isinstance(x, AppliedUndef), lambda x: self._function(x)[0])
-        raise NotApplicable(f"{e} has no expansion in the inverse depth")
+        raise NotApplicable(
+            f"no rule expands {e} in powers of the inverse depth (averages of other than the known forms are "
+            "taken at order 0 only)"
+        )
 
     def total(self, *xs: Expr) -> Expr:
         """Return the sum of coefficients of a series."""
@@ -346,7 +349,10 @@ class LayerExpansion(SeriesRing[Expr]):
             if at == tau:
                 functions.append((name, a))
             elif (at == 0 and a - self.cuts[name] >= low) or (at == 1 and a - self.cuts[name] < high):
-                raise NotApplicable(f"the function {x} jumps within a sum over the layers k")
+                raise NotApplicable(
+                    "a sum over the layers k is not expanded in the inverse depth: the function "
+                    f"{x} in it, of a layer at an end of the network, jumps within the range of the sum"
+                )
         return functions
 
     def missed(
@@ -464,7 +470,10 @@ class LayerExpansion(SeriesRing[Expr]):
         if isinstance(e, AppliedUndef) and str(e.func) in self.made:
             return self._derivative_of_function(e, x)
         if e.has(x):
-            raise NotApplicable(f"the derivative of {e} by layer time cannot be expanded")
+            raise NotApplicable(
+                f"no rule gives the derivative of {e} by the layer time {x}, which the expansion in the "
+                "inverse depth needs"
+            )
         return S.Zero
 
     def _derivative_of_integral(self, e: Integral, x: Symbol) -> Expr:
@@ -541,7 +550,10 @@ def cuts(rows: list[LayerRecursion], slots: Mapping[str, int]) -> dict[str, int]
     for e in of_two:  # a function must jump at the same layer as the functions in its equation
         gaps = {found[str(e.lhs.func)] - e.shift - c for c in firsts(e).values()}
         if gaps - ({0, -1} if e.direction == 1 else {0, 1}):
-            raise NotApplicable(f"{e.lhs} jumps at another layer than the functions in its equation")
+            raise NotApplicable(
+                f"the equation of {e.lhs} is not expanded in the inverse depth: {e.lhs} jumps at another "
+                "layer than the functions on the right-hand side; all must jump at the same layer"
+            )
     return found
 
 

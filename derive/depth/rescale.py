@@ -267,7 +267,10 @@ def gamma_c_recursion(theory: Theory) -> CrossLayer:
     named: dict[str, tuple[str, Expr]] = {}
     for b, u in enumerate(families):
         if not isinstance(u.covariance, AppliedUndef):
-            raise NotApplicable(f"the covariance of {u.symbol} is not an order parameter: {u.covariance}")
+            raise NotApplicable(
+                f"the covariance of the source {u.symbol} is {u.covariance}; the rescaled theory is derived "
+                "only where it is a single order parameter"
+            )
         named[str(u.covariance.func)] = (f"C_{b}", ell - u.covariance.args[0])
     labels = {str(u.symbol.func): str(b) for b, u in enumerate(families)}
     labels |= {p.name: p.name for p in cross.perturbed_sources if p.layers is None}

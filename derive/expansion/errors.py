@@ -110,5 +110,8 @@ def _error_and_output(scalars: Mapping[str, Equation]) -> tuple[str, str]:
     pairs = [(n, others.pop()) for n, others in read.items() if len(others) == 1]
     if len(pairs) != 1:
         names = ", ".join(scalars) or "none"
-        raise NotApplicable(f"the theory has no single output with an error: its scalars are {names}")
+        raise NotApplicable(
+            "the error and the output of the theory are not found: exactly one of its scalars, the error, "
+            f"must contain exactly one other scalar, the output; its scalars are {names}"
+        )
     return pairs[0]

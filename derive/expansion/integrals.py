@@ -169,7 +169,10 @@ def sides(expansion: LinearSeries, name: str) -> tuple[bool, bool]:
             return bool(k.rows), bool(k.cols)
     for e in (*expansion.closure.covariances, *expansion.closure.responses):
         if str(e.lhs.args[0]) == name:
-            raise NotApplicable(f"the closure does not state the sample indices of the operator {name}")
+            raise NotApplicable(
+                f"the operator {name} cannot be written in its entries: the closure gives sample indices for "
+                f"its kernels only, {', '.join(str(k.operator.args[0]) for k in expansion.closure.kernels)}"
+            )
     raise KeyError(f"the closure has no operator {name!r}")
 
 
@@ -382,7 +385,8 @@ class _Entries:
         """
         if not isinstance(x, Memory):
             raise NotApplicable(
-                f"the product of causal kernels contains the operator {x}, which is not a memory kernel"
+                f"a product of causal kernels contains the operator {x}; all must be memory kernels, which "
+                "are a correlation times the error"
             )
         self.count += 1
         a = self.count - 1

@@ -215,7 +215,8 @@ class _Closure:
             for x in sorted(q.definition.atoms(AppliedUndef), key=str):
                 if str(x.func) in self.names and x.args[-1] == 0:
                     raise NotApplicable(
-                        f"{q.symbol} = {q.definition} contains {x}: a closure has the times t and s only"
+                        f"{q.symbol} = {q.definition} contains {x}, a field at time 0; the operators of a "
+                        "closure take correlations of fields at the times t and s only"
                     )
 
     def kernels_of(self, row: Row) -> dict[str, Expr]:
@@ -227,7 +228,8 @@ class _Closure:
         kernels: dict[str, Expr] = {}
         if row.source is not None and row.given != 0:
             raise NotApplicable(
-                f"{row.lhs} has the term {row.given}: the closure has sources and past fields only"
+                f"the equation of {row.lhs} has the term {row.given}, which is neither a Gaussian source nor "
+                "a field at past times; a closure takes only these two beside each other"
             )
         for x in row.actions:
             if x.reach not in ("strict", "flow"):
@@ -244,7 +246,10 @@ class _Closure:
         layers = family_rows[0].layers if family_rows else None
         if family_rows and len(family_rows) < len(self.rows):
             outside = ", ".join(str(r.lhs) for r in self.rows if r.layers is None)
-            raise NotApplicable(f"the equation of {outside} is not a member of its family of layers")
+            raise NotApplicable(
+                f"the equation of {outside} does not belong to the family of layers; a closure takes "
+                "theories in which all equations of fields belong to it, or none"
+            )
         sites = sorted({_site(r) for r in self.rows}, key=lambda x: (not x.is_Integer, str(x)))
         blocks = [(site, [r for r in self.rows if _site(r) == site]) for site in sites]
         parts = [_Block(self, site, rows) for site, rows in blocks]

@@ -217,7 +217,10 @@ class _Lazy:
         turned = [x.func == transpose for x in letters]
         kernels = [table[x.args[0] if flip else x] for x, flip in zip(letters, turned, strict=True)]
         if len(kernels) != 2 or turned[0] or not kernels[int(turned[1])].causal:
-            raise NotApplicable(f"the product of operators {word} is not a memory of past times")
+            raise NotApplicable(
+                f"the lazy limit is not derived: the product of operators {word} is neither K X nor X K^T "
+                "with two kernels, of which K is causal"
+            )
         left, right = kernels
         if len(left.rows) != len(rows):
             raise NotApplicable("the lazy limit needs one output; the network has several")

@@ -122,7 +122,10 @@ class _Projection:
         self.p, self.q = Function("p"), Function("q")
         error_equation = next((e for e in theory.scalars if e.name == error), None)
         if error_equation is None:
-            raise NotApplicable(f"the theory has no scalar {error}")
+            names = ", ".join(e.name for e in theory.scalars) or "none"
+            raise NotApplicable(
+                f"the theory has no scalar {error}, the error on which fields are projected; it has {names}"
+            )
         if mu not in error_equation.lhs.args:
             raise NotApplicable(
                 f"{error_equation.lhs} has no index {mu} of samples, over which the projection sums"

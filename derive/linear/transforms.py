@@ -190,14 +190,16 @@ class _Transforms:
             at = {r.name: n for n, r in enumerate(rows)}
             if len(at) < len(rows):
                 raise NotApplicable(
-                    f"{rows[0].name} has several members (layers or indices), which transforms do not take"
+                    f"there are several equations of {rows[0].name} or of a field of the same units (for "
+                    "layers or values of an index); Laplace transforms take one equation of each field"
                 )
             left, right = eye(len(rows)), [dict[str, Expr]() for _ in rows]
             for n, r in enumerate(rows):
                 for x in r.actions:
                     if x.name not in at:
                         raise NotApplicable(
-                            f"the equation of {r.lhs} contains {x.field}, a field of other units"
+                            f"the equation of {r.lhs} contains {x.field}, a field of other units; Laplace "
+                            "transforms take equations between fields of the same units"
                         )
                     left[n, at[x.name]] -= self.kernel(r, x)
                 for x in r.sources:
@@ -219,7 +221,10 @@ class _Transforms:
         """
         for r in self.form.rows:
             if any(x.index not in self.units for x in r.ranges) or r.name not in self.place:
-                raise NotApplicable(f"{r.lhs} has indices or layers, over which transforms are not summed")
+                raise NotApplicable(
+                    f"{r.lhs} has indices or layers; Laplace transforms take fields without layers, whose "
+                    "only index is that of the unit"
+                )
         return self.form.rows
 
     def kernel(self, r: Row, x: LinearTerm) -> Expr:
@@ -262,7 +267,10 @@ class _Transforms:
         """
         u = self.source[str(x.field.func)]
         if x.over:
-            raise NotApplicable(f"{r.lhs} contains {x.expr}, a sum over indices of a source")
+            raise NotApplicable(
+                f"the equation of {r.lhs} contains {x.expr}, a sum over indices of a source; Laplace "
+                "transforms take a source times a number or a kernel of two times"
+            )
         steady = not sympify(u.covariance).has(t, s)
         if x.reach:
             return self.convolved(r, x.weight) * (1 / z if steady else 1)
@@ -303,7 +311,10 @@ class _Transforms:
         outside = q.definition.xreplace({sums[0]: S.One} if sums else {average: S.One})
         fields = [a for a in average.body.atoms(AppliedUndef) if str(a.func) in self.answers]
         if len(fields) != 2 or fields[0].func != fields[1].func:
-            raise NotApplicable(f"{q.name} is not a correlation of one field with itself")
+            raise NotApplicable(
+                f"{q.name} = {q.definition} is not the correlation of one field with itself, the only one "
+                "whose Laplace transform is derived"
+            )
         weight = average.body / Mul(*fields)
         inside, number = S.One, outside * weight
         if sums:

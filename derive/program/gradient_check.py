@@ -138,7 +138,10 @@ def _compare(program: Program, descent: Parametrization) -> list[WrongUpdate]:
             stated.append(None)
     total = sum(x[0] for x in stated if x is not None)
     if mpmath.isnan(whole_slope + total):
-        raise NotApplicable("a function of the program has no value that mpmath can compute")
+        raise NotApplicable(
+            "gradients cannot be compared: the slope of the loss is not a number, because mpmath cannot "
+            "compute a function of the program at the values of the check"
+        )
     size = abs(whole_slope) + sum(x[1] for x in stated if x is not None)
     if None not in stated and abs(whole_slope - total) <= TOLERANCE * size:
         return []

@@ -427,7 +427,8 @@ class Modes:
             return ModeKernel({(0, 0, f.idle): f.one}, causal=False)
         if x not in self.data or len(self.data) != 1:
             raise NotApplicable(
-                f"the operator {x} is not the kernel of the data, so that its eigenvalues are not known"
+                f"the eigenvalues of the constant operator {x} are not known: they are given for the kernel "
+                f"of the data only, of which the theory must have exactly one; it has {len(self.data)}"
             )
         entries = {(k, k, f.idle): f.ring(rate) for k, rate in enumerate(self.rates) if rate}
         return ModeKernel(entries, unit=-1, causal=False)
@@ -437,7 +438,10 @@ class Modes:
         operators = [x for x in parts if isinstance(x, ModeKernel)]
         total = sum((x.number for x in parts if isinstance(x, Multiple)), self.functions.zero)
         if operators and len(operators) < len(parts):
-            raise NotApplicable("a multiple of the identity cannot be added to an operator at the same order")
+            raise NotApplicable(
+                "at one order in gamma0 an operator is a multiple of the identity plus a kernel of two "
+                "times; the sum of these two is not supported"
+            )
         if operators:
             return self.add(*operators)
         return Multiple(total) if total else None
@@ -518,7 +522,8 @@ class Modes:
         live = [x for x in xs if x.entries] or [xs[0]]
         if len(kinds := {x.kind for x in live}) > 1:
             raise NotApplicable(
-                f"operators of different kinds cannot be added; (unit, causal, flipped) are {sorted(kinds)}"
+                "the terms of a sum differ in the power of the unit of eigenvalues, in being causal or in "
+                f"being transposed; they must agree, and (unit, causal, flipped) are {sorted(kinds)}"
             )
         top = max(x.damping for x in live)
         out: list[tuple[Any, PolyElement]] = []
@@ -538,7 +543,8 @@ class Modes:
             return self.flipped(self.product(self.flipped(b), self.flipped(a)))
         if not a.causal or a.flipped:
             raise NotApplicable(
-                "a product of operators whose first factor is not causal has no bounded time integral"
+                "a product of operators is not evaluated: its first factor must be causal and not "
+                "transposed, because the time of the integral between the two factors is unbounded otherwise"
             )
         x = self.functions
 
@@ -631,7 +637,10 @@ class OperatorValues(ABC):
             drive = {k: -g for k, g in rest.entries.items()}
             if n == 0:
                 if drive:
-                    raise NotApplicable("the output without errors must be zero at order 0")
+                    raise NotApplicable(
+                        "the output at gamma0 = 0 has a part that does not depend on the error; it must "
+                        "vanish where the error does"
+                    )
                 drive = {k: y for k, y in enumerate(targets) if y}
             errors = ((k, f.volterra(g, a.rates[k], powers[k])) for k, g in drive.items())
             a.errors.append(a.reduced(ModeVector(gathered(errors), rest.unit, rest.damping)))
@@ -652,8 +661,9 @@ class OperatorValues(ABC):
                 total -= v.entries.get(k, zero) * a.feedback ** (top - v.damping)
             if total:
                 raise NotApplicable(
-                    f"the equation of the error at order {n} differs from that at order 0 by more than "
-                    "its drive"
+                    f"error plus output do not equal the target of mode {k} at order {n} in gamma0: the "
+                    "linear equation of the error must have the same kernel at all orders, and another drive "
+                    "only"
                 )
 
     def feedback(self) -> PolyElement:
@@ -672,13 +682,17 @@ class OperatorValues(ABC):
             once = f.integral(trial) * rate
             q, rest = out.entries.get(k, f.zero).div(once) if rate else (None, out.entries.get(k, f.zero))
             if rest:
-                raise NotApplicable("the output at order 0 is not a running integral of the error")
+                raise NotApplicable(
+                    f"the output of mode {k} at gamma0 = 0 is not the eigenvalue times a factor times the "
+                    "integral of the error from time 0 to t, as the series in time requires"
+                )
             if q is not None:
                 quotients.append(q)
         if not quotients or any(q != quotients[0] for q in quotients) or not quotients[0]:
             raise NotApplicable(
-                f"the ratios of the output to the integral of the error, {quotients}, differ between the "
-                "modes"
+                "the ratios of the output at gamma0 = 0 to the eigenvalue times the integral of the error "
+                f"are {quotients}, for modes of nonzero eigenvalue; they must be the same in all, and not "
+                "zero"
             )
         return quotients[0]
 

@@ -378,7 +378,8 @@ class Leading:
         if not self.terms:
             known = self.beyond + 1
             raise NotApplicable(
-                f"the leading powers cancel: the tensor is of a degree below {known} in ell and L"
+                "the leading powers cancel: of the tensor only a bound is known, that its degree in ell and "
+                f"L is below {known}, because lower powers are not computed"
             )
         return Add(*[c * ell**a * L**b for (a, b), c in self.terms.items()])
 
@@ -496,8 +497,8 @@ class AtCriticality:
         for a, _ in known.terms:
             if (a + 1 + rate).is_nonpositive:
                 raise NotApplicable(
-                    f"a recursion with the source ell^{a} and the rate {rate} depends on the first layers, "
-                    "where averages are not powers of ell"
+                    f"the recursion dX/dell = -({rate}) X/ell + c ell^({a}) gives no power law in deep "
+                    "layers: X depends on the first layers, where averages are not powers of ell"
                 )
         out = {(a + 1, b): c / (a + 1 + rate) for (a, b), c in known.terms.items()}
         return Leading(out, known.beyond + 1)
@@ -516,7 +517,8 @@ class AtCriticality:
         for (a, b), c in known.terms.items():
             if a + 1 == rate:
                 raise NotApplicable(
-                    f"a recursion from the last layer with the source ell^{a} has a logarithm of ell"
+                    f"the recursion dX/dell = ({rate}) X/ell - c ell^({a}) from the last layer gives no "
+                    "power law: X contains a logarithm of ell"
                 )
             w = c / (a + 1 - rate)
             out = _added(out, {(rate, b + a + 1 - rate): w}, {(a + 1, b): -w})

@@ -772,7 +772,10 @@ def order_parameters(fields: Fields, n: int) -> dict[str, Terms]:
         divided["B"] = [source_derivative(x, "u") for x in g]
     for name, series in divided.items():
         if mean(series, 0):
-            raise NotApplicable(f"the average {name} has no factor gamma0, so that 1/gamma0 remains in it")
+            raise NotApplicable(
+                f"the quantity {name} is an average divided by gamma0, and this average does not vanish at "
+                f"gamma0 = 0, so that {name} has no power series in gamma0"
+            )
         averages[name] = mean(series, n + 1)
     return averages
 

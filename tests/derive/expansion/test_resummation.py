@@ -138,7 +138,7 @@ def test_maps_are_exact_and_refuse_what_they_cannot_do() -> None:
     mapped = conformal(taylor(sqrt(1 + z), 5), 1)
     assert mapped.series.coefficients == (1, 2, 2, 2, 2, 2)
     for bad in ((0, 1), (1, 2), (1, -1)):
-        with pytest.raises(ValueError, match="must be positive, and from 0 to 1"):
+        with pytest.raises(ValueError, match="distance of the singularity must be positive"):
             conformal(taylor(sqrt(1 + z), 3), *bad)
     with pytest.raises(ValueError, match="up to the singularity"):
         conformal(taylor(sqrt(1 - z), 3), 1, 0).value(2)
