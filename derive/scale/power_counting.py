@@ -784,7 +784,9 @@ class Counting:
         """
         atoms = sorted((a for a in e.atoms(AppliedUndef) if self.is_field(a, env)), key=str)
         if not atoms:
-            raise NotApplicable(f"the power of the width N of the expression {e} is not known")
+            raise NotApplicable(
+                f"the expression {e} contains no field, so that its power of the width N is not counted"
+            )
         values = tuple(self.expression(a, env, step) for a in atoms)
         return applied(shape_of(e, atoms), values, self.first)
 
@@ -905,7 +907,8 @@ def shape_of(e: Expr, atoms: list[Any]) -> Shape:
     """
     if len(atoms) > len(_SLOTS):
         raise NotApplicable(
-            f"the power of the width N of {e} is not counted: functions may have at most {len(_SLOTS)} fields"
+            f"the power of the width N of {e} is not counted: a function may depend on at most {len(_SLOTS)} "
+            "fields"
         )
     plain = None if isinstance(e, Derivative) else e.xreplace(dict(zip(atoms, _SLOTS, strict=False)))
     if plain is None or plain.atoms(AppliedUndef) or plain.has(Derivative):

@@ -482,7 +482,9 @@ def rich_law(
     values = numbers(depth, source, capacity)
     law = rich_scaling(reduced, values[L], values[beta], values[capacity_], task=task)
     if law.constant.has(nan, zoo):
-        raise NotApplicable(f"source = {values[beta]}: the closed form of the constant is 0/0 there")
+        raise NotApplicable(
+            f"source = {values[beta]}: the closed form of the constant factor of the loss is 0/0 there"
+        )
     before = modes.loss().subs(values).expr
     crossover = {"lazy": law.crossover(before)} if law.task == HARD else {}
     basis = law.conditions()
@@ -668,12 +670,13 @@ def data_law(
     if source_value == turn:
         raise NotApplicable(
             f"source = {source_value}: two powers of P are equal, where a logarithm occurs, which is not "
-            "derived"
+            "derived; a smaller or larger source would do"
         )
     if source_value.is_number:
         if steep is not None and steep != bool(source_value > turn):
             raise ValueError(
-                f"steep = {steep}: a source of {source_value} makes it {bool(source_value > turn)}"
+                f"steep = {steep}: must be {bool(source_value > turn)} for source = {source_value}; it may "
+                "be left out"
             )
         steep = bool(source_value > turn)
     positive = Symbol("p", positive=True)

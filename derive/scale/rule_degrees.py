@@ -188,7 +188,10 @@ def _require_odd(rule: Entrywise) -> None:
         gaps = (e.xreplace(flip).subs(at) - k * e.subs(at) for e, k in pairs for at in points)
         if all(abs(gap.evalf()) < ROUNDING for gap in gaps):
             return
-    raise NotApplicable(f"{rule.name}: Q = {rule.Q} is not odd in the gradient")
+    raise NotApplicable(
+        f"{rule.name}: Q = {rule.Q} is not odd in the gradient: Q must change its sign if the "
+        "gradient and suitable states change theirs"
+    )
 
 
 def is_linear(rule: Entrywise) -> bool:
@@ -277,7 +280,11 @@ def _power_of_function(e: Expr, argument_powers: list[Expr | None]) -> Expr | No
         return None if argument_powers[0] is None else (e.exp * argument_powers[0]).expand()
     if isinstance(e, Abs | Max | Min):
         if len({*argument_powers}) > 1:
-            raise NotApplicable(f"the power of {e} is not known if its arguments have different powers")
+            found = ", ".join("zero" if p is None else str(p) for p in argument_powers)
+            raise NotApplicable(
+                f"the power of a large number (width or depth) in {e} is not known if its arguments have "
+                f"different powers; they have the powers {found}"
+            )
         return argument_powers[0]
     if isinstance(e, sign):
         return None if argument_powers[0] is None else S.Zero
@@ -288,7 +295,10 @@ def _power_near_zero(e: Expr, argument_powers: list[Expr | None]) -> Expr:
     """Return the power of a smooth function of one small argument: that of the lowest order of its series."""
     (argument,) = argument_powers
     if argument is None or argument.is_nonpositive is not True:
-        raise NotApplicable(f"the power of {e} is not known at an argument that vanishes or grows")
+        raise NotApplicable(
+            f"the power of a large number (width or depth) in {e} is not known at an argument that vanishes "
+            "or grows; its argument must be nonzero, with a power of this number that is zero or negative"
+        )
     variable = Dummy("x", real=True)
     function = e.func(variable)
     lowest = next((k for k in range(4) if function.diff(variable, k).subs(variable, 0) != 0), 0)

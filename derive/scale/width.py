@@ -701,7 +701,10 @@ def solve_linear(powers: list[Expr], names: tuple[Expr, ...]) -> dict[Expr, Expr
     equations = [p.expand() for p in powers if p.expand() != 0]
     solutions = solve(equations, list(reversed(names)), dict=True) if equations else [{}]
     if not solutions:
-        raise NotApplicable("no exponents fulfil all of the conditions on powers of N")
+        raise NotApplicable(
+            "no exponents fulfil all of the conditions on powers of N: at no values of "
+            f"{', '.join(map(str, names))} do all of these powers vanish: {', '.join(map(str, equations))}"
+        )
     return {x: solutions[0][x] for x in names if x in solutions[0]}
 
 

@@ -43,7 +43,7 @@ def histogram(paths: xr.DataArray, edges: ArrayLike) -> xr.Dataset:
     """
     edges = np.asarray(edges, dtype=float)
     if edges.ndim != 1 or len(edges) < 2 or np.any(np.diff(edges) <= 0):
-        raise ValueError("edges must increase")
+        raise ValueError("edges must increase: give two or more ends of bins in increasing order")
     at = atoms(paths)
 
     def shares(x: Array, atom: float) -> Array:
@@ -166,7 +166,10 @@ def non_gaussianity(paths: xr.DataArray) -> xr.Dataset:
     Raises ValueError for fewer than three runs.
     """
     if paths.sizes["run"] < 3:
-        raise ValueError(f"{paths.sizes['run']} runs: distances need at least three")
+        raise ValueError(
+            f"{paths.sizes['run']} runs: skewness, kurtosis and distance need at least three, because they "
+            "are products of different runs"
+        )
     # Wave numbers of the characteristic functions. With a spacing of 0.4, values are told apart if they
     # differ by less than 2 pi/0.4, or 15.7 standard deviations.
     k = np.arange(0.0, 9.0, 0.4)

@@ -233,7 +233,10 @@ def _stationary(
         if all(values[str(x)].is_positive for x in kernels):
             points.append({name: float(x) for name, x in values.items()})
     if not points:
-        raise NotConverged("the equations of the kernels have no solution with positive kernels")
+        raise NotConverged(
+            "no stationary state is found: at no stationary output are all kernels "
+            f"({', '.join(map(str, kernels))}) positive"
+        )
     target = float(numbers["y"])
     nearest, *others = sorted(points, key=lambda x: abs(x[OUTPUT] - target))
     return nearest, tuple(x[OUTPUT] for x in others)

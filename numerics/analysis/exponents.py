@@ -107,7 +107,10 @@ def _checked(t: Array, y: Array, sigma: Array, window: int) -> None:
     if t.ndim != 1 or t.shape != y.shape:
         raise ValueError(f"time has shape {t.shape}, values {y.shape}: must be two lists of one length")
     if len(t) < window:
-        raise ValueError(f"{len(t)} points: a window of {window} needs as many")
+        raise ValueError(
+            f"the curve has {len(t)} points, fewer than the window = {window} of a fit: more points, or a "
+            "smaller window, would do"
+        )
     if not (np.all(t > 0) and np.all(np.diff(t) > 0)):
         raise ValueError("time: must be positive and increase")
     if not np.all(np.isfinite(y)) or not np.all(y > 0):

@@ -151,9 +151,8 @@ def finite_width_limit(
     corrections, notes = expanded_variables(problem, "auto", progress, say)
     name = next((x for x in LOSSES if x in corrections.values and (x != "train_loss" or problem.seen)), None)
     if name is None:
-        raise SpecError(
-            *problem.key_and_value("training.loss"), "is not stated, and widths are those of a loss", "a loss"
-        )
+        reason = "states no loss, from whose corrections at finite width the widths are computed"
+        raise SpecError(*problem.key_and_value("training.loss"), reason, "a program with a loss")
     factor = largest_ratio(problem)
     loss, variance = corrections.values[name], factor * corrections.variances[name]
     kernels = _kernels(corrections)

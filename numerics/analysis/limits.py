@@ -120,7 +120,10 @@ def largest_rate(
         else:
             break
     else:
-        raise NotConverged(f"no rate between {low:.3g} and {high:.3g} separates learning from divergence")
+        found = f"succeeds up to {low:.3g}" if low >= rate else f"fails down to {high:.3g}"
+        raise NotConverged(
+            f"no rate is found to be the largest at which training succeeds: it {found}, the last one tried"
+        )
     while high / low > 1 + rtol:
         middle = float(np.sqrt(low * high))
         if not low < middle < high:  # no floating-point number lies between `low` and `high`
@@ -238,7 +241,12 @@ def early_time(source: Experiment | Program, numbers: Mapping[str, float] | None
         step = all_depths
     numbers = _numbers(experiment)
     if eta not in numbers:
-        raise SpecError("training.learning_rate", None, "is missing; growth needs it", "a positive number")
+        raise SpecError(
+            "training.learning_rate",
+            None,
+            "is missing; the growth of the loss in the first step depends on it",
+            "a positive number",
+        )
     rate = numbers.pop(eta)
     growth = first_step(_put(_theory(experiment), numbers)).growth_factor
     factor, critical = float(growth.subs(eta, rate)), smallest_rate(growth, eta)

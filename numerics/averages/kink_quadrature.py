@@ -109,7 +109,8 @@ class Moment:
             last = value
         raise NotConverged(
             f"<{self.expr}> at variances {first:g}, {second:g} and correlation {correlation:g}: the "
-            f"quadrature does not converge, its last two results differ by {error:.2g}"
+            f"quadrature does not reach a relative error of {accuracy:g}; its last two results differ by "
+            f"{error:.2g}"
         )
 
     def smooth(self, deviations: tuple[float, float], correlation: float, count: int) -> tuple[float, float]:
@@ -320,8 +321,8 @@ def nested(functions: Sequence[KinkedFunction], covariance: Array, rtol: float) 
             return value, error + tol * scale
         before = value
     raise NotConverged(
-        f"an average over {len(functions)} variables with kinks: the quadrature does not converge, its last "
-        f"two results differ by {error:.2g}"
+        f"an average over {len(functions)} variables with kinks does not reach rtol = {rtol:g}: the last two "
+        f"results of the quadrature differ by {error:.2g}; take a larger rtol"
     )
 
 

@@ -103,7 +103,8 @@ def _fluctuations(file: str, program: Program | None, form: str) -> str:
     from numerics.experiment.theory import centred, program_of
 
     if form == "srepr":
-        raise SpecError("--format", form, "fluctuations have expressions as srepr text in json", '"json"')
+        problem = "is not available for fluctuations, whose expressions stand as srepr text in json"
+        raise SpecError("--format", form, problem, '"json"')
     if program is None:
         experiment = load(file, arrays=False)
         program = program_of(experiment)

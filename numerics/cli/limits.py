@@ -572,7 +572,7 @@ def parametrization(
             key,
             value,
             "is given without the other option",
-            "--alpha and --gamma for the depth, neither for the width",
+            "both --alpha and --gamma for powers of the depth, or neither for powers of the width",
         )
     if alpha is not None and gamma is not None:
         _depth(alpha, gamma, as_json)
@@ -606,7 +606,8 @@ def _optimizer(name: str, alpha: str | None, gamma: str | None, as_json: bool) -
     from numerics.cli.optimizers import optimizer_tables, print_tables
 
     if gamma is not None:
-        raise SpecError("--gamma", gamma, "follows from the optimiser", "--optimizer with --alpha or alone")
+        problem = "cannot be combined with --optimizer, which determines the powers in updates"
+        raise SpecError("--gamma", gamma, problem, "--optimizer alone or with --alpha")
     tables = optimizer_tables(name, alpha)
     if as_json:
         print_json(tables)

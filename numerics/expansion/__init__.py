@@ -174,7 +174,7 @@ def expand(
         problem.experiment.require_linear_rule("the expansion in gamma0")
         problem.experiment.require_moving_features("the expansion in gamma0")
     if not problem.has_roles:
-        reason = "has no single output with an error, and the expansion is that of one output"
+        reason = "has no pair of scalars f and Delta, an output and its error, which the expansion needs"
         raise SpecError("program", problem.program.name, reason, "solve and simulate")
     if problem.depth is None:
         raise problem.open_depth()
@@ -526,7 +526,9 @@ def _resummable(problem: Problem, order: int) -> LinearClosure:
     check_order(order, LOWEST)
     closure = closure_of(problem)
     if closure is None:
-        reason = "is for linear networks whose closure has a series of words"
+        reason = (
+            "is for linear networks of one output on given samples that have a series in products of kernels"
+        )
         raise SpecError("--resum", "self-consistent", reason, '"sum" or "pade"')
     if not squares_errors(problem, loss_of(problem.program)):
         reason = "is for the square loss, which follows from the error alone"

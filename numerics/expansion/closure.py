@@ -494,7 +494,8 @@ class Closed:
         gain = float(np.vdot(known, f)) / max(float(np.vdot(known, known)), 1e-300)
         if np.max(np.abs(f - gain * known)) > LEFT * np.max(np.abs(f)):
             raise NotApplicable(
-                "the output at order 0 is not a multiple of the data kernel times past errors"
+                "the output at order 0 in gamma0 is not the data kernel times a weighted sum of past errors, "
+                "as the expansion of a linear network needs"
             )
         return gain
 
@@ -520,13 +521,13 @@ class Closed:
             scale = max(float(np.max(np.abs(x))) for x in (drive, self.errors[n]))
             if LEFT * scale < left <= LOST * scale:
                 raise Diverged(
-                    f"Delta at order {n} is not accurate: its equation has a rounding error of "
-                    f"{left / scale:.1e}"
+                    f"the error Delta at order {n} in gamma0 is not accurate: its equation has a relative "
+                    f"rounding error of {left / scale:.1e}; a lower order would do"
                 )
             if left > LEFT * scale:
                 raise NotApplicable(
-                    f"the equation of the error at order {n} is not that of order 0: its residual is "
-                    f"{left:.1e}"
+                    f"the output does not depend on the error Delta at order {n} in gamma0 as it does at "
+                    f"order 0: the equation of Delta has the residual {left:.1e}"
                 )
         self.outputs.append(f)
 

@@ -145,8 +145,8 @@ class AtStrengths:
         for name, x in one.items():
             if np.abs(x - other[name]).max() > EXACT * np.abs(x).max():
                 raise NotApplicable(
-                    "the series in gamma0 needs an exact solution, and two replicas of the solution "
-                    "differ, so that it is not exact"
+                    "the series in gamma0 needs an exact solution, and two solutions with different random "
+                    f"numbers differ in {name}, so that they have sampling errors"
                 )
         return {name: (x + other[name]) / 2 for name, x in one.items()}
 

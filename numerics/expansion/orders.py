@@ -167,7 +167,7 @@ def strength_series(source: ProblemSource, order: int) -> xr.Dataset:
         layered = any(x.layered for x in problem.program.fields)
         if problem.depth == 1 and problem.experiment is None and problem.seen and layered:
             accepted = (
-                'the program at symbolic depth, whose series is one of words, with numbers={..., "L": 1}'
+                'the program at symbolic depth with numbers={..., "L": 1}, by a series in products of kernels'
             )
         raise SpecError(
             *problem.key_and_value("network.gamma0"), f"the theory has no series in it: {reason}", accepted

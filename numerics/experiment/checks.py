@@ -79,7 +79,8 @@ def symmetric_positive(
         raise SpecError(
             key,
             name,
-            f"{makes}is not symmetric: its entries at ({row}, {column}) and back differ by {asymmetry:.6g}",
+            f"{makes}is not symmetric: its entries at ({row}, {column}) and ({column}, {row}) differ by "
+            f"{asymmetry:.6g}",
             "a symmetric matrix",
         )
     k = k / 2 + k.T / 2

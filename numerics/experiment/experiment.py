@@ -589,7 +589,8 @@ class Experiment:
         for path, value in changes.items():
             section, _, key = path.partition(".")
             if section == "data" and self.samples is not None:
-                raise SpecError(path, value, "replace keeps the samples", "keys of the other tables")
+                problem = "cannot be changed by replace(), which keeps the samples"
+                raise SpecError(path, value, problem, "keys of tables other than [data]")
             table = tables.setdefault(section, {})
             table.pop(key, None)
             if value is not None:

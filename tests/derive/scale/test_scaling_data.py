@@ -236,7 +236,7 @@ def test_symbols_stay():
     [
         (lambda: finite_data(1, 2, 2), "logarithm"),
         (lambda: finite_data(1, 1, 1), "capacity = 1"),
-        (lambda: finite_data(1, 3, 2, steep=False), "makes it True"),
+        (lambda: finite_data(1, 3, 2, steep=False), "must be True"),
         (lambda: finite_data(0, 1, 2), "depth = 0"),
     ],
 )
