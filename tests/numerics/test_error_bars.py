@@ -213,7 +213,7 @@ def test_the_lazy_limit_is_judged_by_the_error_of_its_extrapolation(monkeypatch:
     steps = len(problem.times)
     exact = solve_lazy(problem.discrete, steps=steps, values=problem.values, data=problem.arrays)
     runs = exact.scalars["Delta"][None] + alternating(16, 0.02, 0.05).reshape(-1, 1, 1)
-    monkeypatch.setattr(sampled, "particles", lambda *_: SimpleNamespace(runs={("Delta", ()): runs}))
+    monkeypatch.setattr(sampled, "solve_by_paths", lambda *_: SimpleNamespace(runs={("Delta", ()): runs}))
     effort = sampled.Effort(paths=64, replicas=16)
     (check,) = sampled.lazy(problem, effort)
     error = 0.05 / np.sqrt(15) * np.hypot(4 / 3, 1 / 3)

@@ -236,7 +236,10 @@ def test_noise_that_is_no_covariance_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("table", "told"),
-    [(ETAS[:2], r"arrays.eta: has shape \(2,\), but the last of 3"), (np.ones((4, 4)), r"shape \(4, 4\)")],
+    [
+        (ETAS[:2], r"arrays.eta: has shape \(2,\), but the theory uses its entries at 3 times"),
+        (np.ones((4, 4)), r"shape \(4, 4\)"),
+    ],
 )
 def test_a_table_that_does_not_fit_the_steps_is_refused(table: np.ndarray, told: str) -> None:
     with pytest.raises(SpecError, match=told):

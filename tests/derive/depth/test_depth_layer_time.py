@@ -302,7 +302,7 @@ def test_averages_in_the_limit_are_those_at_layer_time(stream):
 
 def test_a_reduction_says_what_it_assumes(stream):
     assert "small branches" in stream.reduction
-    assert "Gaussian and independent" in stream.reduction
+    assert "h of a layer is its own source at leading order" in stream.reduction
     assert stream.reduction in " ".join(stream.render().split())
 
 

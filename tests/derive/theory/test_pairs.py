@@ -106,7 +106,16 @@ ALLOWED = {
     *("frozen_features", "gradient_independence", "gradient_powers", "headline", "independent_backward"),
     *("instant_responses", "kinds_of", "laws", "linear_weights", "loss_decomposition", "mean_field"),
     *("named", "optimizer_powers", "output", "outputs", "parametrized", "path_integral", "read"),
-    *("render", "scaling_faults", "separate_families", "summary", "symbols_of", "symmetries"),
+    *(
+        "render",
+        "scaling_faults",
+        "separate_families",
+        "states_depth",
+        "streams_of",
+        "summary",
+        "symbols_of",
+        "symmetries",
+    ),
     *("tensor_program", "unknowns", "weight_in_loss", "weights", "width_constraints"),
     *("with_separate_ends", "without_equal_times", "without_responses", "without_silent"),
 }

@@ -93,5 +93,5 @@ def test_networks_on_both_sides_of_a_jump_are_not_compared() -> None:
 
 
 def test_a_flow_has_no_series() -> None:
-    with pytest.raises(SpecError, match="jumps in the output"):
+    with pytest.raises(SpecError, match="jumps as a function of the output"):
         expand(flow(), 0)
