@@ -1,7 +1,8 @@
 """Laplace transforms of linear theories whose kernels depend on differences of times only.
 
-In a flow with constant rates, whose matrices with kernels are not trained, every kernel of the linear form is
-a response, a number, or a function of ``t - s``. Responses are then functions of time differences too. With
+The training is a flow with constant rates in which only weights without kernels are trained, such as the
+readout of random features. Every kernel of the linear form is then a response, a number, or a function of
+``t - s``. Responses are then functions of time differences too. With
 the rates z and z' of the two times of a correlation,
 
     R(z) = int_0^oo exp(-z tau) R(tau) dtau,   C(z, z') = int int exp(-z t - z' s) C(t, s) dt ds,

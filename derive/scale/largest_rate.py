@@ -284,7 +284,7 @@ class Aligned(ConditionalResult):
     basis: tuple[str, ...]
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the reduction to rank one.
+        """Return the assumptions under which every trained matrix of weights is of rank one.
 
         Returns
         -------
