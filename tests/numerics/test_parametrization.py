@@ -138,7 +138,7 @@ def test_tables_of_an_optimizer(capsys: pytest.CaptureFixture[str], monkeypatch:
         (["--gamma", "1"], '--gamma = "1": is given without the other option'),
         (["--alpha", "x", "--gamma", "1"], "alpha = 'x'"),
         (["--optimizer", "adagrad"], '--optimizer = "adagrad": is not a known optimiser'),
-        (["--optimizer", "adam", "--gamma", "1"], '--gamma = "1": follows from the optimiser'),
+        (["--optimizer", "adam", "--gamma", "1"], '--gamma = "1": cannot be combined with --optimizer'),
     ],
 )
 def test_refusals(options: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:

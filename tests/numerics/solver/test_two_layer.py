@@ -292,7 +292,7 @@ def test_refusals() -> None:
         solved("tanh", data={"K_x": kernel(2)})
     with pytest.raises(ValueError, match="values has no eta"):
         solved("tanh", values={gamma0: 1.0, P: 2})
-    with pytest.raises(ValueError, match="not positive"):
+    with pytest.raises(ValueError, match="must be positive semidefinite"):
         solved("tanh", data=DATA | {"K_x": np.array([[1.0, 2.0], [2.0, 1.0]])})
     with pytest.raises(Diverged, match="at step"):
         solved("quadratic", steps=12, values=VALUES | {eta: 1e30})
