@@ -490,7 +490,7 @@ class GaussianAverage(Expr):
 
     @property
     def bound_symbols(self) -> list[Symbol]:
-        """Those variables of the average that are plain symbols; substitution does not change them."""
+        """Variables of the average that are plain symbols; substitution does not change them."""
         return [x for x in self.variables if isinstance(x, Symbol)]
 
     @property

@@ -146,7 +146,7 @@ class LinearClosure:
 def _named(equations: tuple[Eq, ...], name: str) -> Expr:
     """Return the right-hand side of the equation whose left-hand side is the operator ``name``, at any layer.
 
-    Raise KeyError if there is none.
+    Raise KeyError if no equation defines the operator.
     """
     for e in equations:
         label = e.lhs.args[0] if e.lhs.args else e.lhs

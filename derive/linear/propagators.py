@@ -220,7 +220,7 @@ class CrossLayer:
 
 
 def find(equations: Iterable[EquationLike], name: str, kind: str = "equation") -> EquationLike:
-    """Return the equation of the function ``name``, or of its derivative; raise KeyError if there is none.
+    """Return the equation of the function ``name``, or of its derivative; raise KeyError without an equation.
 
     ``kind`` is the kind of equation, for the message.
     """

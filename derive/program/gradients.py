@@ -280,7 +280,7 @@ class Gradients:
         return Function(name)(*cover.args)
 
     def _known_vertex(self, e: Expr) -> Expr | None:
-        """Return the named function that stands for ``e``, a function of one field; None if there is none."""
+        """Return the named function that stands for ``e``, a function of one field, or None."""
         atoms = self._atoms(e)
         if len(atoms) != 1 or e == atoms[0]:
             return None
@@ -830,7 +830,7 @@ class Gradients:
         return [d for _, d in sorted(definitions, key=lambda x: x[0])]
 
     def range_of(self, index: Symbol) -> IndexRange:
-        """Return the range of an index (not that of layers) from the definitions; raise if there is none."""
+        """Return the range of an index (not that of layers) in a definition, or raise ProgramError."""
         found = (r for d in self.definitions for r in d.ranges if r.index == index)
         if (own := next(found, None)) is None:
             raise ProgramError(f"the index {index} has no range in any definition: give one in ranges")

@@ -71,7 +71,7 @@ class Power:
 
     @classmethod
     def of(cls, e: Expr, x: Expr) -> Power:
-        """Return a product of powers ``e`` as a power of x; raise NotApplicable if it is none.
+        """Return a product of powers ``e`` as a power of x; raise NotApplicable for other expressions.
 
         >>> from sympy.abc import a, x
         >>> Power.of(2 * x**a / x, x)

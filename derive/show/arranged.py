@@ -307,7 +307,7 @@ class ArrangedTerm:
     """Term of a printed equation, with its parts in the order in which they are printed.
 
     ``front`` is the constant, ``loops`` are the sums from the outermost to the innermost, ``inside`` are
-    terms of a sum in one bracket (empty if there is none), and ``tail`` are the other factors.
+    terms of a sum in one bracket (empty without a bracket), and ``tail`` are the other factors.
     """
 
     front: Expr

@@ -420,7 +420,7 @@ def wrap(text: str, columns: int, indent: int) -> str:
 
 
 def _break(text: str, columns: int, still_open: str, start: int) -> tuple[int, str, bool] | None:
-    """Return the best position for a line break within ``columns``, or None if there is none.
+    """Return the best position for a line break within ``columns``, or None for text without one.
 
     The tuple is (position, brackets that are open there, whether the break is between factors).
     ``still_open`` are the brackets open at the beginning of ``text``, and positions up to ``start`` are

@@ -222,7 +222,7 @@ def _stationary(
 ) -> tuple[dict[str, float], tuple[float, ...]]:
     """Return output and kernels at the stationary point nearest to the target, and outputs at the others.
 
-    Only points with positive kernels count; raises NotConverged if there is none.
+    Only points with positive kernels count; NotConverged is raised without such a point.
     """
     polynomial, kernels = gibbs.linear_output(numbers)
     (out,) = polynomial.free_symbols

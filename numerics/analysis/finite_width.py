@@ -258,6 +258,6 @@ def _listed(numbers: Array) -> list[float | None]:
 
 
 def _largest(widths: Array | None) -> float | None:
-    """Return the largest finite width over time; None if there is none or ``widths`` is None."""
+    """Return the largest finite width over time; None if ``widths`` is None or holds no finite number."""
     known = np.zeros(0) if widths is None else widths[np.isfinite(widths)]
     return float(known.max()) if len(known) else None

@@ -61,7 +61,7 @@ class Executor(Protocol):
 class Outcome:
     """Outcome of one point of a sweep: its result, and a text ``status``.
 
-    The status is that of the result, such as "ok", or the reason why there is none; the result is then None.
+    The status is that of the result, such as "ok", or the reason for which the result is None.
     """
 
     status: str

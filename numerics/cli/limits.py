@@ -109,7 +109,7 @@ def _conditions(sentences: Iterable[str], of: str = "") -> None:
 def _words(number: float | None, formula: object) -> str:
     """Return the text of a critical learning rate: formula = number, or the one that is known.
 
-    If both are None, the text says that there is none in closed form.
+    If both are None, the text is "none in closed form".
     """
     parts = [str(formula)] if formula is not None else []
     parts += [f"{number:.10g}"] if number is not None else []

@@ -64,7 +64,7 @@ def not_finite(
 def _first_bad(
     e: Expr, value: Callable[[Array], Array], read: MotionCoefficients, times: Array
 ) -> float | None:
-    """Return the first time at which a coefficient of a training rule is not finite; None if there is none.
+    """Return the first time at which a coefficient of a training rule is not finite, or None.
 
     ``e`` is the coefficient, and ``value`` the function that maps times to its values; ``read`` makes such
     functions. Tested are the ``times`` (T,), and for a flow also zeros of denominators between them.

@@ -102,7 +102,7 @@ def node_at_zero(symbol: AppliedUndef) -> MemberKey | None:
 def moving_nodes(theory: Theory) -> frozenset[MemberKey]:
     """Return the fields and scalars of a theory that depend on the time t.
 
-    Each is given by its name and its integer indices, such as ("h", (2,)).
+    Each is given by its name and its integer indices, such as ("x", (2,)).
     """
     items = (*theory.equations, *theory.scalars)
     return frozenset(node_of(e.symbol) for e in items if e.symbol.args[-1:] == (t,))

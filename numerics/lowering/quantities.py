@@ -627,7 +627,7 @@ class _QuantityReader:
     def _piece(self, e: Expr, time: Symbol) -> tuple[MemberKey, tuple[Symbol, ...]]:
         """Return the name of the random quantity that equals ``e`` at ``time``, and its indices.
 
-        A quantity with a new name is added to the tables if there is none.
+        If the tables do not have the quantity, it is added with a new name.
         """
         if isinstance(e, AppliedUndef) and node_of(e) in self.known:
             return node_of(e), indices_of(e)

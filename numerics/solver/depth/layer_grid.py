@@ -261,9 +261,10 @@ class _Grid(_Sizes):
         """Return how a product of tensors ``p`` is summed over its indices at step ``now``, and its operands.
 
         ``x`` is the layer time over which the product is integrated, and ``b`` the layer time at which the
-        integrand jumps; each is None if there is none. The sum over x is not carried out: the axes of the
-        result are x and b, then those of ``axes`` that the product has. If ``jump`` is true the product is
-        taken only at x = b, with the values of the jumping tensor for tau < ``tau_`` there.
+        integrand jumps; ``x`` is None without an integral, and ``b`` without a jump. The sum over x is not
+        carried out: the axes of the result are x and b, then those of ``axes`` that the product has. If
+        ``jump`` is true the product is taken only at x = b, with the values of the jumping tensor for tau <
+        ``tau_`` there.
         """
         at_jump = b if jump else None
         pairs = list(self.factors(p, now, at_jump))

@@ -732,7 +732,7 @@ def _counted(progress: Callable[[int], None], before: int, count: int) -> Callab
 
 
 def name_of(n: MemberKey) -> str:
-    """Return a key (name, integer indices) as text: ``Phi(2)`` for ("Phi", (2,))."""
+    """Return a key (name, integer indices) as text: ``X(2)`` for ("X", (2,))."""
     return f"{n[0]}{''.join(f'({k})' for k in n[1])}"
 
 
