@@ -11,8 +11,9 @@ written; other packages are listed in ``docs/architecture.md``.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from derive.lazy_imports import loader
 
 if TYPE_CHECKING:
     from derive.calculus.symbols import L, P, eta, gamma0
@@ -32,25 +33,25 @@ if TYPE_CHECKING:
     from derive.theory.path_integral import path_integral
     from derive.theory.routes import check_routes
 
-_HOME = {
+_HOMES = {
     name: module
     for module, names in {
-        "derive.calculus.symbols": "L P eta gamma0",
-        "derive.depth": "infinite_depth",
-        "derive.errors": "NotApplicable ProgramError",
-        "derive.expansion": "Expansion expand",
-        "derive.linear.closure": "linear_closure",
-        "derive.linear.lazy": "lazy",
-        "derive.linear.projection": "error_projected",
-        "derive.program": "GradientDescent GradientFlow Network Program isotropic mlp structured",
-        "derive.reduce.moments": "two_layer",
-        "derive.reduce.whitened": "whitened",
-        "derive.scale": "first_step largest_rate width_class",
-        "derive.show": "latex text",
-        "derive.theory": "Theory mean_field",
-        "derive.theory.fluctuations": "fluctuations",
-        "derive.theory.path_integral": "path_integral",
-        "derive.theory.routes": "check_routes",
+        "calculus.symbols": "L P eta gamma0",
+        "depth": "infinite_depth",
+        "errors": "NotApplicable ProgramError",
+        "expansion": "Expansion expand",
+        "linear.closure": "linear_closure",
+        "linear.lazy": "lazy",
+        "linear.projection": "error_projected",
+        "program": "GradientDescent GradientFlow Network Program isotropic mlp structured",
+        "reduce.moments": "two_layer",
+        "reduce.whitened": "whitened",
+        "scale": "first_step largest_rate width_class",
+        "show": "latex text",
+        "theory": "Theory mean_field",
+        "theory.fluctuations": "fluctuations",
+        "theory.path_integral": "path_integral",
+        "theory.routes": "check_routes",
     }.items()
     for name in names.split()
 }
@@ -91,14 +92,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Return the public object ``name``, importing its module on first use.
-
-    Raises AttributeError for other names.
-    """
-    if name not in _HOME:
-        raise AttributeError(f"module 'derive' has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+__getattr__ = loader(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

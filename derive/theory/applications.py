@@ -719,10 +719,7 @@ def _at(p: Population, matrix: GaussianMatrix, i: Expr) -> Population:
 
 def earlier(e: Expr) -> Expr:
     """Return ``e`` with ``Min(s, t)`` replaced by s, for use where s <= t."""
-    return e.xreplace(_EARLIER)
-
-
-_EARLIER = {Min(s, t): s}
+    return e.xreplace({Min(s, t): s})
 
 
 def overlap(reading: Reading, a: Application, u: Outer) -> tuple[Expr, Expr, Expr, tuple[IndexRange, ...]]:

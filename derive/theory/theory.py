@@ -8,19 +8,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sympy import Expr, Integer
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import primed, s, t
 from derive.errors import NotApplicable
-from derive.theory import document
 from derive.theory import explain as explaining
 from derive.theory import renaming as matching
 from derive.theory import unfold as unfolding
 from derive.theory.data import TheoryData
-from derive.theory.document import Show
+
+if TYPE_CHECKING:
+    from derive.theory.document import Show
 
 ERROR, ERROR_VECTOR = "Delta", "v"
 """Names of the error of a sample, and of the vector whose product with an input is the noiseless error."""
@@ -241,13 +242,19 @@ class Theory(TheoryData):
         ValueError
             If the part or the format is unknown.
         """
+        from derive.theory import document  # imported here: it is slow, and solutions print no theory
+
         return document.render(self, show, format)
 
     def __repr__(self) -> str:
+        from derive.theory import document  # as in `render`
+
         return document.summary(self)
 
     def _repr_latex_(self) -> str:
         """Return the single-site equations in LaTeX, and a line that names the methods for other parts."""
+        from derive.theory import document  # as in `render`
+
         return self.render("single-site", "latex") + "\n" + document.OTHER_PARTS
 
 

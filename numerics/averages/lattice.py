@@ -8,8 +8,8 @@ their difference as the error. The spacing and the range of each direction come 
 variable.
 
 If the variables are independent enough, the last one is averaged over first: its conditional mean is a
-function of one variable, which is tabulated. :mod:`numerics.averages.average` and
-:mod:`numerics.averages.tensors` use this module for analytic functions.
+function of one variable, which is tabulated. :mod:`numerics.averages.single` and
+:mod:`numerics.averages.tensor_averages` use this module for analytic functions.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ of signs: none, two (the arcsine law), or four, which are an integral over one v
 takes two independent pairs to their full correlation (Plackett's identity).
 
 A variable that a projection makes zero still has a sign: the average is continuous in the rows, so that the
-sign is that of an infinitesimal part of its own. :mod:`numerics.averages.tensors` uses this module for
-piecewise polynomials with kinks at zero, such as relu.
+sign is that of an infinitesimal part of its own. :mod:`numerics.averages.tensor_averages` uses this module
+for piecewise polynomials with kinks at zero, such as relu.
 """
 
 from __future__ import annotations

@@ -46,12 +46,12 @@ def parse_activation(text: str) -> Expr:
     Examples
     --------
     >>> parse_activation("tanh(0.8*h)/0.8"), parse_activation("relu")
-    (5*tanh(4*h/5)/4, Max(0, x))
+    (5*tanh(4*h/5)/4, Max(0, h))
     >>> parse_activation("h.real")
     Traceback (most recent call last):
     numerics.errors.SpecError: network.activation = "h.real": contains an attribute (.real), which is not ...
     """
-    return NAMED[text] if text in NAMED else READER.read(text)
+    return NAMED[text](h) if text in NAMED else READER.read(text)
 
 
 @lru_cache(maxsize=256)

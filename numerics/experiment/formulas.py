@@ -89,13 +89,6 @@ class _Unsupported(Exception):
     """
 
 
-def _named(name: str) -> Callable[[Expr], Expr]:
-    """Return the activation of this name as a function that maps an expression to an expression."""
-    body = NAMED[name]
-    (slot,) = body.free_symbols
-    return lambda x: body.subs(slot, x)
-
-
 def _exponential(x: Expr) -> Expr:
     """Return exp(x) for an activation; raise _Unsupported if x contains a logarithm.
 
@@ -108,7 +101,7 @@ def _exponential(x: Expr) -> Expr:
 
 SYMBOLIC: Mapping[str, Callable[..., Any]] = {
     **{f.__name__.lower(): f for f in (tanh, sinh, cosh, sin, cos, atan, erf, log, sqrt, Abs)},
-    **{name: _named(name) for name in ("relu", "softplus", "gelu")},
+    **{name: NAMED[name] for name in ("relu", "softplus", "gelu")},
     **{"exp": _exponential, "max": Max, "min": Min},
 }
 """Functions that activations may use, in SymPy."""

@@ -16,7 +16,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.gaussian import GaussianAverage
 from derive.scale.fluctuations.initial import InitialCovariance, InitialMean
-from numerics.averages.average import average
+from numerics.averages.single import average
 from numerics.errors import Unserved
 
 Array = NDArray[np.float64]

@@ -21,8 +21,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from importlib.metadata import requires
-from importlib.metadata import version as installed
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -629,6 +627,9 @@ def provenance() -> Mapping[str, str]:
     >>> sorted(provenance())
     ['libraries', 'version']
     """
+    from importlib.metadata import requires  # slow to import, and only results need it
+    from importlib.metadata import version as installed
+
     package, root = "dmft-derive", Path(__file__).parents[2]
     version = installed(package)
     if (root / ".git").exists():

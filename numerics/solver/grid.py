@@ -150,7 +150,11 @@ def lagrange(nodes: Array, x: Array) -> Array:
     return values
 
 
-_gauss = lru_cache(maxsize=32)(np.polynomial.legendre.leggauss)
+@lru_cache(maxsize=32)
+def _gauss(count: int) -> tuple[Array, Array]:
+    """Return nodes and weights of the Gauss-Legendre quadrature with ``count`` nodes on [-1, 1]."""
+    nodes, weights = np.polynomial.legendre.leggauss(count)
+    return nodes, weights
 
 
 def aged_grid(times: Array, age: Age, *, step: float, order: int) -> TimeGrid:

@@ -51,7 +51,7 @@ def test_an_expression_means_what_it_says(text: str) -> None:
 
 @pytest.mark.parametrize("name", NAMED)
 def test_a_name_is_that_of_the_builders(name: str) -> None:
-    assert parse_activation(name) == NAMED[name]
+    assert parse_activation(name) == NAMED[name](h)
 
 
 @pytest.mark.parametrize(

@@ -54,22 +54,21 @@ from derive.program.rules import (
     TrainingRule,
 )
 
-_x = Symbol("x", real=True)
-
-NAMED: dict[str, Expr] = {
-    "linear": _x,
-    "relu": Max(0, _x),
-    "tanh": tanh(_x),
-    "erf": erf(_x),
-    "abs": Abs(_x),
-    "softplus": log(1 + exp(_x)),
-    "gelu": _x * (1 + erf(_x / sqrt(2))) / 2,
-    "sin": sin(_x),
-    "quadratic": _x**2,
-    "cubic": _x**3,
-    "hermite2": (_x**2 - 1) / sqrt(2),
-    "hermite3": (_x**3 - 3 * _x) / sqrt(6),
+NAMED: dict[str, Callable[[Expr], Expr]] = {
+    "linear": lambda x: x,
+    "relu": lambda x: Max(0, x),
+    "tanh": lambda x: tanh(x),
+    "erf": lambda x: erf(x),
+    "abs": lambda x: Abs(x),
+    "softplus": lambda x: log(1 + exp(x)),
+    "gelu": lambda x: x * (1 + erf(x / sqrt(2))) / 2,
+    "sin": lambda x: sin(x),
+    "quadratic": lambda x: x**2,
+    "cubic": lambda x: x**3,
+    "hermite2": lambda x: (x**2 - 1) / sqrt(2),
+    "hermite3": lambda x: (x**3 - 3 * x) / sqrt(6),
 }
+"""Activations by their names in programs and experiment files, as functions of an expression."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +107,8 @@ def activation_of(activation: str | Any) -> Activation:
                 f"activation = {activation!r}: must be one of {', '.join(NAMED)}, or a SymPy function such "
                 "as tanh"
             )
-        function = Lambda(_x, NAMED[activation])
+        x = Symbol("x", real=True)
+        function = Lambda(x, NAMED[activation](x))
     elif isinstance(activation, Expr) and not isinstance(activation, Lambda):
         free = sorted(activation.free_symbols, key=str)
         if len(free) != 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from numerics.lazy_imports import loader
+from derive.lazy_imports import loader
 
 if TYPE_CHECKING:
     from numerics.solver.paths.solve import Solved, solve_particles, solve_to_accuracy

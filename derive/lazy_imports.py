@@ -1,6 +1,7 @@
 """Lazy import of the names of a package: a module is loaded when one of its names is first used.
 
-Some solvers take longer to import than to solve. The package ``numerics`` uses it.
+Some builders and solvers take longer to import than to run. A module must not have the name of what it
+defines: Python sets each imported module as an attribute of its package, which would hide the object.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from typing import Any
 def loader(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
     """Return a ``__getattr__`` for a package; ``homes`` maps each name to the module that defines it.
 
-    >>> load = loader("numerics", {"solve": "solver"})
-    >>> load("solve").__name__
-    'solve'
-    >>> load("slove")
+    >>> load = loader("derive", {"mean_field": "theory"})
+    >>> load("mean_field").__name__
+    'mean_field'
+    >>> load("mean_feild")
     Traceback (most recent call last):
-    AttributeError: module 'numerics' has no attribute 'slove'
+    AttributeError: module 'derive' has no attribute 'mean_feild'
     """
 
     def load(name: str) -> Any:
