@@ -308,8 +308,8 @@ class Growing:
         middle = np.eye(rows.shape[1]) + sign * self.device.take(product @ transposed(rows))
         return self.device.put(np.linalg.inv(np.linalg.cholesky(middle))) @ product
 
-    def moments(self, v: PathArray) -> PathArray:
-        """Return ``<v z^T>``, the averages of values over all paths times the normal numbers so far.
+    def moments(self, v: PathArray, start: int = 0) -> PathArray:
+        """Return ``<v z^T>``, the averages of values over all paths times normal numbers, from ``start`` on.
 
         ``v`` has shape (replicas, entries, paths), the result (replicas, entries, numbers).
         """
@@ -317,7 +317,7 @@ class Growing:
         folded = v[..., :points]
         for k, sign in enumerate(self.signs[1:], 1):
             folded = folded + sign * v[..., k * points : (k + 1) * points]
-        return folded @ transposed(self.normals[:, : self.width]) / (len(self.signs) * points)
+        return folded @ transposed(self.normals[:, start : self.width]) / (len(self.signs) * points)
 
     def responses(
         self, moments: PathArray, entries: int, present: Sequence[int] = (), *, damped: bool = True

@@ -260,7 +260,8 @@ class PathMarch:
         count = derivative_paths(model, jacobian, self.samples)
         self.tangents = Tangents(self, jacobian, count) if jacobian else None
         self.undamped = undamped
-        self.moments_of: dict[PathResponse, tuple[int, PathArray]] = {}
+        self.moments_of: dict[tuple[MemberKey, int], tuple[int, PathArray]] = {}
+        self.responses_of: dict[tuple[MemberKey, int, bool], tuple[tuple[int, int], Array]] = {}
         self.single = {n: np.zeros_like(self.arrays[n]) for n in again | undamped}
         own = {n: written(tables.entries[n], axes[n], x) for n, x in self.single.items()}
         found = known.found | own
@@ -784,16 +785,40 @@ class PathMarch:
             self.present[what, group] = [k + i for k, m in some for i in range(m)]
         return self.present[what, group]
 
-    def moments(self, c: PathResponse, group: Growing, now: int) -> PathArray:
-        """Return ``<X(now) z>`` for the quantity X of a response and the normal numbers z of its sources.
+    def moments(self, what: MemberKey, index: int, now: int) -> PathArray:
+        """Return ``<X(now) z>`` for a quantity X, with the key ``what``, and normal numbers z of sources.
 
-        ``c`` is the response, ``group`` the sources. The values of a step are kept, because responses with
-        and without a ridge use them.
+        ``index`` is the number of the group of sources. The values of a step are kept, because the responses
+        to all sources of the group use them; if sources were drawn since, only the average with their normal
+        numbers is added.
         """
-        step, found = self.moments_of.get(c, (-1, None))
-        if step != now:
-            found = group.moments(self._over_units(self.random[c.quantity][:, now], self.samples))
-            self.moments_of[c] = now, found
+        group = self.groups[index]
+        step, found = self.moments_of.get((what, index), (-1, None))
+        if step == now and found.shape[2] == group.width:
+            return found
+        start = found.shape[2] if step == now else 0
+        added = group.moments(self._over_units(self.random[what][:, now], self.samples), start)
+        found = self.device.namespace.concatenate([found, added], axis=2) if start else added
+        self.moments_of[what, index] = now, found
+        return found
+
+    def by_stein(self, what: MemberKey, index: int, now: int, *, damped: bool) -> Array:
+        """Return ``<d X(now) / d source>`` by Stein's lemma, for a quantity X and all sources of a group.
+
+        ``what`` is the key of X, ``index`` the number of the group; a ridge is added to the covariance if
+        ``damped``. The shape is (replicas, entries of X, entries of the group). The values of a step are kept
+        until more sources of the group are drawn.
+        """
+        group = self.groups[index]
+        state, found = self.responses_of.get((what, index, damped), ((-1, -1), None))
+        if state != (now, group.count) or found is None:
+            # Stein's lemma is applied to past sources, and to those sources of this step that the quantity
+            # reads. With all sources of this step, the response to a source that is constant in time would be
+            # divided between past and present.
+            present = [now * group.size + k for k in self.read_now(what, index)]
+            moments = self.moments(what, index, now)
+            found = group.responses(moments, now * group.size, present, damped=damped)
+            self.responses_of[what, index, damped] = (now, group.count), found
         return found
 
     def responding(
@@ -810,11 +835,7 @@ class PathMarch:
         if carried is not None:
             found = carried.mean(c.quantity, index, now, count)
         else:
-            # Stein's lemma is applied to past sources, and to those sources of this step that the quantity
-            # reads. With all sources of this step, the response to a source that is constant in time would be
-            # divided between past and present.
-            present = [now * group.size + k for k in self.read_now(c.quantity, index)]
-            seen = group.responses(self.moments(c, group, now), now * group.size, present, damped=damped)
+            seen = self.by_stein(c.quantity, index, now, damped=damped)
             found = np.zeros((*seen.shape[:2], count * group.size))
             both = min(seen.shape[2], found.shape[2])
             found[..., :both] = seen[..., :both]
