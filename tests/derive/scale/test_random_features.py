@@ -66,6 +66,12 @@ def losses(source: str, capacity: str, times: Any, modes: int = 10**9, **sizes: 
     return np.diagonal(solved.correlations["C_v"])
 
 
+def test_the_cut_off_without_label_noise() -> None:
+    """Features and samples are exchangeable in the cut-off, which each of them lowers by the same factor."""
+    rate = eliminated(mode_sums(mean_field(random_features()))).balance.rhs
+    assert simplify(rate - cut * (1 - share / N) * (1 - share / P)) == 0
+
+
 @pytest.mark.slow
 def test_features_and_samples_enter_the_cut_off_alike() -> None:
     rate = found().balance.rhs
