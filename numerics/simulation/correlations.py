@@ -291,9 +291,16 @@ def read_wanted(
     ``wanted`` maps a name to a vector (its correlation with itself at two times) or to a pair ``(a, b)``:
     ``a`` at the time t, ``b`` at the time s (written with t or with s). If ``b`` is a number, the result is
     the mean of ``a`` times ``b``. None stands for every vector that the program's notation names. Vectors
-    with the index ``equal`` are correlated at equal values of it only.
+    with the index ``equal`` are correlated at equal values of it only. A vector in several correlations is
+    recorded once.
     """
-    program = binder.program
+    program, vectors = binder.program, dict[Expr, CorrelationVector]()
+
+    def vector(e: Expr) -> CorrelationVector:
+        if e not in vectors:
+            vectors[e] = read_vector(binder, reading, e)
+        return vectors[e]
+
     if wanted is None:
         wanted = {}
         for e, name in program.notation.items():
@@ -309,10 +316,10 @@ def read_wanted(
         chosen = e if isinstance(e, ChosenPairs) else ChosenPairs(e, equal=equal)
         a, b = chosen.pair if isinstance(chosen.pair, tuple) else (chosen.pair, chosen.pair)
         a, b = sympify(a), sympify(b).xreplace({s: t})
-        first = read_vector(binder, reading, a)
+        first = vector(a)
         if first.number or not first.sites:
             raise ValueError(f"wanted[{name!r}]: {a} has no entries to average over")
-        second = first if a == b else read_vector(binder, reading, b)
+        second = vector(b)
         is_equal = chosen.equal is not None and first is second and chosen.equal in a.free_symbols
         pair = Pair(name, first, second, is_equal, chosen.times)
         differ = not second.number and first.population != second.population
