@@ -200,8 +200,8 @@ def scales_of(means: Mapping[str, Array]) -> dict[str, float]:
     >>> scales_of({"error": np.array([1.0, 0.5]), "test_f": np.array([0.0, 1e-3])})
     {'error': 1.0, 'test_f': 1.0}
     """
-    own = {k: scale_of(x) for k, x in means.items()}
-    return {k: max(x, own.get(SAME_UNITS.get(k, k), x)) for k, x in own.items()}
+    scales = {k: scale_of(x) for k, x in means.items()}
+    return {k: max(x, scales.get(SAME_UNITS.get(k, k), x)) for k, x in scales.items()}
 
 
 def rms(x: Array) -> float:
@@ -239,12 +239,12 @@ def _each_apart(
     gaps = spread_of({k: x[k] - y[k] for k in x} for x, y in zip(first, second, strict=False))
     scales, errors = scales_of(spread_of(first).mean()), gaps.stderr()
     least = max(1.0, stdtrit(min(len(first), len(second)) - 1, (1 + sure) / 2))
-    found = {}
+    distances = {}
     for k, x in gaps.mean().items():
         gap, noise, scale = rms(x), rms(errors[k]), scales[k]
         beyond = float(np.sqrt(gap**2 - noise**2)) if gap > least * noise else 0.0
-        found[k] = beyond / scale, gap / scale
-    return found
+        distances[k] = beyond / scale, gap / scale
+    return distances
 
 
 def in_time(first: Sequence[Watched], second: Sequence[Watched]) -> dict[str, Array]:
@@ -420,10 +420,10 @@ def _power(errors: Mapping[int, float]) -> float | None:
 
     The result is None for fewer than three numbers of paths.
     """
-    found = [(np.log(n), np.log(e)) for n, e in errors.items() if e > 0]
-    if len(found) < 3:
+    points = [(np.log(n), np.log(e)) for n, e in errors.items() if e > 0]
+    if len(points) < 3:
         return None
-    x, y = np.array(found).T
+    x, y = np.array(points).T
     return -float(np.polyfit(x, y, 1)[0])
 
 

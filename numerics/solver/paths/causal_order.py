@@ -83,10 +83,10 @@ class Model:
         read = {x[1] for op in self.order for x in _needs(self, op)}
 
         def plain(e: PathEntry) -> bool:
-            found = [
+            correlations = [
                 c for c in e.averages.values() if isinstance(c, PathCorrelation) and c.second is not None
             ]
-            return len(found) == len(e.averages) and all(plain(x) for x in e.sums.values())
+            return len(correlations) == len(e.averages) and all(plain(x) for x in e.sums.values())
 
         return {n for n, e in self.tables.entries.items() if n not in read and e.two_times and plain(e)}
 
@@ -130,7 +130,7 @@ class Model:
         tables = self.tables
         read = {a: tables.covariances[a, a].expr.atoms(AppliedUndef) for a in tables.sources}
         nodes = {a: sorted({tables.node(x) for x in some} & {*tables.entries}) for a, some in read.items()}
-        return {a: [tables.entries[n] for n in found] for a, found in nodes.items()}
+        return {a: [tables.entries[n] for n in keys] for a, keys in nodes.items()}
 
     @cached_property
     def moving_sources(self) -> set[MemberKey]:

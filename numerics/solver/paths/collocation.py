@@ -135,8 +135,8 @@ class Stepping:
         whole = np.zeros((n + powers, n + powers))
         whole[:n, :n], whole[:n, n] = self.A * x, self.b * x
         whole[range(n, n + powers - 1), range(n + 1, n + powers)] = np.arange(1, powers)
-        found = expm(whole)
-        return found[:n, :n], found[:n, n:] * share ** np.arange(powers) @ TAYLOR
+        exponential = expm(whole)
+        return exponential[:n, :n], exponential[:n, n:] * share ** np.arange(powers) @ TAYLOR
 
     def reads(self, model: Model) -> frozenset[MemberKey]:
         """Return the keys of the order parameters of which the tangent kernel is composed.
@@ -179,9 +179,11 @@ class Collocation:
         Both have shape ``(cases, outputs)``.
         """
         known = self.march.known
-        own = KnownArrays(known.values, known.data, {}, known.first, known.functions, known.literals)
-        own.found[self.output.node] = f.T.reshape(*self.sizes, 1, len(f))
-        value = own(self.error.expr, _places(self.indices, self.sizes) | {t: 0})
+        known_outputs = KnownArrays(
+            known.values, known.data, {}, known.first, known.functions, known.literals
+        )
+        known_outputs.found[self.output.node] = f.T.reshape(*self.sizes, 1, len(f))
+        value = known_outputs(self.error.expr, _places(self.indices, self.sizes) | {t: 0})
         value = np.broadcast_to(value, (*self.sizes, len(f)))
         return np.ascontiguousarray(value.reshape(-1, len(f)).T)
 
@@ -225,10 +227,10 @@ class Collocation:
 
     def outputs(self, now: int) -> Array:
         """Return the outputs at time node ``now``, shape ``(replicas, outputs)``."""
-        found: Array = (
+        outputs: Array = (
             self.march.known.found[self.output.node][..., now, :].reshape(-1, self.march.replicas).T
         )
-        return found
+        return outputs
 
     def fastest(self) -> float:
         """Return the largest rate (1/time) at which outputs are learnt at the first node."""

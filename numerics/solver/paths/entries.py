@@ -100,9 +100,9 @@ class _EntryWeight:
         self.march, self.array, self.rule = march, array, EntryRule.of(array.rule)
         sizes, known = march.tables.sizes, march.known
         self.members = march.tables.size(array.indices)
-        own, other = (max(map(march.paths, nodes), default=1) for nodes in array.nodes)
-        partners = known.arrays[array.given].shape[-1] if array.given else other
-        shape = (march.replicas, prod(self.members), own, partners)
+        row_paths, column_paths = (max(map(march.paths, nodes), default=1) for nodes in array.nodes)
+        partners = known.arrays[array.given].shape[-1] if array.given else column_paths
+        shape = (march.replicas, prod(self.members), row_paths, partners)
         self.V, self.states = np.zeros(shape), [np.zeros(shape) for _ in range(self.rule.states)]
         self.kernels = [TensorReader(known, x.kernel, (*array.indices, *x.over), sizes) for x in array.terms]
         motion = (array.rule.rate, array.rule.decay, array.inside)
@@ -146,8 +146,8 @@ class _EntryWeight:
             data: Array = array[tuple(at)][None]
             return data
         paths = march.random[v.node][:, now]
-        found: Array = paths.reshape(len(paths), *march.tables.size(v.symbols), paths.shape[-1])
-        return found
+        field_paths: Array = paths.reshape(len(paths), *march.tables.size(v.symbols), paths.shape[-1])
+        return field_paths
 
     def sides(self, x: GradientTerm, reader: TensorReader, now: int) -> tuple[Array, Array | None]:
         """Return the factors (left, right) of a term of the gradient of all entries, for rows and columns.
@@ -158,9 +158,9 @@ class _EntryWeight:
         ``reader`` evaluates the kernel of the term.
         """
         kernel = np.asarray(reader(now, now))
-        own = self._along(x.own, x, now)
-        own = own * (kernel[..., None] if kernel.ndim else kernel)
-        return self._flat(own, x), None if x.other is None else self._flat(self._along(x.other, x, now), x)
+        left = self._along(x.own, x, now)
+        left = left * (kernel[..., None] if kernel.ndim else kernel)
+        return self._flat(left, x), None if x.other is None else self._flat(self._along(x.other, x, now), x)
 
     def _along(self, v: EntryVector, x: GradientTerm, now: int) -> Array:
         """Return the values of the vector ``v`` at step ``now``, with axes (replicas, indices, units).
@@ -269,8 +269,8 @@ def _of(values: Array, at: tuple[int, int]) -> Array:
     A first axis of length one serves all replicas.
     """
     replica, member = at
-    found: Array = values[min(replica, len(values) - 1), member]
-    return found
+    member_values: Array = values[min(replica, len(values) - 1), member]
+    return member_values
 
 
 def _at(values: Array, at: tuple[int, int]) -> float:

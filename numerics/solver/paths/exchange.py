@@ -204,8 +204,8 @@ class Asymmetry:
             self.kept[key] = raw, symmetric
             return symmetric
         before, symmetric = self.kept[key]
-        found = symmetric + (raw - before)
-        return found + self.share * (before - symmetric) if max(late.stop, early.stop) == 1 else found
+        perturbed = symmetric + (raw - before)
+        return perturbed + self.share * (before - symmetric) if max(late.stop, early.stop) == 1 else perturbed
 
 
 StoredTimes = tuple[MemberKey, int, int, int, int]

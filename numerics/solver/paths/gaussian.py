@@ -86,8 +86,8 @@ class Scrambled:
         for k in range(self.bits):
             n = 2**k
             np.bitwise_xor(y[..., :n][..., ::-1], self.directions[k, :, dimensions], out=y[..., n : 2 * n])
-        found: Array = (y[..., : self.points] + 0.5) / 2.0**BITS
-        return found
+        coordinates: Array = (y[..., : self.points] + 0.5) / 2.0**BITS
+        return coordinates
 
 
 class Room:

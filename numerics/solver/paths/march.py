@@ -263,9 +263,9 @@ class PathMarch:
         self.moments_of: dict[tuple[MemberKey, int], tuple[int, PathArray]] = {}
         self.responses_of: dict[tuple[MemberKey, int, bool], tuple[tuple[int, int], Array]] = {}
         self.single = {n: np.zeros_like(self.arrays[n]) for n in again | undamped}
-        own = {n: written(tables.entries[n], axes[n], x) for n, x in self.single.items()}
-        found = known.found | own
-        unmixed = KnownArrays(known.values, known.data, found, known.first, literals=known.literals)
+        responses = {n: written(tables.entries[n], axes[n], x) for n, x in self.single.items()}
+        arrays = known.found | responses
+        unmixed = KnownArrays(known.values, known.data, arrays, known.first, literals=known.literals)
         self.present: dict[tuple[MemberKey, int], list[int]] = {}
         self.again = Tangents(self, again, carriers, unmixed) if again else None
 
@@ -318,8 +318,8 @@ class PathMarch:
         if group in self.constant and now:
             return
         blocks = [self.covariances(a, self.model.groups[group], now) for a in nodes]
-        found = blocks[0] if len(nodes) == 1 else np.concatenate(blocks, axis=1)
-        past, present = found[:, :, :now].reshape(*found.shape[:2], -1), found[:, :, now]
+        covariances = blocks[0] if len(nodes) == 1 else np.concatenate(blocks, axis=1)
+        past, present = covariances[:, :, :now].reshape(*covariances.shape[:2], -1), covariances[:, :, now]
         # If the block is only a part of its group, its sources are also conditional on those sources of the
         # group that were drawn before in this step, which are therefore appended to the past.
         if present.shape[1] < present.shape[2]:
@@ -416,19 +416,19 @@ class PathMarch:
         The variables are other quantities, sums over the past, and numbers. Each value is broadcastable to
         (replicas, one axis for each index of q, paths).
         """
-        found: list[Any] = []
+        values: list[Any] = []
         for x in self.leaves_of[q.node]:
             if isinstance(x, list):
-                found.append(self.memory(q, x, now))
+                values.append(self.memory(q, x, now))
             elif isinstance(x, EntrySum):
                 assert self.weights is not None
-                found.append(self.weights.applied(x, q.indices, now))
+                values.append(self.weights.applied(x, q.indices, now))
             elif isinstance(x, TensorReader):
                 value = x(now)
-                found.append(self.device.put(value[..., None]) if np.ndim(value) else value)
+                values.append(self.device.put(value[..., None]) if np.ndim(value) else value)
             else:
-                found.append(x[:, now if x.shape[1] > 1 else 0])
-        return found
+                values.append(x[:, now if x.shape[1] > 1 else 0])
+        return values
 
     def spread(self, values: PathArray, symbols: tuple[Symbol, ...], own: tuple[Symbol, ...]) -> PathArray:
         """Return values with the indices ``symbols``, reshaped to broadcast along the indices ``own``.
@@ -466,20 +466,20 @@ class PathMarch:
         quantity), with one entry of q if all are equal. Kernels that do not depend on t are included only if
         ``steady`` is true.
         """
-        found: dict[PastQuantity, Array] = {}
+        kernels: dict[PastQuantity, Array] = {}
         for term in terms:
             if term.steady and not steady:
                 continue
             upto = now + 1 if term.memory.through else now
             times = slice(now if term.present else 0, upto)
             kernel, past = self.kernel(q, term, times, now), (term.memory.quantity, term.present)
-            if past in found:
-                long, short = sorted((found[past], kernel), key=lambda k: -k.shape[2])
+            if past in kernels:
+                long, short = sorted((kernels[past], kernel), key=lambda k: -k.shape[2])
                 rows = max(long.shape[1], short.shape[1])
                 kernel = np.broadcast_to(long, (len(long), rows, *long.shape[2:])).copy()
                 kernel[:, :, : short.shape[2]] += short
-            found[past] = kernel
-        return found
+            kernels[past] = kernel
+        return kernels
 
     def kernel(self, q: Quantity, term: PastTerm, times: slice, now: int) -> Array:
         """Return the kernel k(now, s) of a term ``sum_s k(now, s) x(s)`` in a field ``q``, s in ``times``.
@@ -487,13 +487,13 @@ class PathMarch:
         The shape is (replicas, entries of q or 1, times, entries of x), where entries are the values of all
         indices, flattened.
         """
-        own, sizes, symbols = q.indices, q.sizes, term.memory.symbols
+        indices, sizes, symbols = q.indices, q.sizes, term.memory.symbols
         value = np.asarray(term.reading(now, times))
-        first, ndim = 1 + len(own), 2 + len(own) + len(term.sizes)
+        first, ndim = 1 + len(indices), 2 + len(indices) + len(term.sizes)
         if value.ndim == ndim - 1:
             value = np.expand_dims(value, first)
         if len(term.inner) == len(symbols) and all(n == 1 for n in value.shape[1:first]):
-            sizes = (1,) * len(own)
+            sizes = (1,) * len(indices)
         count = times.stop - times.start
         full = _broadcast(value, (self.replicas, *sizes, count, *term.sizes))
         if term.gone:
@@ -504,7 +504,7 @@ class PathMarch:
             left = list(term.inner)
             for x in symbols:
                 if x not in left:
-                    full = full[..., None] * _diagonal(1 + own.index(x), full.ndim, self.tables.sizes[x])
+                    full = full[..., None] * _diagonal(1 + indices.index(x), full.ndim, self.tables.sizes[x])
                     left.append(x)
             axes = (*range(first + 1), *[first + 1 + left.index(x) for x in symbols])
             full = full.transpose(axes)
@@ -611,7 +611,7 @@ class PathMarch:
         A scalar ``F(<X>)`` has about ``F' eps (<X^2> / paths)^(1/2)``. This is large if the slope F' is
         large: an output contains ``1/gamma0``.
         """
-        found, now = 0.0, slice(self.steps - 1, self.steps)
+        largest, now = 0.0, slice(self.steps - 1, self.steps)
         for n in self.tables.scalars:
             e = self.averaged[n]
             given = self.averages_in(e, now, now)
@@ -627,8 +627,8 @@ class PathMarch:
                         squares = self.device.namespace.einsum("rtis,rtis->rti", paths, paths)
                         change *= np.sqrt(self.device.take(squares).max())
                         change /= np.sqrt(paths.shape[-1])
-                    found = max(found, float(np.finfo(float).eps * change / np.sqrt(self.samples)))
-        return found
+                    largest = max(largest, float(np.finfo(float).eps * change / np.sqrt(self.samples)))
+        return largest
 
     def mirrored(self, e: PathEntry, now: int) -> None:
         """Compute and store a symmetric correlation ``e``, ``<X(t) X(s)>`` of one field X, at step ``now``.
@@ -636,12 +636,12 @@ class PathMarch:
         It is computed for t = now and s <= now, and copied to t <= now and s = now with the indices
         exchanged.
         """
-        own, late, early = self.averaged[e.node], slice(now, now + 1), slice(0, now + 1)
-        row = self.store(e, late, early, self.evaluated(own, late, early))
+        recipe, late, early = self.averaged[e.node], slice(now, now + 1), slice(0, now + 1)
+        row = self.store(e, late, early, self.evaluated(recipe, late, early))
         if now:
             half = row.ndim // 2
             column = row.transpose(0, *range(1 + half, row.ndim), *range(1, 1 + half))
-            self.arrays[e.node][own.at(early, late)] = column
+            self.arrays[e.node][recipe.at(early, late)] = column
 
     def symmetric(self, e: PathEntry, late: slice, early: slice, full: Array) -> Array:
         """Return values ``full`` of ``e``, averaged over permutations of exchangeable index values.
@@ -652,10 +652,10 @@ class PathMarch:
         """
         if e.node not in self.orbits:
             return full
-        found = self.orbits[e.node].averaged(full)
+        average = self.orbits[e.node].averaged(full)
         if self.asymmetry is None:
-            return found
-        return self.asymmetry.passed(e.node, late, early, full, found)
+            return average
+        return self.asymmetry.passed(e.node, late, early, full, average)
 
     def store(self, e: PathEntry, late: slice, early: slice, full: Array) -> Array:
         """Store values of ``e`` at times ``late`` x ``early``, averaged over symmetries, and return them.
@@ -764,12 +764,12 @@ class PathMarch:
         It is the average of the derivatives ``carried`` along paths. If these are None it follows from
         Stein's lemma, with a ridge added to the covariance if ``damped`` is true.
         """
-        own, given = self.averaged[e.node], []
+        recipe, given = self.averaged[e.node], []
         for c in e.averages.values():
             assert isinstance(c, PathResponse)
-            found = self.responding(c, carried, now, count, damped=damped)
-            given.append(self.arranged(own, found, c.symbols, c.source_symbols))
-        return self.made(own, slice(now, now + 1), slice(0, count), given)
+            response = self.responding(c, carried, now, count, damped=damped)
+            given.append(self.arranged(recipe, response, c.symbols, c.source_symbols))
+        return self.made(recipe, slice(now, now + 1), slice(0, count), given)
 
     def read_now(self, what: MemberKey, group: int) -> list[int]:
         """Return the positions of the sources that the quantity ``what`` reads at its own time.
@@ -793,14 +793,14 @@ class PathMarch:
         numbers is added.
         """
         group = self.groups[index]
-        step, found = self.moments_of.get((what, index), (-1, None))
-        if step == now and found.shape[2] == group.width:
-            return found
-        start = found.shape[2] if step == now else 0
+        step, moments = self.moments_of.get((what, index), (-1, None))
+        if step == now and moments.shape[2] == group.width:
+            return moments
+        start = moments.shape[2] if step == now else 0
         added = group.moments(self._over_units(self.random[what][:, now], self.samples), start)
-        found = self.device.namespace.concatenate([found, added], axis=2) if start else added
-        self.moments_of[what, index] = now, found
-        return found
+        moments = self.device.namespace.concatenate([moments, added], axis=2) if start else added
+        self.moments_of[what, index] = now, moments
+        return moments
 
     def by_stein(self, what: MemberKey, index: int, now: int, *, damped: bool) -> Array:
         """Return ``<d X(now) / d source>`` by Stein's lemma, for a quantity X and all sources of a group.
@@ -810,16 +810,16 @@ class PathMarch:
         until more sources of the group are drawn.
         """
         group = self.groups[index]
-        state, found = self.responses_of.get((what, index, damped), ((-1, -1), None))
-        if state != (now, group.count) or found is None:
+        state, responses = self.responses_of.get((what, index, damped), ((-1, -1), None))
+        if state != (now, group.count) or responses is None:
             # Stein's lemma is applied to past sources, and to those sources of this step that the quantity
             # reads. With all sources of this step, the response to a source that is constant in time would be
             # divided between past and present.
             present = [now * group.size + k for k in self.read_now(what, index)]
             moments = self.moments(what, index, now)
-            found = group.responses(moments, now * group.size, present, damped=damped)
-            self.responses_of[what, index, damped] = (now, group.count), found
-        return found
+            responses = group.responses(moments, now * group.size, present, damped=damped)
+            self.responses_of[what, index, damped] = (now, group.count), responses
+        return responses
 
     def responding(
         self, c: PathResponse, carried: Tangents | None, now: int, count: int, *, damped: bool
@@ -833,15 +833,15 @@ class PathMarch:
         index = group_of(self.model, c.source)
         group, nodes = self.groups[index], self.model.groups[index]
         if carried is not None:
-            found = carried.mean(c.quantity, index, now, count)
+            responses = carried.mean(c.quantity, index, now, count)
         else:
             seen = self.by_stein(c.quantity, index, now, damped=damped)
-            found = np.zeros((*seen.shape[:2], count * group.size))
-            both = min(seen.shape[2], found.shape[2])
-            found[..., :both] = seen[..., :both]
+            responses = np.zeros((*seen.shape[:2], count * group.size))
+            both = min(seen.shape[2], responses.shape[2])
+            responses[..., :both] = seen[..., :both]
         before = sum(prod(self.tables.sources[n][1]) for n in nodes[: nodes.index(c.source)])
         mine = slice(before, before + prod(self.tables.sources[c.source][1]))
-        return found.reshape(len(found), 1, found.shape[1], count, -1)[..., mine]
+        return responses.reshape(len(responses), 1, responses.shape[1], count, -1)[..., mine]
 
 
 def units_of(tables: QuantityTables, node: MemberKey, data: Mapping[str, Any]) -> int:
@@ -870,9 +870,9 @@ def _history(shape: tuple[int, ...], whole: bool, room: Room) -> PathArray:
 
     If ``whole`` is false, only one step is in memory: all steps are views of the same values.
     """
-    found = room.take(*(shape if whole else (shape[0], 1, *shape[2:])))
-    found[...] = np.nan
-    return found if whole else room.device.overlaid(found, shape)
+    history = room.take(*(shape if whole else (shape[0], 1, *shape[2:])))
+    history[...] = np.nan
+    return history if whole else room.device.overlaid(history, shape)
 
 
 def _axes(e: PathEntry) -> IndexSymbols:
@@ -883,11 +883,11 @@ def _axes(e: PathEntry) -> IndexSymbols:
     """
     for c in e.averages.values():
         if isinstance(c, PathCorrelation):
-            found = (t, *c.first_symbols, *((s, *c.second_symbols) if e.two_times else ()))
+            axes = (t, *c.first_symbols, *((s, *c.second_symbols) if e.two_times else ()))
         else:
-            found = (t, *c.symbols, s, *c.source_symbols)
-        if len(found) == len(e.args) and set(found) == set(e.args):
-            return found
+            axes = (t, *c.symbols, s, *c.source_symbols)
+        if len(axes) == len(e.args) and set(axes) == set(e.args):
+            return axes
     return e.args if e.two_times else (t, *e.indices)
 
 
@@ -914,8 +914,8 @@ def _broadcast(value: Any, shape: tuple[int, ...]) -> Array:
     """Return :func:`numpy.broadcast_to`, which is slow, or the value itself if it has the shape already."""
     if np.shape(value) == shape:
         return np.asarray(value)
-    found: Array = np.broadcast_to(value, shape)
-    return found
+    view: Array = np.broadcast_to(value, shape)
+    return view
 
 
 def _diagonal(axis: int, ndim: int, size: int) -> Array:
@@ -992,13 +992,13 @@ class Tangents:
             return self.unit(node, group, now)
         if group not in self.ways.get(node, {}):
             return None
-        at, found = self.current.get((node, group), (-1, None))
+        at, derivatives = self.current.get((node, group), (-1, None))
         if at != now:
-            found = self.step(self.march.tables.quantities[node], group, now)
-            self.current[node, group] = now, found
+            derivatives = self.step(self.march.tables.quantities[node], group, now)
+            self.current[node, group] = now, derivatives
             if node in self.kept:
-                self.keep(node, group, now, found)
-        return found
+                self.keep(node, group, now, derivatives)
+        return derivatives
 
     def finish(self, now: int) -> None:
         """Compute the derivatives of step ``now`` that sums over the past will read at later steps."""
@@ -1022,12 +1022,12 @@ class Tangents:
             if now:
                 return None
             self.first[key] = self.of(*key, now)
-        found = self.first[key]
-        if found is None or now == 0:
-            return found
+        derivatives = self.first[key]
+        if derivatives is None or now == 0:
+            return derivatives
         columns = (now + 1) * self.size(group)
-        wider = self.device.zeros(*found.shape[:2], columns, found.shape[3])
-        wider[:, :, : found.shape[2]] = found
+        wider = self.device.zeros(*derivatives.shape[:2], columns, derivatives.shape[3])
+        wider[:, :, : derivatives.shape[2]] = derivatives
         return wider
 
     def unit(self, node: MemberKey, group: int, now: int) -> PathArray:
@@ -1036,8 +1036,8 @@ class Tangents:
         It is one for the same time and entry, and zero otherwise. The shape is (1, entries of the source,
         (now + 1) times entries of the group, 1).
         """
-        size, own = self.size(group), self.march.random[node].shape[2]
-        one = np.zeros((1, own, (now + 1) * size, 1))
+        size, count = self.size(group), self.march.random[node].shape[2]
+        one = np.zeros((1, count, (now + 1) * size, 1))
         one[0, :, now * size :, 0] = np.eye(size)[self.columns(node, group)]
         return self.device.put(one)
 
@@ -1156,9 +1156,9 @@ class Tangents:
         Each source has one position for each value of its indices. ``node`` is the key of the source, and
         ``group`` the position of its group of correlated sources in ``model.groups``.
         """
-        nodes, own = self.march.model.groups[group], self.march.random[node].shape[2]
+        nodes, count = self.march.model.groups[group], self.march.random[node].shape[2]
         before = sum(self.march.random[n].shape[2] for n in nodes[: nodes.index(node)])
-        return slice(before, before + own)
+        return slice(before, before + count)
 
     def mean(self, what: MemberKey, group: int, now: int, count: int) -> Array:
         """Return the mean over paths of the derivatives of a quantity at step ``now`` by a group of sources.
@@ -1167,8 +1167,8 @@ class Tangents:
         (replicas, entries of ``what``, ``count`` times entries of the group).
         """
         march, size = self.march, self.size(group)
-        found = np.zeros((march.replicas, march.random[what].shape[2], count * size))
+        means = np.zeros((march.replicas, march.random[what].shape[2], count * size))
         there = self.of(what, group, now)
         if there is not None:
-            found[...] = self.device.take(self.device.namespace.mean(there[:, :, : count * size], axis=3))
-        return found
+            means[...] = self.device.take(self.device.namespace.mean(there[:, :, : count * size], axis=3))
+        return means

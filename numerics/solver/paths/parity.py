@@ -287,10 +287,10 @@ def _sign(
         entries = q.entries[leaf]
         if entries.own is not None:
             return NEITHER
-        own = {known.get(n, NEITHER) for n in tables.own_nodes(entries)} or {EVEN}
-        if own == {ODD}:
+        gradient_parities = {known.get(n, NEITHER) for n in tables.own_nodes(entries)} or {EVEN}
+        if gradient_parities == {ODD}:
             return parity_of_rule(tables.weights[entries.array].rule)
-        return own.pop() if len(own) == 1 else NEITHER
+        return gradient_parities.pop() if len(gradient_parities) == 1 else NEITHER
     if leaf in q.memories:
         terms = {known.get(m.quantity, NEITHER) for m in q.memories[leaf]}
         terms = terms if complete else terms - {NEITHER}

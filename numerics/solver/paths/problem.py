@@ -539,22 +539,22 @@ class _Attempt:
         if self.derivatives and first and not later and not joined and self.derivatives.due(samples):
             prepared, bare = self.derivatives.prepared, False
         together = self.beside if joined else (0, 0)
-        for found, left in later or self.marched(prepared, samples, numbers, *together):
+        for solutions, rounding in later or self.marched(prepared, samples, numbers, *together):
             if isinstance(into, AuthoredReplicas):
-                yield from self.by_author(found, left, into)
+                yield from self.by_author(solutions, rounding, into)
                 continue
-            shown = {n: x for n, x in found.items() if not (bare and n[0] in RESPONSES)}
+            shown = {n: x for n, x in solutions.items() if not (bare and n[0] in RESPONSES)}
             kernels = {} if joined else reduced(self.problem, shown, self.kernels, self.grid, leading=1)
             into.kernels.add_all(kernels)
-            into.numbers.add_all(self.numbers(found))
-            for error, output in zip(found[ERROR, ()], found[OUTPUT, ()], strict=True):
+            into.numbers.add_all(self.numbers(solutions))
+            for error, output in zip(solutions[ERROR, ()], solutions[OUTPUT, ()], strict=True):
                 both = (np.moveaxis(x, -1, 0) for x in (error, output))
                 scalars = np.stack([x if self.grid is None else self.grid.once(x) for x in both])
                 into.scalars.append(scalars)
                 values = scalar_variables(self.problem, scalars)
                 # a loss that has diverged is reported as such, which says more than a large rounding error
                 if "train_loss" in values and not has_run_away(values["train_loss"]).any():
-                    self.refuse_rounding(left / scale_of(values["error"]))
+                    self.refuse_rounding(rounding / scale_of(values["error"]))
                 watched.append({name: values[name] for name in WATCHED if name in values})
                 yield watched[-1]
         if self.derivatives and first:
@@ -565,8 +565,8 @@ class _Attempt:
         if self.derivatives is None or reached.samples in self.derivatives.done:
             return
         numbers = list(range(REPLICAS))
-        for found, _ in self.marched(self.derivatives.prepared, reached.samples, numbers, 0, 0):
-            responses = {n: x for n, x in found.items() if n[0] in RESPONSES}
+        for solutions, _ in self.marched(self.derivatives.prepared, reached.samples, numbers, 0, 0):
+            responses = {n: x for n, x in solutions.items() if n[0] in RESPONSES}
             kernels = reduced(self.problem, responses, self.kernels, self.grid, leading=1)
             reached.solutions.kernels.add_all(kernels)
 
@@ -597,14 +597,14 @@ class _Attempt:
         scalars in the loss; all scalars if there is no loss; or correlations at equal times if there are no
         scalars.
         """
-        own, numbers = self.early(found), self.numbers(found)
+        scalars, numbers = self.early(found), self.numbers(found)
         pairs = {
             (q.name, node_of(q.symbol)[1])
             for q in self.problem.discrete.order_parameters
             if q.kind == "correlation"
         }
         both = {n: x if self.grid is None else self.grid.twice(x) for n, x in found.items() if n in pairs}
-        into.add(own | (both if self.kernels == "full" else {}))
+        into.add(scalars | (both if self.kernels == "full" else {}))
         if numbers:
             self.refuse_rounded_numbers(left, numbers)
         else:
@@ -643,19 +643,19 @@ class _Attempt:
         """
         first, every = len(numbers), [*numbers, *range(count)]
         seeds = [np.random.SeedSequence(self.problem.solver.seed, spawn_key=(n,)) for n in every]
-        progress, total, left = self.progress, len(every) * prepared.steps, [0.0]
+        progress, total, roundings = self.progress, len(every) * prepared.steps, [0.0]
         counted = None if progress is None else lambda step: progress(step, total)
 
         def finished(march: PathMarch, replica: int) -> None:
             if not replica:
-                left.append(march.rounding())
+                roundings.append(march.rounding())
                 self.cut.append(march.cut)
 
         each = [samples] * first + [more] * count
-        for found in _sound(prepared.batches(each, seeds, progress=counted, finished=finished)):
+        for solutions in _sound(prepared.batches(each, seeds, progress=counted, finished=finished)):
             if count:
-                self.waiting[more, count] = [({n: x[first:] for n, x in found.items()}, left[-1])]
-            yield {n: x[:first] for n, x in found.items()} if count else found, left[-1]
+                self.waiting[more, count] = [({n: x[first:] for n, x in solutions.items()}, roundings[-1])]
+            yield {n: x[:first] for n, x in solutions.items()} if count else solutions, roundings[-1]
 
     def refuse_rounding(self, share: float) -> None:
         """Raise NotConverged if rounding errors exceed the required accuracy.

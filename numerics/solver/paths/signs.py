@@ -63,8 +63,8 @@ def _along_time(e: Expr, indices: tuple[Expr, ...], tables: QuantityTables, know
     """Return an expression of scalars at all times, shape ``(replicas or 1, times, index values)``."""
     steps = max(x.shape[-2] for x in known.found.values())
     reader = TensorReader(known, e.xreplace({s: t}), (t, *indices), tables.sizes)
-    found: Array = np.asarray(reader(slice(0, steps), slice(0, steps)))
-    return found.reshape(len(found), steps, -1)
+    values: Array = np.asarray(reader(slice(0, steps), slice(0, steps)))
+    return values.reshape(len(values), steps, -1)
 
 
 def _read_by_sign(tables: QuantityTables) -> Iterator[tuple[Expr, str]]:

@@ -255,9 +255,9 @@ def solve_to_accuracy(  # noqa: PLR0913 - public signature
 
     def attempt(samples: int, numbers: Iterable[int], into: _ReplicaArrays) -> Iterator[dict[str, Array]]:
         seeds = [np.random.SeedSequence(seed, spawn_key=(n,)) for n in numbers]
-        for found in prepared.runs(samples, seeds):
-            into.append(found)
-            yield {name_of(n): found[n] for n in names}
+        for solution in prepared.runs(samples, seeds):
+            into.append(solution)
+            yield {name_of(n): solution[n] for n in names}
 
     reached = reach(attempt, list, accuracy, first or prepared.enough)
     solved = _solved(prepared, stacked(reached.solutions), reached.samples)
@@ -275,8 +275,8 @@ def _solved(prepared: Prepared, runs: dict[MemberKey, Array], samples: int) -> S
     """
     count = len(next(iter(runs.values())))
     single = {prepared.whole.get(n, n) for n in prepared.single}
-    found = {n: runs[n] for n in single}
-    names = {n[0] for n, x in found.items() if unclear(x.mean(axis=0), x.std(axis=0, ddof=1), count)}
+    responses = {n: runs[n] for n in single}
+    names = {n[0] for n, x in responses.items() if unclear(x.mean(axis=0), x.std(axis=0, ddof=1), count)}
     # a response is left out at all layers, because a missing layer would be read as zero
     gone = {n for n in single if n[0] in names}
     methods = prepared.methods | {name_of(n): "left out" for n in gone}
@@ -386,8 +386,12 @@ class Prepared:
 
         Averages are taken over their permutations.
         """
-        found = exchangeable_values(self.tables, self.data, (*self.tables.entries, *self.tables.scalars))
-        said = [f"{x} = {', '.join(map(str, block))}" for x, blocks in found.items() for block in blocks]
+        index_blocks = exchangeable_values(
+            self.tables, self.data, (*self.tables.entries, *self.tables.scalars)
+        )
+        said = [
+            f"{x} = {', '.join(map(str, block))}" for x, blocks in index_blocks.items() for block in blocks
+        ]
         return "; ".join(said) or None
 
     def _jumps(self, n: MemberKey) -> bool:
@@ -495,9 +499,9 @@ class Prepared:
 
         An entry belongs to a pair of paths, or to a path and a coordinate of the inputs.
         """
-        own, other = (max((self.units.get(n, 1) for n in nodes), default=1) for nodes in x.nodes)
-        partners = 1 if x.single else np.shape(self.data[x.given])[-1] if x.given else other * samples
-        return int(prod(self.tables.size(x.indices)) * own * samples * partners)
+        row_units, column_units = (max((self.units.get(n, 1) for n in nodes), default=1) for nodes in x.nodes)
+        partners = 1 if x.single else np.shape(self.data[x.given])[-1] if x.given else column_units * samples
+        return int(prod(self.tables.size(x.indices)) * row_units * samples * partners)
 
     @cached_property
     def _numbers(self) -> tuple[int, int]:
@@ -619,8 +623,8 @@ class Prepared:
         """
         for batch in self.batches([samples] * len(seeds), seeds, **given):
             for i in range(len(next(iter(batch.values())))):
-                found = {n: x[i] for n, x in batch.items()}
-                yield {n: np.moveaxis(x, -1, 0) if n in self.numbers else x for n, x in found.items()}
+                solution = {n: x[i] for n, x in batch.items()}
+                yield {n: np.moveaxis(x, -1, 0) if n in self.numbers else x for n, x in solution.items()}
 
     def batches(  # noqa: PLR0913 - independent options
         self,
@@ -685,8 +689,8 @@ class Prepared:
                 given = known.found, known.values, known.data, None, self.tables.extents.first, known.literals
                 side[node_of(e.lhs)] = observable(e, *given, self.tables.sizes)
             side |= single
-            found = {n: np.moveaxis(x, -1, 0) for n, x in side.items()}
-            yield stacked_members(found, self.tables.written_out)
+            solutions = {n: np.moveaxis(x, -1, 0) for n, x in side.items()}
+            yield stacked_members(solutions, self.tables.written_out)
 
     def _written(self, march: PathMarch) -> dict[MemberKey, Array]:
         """Return the responses of a march that are computed for the result only, by key.
@@ -783,14 +787,16 @@ def _block(march: PathMarch, name: str, e: Expr, paths: Paths, times: Sequence[i
             f"paths: {name} = {e} has no units in this theory: it must contain a field of the theory"
         )
     chosen = tuple(paths.chosen("layers", layers)) if layers else ()
-    own = tuple(dict.fromkeys(i for x in sorted(fields, key=str) for i in indices_of(x) if i != ell))
+    field_indices = tuple(
+        dict.fromkeys(i for x in sorted(fields, key=str) for i in indices_of(x) if i != ell)
+    )
     sizes, picked = [], []
-    for i in own:
+    for i in field_indices:
         size = march.tables.sizes[i]
         here = paths.chosen("samples", range(size)) if dimension(i) == "sample" else list(range(size))
         sizes.append(size)
         picked.append(here)
-    found = []
+    layer_values = []
     for layer in chosen or (None,):
         f = CompiledFunction(e if layer is None else e.subs(ell, layer))
         values = []
@@ -801,13 +807,13 @@ def _block(march: PathMarch, name: str, e: Expr, paths: Paths, times: Sequence[i
                 values.append(known[replica % len(known)])
                 continue
             path = march.device.take(march.random[node_of(x)][replica, list(times)]).swapaxes(0, 1)
-            values.append(march.spread(path[None], indices_of(x), own)[0])
+            values.append(march.spread(path[None], indices_of(x), field_indices)[0])
         whole = np.broadcast_to(f(*values), (*sizes, len(times), march.samples))
         for axis, here in enumerate(picked):
             whole = whole.take(here, axis=axis)
-        found.append(np.moveaxis(whole, -2, 0))
+        layer_values.append(np.moveaxis(whole, -2, 0))
     indices = tuple(
         (dimension(i), tuple(k + (dimension(i) != "sample") for k in here))
-        for i, here in zip(own, picked, strict=True)
+        for i, here in zip(field_indices, picked, strict=True)
     )
-    return Block(np.stack(found) if chosen else found[0].copy(), chosen, indices)
+    return Block(np.stack(layer_values) if chosen else layer_values[0].copy(), chosen, indices)
