@@ -70,8 +70,8 @@ def solve_frozen_ends(
         functions={"dloss": slope},
         wanted=tuple(n for names in layers.values() for n in names),
     )
-    found = {n: np.stack([run.tensor(x)[:, 0, :, 0] for x in names]) for n, names in layers.items()}
-    return {OUTPUT: run.scalars[OUTPUT], "chi": run.scalars["chi"], **found}
+    correlations = {n: np.stack([run.tensor(x)[:, 0, :, 0] for x in names]) for n, names in layers.items()}
+    return {OUTPUT: run.scalars[OUTPUT], "chi": run.scalars["chi"], **correlations}
 
 
 def solve_frozen_ends_limit(
@@ -119,8 +119,10 @@ def solve_frozen_ends_correction(
     """
     powers = exact_power(alpha), exact_power(gamma)
     names = [{n: before + n for n in (OUTPUT, "chi", "C_x", "C_dx")} for before in ("", FIRST)]
-    found = _in_layer_time(_corrected_table(*powers), inputs, layers, names, dloss=slope, ddloss=curvature)
-    return DepthCorrection(float(frozen_ends_correction(*powers).power), *found)
+    solutions = _in_layer_time(
+        _corrected_table(*powers), inputs, layers, names, dloss=slope, ddloss=curvature
+    )
+    return DepthCorrection(float(frozen_ends_correction(*powers).power), *solutions)
 
 
 def _in_layer_time(

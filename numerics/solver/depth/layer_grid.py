@@ -78,8 +78,8 @@ class Contraction:
         labels: dict[Expr, int] = {}
         axes = tuple([labels.setdefault(x, len(labels)) for x in o] for o in operands)
         target, given = [labels[x] for x in out], list[Any]()
-        for o, own in zip(operands, axes, strict=True):
-            given += [np.broadcast_to(0.0, [sizes[x] for x in o]), own]
+        for o, axis_labels in zip(operands, axes, strict=True):
+            given += [np.broadcast_to(0.0, [sizes[x] for x in o]), axis_labels]
         path = np.einsum_path(*given, target, optimize="greedy")[0] if operands else []
         products: list[tuple[tuple[int, ...], tuple[list[int], ...], list[int]]] = []
         waiting, largest = list(axes), 0.0
@@ -103,7 +103,7 @@ class Contraction:
             given: list[Any] = [x for pair in zip(tensors, self.axes, strict=True) for x in pair]
             return np.asarray(np.einsum(*given, self.target, optimize=self.path))
         for places, taken, left in self.products:
-            given = [x for k, own in zip(places, taken, strict=True) for x in (tensors.pop(k), own)]
+            given = [x for k, labels in zip(places, taken, strict=True) for x in (tensors.pop(k), labels)]
             tensors.append(np.einsum(*given, left))
         return np.asarray(tensors[0])
 
@@ -538,8 +538,8 @@ class StepTerm:
 
         ``below`` is None for a tensor that does not jump at tau = ``tau_``.
         """
-        found = self.integral() if self.p.layer else self.plain[0](self.plain[1])
-        value = self.number * found.transpose(self.order)[self.missing]
+        product = self.integral() if self.p.layer else self.plain[0](self.plain[1])
+        value = self.number * product.transpose(self.order)[self.missing]
         if below is None:
             above[self.at] += value
             return

@@ -126,10 +126,10 @@ def foldable(plan: Plan, rows: Rows) -> bool:
         return False
     monomials = [m for k in _kernels_of(plan) for m in k.monomials]
     factors = [f for m in monomials for f in m.factors] + [f for h in table.hoisted for f in h.factors]
-    found = {*table.tensors, *((x.name, None) for x in table.scalars), *(x.tensor for x in table.hoisted)}
+    computed = {*table.tensors, *((x.name, None) for x in table.scalars), *(x.tensor for x in table.hoisted)}
     return (
         not any(m.coefficient.has(t, s) for m in monomials)
-        and not any(clocks & set(f.indices) for f in factors if f.tensor not in found)
+        and not any(clocks & set(f.indices) for f in factors if f.tensor not in computed)
         and all(sum(s in f.indices for f in m.factors) <= 1 for m in monomials)
     )
 
@@ -272,8 +272,8 @@ class Folded:
             with np.errstate(all="ignore"):
                 return [function(x) for x in part]
 
-        found = list(self.pool.map(work, parts))
-        return [found[k % self.threads][k // self.threads] for k in range(len(every))]
+        results = list(self.pool.map(work, parts))
+        return [results[k % self.threads][k // self.threads] for k in range(len(every))]
 
     # -- from the stack to the solution ----------------------------------------------------------------
 

@@ -248,8 +248,8 @@ class _Writer:
         Each comes with that response and the gain of the source in the equation of the first field.
         """
         i, j = array.first, array.second
-        for own, k in self.plan.terms(i, j):
-            yield CovarianceRow(own, k), ResponseArray(j, k), self.gains[i][own]
+        for source, k in self.plan.terms(i, j):
+            yield CovarianceRow(source, k), ResponseArray(j, k), self.gains[i][source]
 
     def _source_terms(self, array: CorrelationArray) -> Iterator[Operation]:
         """Yield the operations that add the terms of Stein's lemma to row t of a correlation.

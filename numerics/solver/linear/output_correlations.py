@@ -85,7 +85,7 @@ def needed(table: Table, fields: Iterable[FieldAtLayer]) -> Iterator[Request]:
     for i in fields:
         drives, couplings = opened(table, i, lambda e: 1.0)
         read = [c.field for _, c in couplings]
-        partners = [k for own in drives for one, k in table.covariances if one == own]
+        partners = [k for source in drives for one, k in table.covariances if one == source]
         for f in read:
             yield from (Request("correlation", f, g, S.One) for g in read)
             yield from (Request("response", f, k, S.One) for k in partners)

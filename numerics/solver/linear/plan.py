@@ -180,7 +180,7 @@ class Plan:
         it.
         """
         drives = self.rows_of[i].drives
-        return [(own, k) for own, _ in drives for k in self.partners(own) if self.responds_to(j, k)]
+        return [(source, k) for source, _ in drives for k in self.partners(source) if self.responds_to(j, k)]
 
     # -- needed quantities -----------------------------------------------------------------------------
 
@@ -381,10 +381,10 @@ class Plan:
         yield self.units_of(q.first)
         if q.kind == "correlation":
             yield self.units_of(q.second)
-        for own, other in self.source_pairs(q):
-            if self.at_once(q.first, own):
-                present = self.at_once(q.second, other)
-                yield from self._reads(self.table.covariances[own, other], present=present)
+        for source, partner in self.source_pairs(q):
+            if self.at_once(q.first, source):
+                present = self.at_once(q.second, partner)
+                yield from self._reads(self.table.covariances[source, partner], present=present)
 
     def _correlation_needs(self, part: CorrelationPart) -> Iterator[StepQuantity]:
         """Yield the quantities of the same step from which a correlation is computed.
@@ -398,8 +398,8 @@ class Plan:
                 yield self._diagonal(c.field, j) if now else self._past(c.field, j)
             if now and c.kernel.reach != "now":
                 yield self._past(j, c.field)
-        for own, k in self.terms(i, j):
-            yield from self._reads(self.table.covariances[own, k], present=now and self.at_once(j, k))
+        for source, k in self.terms(i, j):
+            yield from self._reads(self.table.covariances[source, k], present=now and self.at_once(j, k))
             if now and (j, k) in self.responses:
                 yield ResponseArray(j, k)
 

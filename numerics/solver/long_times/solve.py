@@ -365,7 +365,8 @@ class _StationaryRecursion:
         if name in self.data:
             return Float(self.data[name][tuple(int(a) - 1 for a in x.args)])
         if x not in self.known:
-            rhs, at = next(found for row in self.rows if (found := _matched(row, x)) is not None)
+            matches = (_matched(row, x) for row in self.rows)
+            rhs, at = next(pair for pair in matches if pair is not None)
             self.known[x] = Float(float(self.number(rhs, at)))
         return self.known[x]
 

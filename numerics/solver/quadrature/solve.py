@@ -197,7 +197,7 @@ def solve_two_layer(  # noqa: PLR0913 - public signature
     scalars = {*solver.system.scalars}
     return TwoLayerSolved(
         "quadrature" if solver.rule != "sobol" else "scattered points",
-        last.found,
+        last.values,
         last.errors,
         rule=solver.rule,
         dimensions=solver.dimensions,
@@ -368,14 +368,14 @@ class _Answer:
     """Solution with one number of points: values by key (name, layer), and errors in the same shapes."""
 
     count: int
-    found: dict[MemberKey, Array]
+    values: dict[MemberKey, Array]
     errors: dict[MemberKey, Array]
     steps: float
     """Error of the time steps, which is added to that of the points."""
 
     def largest(self, places: Iterable[MemberKey]) -> float:
         """Return the largest error of the values with these keys, relative to the largest of their name."""
-        sizes = {k: max(float(np.abs(self.found[k]).max()), 1e-300) for k in places}
+        sizes = {k: max(float(np.abs(self.values[k]).max()), 1e-300) for k in places}
         return max((float(self.errors[k].max()) / x for k, x in sizes.items()), default=0.0) + self.steps
 
     @property
@@ -561,9 +561,9 @@ class _NodeSolver:
             results[n] = np.stack(row)
         together = {e: np.stack(v) for e, v in pieces.items()}
         for q, (late, early, number) in self.halves.items():
-            own = axes_of(q.symbol)
+            symbol_axes = axes_of(q.symbol)
             scale = self.present(self.moved[0], 0.0).value(number, ())
-            results[node_of(q.symbol)] = scale.item() * self.correlate(together, late, early, own)
+            results[node_of(q.symbol)] = scale.item() * self.correlate(together, late, early, symbol_axes)
         for e in self.observables:
             replicas = {k: v[..., None] for k, v in results.items()}
             extents, literals = system.extents, system.literals

@@ -121,7 +121,7 @@ class _System:
     def __init__(
         self, transforms: Transforms, numbers: Mapping[Symbol, float], units: Spectrum | None
     ) -> None:
-        self.found, self.units = transforms, units
+        self.transforms, self.units = transforms, units
         self.numbers = {str(x): v for x, v in numbers.items()}
         self.names = [e.lhs for e in transforms.responses]
         self.letters = [Dummy(str(x.func)) for x in self.names]
@@ -286,7 +286,7 @@ class _System:
         half = self.responses(contour)
         rates = np.concatenate([contour.rates, contour.rates.conj()])
         here = np.concatenate([half, half.conj()])
-        equations = self.found.correlations
+        equations = self.transforms.correlations
         at = {e.symbol: i for i, e in enumerate(equations)}
         n, shape = len(equations), (len(contour.rates), len(rates))
         constant = np.zeros((*shape, n), dtype=complex)
