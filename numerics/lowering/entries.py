@@ -138,9 +138,9 @@ class EntryArray:
     @property
     def nodes(self) -> tuple[tuple[MemberKey, ...], tuple[MemberKey, ...]]:
         """Names of random quantities in the gradient of ``W_ij``: (those of row i, those of column j)."""
-        own = [x.own.node for x in self.terms if not x.own.given]
-        other = [x.other.node for x in self.terms if x.other is not None and not x.other.given]
-        return tuple(dict.fromkeys(own)), tuple(dict.fromkeys(other))
+        row_nodes = [x.own.node for x in self.terms if not x.own.given]
+        column_nodes = [x.other.node for x in self.terms if x.other is not None and not x.other.given]
+        return tuple(dict.fromkeys(row_nodes)), tuple(dict.fromkeys(column_nodes))
 
 
 @dataclass(frozen=True)
@@ -309,6 +309,6 @@ def gradient_parts(gradient: Expr) -> list[tuple[Expr, Expr, tuple[Any, ...]]]:
             limits += tuple(inner.limits)
             body = body / inner * inner.function
         for y in Add.make_args(body.expand() if body.is_Add or body.has(Add) else body):
-            own, other = copied(y)
-            parts.append((own, other, limits))
+            row_factor, column_factor = copied(y)
+            parts.append((row_factor, column_factor, limits))
     return parts

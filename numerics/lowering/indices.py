@@ -300,7 +300,7 @@ def ordered_indices(theory: Theory) -> frozenset[str]:
     program = theory.program
     ordered = {x.name for x in program.fields if x.ordered}
     indices = {i for d in program.definitions if d.name in ordered for i in d.lhs.args[0].free_symbols}
-    return frozenset(str(own) for i in indices for own in (i, primed(i)))
+    return frozenset(str(index) for i in indices for index in (i, primed(i)))
 
 
 def at_integer_depth(theory: Theory, values: Mapping[str, RealNumber]) -> Theory:

@@ -236,10 +236,10 @@ def products_of(e: Expr, layers: dict[str, int]) -> Iterator[LayerProduct]:
         for term in e.args:
             yield from products_of(term, layers)
     elif isinstance(e, Mul):
-        found = [LayerProduct(S.One)]
+        products = [LayerProduct(S.One)]
         for factor in e.args:
-            found = [_times(a, b) for a in found for b in products_of(factor, layers)]
-        yield from found
+            products = [_times(a, b) for a in products for b in products_of(factor, layers)]
+        yield from products
     elif isinstance(e, Pow) and e.exp.is_Integer and e.exp.is_positive and e.base.has(AppliedUndef):
         yield from products_of(Mul(*[e.base] * int(e.exp), evaluate=False), layers)
     elif isinstance(e, Sum):

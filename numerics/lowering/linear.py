@@ -354,7 +354,7 @@ class _Lowering:
             group = [f for f in parts if index in f.indices]
             inner = {i for f in group for i in f.indices} & {*summed}
             inner -= {i for f in parts if f not in group for i in f.indices}
-            single = [own for f in group for own in self.factors_of(f)]
+            single = [factor for f in group for factor in self.factors_of(f)]
             others = {i for f in group for i in f.indices} - inner
             rows = tuple(x for x in sorted(others, key=str) if x != s)
             if not group or t in others or s not in others or not rows:
@@ -568,13 +568,13 @@ def _joined(couplings: list[Coupling]) -> tuple[Coupling, ...]:
     A kernel over the past and one over past and present are joined, so that the march computes one row and
     one product. Kernels at the present time only, or at time zero, stay separate.
     """
-    found: dict[tuple[FieldAtLayer, bool | Reach, Expr], Coupling] = {}
+    joined: dict[tuple[FieldAtLayer, bool | Reach, Expr], Coupling] = {}
     for c in couplings:
         summed = c.kernel.reach in ("past", "through")
         key = (c.field, summed or c.kernel.reach, c.unit)
-        old = found.get(key)
+        old = joined.get(key)
         if old is None:
-            found[key] = c
+            joined[key] = c
             continue
         names = dict(zip(c.kernel.cols, old.kernel.cols, strict=True))
         new = replace(c.kernel, cols=old.kernel.cols, monomials=_renamed(c.kernel, names))
@@ -582,5 +582,5 @@ def _joined(couplings: list[Coupling]) -> tuple[Coupling, ...]:
             "past" if old.kernel.reach == new.reach == "past" else "through" if summed else new.reach
         )
         both = tuple(x for k in (old.kernel, new) for x in _reaching(k, reach))
-        found[key] = Coupling(c.field, replace(new, monomials=both, reach=reach), c.unit)
-    return tuple(found.values())
+        joined[key] = Coupling(c.field, replace(new, monomials=both, reach=reach), c.unit)
+    return tuple(joined.values())

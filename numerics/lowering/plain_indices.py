@@ -141,8 +141,8 @@ def ring_of(a: Expr, summed: IndexBounds, whole: IntegerBounds) -> Symbol | None
     >>> ring_of(p - q, {p: (1, 4), q: (-1, 1)}, (1, 4)), ring_of(2 * p, {p: (1, 4)}, (1, 4))
     (p, None)
     """
-    found = [x for x, bounds in summed.items() if a.coeff(x) == 1 and bounds == whole]
-    return found[0] if len(found) == 1 and whole[0] == 1 else None
+    candidates = [x for x, bounds in summed.items() if a.coeff(x) == 1 and bounds == whole]
+    return candidates[0] if len(candidates) == 1 and whole[0] == 1 else None
 
 
 # -- ranges of indices ---------------------------------------------------------------------------------------
@@ -196,10 +196,10 @@ def _spans(sized: SizedTheory, ranges: Iterable[IndexRange]) -> dict[Symbol, Int
 
     A bound may contain indices that come earlier in ``ranges``.
     """
-    found: dict[Symbol, IntegerBounds] = {}
+    spans: dict[Symbol, IntegerBounds] = {}
     for r in ranges:
-        found[r.index] = _span(sized, r.lower, r.upper, found)
-    return found
+        spans[r.index] = _span(sized, r.lower, r.upper, spans)
+    return spans
 
 
 @dataclass(frozen=True)
@@ -257,16 +257,16 @@ def _extents(sized: SizedTheory, theory: Theory) -> dict[Slot, IntegerBounds]:
 
     Keys are the name of a quantity and the position of the index.
     """
-    found: dict[Slot, IntegerBounds] = {}
+    extents: dict[Slot, IntegerBounds] = {}
     for item in theory.stated():
         scope = _spans(sized, item.ranges)
         for x in _symbols(item):
             for k, a in enumerate(x.args):
                 if a not in TIMES:
                     low, high = _span(sized, a, a, scope)
-                    first, last = found.get((str(x.func), k), (low, high))
-                    found[str(x.func), k] = min(low, first), max(high, last)
-    return found
+                    first, last = extents.get((str(x.func), k), (low, high))
+                    extents[str(x.func), k] = min(low, first), max(high, last)
+    return extents
 
 
 # -- indices that are written out ----------------------------------------------------------------------------
@@ -370,16 +370,16 @@ class _Unrolling:
 
         The indices in the limits of sums over such indices are replaced, too.
         """
-        found: set[Symbol] = set()
+        replaced: set[Symbol] = set()
         for x in self._atoms(item):
             for k, a in enumerate(x.args):
                 if (str(x.func), k) in self.slots:
-                    found |= a.free_symbols - {*TIMES}
-        own = {r.index for r in item.ranges} | {x[0] for x in self.limits[id(item)]}
+                    replaced |= a.free_symbols - {*TIMES}
+        bound = {r.index for r in item.ranges} | {x[0] for x in self.limits[id(item)]}
         for index, lower, upper in self.limits[id(item)]:
-            if index in found:
-                found |= lower.free_symbols | upper.free_symbols
-        return found & own
+            if index in replaced:
+                replaced |= lower.free_symbols | upper.free_symbols
+        return replaced & bound
 
     def members(self, item: Any) -> Iterator[Any]:
         """Yield an equation, covariance or order parameter at all values of its replaced indices.
@@ -502,12 +502,12 @@ class _Unrolling:
     @cached_property
     def widest(self) -> IndexBounds:
         """The lowest and the highest value of each index in all of its ranges."""
-        found: dict[Symbol, IntegerBounds] = {}
+        bounds: dict[Symbol, IntegerBounds] = {}
         for _, use in _uses_of(self.sized, self.theory):
             for index, (low, high) in use.scope.items():
-                first, last = found.get(index, (low, high))
-                found[index] = min(low, first), max(high, last)
-        return found
+                first, last = bounds.get(index, (low, high))
+                bounds[index] = min(low, first), max(high, last)
+        return bounds
 
     def written_out(self, item: Any) -> WrittenOut | None:
         """Return the names of the quantities that take the place of one with replaced indices.
@@ -572,12 +572,12 @@ class _WholeRanges:
         if body == 0:
             return S.Zero
         for index, lower, upper in e.limits:
-            found = S.One
+            indicator = S.One
             if index not in TIMES and index != ell:
                 first, last = self.whole(index, e.function, inner[index])
-                found = self.inside(index, self.valued(lower), self.valued(upper), (first, last))
-            limits.append((index, lower, upper) if found == 1 else (index, first, last))
-            inside *= found
+                indicator = self.inside(index, self.valued(lower), self.valued(upper), (first, last))
+            limits.append((index, lower, upper) if indicator == 1 else (index, first, last))
+            inside *= indicator
         return Sum(Add(*[inside * x for x in Add.make_args(body)]), *limits)
 
     def valued(self, e: Expr) -> Expr:

@@ -345,8 +345,8 @@ class QuantityTables:
     def populations(self) -> list[SampledPopulation]:
         """Groups of coupled quantities that contain sources, each of which is sampled jointly."""
         number = {n: i for i, group in enumerate(self.groups) for n in group}
-        found = [(x, tuple(dict.fromkeys(number[n] for n in x if n in number))) for x in self.components]
-        return [SampledPopulation(groups, members) for members, groups in found if groups]
+        candidates = [(x, tuple(dict.fromkeys(number[n] for n in x if n in number))) for x in self.components]
+        return [SampledPopulation(groups, members) for members, groups in candidates if groups]
 
     @cached_property
     def attributes_of(self) -> dict[MemberKey, tuple[str, ...]]:
@@ -460,9 +460,9 @@ class _QuantityReader:
         outside = expr.xreplace({x: Dummy() for x in expr.atoms(Sum)})
         for x in sorted(outside.atoms(Named), key=str):
             if x != expr and expr.has(x) and is_random(x) and _is_smooth(x):
-                own, symbols = self._piece(x, t)
-                self.tables.random.add(own[0])
-                expr = expr.xreplace({x: UndefinedFunction(own[0])(*symbols, t)})
+                piece, symbols = self._piece(x, t)
+                self.tables.random.add(piece[0])
+                expr = expr.xreplace({x: UndefinedFunction(piece[0])(*symbols, t)})
         entries = {
             x: self._entry_sum(x, indices)
             for x in sorted(expr.atoms(Sum), key=str)
@@ -613,7 +613,7 @@ class _QuantityReader:
         They are allowed because a sum over a whole period may start anywhere. ``over`` are the summed
         indices.
         """
-        found: dict[Symbol, Expr] = {}
+        substitutions: dict[Symbol, Expr] = {}
         first, sizes = self.extents.first, self.extents.sizes
         summed = {x: (first[x], first[x] + sizes[x] - 1) for x in over}
         for x in sorted(factor.atoms(AppliedUndef), key=str):
@@ -621,8 +621,8 @@ class _QuantityReader:
                 whole = self.bounds.get((str(x.func), k))
                 ring = ring_of(a, summed, whole) if whole else None
                 if ring is not None and ring != a and not self.tables.sized.is_ordered(a):
-                    found.setdefault(ring, 2 * ring - a)
-        return list(found.items())
+                    substitutions.setdefault(ring, 2 * ring - a)
+        return list(substitutions.items())
 
     def _piece(self, e: Expr, time: Symbol) -> tuple[MemberKey, tuple[Symbol, ...]]:
         """Return the name of the random quantity that equals ``e`` at ``time``, and its indices.
@@ -678,9 +678,9 @@ class _QuantityReader:
         name, places = str(symbol.func), {x: k for k, x in enumerate(symbol.args)}
         self.tables.exchanged[node_of(symbol)] = {
             x: number
-            for number, found in enumerate(self.tables.classes)
+            for number, index_class in enumerate(self.tables.classes)
             for x in indices_of(symbol)
-            if name not in found.fixed and (name, places[x]) in found.places
+            if name not in index_class.fixed and (name, places[x]) in index_class.places
         }
 
     def _read(self, symbol: AppliedUndef, body: Expr, ranges: Any, causal: str = "") -> PathEntry:
@@ -742,7 +742,7 @@ def with_named_averages(theory: Theory) -> Theory:
             {a: Average(inside(a.body)) for a in leaves_of(sympify(e)) if isinstance(a, Average)}
         )
 
-    found = replace(
+    rewritten = replace(
         theory,
         equations=tuple(e.map(inside) for e in theory.equations),
         sources=tuple(u.map(inside) for u in theory.sources),
@@ -750,7 +750,7 @@ def with_named_averages(theory: Theory) -> Theory:
         order_parameters=tuple(q.map(within) for q in theory.order_parameters),
         scalars=tuple(e.map(within) for e in theory.scalars),
     )
-    return replace(found, scalars=(*scalars.values(), *found.scalars)) if scalars else theory
+    return replace(rewritten, scalars=(*scalars.values(), *rewritten.scalars)) if scalars else theory
 
 
 def with_attributes_as_fields(theory: Theory) -> Theory:
@@ -819,11 +819,11 @@ def _joined(memories: Iterable[PastSum]) -> list[PastSum]:
 
     A kernel that does not depend on t is added to an equal one only.
     """
-    found: dict[Any, PastSum] = {}
+    joined: dict[Any, PastSum] = {}
     for m in memories:
         key = replace(m, kernel=sympify(1) if t in m.kernel.free_symbols else m.kernel)
-        found[key] = replace(m, kernel=found[key].kernel + m.kernel) if key in found else m
-    return list(found.values())
+        joined[key] = replace(m, kernel=joined[key].kernel + m.kernel) if key in joined else m
+    return list(joined.values())
 
 
 def _terms(x: Sum) -> tuple[Expr, ...]:
