@@ -106,13 +106,13 @@ def streams_of(theory: Theory) -> list[ResidualStream]:
     """
     families = {e.name: e for e in theory.equations if e.layers is not None}
     ends = {e.name for e in theory.equations if e.layers is None}
-    found: list[ResidualStream] = []
+    streams: list[ResidualStream] = []
     for e in sorted(families.values(), key=lambda e: e.name not in ends):
-        if not any(e.name in x.members for x in found):
+        if not any(e.name in x.members for x in streams):
             stream = _stream(e, families)
-            found += [stream] if stream is not None else []
+            streams += [stream] if stream is not None else []
     order = list(families)
-    return sorted(found, key=lambda x: order.index(x.equation.name))
+    return sorted(streams, key=lambda x: order.index(x.equation.name))
 
 
 def _stream(e: Equation, families: Mapping[str, Equation]) -> ResidualStream | None:
@@ -206,14 +206,14 @@ class BlockSizes:
     @cached_property
     def carriers(self) -> set[str]:
         """Names of inner fields that contain sources of their block."""
-        found: set[str] = set()
+        names: set[str] = set()
         known = {*self.layered}
         while more := {
-            n for n, e in self.inner.items() if n not in found and known & set(_names(_masked(e.rhs)[0]))
+            n for n, e in self.inner.items() if n not in names and known & set(_names(_masked(e.rhs)[0]))
         }:
-            found |= more
+            names |= more
             known |= more
-        return found
+        return names
 
     def unfolded(self, e: Expr) -> Expr:
         """Return an increment of a stream in terms of sources and of fields without sources."""
@@ -324,16 +324,18 @@ class BlockSizes:
 
     def response(self, body: Expr, source: str) -> DepthOrder:
         """Return the order of an averaged response: coefficients in front of the source are averaged."""
-        found = []
+        orders = []
         for x, slope in self.derivatives_of(body):
             name = str(x.func)
             if name not in self.inner or self.at_end(x):
-                found.append(self._way(slope, x, source))
+                orders.append(self._way(slope, x, source))
                 continue
             for i, term in enumerate(self.scaled[name]):
                 key = DepthOrder(S.Zero, frozenset({(name, i)}))
-                found += [key + self._way(slope * inner, y, source) for y, inner in self.derivatives_of(term)]
-        return largest(found)
+                orders += [
+                    key + self._way(slope * inner, y, source) for y, inner in self.derivatives_of(term)
+                ]
+        return largest(orders)
 
     def derivatives_of(self, e: Expr) -> list[tuple[AppliedUndef, Expr]]:
         """Return the fields in an expression, outside of averages, with its derivative by each."""
@@ -392,27 +394,27 @@ class BlockSizes:
 
     def _parts(self, name: str) -> list[tuple[Expr, DepthOrder, str]]:
         """Return the terms of a field with their orders, and the name of the source of each."""
-        found = []
+        parts = []
         whole = self.orders[name]
         for i, x in enumerate(self.scaled[name]):
             order = self.order(x)
             internal = "" if (bare := self._bare(x)) in self.white else bare
             marks = frozenset({(name, i)}) if order.power < whole.power else frozenset()
-            found.append((x, DepthOrder(order.power, marks), internal))
-        return found
+            parts.append((x, DepthOrder(order.power, marks), internal))
+        return parts
 
     def _moment(self, parts: tuple[tuple[Expr, DepthOrder, str], ...]) -> DepthOrder:
         """Return the order of the average of a product of terms; an internal source is averaged by Stein."""
-        for i, (_, own, source) in enumerate(parts):
+        for i, (_, order, source) in enumerate(parts):
             if not source:
                 continue
             others = parts[:i] + parts[i + 1 :]
-            found = NONE
-            for k, (x, mine, _) in enumerate(others):
+            paired = NONE
+            for k, (x, partner, _) in enumerate(others):
                 rest = sum((o for _, o, _ in others[:k] + others[k + 1 :]), ONE)
                 met = self.answer(x, source)
-                found = largest([found, met + DepthOrder(S.Zero, mine.marks) + rest])
-            return found + own + DepthOrder(self.orders[source].power) if found.power != ABSENT else NONE
+                paired = largest([paired, met + DepthOrder(S.Zero, partner.marks) + rest])
+            return paired + order + DepthOrder(self.orders[source].power) if paired.power != ABSENT else NONE
         return sum((o for _, o, _ in parts), ONE)
 
     # -- all orders --------------------------------------------------------------------------------------
@@ -459,20 +461,20 @@ class BlockSizes:
         self, start: Mapping[str, DepthOrder], edges: Mapping[tuple[str, int], Mapping[str, DepthOrder]]
     ) -> dict[str, DepthOrder]:
         """Return the largest products of coefficients on ways from the start to each inner field."""
-        found = dict(start)
+        orders = dict(start)
         for _ in range(len(self.inner) + 2):
-            before = dict(found)
+            before = dict(orders)
             for name in self.inner:
                 ways = [
-                    o + found[n] + DepthOrder(S.Zero, frozenset({key}))
+                    o + orders[n] + DepthOrder(S.Zero, frozenset({key}))
                     for key, slopes in edges.items()
                     if key[0] == name
                     for n, o in slopes.items()
-                    if n in found
+                    if n in orders
                 ]
-                found[name] = largest(ways)
-            if found == before:
-                return found
+                orders[name] = largest(ways)
+            if orders == before:
+                return orders
         raise NotApplicable(
             "the sizes of the responses within a block in powers of L are not found: fields of the block "
             "drive each other, and these powers grow without end when the equations are iterated"
@@ -522,8 +524,8 @@ def _masked(e: Expr, known: dict[Expr, Expr] | None = None) -> tuple[Expr, dict[
 
 def _merged(parts: Iterable[Mapping[str, DepthOrder]]) -> dict[str, DepthOrder]:
     """Return the largest order of each name."""
-    found: dict[str, list[DepthOrder]] = {}
+    orders: dict[str, list[DepthOrder]] = {}
     for part in parts:
         for n, o in part.items():
-            found.setdefault(n, []).append(o)
-    return {n: largest(x) for n, x in found.items()}
+            orders.setdefault(n, []).append(o)
+    return {n: largest(x) for n, x in orders.items()}

@@ -529,32 +529,32 @@ def cuts(rows: list[LayerRecursion], slots: Mapping[str, int]) -> dict[str, int]
     of its own jump, or follows from the functions in its equation. ``rows`` are the recursions over layers;
     ``slots`` counts the layer arguments of each function.
     """
-    found: dict[str, int] = {}
+    offsets: dict[str, int] = {}
     of_two = [e for e in rows if slots[str(e.lhs.func)] == 2]
 
     def firsts(e: LayerRecursion) -> dict[str, int]:
-        return crossings(e.smooth, slots, found)
+        return crossings(e.smooth, slots, offsets)
 
-    while len(found) < len(of_two):
-        before = len(found)
+    while len(offsets) < len(of_two):
+        before = len(offsets)
         for e in of_two:
             name, at = str(e.lhs.func), e.shift
-            if name in found:
+            if name in offsets:
                 continue
             if e.jumps:
-                found[name] = at - e.jumps[0][1] + (0 if e.direction == 1 else 1)
+                offsets[name] = at - e.jumps[0][1] + (0 if e.direction == 1 else 1)
             elif begun := firsts(e):
-                found[name] = at + min(begun.values())
-        if len(found) == before:  # the remaining functions are smooth at ell = k: any offset will do
-            found |= {n: 0 for e in of_two if (n := str(e.lhs.func)) not in found}
+                offsets[name] = at + min(begun.values())
+        if len(offsets) == before:  # the remaining functions are smooth at ell = k: any offset will do
+            offsets |= {n: 0 for e in of_two if (n := str(e.lhs.func)) not in offsets}
     for e in of_two:  # a function must jump at the same layer as the functions in its equation
-        gaps = {found[str(e.lhs.func)] - e.shift - c for c in firsts(e).values()}
+        gaps = {offsets[str(e.lhs.func)] - e.shift - c for c in firsts(e).values()}
         if gaps - ({0, -1} if e.direction == 1 else {0, 1}):
             raise NotApplicable(
                 f"the equation of {e.lhs} is not expanded in the inverse depth: {e.lhs} jumps at another "
                 "layer than the functions on the right-hand side; all must jump at the same layer"
             )
-    return found
+    return offsets
 
 
 def crossings(added: Iterable[Expr], slots: Mapping[str, int], cuts: Mapping[str, int]) -> dict[str, int]:

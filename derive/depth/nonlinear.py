@@ -92,15 +92,19 @@ class _Effective:
         families = [q for q in theory.equations if q.layers]
         stream = {q.lhs.args[0] - near.args[0]: q for q in families if (near := neighbour(q)) is not None}
         inner = [q for q in families if neighbour(q) is None]
-        own = [q for q in inner if any(x.kind == "source" for x in q.terms)]
-        rest = [q for q in inner if q not in own]
-        if not (set(stream) == {1, -1} and len(own) == len(rest) == 1 and own[0].rhs.has(rest[0].lhs.func)):
+        with_source = [q for q in inner if any(x.kind == "source" for x in q.terms)]
+        without_source = [q for q in inner if q not in with_source]
+        if not (
+            set(stream) == {1, -1}
+            and len(with_source) == len(without_source) == 1
+            and with_source[0].rhs.has(without_source[0].lhs.func)
+        ):
             raise NotApplicable(
                 "the theory has no nonlinear residual layers, which consist of a forward stream, a "
                 "backward stream, and in the branch one field with a Gaussian source and the gradient of "
                 "this field"
             )
-        self.x, self.dx, self.h, self.b = stream[1], stream[-1], own[0], rest[0]
+        self.x, self.dx, self.h, self.b = stream[1], stream[-1], with_source[0], without_source[0]
         self.u: type[Function] = next(y.field.func for y in self.h.terms if y.kind == "source")
         self.covariance = next(v.covariance for v in theory.sources if v.symbol.func == self.u)
         branch = [y.expr for y in self.x.terms if y.expr != neighbour(self.x)]

@@ -217,7 +217,7 @@ class _Process:
         inner = tuple(self.inner_equation(n) for n in self.blocks.inner if n in needed)
         units = {n: L**x for n, x in self.responses.items() if n in needed and x != 0}
         away = {n: L ** self.orders[n] for n in self.vanishing(needed)}
-        found = LayerProcess(
+        limit = LayerProcess(
             single_site=tuple(self.single_site()),
             noise=tuple(self.covariance(u) for u in self.theory.sources if self.is_needed(u, needed)),
             order_parameters=tuple(
@@ -236,7 +236,7 @@ class _Process:
             vanishing=away,
             same={m: x for m, x in self.blocks.members.items() if m != x},
         )
-        return dataclasses.replace(found, dropped=tuple(dict.fromkeys(self.dropped)))
+        return dataclasses.replace(limit, dropped=tuple(dict.fromkeys(self.dropped)))
 
     # -- quantities that the limit contains --------------------------------------------------------------
 
@@ -248,16 +248,16 @@ class _Process:
         """
         ends = [u for u in self.theory.sources if not u.symbol.args[0].has(ell)]
         while True:
-            marked, found = set(self.marks), set[str]()
+            marked, names = set(self.marks), set[str]()
             met = [*self.single_site(), *self.numbers(), *map(self.covariance, ends)]
             waiting = [n for e in met for n in self.functions(e.rhs)]
             while waiting:
                 name = waiting.pop()
-                if name not in found and name in self.layered:
-                    found.add(name)
+                if name not in names and name in self.layered:
+                    names.add(name)
                     waiting += [n for e in self.statements(name) for n in self.functions(e)]
             if self.marks == marked:
-                return found
+                return names
 
     def functions(self, e: Expr) -> Iterator[str]:
         """Yield the names of the functions in an equation of the limit; fields at an end are other fields."""

@@ -287,7 +287,9 @@ def gamma_c_recursion(theory: Theory) -> CrossLayer:
         back = {ell: ell - named[str(e.lhs.func)][1]} if str(e.lhs.func) in named else {}
         return Eq(put(e.lhs).xreplace(back), put(e.rhs).xreplace(back), evaluate=False)
 
-    own = [Eq(q.symbol, put(q.symbol), evaluate=False) for q in theory.order_parameters if q.name in named]
+    covariance_equations = [
+        Eq(q.symbol, put(q.symbol), evaluate=False) for q in theory.order_parameters if q.name in named
+    ]
     whole = cross.map(put)
     return replace(
         whole,
@@ -295,5 +297,5 @@ def gamma_c_recursion(theory: Theory) -> CrossLayer:
         fields=tuple(Eq(put(e.lhs), e.rhs, evaluate=False) for e in whole.fields),
         correlations=tuple(row(e) for e in cross.correlations),
         scalars=tuple(Eq(put(e.lhs), e.rhs, evaluate=False) for e in whole.scalars),
-        diagonal=(*whole.diagonal, *own),
+        diagonal=(*whole.diagonal, *covariance_equations),
     )
