@@ -179,8 +179,8 @@ class Gradients:
         self._called = self._names_of_gradients()
         self.ranges = {name: self._ranges(name) for name in self.slots}
         for name, (place, body) in self.nodes.items():
-            own = zip(self.slots[name], self.ranges[name], strict=True)
-            free = tuple(r or IndexRange(x, *ANY) for x, r in own if place.has(x))
+            slot_ranges = zip(self.slots[name], self.ranges[name], strict=True)
+            free = tuple(r or IndexRange(x, *ANY) for x, r in slot_ranges if place.has(x))
             graph.append(Definition(place, body, free))
         self.uses: dict[str, list[_Use]] = {}
         for d in graph:
@@ -239,9 +239,9 @@ class Gradients:
         The number has those of ``indices`` (of the definition and its sums) that no field in the vector has:
         ``c(p)`` in ``c(p) * h(mu, t)``.
         """
-        own = {x for a in self._atoms(vector) for x in a.free_symbols}
-        numbers = Mul.make_args(self.split(vector)[0]) if own else ()
-        outside = Mul(*[x for x in numbers if x.free_symbols & indices - own])
+        field_symbols = {x for a in self._atoms(vector) for x in a.free_symbols}
+        numbers = Mul.make_args(self.split(vector)[0]) if field_symbols else ()
+        outside = Mul(*[x for x in numbers if x.free_symbols & indices - field_symbols])
         return outside, vector / outside
 
     def _node(self, d: Definition, vector: Expr, indices: set[Symbol]) -> Expr:
@@ -682,10 +682,14 @@ class Gradients:
         if use.kind == "product":
             assert use.product is not None
             constant, local = self.split(use.factor)
-            same, own = self.split(use.inner)
+            same, varying = self.split(use.inner)
             back = local * back
             return (
-                ratio * constant * same * own * Product(use.product.matrix, not use.product.transposed, back)
+                ratio
+                * constant
+                * same
+                * varying
+                * Product(use.product.matrix, not use.product.transposed, back)
             )
         if name_of(use.target) in self.scalars and name_of(use.by) not in self.scalars | {LOSS}:
             if use.factor.has(Product):
@@ -705,9 +709,9 @@ class Gradients:
     def varies(self, e: Expr) -> bool:
         """Return whether ``e`` contains a vector outside of means: it differs from unit to unit."""
         bare = e.replace(lambda x: isinstance(x, Mean), lambda _: Dummy())
-        own = self.inside | set(self.nodes)
-        own |= {self._called[n] for n in (*self.fields, *self.nodes) if n in self._called}
-        named = {name_of(a) for a in bare.atoms(AppliedUndef)} & own
+        vector_names = self.inside | set(self.nodes)
+        vector_names |= {self._called[n] for n in (*self.fields, *self.nodes) if n in self._called}
+        named = {name_of(a) for a in bare.atoms(AppliedUndef)} & vector_names
         return bool(named) or bare.has(Product) or any(v.uses(bare) for v in self.vectors.values())
 
     def _summed_contribution(self, use: _Use, solved: _Solved, value: Expr, taken: Iterable[Symbol]) -> Expr:
@@ -831,10 +835,10 @@ class Gradients:
 
     def range_of(self, index: Symbol) -> IndexRange:
         """Return the range of an index (not that of layers) in a definition, or raise ProgramError."""
-        found = (r for d in self.definitions for r in d.ranges if r.index == index)
-        if (own := next(found, None)) is None:
+        ranges = (r for d in self.definitions for r in d.ranges if r.index == index)
+        if (index_range := next(ranges, None)) is None:
             raise ProgramError(f"the index {index} has no range in any definition: give one in ranges")
-        return own
+        return index_range
 
     def tidy(self, e: Expr) -> Expr:
         """Return an expression with functions of fields written out, and constants in front of products.

@@ -143,8 +143,8 @@ def _change(part: Any, places: set[Place], indices: set[Symbol], other: Symbol) 
     freed = {ell.name: other, primed(ell).name: primed(other)}
     change = {x: freed[x.name] for x in every - layers if x.name in freed}
     if len(layers) == 1:
-        (own,) = layers
-        change |= {own: ell} if own != ell else {}
+        (layer,) = layers
+        change |= {layer: ell} if layer != ell else {}
     return change
 
 

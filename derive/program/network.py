@@ -359,10 +359,14 @@ class Network:
         def constants_in_front(x: Product) -> Expr:
             """Return the product ``M @ (c x)`` as ``c (M @ x)``, if x is a given vector of the data."""
             factors = Mul.make_args(x.vector)
-            own = [y for y in factors if functions_in(y) & units or y.atoms(Symbol) & vectors]
-            if len(own) != 1 or not isinstance(own[0], AppliedUndef) or name_of(own[0]) not in given:
+            varying = [y for y in factors if functions_in(y) & units or y.atoms(Symbol) & vectors]
+            if (
+                len(varying) != 1
+                or not isinstance(varying[0], AppliedUndef)
+                or name_of(varying[0]) not in given
+            ):
                 return x
-            return Mul(*[y for y in factors if y != own[0]]) * Product(x.matrix, x.transposed, own[0])
+            return Mul(*[y for y in factors if y != varying[0]]) * Product(x.matrix, x.transposed, varying[0])
 
         vectors = {w.symbol for w in (*self.weights, *self.frozen) if isinstance(w, GaussianVector)}
         return e.replace(lambda x: isinstance(x, Product), constants_in_front)
@@ -564,9 +568,9 @@ class Network:
                 raise ProgramError(f"the loss {loss} contains none of the outputs {', '.join(scalars)}")
             lines = (*forward, Definition(Function(LOSS)(t), _summed(forward, loss)))
             for x in outputs:
-                own = error if len(outputs) == 1 else free_name(f"{error}_{x}", taken)
-                names.setdefault(x, Gradient(own, normal=S.One))
-                taken |= {own}
+                error_name = error if len(outputs) == 1 else free_name(f"{error}_{x}", taken)
+                names.setdefault(x, Gradient(error_name, normal=S.One))
+                taken |= {error_name}
         else:
             target = next(d.lhs for d in forward if d.name == outputs[0])
             delta = Function(error)(*target.args)
@@ -674,7 +678,7 @@ class _Assembly:
         net, graph = self.network, self.graph
         self._refuse_matrices_on_trained_vectors()
         updates = {w.name: graph.updates(w) for w in net.weights}
-        lost = [name for name, found in updates.items() if not found]
+        lost = [name for name, terms in updates.items() if not terms]
         if lost:
             steps = any(d.rhs.has(sign, Heaviside) for d in self.forward)
             raise ProgramError(
@@ -685,7 +689,7 @@ class _Assembly:
             )
         derived, aliases = self._backward()
         updates = {
-            name: [self._without_aliases(u, aliases) for u in found] for name, found in updates.items()
+            name: [self._without_aliases(u, aliases) for u in terms] for name, terms in updates.items()
         }
         edited = tuple(replace(d, rhs=_fed_back(d.rhs, feedback, net)) for d in derived)
         reads, definitions, updates = self._readouts(
@@ -694,22 +698,22 @@ class _Assembly:
         matrices: list[Any] = []
         vectors = []
         for w in net.weights:
-            found: Any = updates[w.name]
+            terms: Any = updates[w.name]
             if isinstance(w, GaussianMatrix):
                 variance = w.variance * graph.parametrization.fan_in_of(w)
                 rule = with_noise(self.rules.get(w.name, self.rule), variance, w.name)
-                update = replace(found[0], more=tuple(found[1:]), outside=self._outside(w, rule))
+                update = replace(terms[0], more=tuple(terms[1:]), outside=self._outside(w, rule))
                 matrices.append(TrainedMatrix(w, update, rule))
             else:
-                along = _one_along(w.name, found)
+                along = _one_along(w.name, terms)
                 rule = with_noise(self.rules.get(w.name, self.rule), expression(w.variance), w.name)
                 vectors.append(TrainedVector(w, replace(along, outside=self._outside(w, rule)), rule))
         for name, v in feedback.items():
             if isinstance(v, GaussianMatrix):
-                own = next(w for w in matrices if w.name == name)
-                matrices.append(replace(own, initial=v) if learning else v)
+                trained = next(w for w in matrices if w.name == name)
+                matrices.append(replace(trained, initial=v) if learning else v)
         nodes = ((x, [n for n in graph.nodes if graph.owner[n] == x.name]) for x in net.fields)
-        gradients = (replace(x, name=graph.called(n)) for x, own in nodes for n in (*own, x.name))
+        gradients = (replace(x, name=graph.called(n)) for x, vertices in nodes for n in (*vertices, x.name))
         names = {d.name for d in definitions}
         fields = tuple(dict.fromkeys((*net.fields, *gradients, *reads)))
         ours = {x.name for x in fields}
@@ -732,7 +736,7 @@ class _Assembly:
             constants=self._constants(
                 [
                     *(d.rhs for d in definitions),
-                    *(x for found in updates.values() for u in found for x in _expressions_of(u)),
+                    *(x for terms in updates.values() for u in terms for x in _expressions_of(u)),
                 ],
                 ours | {d.name for d in definitions},
                 {v.name for v in feedback.values()},

@@ -57,8 +57,8 @@ class NonlinearRule:
         if self.memory_tables is not None:
             rate, left, kept = self.memory_tables
             return Function(left)(time), rate * Function(kept)(time, past)
-        found: tuple[Expr, Expr] = _system_of(self).solution("steps", time, past)
-        return found
+        factors: tuple[Expr, Expr] = _system_of(self).solution("steps", time, past)
+        return factors
 
     def noise(self, time: Expr, past: Expr) -> Expr:
         """Return the covariance of the noise of training, zero for these rules."""

@@ -342,10 +342,10 @@ def _problems_of_product(program: Parts, d: Definition, product: Product) -> Ite
         shift = {matrix.index.index: i}
         ends = [replace(p, site=p.site.subs(shift)) if p.site is not None else p for p in ends]
     for expected, vector, does in zip(ends, (product.vector, d.lhs), ("is applied to", "gives"), strict=True):
-        found, top = program.site_of(vector), ".T" if product.transposed else ""
-        if _elsewhere(expected, found):
+        units, top = program.site_of(vector), ".T" if product.transposed else ""
+        if _elsewhere(expected, units):
             yield (
-                f"{product.matrix}{top} {does} {vector}, a vector of {_place(found)}; it must be a vector of "
+                f"{product.matrix}{top} {does} {vector}, a vector of {_place(units)}; it must be a vector of "
                 f"{_place(expected)}"
             )
 
@@ -381,9 +381,9 @@ def _problems_of_update(program: Parts, w: TrainedMatrix | TrainedVector) -> Ite
         pairs = [(u.left, w.initial.rows, "left") for u in w.update.terms]
         pairs += [(u.right, w.initial.cols, "right") for u in w.update.terms]
     for body, expected, side in pairs:
-        if _elsewhere(expected, found := program.site_of(body)):
+        if _elsewhere(expected, units := program.site_of(body)):
             yield (
-                f"{w.name} is updated with {body} ({side}), a vector of {_place(found)}; it must be a vector "
+                f"{w.name} is updated with {body} ({side}), a vector of {_place(units)}; it must be a vector "
                 f"of {_place(expected)}"
             )
 

@@ -132,7 +132,7 @@ def _position(program: Parts, indices: set[Symbol], field: Expr | str | None) ->
 def _indices_of_field(program: Parts, field: Expr | str | None) -> set[Symbol]:
     """Return the symbols in the arguments of the left-hand sides of a field."""
     lines = [d.lhs for d in program.definitions if d.name == field]
-    return {x for own in lines for a in own.args for x in a.free_symbols}
+    return {x for lhs in lines for a in lhs.args for x in a.free_symbols}
 
 
 def _is_factor(a: AppliedUndef, e: Expr) -> bool:
@@ -151,7 +151,7 @@ def _output_and_error(program: Parts) -> tuple[Definition, Definition] | None:
     for d in program.definitions:
         if d.name in program.scalars:
             defined.setdefault(d.name, []).append(d)
-    single = {name: found[0] for name, found in defined.items() if len(found) == 1}
+    single = {name: definitions[0] for name, definitions in defined.items() if len(definitions) == 1}
     coefficients: set[str] = set()
     for w in program.trained():
         coefficients |= {
@@ -231,8 +231,8 @@ def _roles_of_layers(program: Parts) -> dict[str, Expr | str | None]:
     lines = [d for d in program.definitions if d.name == g and ell in d.lhs.args]
     inner = {str(a.func) for d in lines for a in d.rhs.atoms(AppliedUndef)} & layered - {h, g}
     z = _one({n for n in inner if any(d.name == n and d.rhs.has(Product) for d in program.definitions)})
-    (own, *_) = (d.lhs for d in program.definitions if d.name == h)
-    return {"feature": _at_layer(update.right, own), "field": h, "gradient": g, "backpropagated": z}
+    (lhs, *_) = (d.lhs for d in program.definitions if d.name == h)
+    return {"feature": _at_layer(update.right, lhs), "field": h, "gradient": g, "backpropagated": z}
 
 
 def _roles_of_one_layer(program: Parts) -> dict[str, Expr | str | None]:
@@ -253,7 +253,7 @@ def _roles_of_one_layer(program: Parts) -> dict[str, Expr | str | None]:
         return {}
     h, g = *below, *left
     lines = {name: [d.lhs for d in program.definitions if d.name == name] for name in layered}
-    if any(x.args[0] != 1 for own in lines.values() for x in own) or len(lines[h]) != 1:
+    if any(x.args[0] != 1 for left_sides in lines.values() for x in left_sides) or len(lines[h]) != 1:
         return {}
     return {"feature": _at_layer(features[0], lines[h][0]), "field": h, "gradient": g}
 
@@ -267,7 +267,7 @@ def _at_layer(vector: Expr, field: Expr) -> Expr:
     at, name = field.func(ell, *field.args[1:]), str(field.func)
     (read, *_) = _applied([vector], {name})
     names = zip(read.args[1:], field.args[1:], strict=True)
-    renamed = vector.xreplace({x: own for x, own in names if isinstance(x, Symbol)})
+    renamed = vector.xreplace({x: index for x, index in names if isinstance(x, Symbol)})
     return renamed.replace(lambda a: isinstance(a, AppliedUndef) and str(a.func) == name, lambda _: at)
 
 

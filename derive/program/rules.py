@@ -123,9 +123,9 @@ class LinearSystem:
         """The covariance (n, n) of the noise of all components."""
         if isinstance(self.diffusion, ImmutableMatrix):
             return self.diffusion
-        found = Matrix.zeros(self.states, self.states)
-        found[0, 0] = self.diffusion
-        return found.as_immutable()
+        covariance = Matrix.zeros(self.states, self.states)
+        covariance[0, 0] = self.diffusion
+        return covariance.as_immutable()
 
     @property
     def coefficients(self) -> tuple[Expr, ...]:
@@ -263,8 +263,8 @@ class LinearSystem:
         in_general = summation(kept ** (2 * u), (u, 0, first - 1))
         if (1 - self.A**2).equals(0):
             return first, in_general.xreplace({kept: S.One})
-        found = in_general.args[-1][0].xreplace({kept: self.A})
-        return first, found if self.A.is_number else simplify(found)
+        variance = in_general.args[-1][0].xreplace({kept: self.A})
+        return first, variance if self.A.is_number else simplify(variance)
 
     # -- in continuous time --------------------------------------------------------------------------------
 
@@ -351,8 +351,8 @@ class LinearSystem:
         # SymPy gives a separate case for A = 0, which is the limit A -> 0 of the other one and is left out.
         if isinstance(inner, Piecewise):
             inner = inner.args[0][0]
-        found = self.diffusion * exp(self.A * (x + y)) * inner.subs(first, Min(x, y))
-        return x, y, factor_terms(powsimp(together(found)))
+        covariance = self.diffusion * exp(self.A * (x + y)) * inner.subs(first, Min(x, y))
+        return x, y, factor_terms(powsimp(together(covariance)))
 
     # -- both ----------------------------------------------------------------------------------------------
 
@@ -605,16 +605,16 @@ class LinearSystemRule:
         system = system_of(self)
         if system.tabulated:
             return Function(_TABLES[0])(time), Function(_TABLES[1])(time, past)
-        found: tuple[Expr, Expr] = system.solution("steps" if self.discrete else "flow", time, past)
-        return found
+        factors: tuple[Expr, Expr] = system.solution("steps" if self.discrete else "flow", time, past)
+        return factors
 
     def noise(self, time: Expr, past: Expr) -> Expr:
         """Return the covariance of the noise in the weight at two times."""
         system = system_of(self)
         if system.tabulated and system.noisy:
             return Function(_TABLES[2])(time, past)
-        found: Expr = system.solution("step_noise" if self.discrete else "flow_noise", time, past)
-        return found
+        covariance: Expr = system.solution("step_noise" if self.discrete else "flow_noise", time, past)
+        return covariance
 
 
 @lru_cache(maxsize=256)
@@ -1012,8 +1012,8 @@ def parameters_with(rule: TrainingRule, names: Collection[str]) -> dict[str, Exp
     """
     keys: list[str] = [x.name for x in fields(rule)] if is_dataclass(rule) else []
     stated = {key: getattr(rule, key) for key in keys}
-    found = {key: x for key, x in stated.items() if isinstance(x, Expr)}
-    return {key: x for key, x in found.items() if any(y.name in names for y in x.free_symbols)}
+    expressions = {key: x for key, x in stated.items() if isinstance(x, Expr)}
+    return {key: x for key, x in expressions.items() if any(y.name in names for y in x.free_symbols)}
 
 
 def anchored_descent(rate: Expr, pull: Expr, since: Expr) -> LinearRule:

@@ -74,10 +74,10 @@ def _names(e: Expr) -> set[str]:
 
 def _symbols(e: Expr, ranges: tuple[IndexRange, ...]) -> set[Any]:
     """Return the symbols in an expression and in the ends of ranges."""
-    found: set[Any] = e.free_symbols.union(
+    symbols: set[Any] = e.free_symbols.union(
         *(expression(b).free_symbols for r in ranges for b in (r.lower, r.upper))
     )
-    return found
+    return symbols
 
 
 def _shifted(e: Expr, constants: set[str]) -> tuple[set[Slot], set[Symbol]]:

@@ -83,8 +83,8 @@ def at_symbolic_depth(program: Program) -> Program:
             ),
         )
 
-    found = _rewritten(program, written, end, upper)
-    lifted: Program = replace(found, depth=L)
+    rewritten = _rewritten(program, written, end, upper)
+    lifted: Program = replace(rewritten, depth=L)
     if lifted.at_depth(last) != program:
         raise NotApplicable(
             "the layers of the program are not one family, so that it cannot be written at symbolic depth"

@@ -260,8 +260,8 @@ class Parametrization(Rewritable):
         Expr
             The ratio n/N; for given vectors n over their number of entries.
         """
-        own = S.One if m.cols.given else expression(m.cols.ratio)
-        return expression(dict(self.fan_in).get(m.name, own))
+        ratio = S.One if m.cols.given else expression(m.cols.ratio)
+        return expression(dict(self.fan_in).get(m.name, ratio))
 
     def rate_of(self, weight: str) -> Expr:
         """Return the factor of the learning rate of a weight.
