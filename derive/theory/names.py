@@ -402,8 +402,8 @@ class Registry:
                 first, last = (d.lhs.args[0].xreplace(x) for x in ends)
                 spans.setdefault(d.name, []).append((first, last))
         low, high = sympify(1), self.program.depth
-        lows = [_extreme([x for x, _ in own], 1, low) for own in spans.values()]
-        highs = [_extreme([x for _, x in own], -1, high) for own in spans.values()]
+        lows = [_extreme([x for x, _ in intervals], 1, low) for intervals in spans.values()]
+        highs = [_extreme([x for _, x in intervals], -1, high) for intervals in spans.values()]
         return IndexRange(ell, _extreme(lows, -1, low), _extreme(highs, 1, high))
 
     def name_all(self) -> None:

@@ -44,9 +44,9 @@ def renaming(left: TheoryData, right: TheoryData, *, parameters: bool = False) -
     a, b = (_Reading.of(x, parameters) for x in (left, right))
     if len(a.roles) != len(b.roles) or len(a.statements) != len(b.statements):
         return None
-    for found in _matchings(a, b, _numbered(a.roles, b.roles)):
-        if not compare(renamed(a.theory, found, right), b.theory):
-            return found
+    for matching in _matchings(a, b, _numbered(a.roles, b.roles)):
+        if not compare(renamed(a.theory, matching, right), b.theory):
+            return matching
     return None
 
 

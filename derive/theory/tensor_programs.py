@@ -252,8 +252,8 @@ class _Translation:
             atom = min(inner, key=str)
 
             def called(x: Expr, pattern: Expr = pattern, name: Expr = name, atom: Expr = atom) -> Expr:
-                found = next((a for a in x.atoms(AppliedUndef) if a.func == atom.func), None)
-                values = dict(zip(atom.args, found.args, strict=True)) if found is not None else {}
+                occurrence = next((a for a in x.atoms(AppliedUndef) if a.func == atom.func), None)
+                values = dict(zip(atom.args, occurrence.args, strict=True)) if occurrence is not None else {}
                 whole = pattern.subs(values, simultaneous=True)
                 return name.subs(values, simultaneous=True) if x == whole else x
 

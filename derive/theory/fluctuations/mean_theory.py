@@ -162,7 +162,7 @@ class _Saddle:
         They are linear in the hat (the conjugate variable) of the field on the left-hand side of ``e``.
         """
         for x in self.fluctuations.terms:
-            elsewhere = any(_disjoint(r, own) for r in x.addend.over for own in e.ranges)
+            elsewhere = any(_disjoint(r, field_range) for r in x.addend.over for field_range in e.ranges)
             if x.hats == (Hatted(e.symbol),) and not elsewhere and (kept := self.on_average(x)) is not None:
                 body = kept.addend
                 ranges = tuple(r for r in body.over if r not in e.ranges)
@@ -316,10 +316,10 @@ def unpaired(fluctuations: FluctuationData) -> Iterator[Difference]:
         for name in sorted(_names(x.addend.expr) & {*responses}):
             places = str(x.hats[0].field.func), str(_hat_of_response(responses[name]).field.func)
             at_once[places] = responses[name].causal in ("past", "now")
-    for (own, other), exists in at_once.items():
-        count = exists + at_once.get((other, own), False)
+    for (field, other), exists in at_once.items():
+        count = exists + at_once.get((other, field), False)
         if count != 1:
-            yield Difference("pair", f"of {own} and {other} at equal times", Integer(count), S.One)
+            yield Difference("pair", f"of {field} and {other} at equal times", Integer(count), S.One)
 
 
 def _hat_of_response(q: FluctuatingParameter) -> Hatted:

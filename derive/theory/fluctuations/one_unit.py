@@ -93,9 +93,9 @@ def with_other_indices(q: FluctuatingParameter, taken: Iterable[Symbol]) -> Plac
     >>> with_other_indices(q, indices_and_times(q)).symbol
     H(mu_, alpha_, t_, s_)
     """
-    own, names = indices_and_times(q), dict[Symbol, Symbol]()
-    used = {*taken, *own}
-    for x in own:
+    symbols, names = indices_and_times(q), dict[Symbol, Symbol]()
+    used = {*taken, *symbols}
+    for x in symbols:
         new = primed(x) if primed(x) not in used else Symbol(f"{x.name}_", **x.assumptions0)
         while new in used:
             new = Symbol(f"{new.name}_", **x.assumptions0)

@@ -48,8 +48,8 @@ def depend_on_each_other(needed: Mapping[str, set[str]], a: Application, b: Appl
     :func:`same_step_inputs`.
     """
     return all(
-        any(reaches(needed, x, other.gives_field) for x in needed[own.gives_field])
-        for own, other in ((a, b), (b, a))
+        any(reaches(needed, x, other.gives_field) for x in needed[product.gives_field])
+        for product, other in ((a, b), (b, a))
     )
 
 
