@@ -132,8 +132,8 @@ def copied(e: Expr) -> tuple[Expr, Expr]:
     >>> copied(2 * g(t) * Copy(h(t)))
     (2*g(t), h(t))
     """
-    own, other = e.as_independent(Copy, as_Add=False)
-    return own, other.replace(lambda x: isinstance(x, Copy), lambda x: x.body)
+    unit_factors, other = e.as_independent(Copy, as_Add=False)
+    return unit_factors, other.replace(lambda x: isinstance(x, Copy), lambda x: x.body)
 
 
 def has_pairs(e: Expr) -> bool:

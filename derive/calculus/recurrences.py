@@ -106,10 +106,10 @@ class Layered:
             return p
         terms = []
         for (a, *rest), c in p.terms():
-            own, last = rest[: w - 1], rest[w - 1 : 2 * w - 1]
-            front = c * self.power(own, n)
+            exponents, last = rest[: w - 1], rest[w - 1 : 2 * w - 1]
+            front = c * self.power(exponents, n)
             for k in range(a + 1) if place != 0 else [0]:
-                here = (k, *own) if place != 0 else (0,) * w
+                here = (k, *exponents) if place != 0 else (0,) * w
                 there = last if place == ell else map(sum, zip(here, last, strict=True))
                 stays = here if place == ell else (0,) * w
                 terms.append(((*stays, *there, *rest[2 * w - 1 :]), front * (comb(a, k) * n ** (a - k))))

@@ -201,8 +201,8 @@ class _Projection:
             fixed, moving = weight.as_independent(r.index, as_Add=False)
             if not field.has(r.index):
                 weight = fixed * self.named(moving, r)
-            elif isinstance(found := self.named(moving * field, r), AppliedUndef):
-                weight, field = fixed, found
+            elif isinstance(projected := self.named(moving * field, r), AppliedUndef):
+                weight, field = fixed, projected
             else:
                 left.append(r)
         return replace(x, coefficient=S.One, kernel=weight, field=field, over=tuple(left))

@@ -221,8 +221,8 @@ class _Moments:
             Any other average is returned unchanged.
             """
             for body, value in known:
-                if (found := _match(body, average.body)) is not None:
-                    return value.xreplace(found)
+                if (samples := _match(body, average.body)) is not None:
+                    return value.xreplace(samples)
             return average
 
         return tidy_sums(e.replace(lambda x: isinstance(x, Average), name).expand())

@@ -230,8 +230,8 @@ def _unlayered(e: Expr, equation: Equation) -> Expr:
 
     ``equation`` gives the ranges of the indices.
     """
-    found = {r.index: r.lower for r in equation.ranges if r.lower == r.upper}
-    return e.xreplace(found)
+    values = {r.index: r.lower for r in equation.ranges if r.lower == r.upper}
+    return e.xreplace(values)
 
 
 def _coordinate(field: Expr) -> Expr:

@@ -280,10 +280,10 @@ def _power_of_function(e: Expr, argument_powers: list[Expr | None]) -> Expr | No
         return None if argument_powers[0] is None else (e.exp * argument_powers[0]).expand()
     if isinstance(e, Abs | Max | Min):
         if len({*argument_powers}) > 1:
-            found = ", ".join("zero" if p is None else str(p) for p in argument_powers)
+            powers = ", ".join("zero" if p is None else str(p) for p in argument_powers)
             raise NotApplicable(
                 f"the power of a large number (width or depth) in {e} is not known if its arguments have "
-                f"different powers; they have the powers {found}"
+                f"different powers; they have the powers {powers}"
             )
         return argument_powers[0]
     if isinstance(e, sign):

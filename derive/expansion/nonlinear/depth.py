@@ -97,12 +97,12 @@ def _at_layer(terms: Terms, moved: int = 0) -> LayerPolynomial:
     A tensor is a number for each layer that multiplies a sum over times. Each one is listed with its layer
     minus ell, to which ``moved`` is added.
     """
-    found = []
+    monomials = []
     for p, c in terms.items():
-        orders = tuple(sorted(a for _, found in p.averages for a in found))
+        orders = tuple(sorted(a for _, derivatives in p.averages for a in derivatives))
         tensors = [(oriented(y.tensor)[0], y.shift + moved) for y in p.statics]
-        found.append((tensors, [(orders, moved)] if orders else [], c))
-    return _collected(found)
+        monomials.append((tensors, [(orders, moved)] if orders else [], c))
+    return _collected(monomials)
 
 
 def _collected(
