@@ -121,18 +121,18 @@ class SiteBlock:
     ----------
     site
         The number of the site.
-    own, last
+    rows, last
         The range of rows of V and Psi that belong to this time, and the number of rows up to this time.
     hats
         The positions of hats among those of this time, counted from the first field or hat of this time.
     units
-        The map from derivatives by order parameters of this time to ``Psi[own, :last]``, flattened.
+        The map from derivatives by order parameters of this time to ``Psi[rows, :last]``, flattened.
     influences
         The maps from ``(V Psi V)[hats, :last]``, flattened, to derivatives by order parameters.
     """
 
     site: int
-    own: slice
+    rows: slice
     last: int
     hats: IntegerArray
     units: GroupedSums
@@ -147,7 +147,7 @@ class TimeBlock:
 
     Attributes
     ----------
-    own
+    parameters
         The range of order parameters of this time, in the order of times.
     sites
         The fields and hats of this time at each site that has some.
@@ -155,7 +155,7 @@ class TimeBlock:
         The maps given by derivatives of those order parameters that are functions of other order parameters.
     """
 
-    own: slice
+    parameters: slice
     sites: list[SiteBlock]
     slopes: CausalSums
 
@@ -195,16 +195,16 @@ class AdjointFluctuations(LinearTheory):
         """
         spans = [self._span(x) for x in blocks]
         last = [int(self.lowered.parameter_time[x.columns].max(initial=0)) for x in blocks]
-        found: list[Array] = [np.zeros((0, 0))] * len(blocks)
+        covariances: list[Array] = [np.zeros((0, 0))] * len(blocks)
         batch: list[int] = []
         for k in sorted(range(len(blocks)), key=lambda k: -last[k]):
             if batch and sum(len(spans[i].basis) for i in (*batch, k)) > self.batch_size(last[batch[0]]):
-                self._sweep_batch(batch, spans, last[batch[0]], found)
+                self._sweep_batch(batch, spans, last[batch[0]], covariances)
                 batch = []
             batch.append(k)
         if batch:
-            self._sweep_batch(batch, spans, last[batch[0]], found)
-        return found
+            self._sweep_batch(batch, spans, last[batch[0]], covariances)
+        return covariances
 
     def shifts_of(self, observables: Iterable[ExpandedObservable]) -> None:
         """Return None for any observables: this method does not compute shifts of means at order 1/N.
@@ -222,18 +222,20 @@ class AdjointFluctuations(LinearTheory):
         observables.
         """
         counts = np.cumsum([0, *(len(spans[k].basis) for k in batch)])
-        psi = np.zeros((counts[-1], self.blocks[last].own.stop))
+        psi = np.zeros((counts[-1], self.blocks[last].parameters.stop))
         for k, start, stop in zip(batch, counts[:-1], counts[1:], strict=True):
             psi[start:stop, self.rank[spans[k].columns]] = spans[k].basis
         inner = [np.zeros((len(spans[k].basis),) * 2) for k in batch]
         for site, Psi in zip(self.sites, self.sweep(psi, last), strict=True):
             end = Psi.shape[-1]
-            for own, start, stop in zip(inner, counts[:-1], counts[1:], strict=True):
+            for basis_covariance, start, stop in zip(inner, counts[:-1], counts[1:], strict=True):
                 moved = _product(Psi[start:stop], site.V[:end, :end])
                 for k, x in enumerate(moved):
-                    own[k] += moved @ x.reshape(end, end).T.ravel() / (2 * site.ratio)
-        for k, own in zip(batch, inner, strict=True):
-            covariances[k] = spans[k].coefficients @ (own + own.T) @ spans[k].coefficients.T / 2
+                    basis_covariance[k] += moved @ x.reshape(end, end).T.ravel() / (2 * site.ratio)
+        for k, basis_covariance in zip(batch, inner, strict=True):
+            covariances[k] = (
+                spans[k].coefficients @ (basis_covariance + basis_covariance.T) @ spans[k].coefficients.T / 2
+            )
 
     def _span(self, block: GradientBlock) -> GradientSpan:
         """Return the gradients of the observables of a block as combinations of independent gradients.
@@ -259,15 +261,18 @@ class AdjointFluctuations(LinearTheory):
 
         ``last`` is the latest time of the observables; a sweep holds arrays up to this time.
         """
-        size = sum(3 * 8.0 * float(x.ends[last]) ** 2 for x in self.sites) + 8.0 * self.blocks[last].own.stop
+        size = (
+            sum(3 * 8.0 * float(x.ends[last]) ** 2 for x in self.sites)
+            + 8.0 * self.blocks[last].parameters.stop
+        )
         return max(1, int(BATCH_BYTES / size))
 
     @cached_property
     def rank(self) -> IntegerArray:
         """Position of each order parameter in the list of all, sorted by time, ``(parameters,)``."""
-        found = np.empty(self.count, int)
-        found[np.argsort(self.lowered.parameter_time, kind="stable")] = np.arange(self.count)
-        return found
+        positions = np.empty(self.count, int)
+        positions[np.argsort(self.lowered.parameter_time, kind="stable")] = np.arange(self.count)
+        return positions
 
     # -- sweeps ----------------------------------------------------------------------------------------------
 
@@ -284,10 +289,10 @@ class AdjointFluctuations(LinearTheory):
         influences = [np.zeros((batch, n, n)) for n in ends]
         for time in range(last, -1, -1):
             block = self.blocks[time]
-            now = psi[:, block.own]
+            now = psi[:, block.parameters]
             for x in block.sites:
-                V, Psi, start = self.sites[x.site].V, influences[x.site], x.own.start
-                rows = V[start : ends[x.site]][:, start : x.own.stop][:, x.hats].T @ Psi[:, start:]
+                V, Psi, start = self.sites[x.site].V, influences[x.site], x.rows.start
+                rows = V[start : ends[x.site]][:, start : x.rows.stop][:, x.hats].T @ Psi[:, start:]
                 moved = _product(rows, V[: ends[x.site], : x.last])
                 x.influences.same.add(now, moved)
                 x.influences.earlier.add(psi, moved)
@@ -303,7 +308,7 @@ class AdjointFluctuations(LinearTheory):
         on the observables; both are changed in place. ``block`` is the time. Order parameters of one time
         depend on each other in a chain, which is followed until nothing is left to add.
         """
-        arrived = psi[:, block.own].copy()
+        arrived = psi[:, block.parameters].copy()
         for _ in range(MOST_LEVELS):
             if not arrived.any():
                 return
@@ -312,15 +317,15 @@ class AdjointFluctuations(LinearTheory):
             block.slopes.earlier.add(psi, arrived)
             for x in block.sites:
                 V, Psi = self.sites[x.site].V, influences[x.site]
-                flat = np.zeros((len(psi), (x.own.stop - x.own.start) * x.last))
+                flat = np.zeros((len(psi), (x.rows.stop - x.rows.start) * x.last))
                 x.units.add(flat, arrived)
                 rows = flat.reshape(len(psi), -1, x.last)
-                Psi[:, x.own, : x.last] += rows
-                Psi[:, : x.own.start, x.own] += rows[:, :, : x.own.start].swapaxes(1, 2)
-                moved = _product(V[x.own, x.own][x.hats] @ rows, V[: x.last, : x.last])
+                Psi[:, x.rows, : x.last] += rows
+                Psi[:, : x.rows.start, x.rows] += rows[:, :, : x.rows.start].swapaxes(1, 2)
+                moved = _product(V[x.rows, x.rows][x.hats] @ rows, V[: x.last, : x.last])
                 x.influences.same.add(passed, moved)
                 x.influences.earlier.add(psi, moved)
-            psi[:, block.own] += passed
+            psi[:, block.parameters] += passed
             arrived = passed
         raise Unserved(
             f"order parameters of one time depend on each other in more than {MOST_LEVELS} stages: "
@@ -360,11 +365,11 @@ class AdjointFluctuations(LinearTheory):
         empty = (np.zeros(0, int), np.zeros(0, int), np.zeros(0))
         target, other, weights = (np.concatenate(x) for x in zip(empty, *terms, strict=True))
         time = self.lowered.parameter_time[target]
-        found = []
+        maps = []
         for k, part in enumerate(_parts(time, len(ranges))):
             sources = self.rank[target[part]] - ranges[k].start
-            found.append(CausalSums.of(self.rank[other[part]], sources, weights[part], ranges[k]))
-        return found
+            maps.append(CausalSums.of(self.rank[other[part]], sources, weights[part], ranges[k]))
+        return maps
 
     def _unit_rows(self, number: int, ranges: list[slice]) -> list[GroupedSums]:
         """Return for each time a linear map from derivatives by order parameters to a matrix Psi.
@@ -387,12 +392,12 @@ class AdjointFluctuations(LinearTheory):
         late, early = np.concatenate([late, early[both]]), np.concatenate([early, late[both]])
         sources = self.rank[np.concatenate([x.parameters, x.parameters[both]])]
         weights, when = (np.concatenate([y, y[both]]) for y in (x.weights, when))
-        found = []
+        maps = []
         for k, part in enumerate(_parts(when, len(ranges))):
             at = site.at(k)
             cells = (late[part] - at.start) * at.stop + early[part]
-            found.append(GroupedSums.of(cells, sources[part] - ranges[k].start, weights[part]))
-        return found
+            maps.append(GroupedSums.of(cells, sources[part] - ranges[k].start, weights[part]))
+        return maps
 
     def _influence_rows(self, number: int, ranges: list[slice]) -> list[CausalSums]:
         """Return for each time a linear map from ``V Psi V`` to derivatives by order parameters.
@@ -409,13 +414,13 @@ class AdjointFluctuations(LinearTheory):
         hat, other = np.where(later, other, hat), np.where(later, hat, other)
         if (site.times[other] > site.times[hat]).any():
             raise Unserved("a field depends on a field of a later time, so that the theory is not causal")
-        found = []
+        maps = []
         for k, part in enumerate(_parts(site.times[hat], len(ranges))):
             at = site.at(k)
             place = np.cumsum(site.is_hat[at]) - 1
             cells = place[hat[part] - at.start] * at.stop + other[part]
-            found.append(CausalSums.of(self.rank[x.parameters[part]], cells, x.weights[part], ranges[k]))
-        return found
+            maps.append(CausalSums.of(self.rank[x.parameters[part]], cells, x.weights[part], ranges[k]))
+        return maps
 
 
 NO_PRODUCTS = SiteProducts(np.zeros(0, int), np.zeros(0, int), np.zeros(0, int), np.zeros(0))
