@@ -57,8 +57,8 @@ def corrections(solved: SolvedFluctuations, variables: Mapping[str, ObservableVa
     errors: dict[str, Array] = {}
     replicas = getattr(solved, "replicas", ())
     if len(replicas) > 1:
-        for suffix, found in ((VARIANCE, _variances), (SHIFT, _shifts)):
-            runs = [found(x, variables) for x in replicas]
+        for suffix, find in ((VARIANCE, _variances), (SHIFT, _shifts)):
+            runs = [find(x, variables) for x in replicas]
             for name in runs[0]:
                 standard_error = np.std([x[name] for x in runs], axis=0, ddof=1) / np.sqrt(len(runs))
                 errors[name + suffix] = standard_error
@@ -78,10 +78,10 @@ def _shifts(solved: ObservedFluctuations, variables: Mapping[str, ObservableVari
 
     The dictionary is empty if ``solved`` does not compute shifts.
     """
-    found = solved.shifts_of([x.observable for x in variables.values()])
-    if found is None:
+    shifts = solved.shifts_of([x.observable for x in variables.values()])
+    if shifts is None:
         return {}
-    return {name: x.reshape(variables[name].shape) for name, x in zip(variables, found, strict=True)}
+    return {name: x.reshape(variables[name].shape) for name, x in zip(variables, shifts, strict=True)}
 
 
 def _variances(solved: ObservedFluctuations, variables: Mapping[str, ObservableVariable]) -> dict[str, Array]:
@@ -90,7 +90,7 @@ def _variances(solved: ObservedFluctuations, variables: Mapping[str, ObservableV
     Array entries of all variables at the same time are computed in one matrix product, because they are
     functions of the same order parameters.
     """
-    found = {name: np.zeros(len(x.times)) for name, x in variables.items()}
+    variances = {name: np.zeros(len(x.times)) for name, x in variables.items()}
     blocks: list[GradientBlock] = []
     places: list[list[tuple[str, NDArray[np.intp]]]] = []
     for time in np.unique(np.concatenate([x.times for x in variables.values()])):
@@ -105,7 +105,7 @@ def _variances(solved: ObservedFluctuations, variables: Mapping[str, ObservableV
         places.append(list(at.items()))
     for rows, covariance in zip(places, solved.covariances_of(blocks), strict=True):
         variance, start = np.diag(covariance), 0
-        for name, own in rows:
-            found[name][own] = variance[start : start + len(own)]
-            start += len(own)
-    return {name: a.reshape(variables[name].shape) for name, a in found.items()}
+        for name, points in rows:
+            variances[name][points] = variance[start : start + len(points)]
+            start += len(points)
+    return {name: a.reshape(variables[name].shape) for name, a in variances.items()}

@@ -36,12 +36,12 @@ class DenseFluctuations(LinearTheory):
         Only order parameters of ``kept`` are included, those with different averages. A site is a population
         at one layer.
         """
-        found = {}
+        products = {}
         for number, x in self.units.items():
-            own = np.flatnonzero(self.alike[x.parameters] == x.parameters)
-            first, second, weights = x.first[own], x.second[own], x.weights[own]
-            found[number] = SiteProducts(self.index[x.parameters[own]], first, second, weights)
-        return found
+            entries = np.flatnonzero(self.alike[x.parameters] == x.parameters)
+            first, second, weights = x.first[entries], x.second[entries], x.weights[entries]
+            products[number] = SiteProducts(self.index[x.parameters[entries]], first, second, weights)
+        return products
 
     @cached_property
     def driving(self) -> dict[int, SiteProducts]:
@@ -63,15 +63,15 @@ class DenseFluctuations(LinearTheory):
         It is the covariance of averages over independent units, ``(kept, kept)``; ``kept`` are the order
         parameters with different averages.
         """
-        found = np.zeros((len(self.kept),) * 2)
+        covariance = np.zeros((len(self.kept),) * 2)
         for number, x in self.products.items():
             q, a, b, w = x.parameters, x.first, x.second, x.weights
             V, ratio = self.sites[number].V, self.sites[number].ratio
             for part in np.array_split(np.arange(len(q)), max(1, len(q) ** 2 // CHUNK)):
                 c, d = a[part], b[part]
                 block = (V[np.ix_(c, a)] * V[np.ix_(d, b)] + V[np.ix_(c, b)] * V[np.ix_(d, a)]) / ratio
-                np.add.at(found, np.ix_(q[part], q), block * np.outer(w[part], w))
-        return found
+                np.add.at(covariance, np.ix_(q[part], q), block * np.outer(w[part], w))
+        return covariance
 
     @cached_property
     def D(self) -> Array:
@@ -79,7 +79,7 @@ class DenseFluctuations(LinearTheory):
 
         ``kept`` are the order parameters with different averages, sorted by time.
         """
-        found = np.zeros((len(self.kept),) * 2)
+        derivatives = np.zeros((len(self.kept),) * 2)
         for number, x in self.products.items():
             if number not in self.driving:
                 continue
@@ -90,11 +90,11 @@ class DenseFluctuations(LinearTheory):
                 c, d = y.first[part], y.second[part]
                 moved = V[np.ix_(a, c)] * V[np.ix_(b, d)] + V[np.ix_(a, d)] * V[np.ix_(b, c)]
                 moved *= np.outer(x.weights, y.weights[part])
-                np.add.at(found, (x.parameters[:, None], y.parameters[part][None, :]), moved)
+                np.add.at(derivatives, (x.parameters[:, None], y.parameters[part][None, :]), moved)
         for z in self.lowered.slopes:
             slopes = self.lowered.value(z, self.values)
-            np.add.at(found, (self.index[z.target], self.index[z.other[0]]), slopes)
-        return found
+            np.add.at(derivatives, (self.index[z.target], self.index[z.other[0]]), slopes)
+        return derivatives
 
     @cached_property
     def parts(self) -> list[slice]:
@@ -114,13 +114,13 @@ class DenseFluctuations(LinearTheory):
         holds their derivatives with respect to each other. The response is computed one time after the other,
         because D is causal.
         """
-        found = np.eye(len(self.kept))
-        for own in self.parts:
-            before = slice(own.start)
-            found[own, before] = self.D[own, before] @ found[before, before]
-            inside = np.eye(own.stop - own.start) - self.D[own, own]
-            found[own, : own.stop] = np.linalg.solve(inside, found[own, : own.stop])
-        return found
+        response = np.eye(len(self.kept))
+        for part in self.parts:
+            before = slice(part.start)
+            response[part, before] = self.D[part, before] @ response[before, before]
+            inside = np.eye(part.stop - part.start) - self.D[part, part]
+            response[part, : part.stop] = np.linalg.solve(inside, response[part, : part.stop])
+        return response
 
     @cached_property
     def kept_covariance(self) -> Array:
@@ -129,14 +129,14 @@ class DenseFluctuations(LinearTheory):
         ``kept`` are the order parameters with different averages, R is their response, and kappa the
         covariance without response.
         """
-        found = np.empty_like(self.kappa)
+        covariance = np.empty_like(self.kappa)
         # covariance R kappa R^T: this loop computes R kappa, the next one multiplies it by R^T
-        for own in self.parts:
-            found[own] = self.R[own, : own.stop] @ self.kappa[: own.stop]
-        for own in reversed(self.parts):
-            found[: own.stop, own] = found[: own.stop, : own.stop] @ self.R[own, : own.stop].T
-            found[own, : own.start] = found[: own.start, own].T
-        return found
+        for part in self.parts:
+            covariance[part] = self.R[part, : part.stop] @ self.kappa[: part.stop]
+        for part in reversed(self.parts):
+            covariance[: part.stop, part] = covariance[: part.stop, : part.stop] @ self.R[part, : part.stop].T
+            covariance[part, : part.start] = covariance[: part.start, part].T
+        return covariance
 
     @property
     def covariance(self) -> Array:
@@ -148,11 +148,11 @@ class DenseFluctuations(LinearTheory):
 
         A block holds the gradients of some observables with respect to order parameters.
         """
-        found = []
+        covariances = []
         for x in blocks:
             at = self.index[x.columns]
-            found.append(x.matrix @ self.kept_covariance[np.ix_(at, at)] @ x.matrix.T)
-        return found
+            covariances.append(x.matrix @ self.kept_covariance[np.ix_(at, at)] @ x.matrix.T)
+        return covariances
 
     def shifts_of(self, observables: Iterable[ExpandedObservable]) -> list[Array]:
         """Return N times the mean of each observable minus its value at infinite width, ``(points,)``.
@@ -199,13 +199,13 @@ class DenseFluctuations(LinearTheory):
         order = np.argsort(c, kind="stable")
         k, c, d, e = k[order], c[order], d[order], e[order]
         starts = np.flatnonzero(np.diff(c, prepend=-1))
-        found = np.zeros_like(V)
+        matrix = np.zeros_like(V)
         for part in np.array_split(np.arange(len(k)), max(1, len(k) ** 2 // CHUNK)):
             block = self.kept_covariance[np.ix_(k[part], k)] * V[np.ix_(d[part], d)] * np.outer(e[part], e)
             rows = np.zeros((len(V), len(starts)))
             np.add.at(rows, c[part], np.add.reduceat(block, starts, axis=1))
-            found[:, c[starts]] += rows
-        return found
+            matrix[:, c[starts]] += rows
+        return matrix
 
     def _self_action(self, V: Array, x: SiteProducts, y: SiteProducts) -> Array:
         """Return the matrix ``Q + Q^T``, with Q the action of a unit on itself, a term of the shifts.
@@ -214,12 +214,12 @@ class DenseFluctuations(LinearTheory):
         is the covariance of fields and hats of the site, ``x`` are the products that order parameters
         average, and ``y`` those that they multiply in the exponent of the path integral.
         """
-        found = np.zeros_like(V)
+        action = np.zeros_like(V)
         for q, a, b, w in zip(x.parameters, x.first, x.second, x.weights, strict=True):
             strength = self.R[y.parameters, q] * y.weights * w
             moved = np.zeros_like(V)
             np.add.at(moved, (y.first, y.second), strength)
             np.add.at(moved, (y.second, y.first), strength)
-            found[:, b] += moved @ V[:, a]
-            found[:, a] += moved @ V[:, b]
-        return np.asarray(found + found.T)
+            action[:, b] += moved @ V[:, a]
+            action[:, a] += moved @ V[:, b]
+        return np.asarray(action + action.T)

@@ -223,13 +223,13 @@ class SizeGrowth:
         They are the values of the polynomials through the sizes that were counted for few times.
         """
         known = np.arange(1.0, len(self.counts) + 1)
-        found = np.rint(lagrange(known, np.array([float(times)]))[0] @ self.counts).astype(int)
+        counts = np.rint(lagrange(known, np.array([float(times)]))[0] @ self.counts).astype(int)
         if self.nonlinear is None:
-            return FluctuationSizes(times, int(found[0]), found[1:])
-        sites = found[1:].reshape(5, -1)
+            return FluctuationSizes(times, int(counts[0]), counts[1:])
+        sites = counts[1:].reshape(5, -1)
         fields, hats, products, responses, moves = sites
         paths = PathSizes(fields, hats, products, responses, moves, self.has_kinks)
-        return FluctuationSizes(times, int(found[0]), sites[0], self.nonlinear, paths)
+        return FluctuationSizes(times, int(counts[0]), sites[0], self.nonlinear, paths)
 
 
 @lru_cache(maxsize=8)

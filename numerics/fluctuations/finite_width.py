@@ -107,14 +107,14 @@ def corrected(
     are those of :func:`finite_width`. ``say`` is called with one line of text if the computation takes long.
     """
     started = clock.perf_counter()
-    found, notes = expanded_variables(problem, kernels, progress, say)
+    width_corrections, notes = expanded_variables(problem, kernels, progress, say)
     factor = largest_ratio(problem)
     single = ONE_TIME | {label for label, x in authored_variables(problem).items() if x.pair is None}
-    values = {name: x for name, x in found.values.items() if name in single}
-    values |= {name + VARIANCE: factor * x for name, x in found.variances.items()}
-    values |= {name + SHIFT: factor * x for name, x in found.shifts.items()}
-    values |= {name + STDERR: factor * x for name, x in found.errors.items()}
-    values |= {name + SYSTEMATIC: factor * x for name, x in found.systematic.items()}
+    values = {name: x for name, x in width_corrections.values.items() if name in single}
+    values |= {name + VARIANCE: factor * x for name, x in width_corrections.variances.items()}
+    values |= {name + SHIFT: factor * x for name, x in width_corrections.shifts.items()}
+    values |= {name + STDERR: factor * x for name, x in width_corrections.errors.items()}
+    values |= {name + SYSTEMATIC: factor * x for name, x in width_corrections.systematic.items()}
     return Result.of(
         values,
         times=held_times(problem),
@@ -123,7 +123,7 @@ def corrected(
         nonlinear=problem.by_sample,
         positions=problem.positions,
         time_name=problem.time_name,
-        loss=loss_in_words(problem, found.values),
+        loss=loss_in_words(problem, width_corrections.values),
         authored=described(problem),
         coordinates=coordinates(problem),
         names=names_in_words(problem),

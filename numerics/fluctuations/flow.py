@@ -110,10 +110,10 @@ def stage_grid(places: Array, times: Array) -> StageGrid:
     nodes = np.append((times[:-1, None] + lengths[:, None] * STAGES.sum(axis=1)).ravel(), times[-1])
     weights, done = np.zeros((count, count)), np.zeros(count)
     for k, h in enumerate(lengths):
-        own = slice(stages * k, stages * (k + 1))
-        weights[own] = done
-        weights[own, own] += h * STAGES
-        done[own] = h * ENDS
+        step_nodes = slice(stages * k, stages * (k + 1))
+        weights[step_nodes] = done
+        weights[step_nodes, step_nodes] += h * STAGES
+        done[step_nodes] = h * ENDS
     weights[-1] = done
     ends = np.arange(0, count, stages)
     return StageGrid(TimeGrid(nodes, weights, ends, ORDER), ends, places)
@@ -201,13 +201,13 @@ def corrections_of_flow(
     notes: dict[str, Any] = {}
     for k, (steps, plan) in enumerate(_plans(problem, kernels)):
         try:
-            found = _on_grid(axis, axis.grid(steps), plan)
+            width_corrections = _on_grid(axis, axis.grid(steps), plan)
         except Diverged:  # the steps are too long for the integrator; the next grid has shorter ones
             continue
         notes = plan.notes() | {"width_time_nodes": plan.sizes.times}
-        whole.add(steps, found)
-        if found.shifts:
-            shifted.add(steps, found)
+        whole.add(steps, width_corrections)
+        if width_corrections.shifts:
+            shifted.add(steps, width_corrections)
         if progress is not None:
             progress(k + 1, k + 2)
         late = clock.perf_counter() - started > SECONDS and whole.error("variances") <= LARGEST_ERROR
@@ -255,17 +255,22 @@ def _on_grid(axis: FlowTimes, stages: StageGrid, plan: WidthPlan) -> WidthCorrec
     solved = plan.method.solve(lowered(plan.problem, stages.grid), plan.problem.solver)
     ends = stages.ends.tolist()
     builder = VariableBuilder(plan.problem, solved.lowered, solved.values, ends, plan.keep)
-    found = corrections(solved, builder.variables())
+    at_ends = corrections(solved, builder.variables())
 
     def read(values: dict[str, Array], positive: bool = False) -> dict[str, Array]:
         """Return variables, by name, interpolated from the ends of steps to the output times.
 
         If ``positive``, the results are not negative.
         """
-        return {name: _read(stages, found.dims[name], x, axis.places, positive) for name, x in values.items()}
+        return {
+            name: _read(stages, at_ends.dims[name], x, axis.places, positive) for name, x in values.items()
+        }
 
     return WidthCorrections(
-        read(found.values), read(found.variances, positive=True), read(found.shifts), found.dims
+        read(at_ends.values),
+        read(at_ends.variances, positive=True),
+        read(at_ends.shifts),
+        at_ends.dims,
     )
 
 
@@ -280,8 +285,8 @@ def _read(stages: StageGrid, dims: tuple[str, ...], values: Array, positions: Ar
     first = np.moveaxis(values, place, 0)
     if positive and (first > 0).all():
         return np.moveaxis(np.exp(stages.read(np.log(first), positions)), 0, place)
-    found = stages.read(first, positions)
-    return np.moveaxis(np.maximum(found, 0.0) if positive else found, 0, place)
+    interpolated = stages.read(first, positions)
+    return np.moveaxis(np.maximum(interpolated, 0.0) if positive else interpolated, 0, place)
 
 
 class FlowSeries:

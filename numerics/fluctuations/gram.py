@@ -64,22 +64,22 @@ class GramNetworks:
                 "Gram matrices are computed for rules in steps, not for flows: use a rule in steps, "
                 "or the closed form of one sample"
             )
-        found = recursion.matrices(samples)
+        matrices = recursion.matrices(samples)
         self._arrays, self._values = arrays, {x: sympify(float(v)) for x, v in values.items()}
-        outputs, errors = list(found.outputs), list(found.errors)
-        self.units = float(self._number(found.ratio))
-        self.start = self._matrix(found.start)
-        self.outputs = np.array([self._matrix(Q) for Q in found.outputs.values()])
-        self.kernels = np.array([self._matrix(Q) for Q in found.kernels.values()])
+        outputs, errors = list(matrices.outputs), list(matrices.errors)
+        self.units = float(self._number(matrices.ratio))
+        self.start = self._matrix(matrices.start)
+        self.outputs = np.array([self._matrix(Q) for Q in matrices.outputs.values()])
+        self.kernels = np.array([self._matrix(Q) for Q in matrices.kernels.values()])
         without = dict.fromkeys(errors, S.Zero)
-        self.still = self._matrix(found.motion.xreplace(without))
-        self.moves = np.array([self._matrix(found.motion.diff(d)) for d in errors])
+        self.still = self._matrix(matrices.motion.xreplace(without))
+        self.moves = np.array([self._matrix(matrices.motion.diff(d)) for d in errors])
         first = [f.xreplace({t: S.Zero}) for f in outputs]
         constant = dict.fromkeys([*outputs, *first], S.Zero)
-        self.targets = np.array([float(self._number(e.xreplace(constant))) for e in found.errors.values()])
+        self.targets = np.array([float(self._number(e.xreplace(constant))) for e in matrices.errors.values()])
         # derivatives of error signals by the present outputs (now) and by the initial outputs (before)
         self.now, self.before = (
-            np.array([[float(self._number(e.diff(f))) for f in fs] for e in found.errors.values()])
+            np.array([[float(self._number(e.diff(f))) for f in fs] for e in matrices.errors.values()])
             for fs in (outputs, first)
         )
 
@@ -92,11 +92,11 @@ class GramNetworks:
         for a in e.atoms(AppliedUndef):
             if str(a.func) in self._arrays:
                 known[a] = sympify(float(self._arrays[str(a.func)][tuple(int(i) - 1 for i in a.args)]))
-        found = e.xreplace(known)
-        if not found.is_number:
-            left = ", ".join(sorted(map(str, found.free_symbols | found.atoms(AppliedUndef))))
+        value = e.xreplace(known)
+        if not value.is_number:
+            left = ", ".join(sorted(map(str, value.free_symbols | value.atoms(AppliedUndef))))
             raise Unserved(f"no number is given for {left}, which the recursion of Gram matrices contains")
-        return found
+        return value
 
     def _matrix(self, m: Expr) -> Array:
         """Return a SymPy matrix as an array of the same shape, with data and numbers inserted."""

@@ -57,7 +57,7 @@ class InitialArrays:
         is the key of the expression in the cache of derived expressions.
         """
         samples = len(self.kernel)
-        found = np.zeros((samples,) * size)
+        tensor = np.zeros((samples,) * size)
         for at in product(range(samples), repeat=size):
             distinct = list(dict.fromkeys(at))
             pattern = tuple(distinct.index(i) for i in at)
@@ -65,8 +65,8 @@ class InitialArrays:
                 self._known[name, pattern] = make([SLOTS[i] for i in pattern])
             rows = {SLOTS[i]: x for i, x in enumerate(distinct)}
             arrays = {INPUT_KERNEL: self.kernel}
-            found[at] = initial_value(self._known[name, pattern], rows, arrays, self.values)
-        return found
+            tensor[at] = initial_value(self._known[name, pattern], rows, arrays, self.values)
+        return tensor
 
     def tangent_kernel(self) -> Array:
         """Return the tangent kernel at infinite width, ``(P, P)``."""

@@ -90,10 +90,10 @@ class SiteProducts:
         Duplicates have the same order parameter and the same pair of factors, in any order.
         """
         pair = np.sort(np.stack([self.first, self.second]), axis=0)
-        found, place = np.unique(np.stack([self.parameters, *pair]), axis=1, return_inverse=True)
-        weights = np.zeros(found.shape[1])
+        distinct, place = np.unique(np.stack([self.parameters, *pair]), axis=1, return_inverse=True)
+        weights = np.zeros(distinct.shape[1])
         np.add.at(weights, place.ravel(), self.weights)
-        return SiteProducts(found[0], found[1], found[2], weights)
+        return SiteProducts(distinct[0], distinct[1], distinct[2], weights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,22 +157,25 @@ class LinearTheory:
         self.hat_place = np.full(low.nodes.count, -1)
         self.sites: list[UnitCovariance] = []
         for number, site in enumerate(march.sites):
-            own = fields[low.site[fields] == number]
+            site_fields = fields[low.site[fields] == number]
             responding = hatted[low.site[hatted] == number]
-            time = low.time[np.concatenate([own, responding])]
+            time = low.time[np.concatenate([site_fields, responding])]
             order = np.argsort(time, kind="stable")
             place = np.empty(len(order), int)
             place[order] = np.arange(len(order))
-            self.field_place[own], self.hat_place[responding] = place[: len(own)], place[len(own) :]
+            self.field_place[site_fields] = place[: len(site_fields)]
+            self.hat_place[responding] = place[len(site_fields) :]
             V = np.zeros((len(order), len(order)))
-            R = site.R[np.ix_(march.local[own], march.hat[responding])]
-            V[np.ix_(self.field_place[own], self.field_place[own])] = site.C[
-                np.ix_(march.local[own], march.local[own])
+            R = site.R[np.ix_(march.local[site_fields], march.hat[responding])]
+            V[np.ix_(self.field_place[site_fields], self.field_place[site_fields])] = site.C[
+                np.ix_(march.local[site_fields], march.local[site_fields])
             ]
-            V[np.ix_(self.field_place[own], self.hat_place[responding])] = R
-            V[np.ix_(self.hat_place[responding], self.field_place[own])] = R.T
+            V[np.ix_(self.field_place[site_fields], self.hat_place[responding])] = R
+            V[np.ix_(self.hat_place[responding], self.field_place[site_fields])] = R.T
             ends = np.searchsorted(time[order], np.arange(low.sizes.times), side="right")
-            self.sites.append(UnitCovariance(V, order >= len(own), time[order], ends, low.ratios[number]))
+            self.sites.append(
+                UnitCovariance(V, order >= len(site_fields), time[order], ends, low.ratios[number])
+            )
 
     def places(self, x: TermArrays) -> tuple[IntegerArray, IntegerArray, IntegerArray]:
         """Return for each product of two factors its site and the rows of both in the site's covariance.
@@ -237,19 +240,19 @@ class LinearTheory:
 
         For example, H(2, 1) has the same average as H(1, 2).
         """
-        found = np.arange(self.count)
+        representatives = np.arange(self.count)
         for x in self.units.values():
             factors = np.sort(np.stack([x.first, x.second]), axis=0)
             once = np.bincount(x.parameters, minlength=self.count)[x.parameters] == 1
             same = np.stack([factors[0], factors[1], x.weights])[:, once]
             _, first, inverse = np.unique(same, axis=1, return_index=True, return_inverse=True)
             parameters = x.parameters[once]
-            found[parameters] = parameters[first[inverse.ravel()]]
+            representatives[parameters] = parameters[first[inverse.ravel()]]
         # `rests` are terms of order parameters that are not averages over units. An order parameter with such
         # a term may differ from others with the same average, and is counted separately.
         for z in self.lowered.rests:
-            found[z.target] = z.target
-        return found
+            representatives[z.target] = z.target
+        return representatives
 
     @cached_property
     def kept(self) -> IntegerArray:
@@ -257,8 +260,8 @@ class LinearTheory:
 
         They are sorted by time.
         """
-        own = np.flatnonzero(self.alike == np.arange(self.count))
-        return own[np.argsort(self.lowered.parameter_time[own], kind="stable")]
+        representatives = np.flatnonzero(self.alike == np.arange(self.count))
+        return representatives[np.argsort(self.lowered.parameter_time[representatives], kind="stable")]
 
     @cached_property
     def index(self) -> IntegerArray:
@@ -273,5 +276,5 @@ class LinearTheory:
     def number(self, name: str, *arguments: int) -> int:
         """Return the number of the order parameter ``name`` at integer indices and times ``arguments``."""
         (key,) = (k for k in self.lowered.names if k[0] == name)
-        (found,) = self.lowered.parameters.find(key, [np.array([x]) for x in arguments])
-        return int(found)
+        (numbers,) = self.lowered.parameters.find(key, [np.array([x]) for x in arguments])
+        return int(numbers)

@@ -64,11 +64,11 @@ class TheorySizes:
         e = e.subs({x: int(self.values[x.name]) for x in sizes})
         if not e.free_symbols:
             return np.full(size, int(e))
-        found = np.zeros(size, int)
+        total = np.zeros(size, int)
         for term in Add.make_args(e.expand()):
             factor, x = term.as_coeff_Mul()
-            found = found + (int(factor) * grid[x] if x != 1 else int(factor))
-        return found
+            total = total + (int(factor) * grid[x] if x != 1 else int(factor))
+        return total
 
     def extended(self, grid: IndexGrid, r: IndexRange, size: int) -> tuple[IndexGrid, IntegerArray]:
         """Return a grid with one more index, and for each of its points the point of the old grid.
@@ -80,8 +80,8 @@ class TheorySizes:
         counts = np.maximum(high - low + 1, 0)
         rows = np.repeat(np.arange(size), counts)
         starts = np.repeat(np.cumsum(counts) - counts, counts)
-        found = {x: v[rows] for x, v in grid.items()}
-        return found | {r.index: low[rows] + np.arange(len(rows)) - starts}, rows
+        repeated = {x: v[rows] for x, v in grid.items()}
+        return repeated | {r.index: low[rows] + np.arange(len(rows)) - starts}, rows
 
     def grid(self, ranges: Iterable[IndexRange], reach: str | None) -> IndexGrid:
         """Return all combinations of values of indices and times, ordered by the later time.
@@ -90,14 +90,14 @@ class TheorySizes:
         no time, "" for the time t alone, and a name of ``REACHES`` for the pairs of times t and s that it
         allows.
         """
-        found: IndexGrid = {}
+        grid: IndexGrid = {}
         size = 1
         for r in ranges:
-            if r.index not in found:
-                found, rows = self.extended(found, r, size)
+            if r.index not in grid:
+                grid, rows = self.extended(grid, r, size)
                 size = len(rows)
         if reach is None:
-            return found if found else {Dummy("one"): np.zeros(1, int)}
+            return grid if grid else {Dummy("one"): np.zeros(1, int)}
         now, past = (x.ravel() for x in np.meshgrid(*[np.arange(self.times)] * 2, indexing="ij"))
         if reach == "":
             now, past = np.arange(self.times), np.arange(self.times)
@@ -109,11 +109,11 @@ class TheorySizes:
         rows, pairs = (x.ravel() for x in np.meshgrid(np.arange(size), np.arange(len(now)), indexing="ij"))
         by_time = np.argsort(np.maximum(now, past)[pairs], kind="stable")
         rows, pairs = rows[by_time], pairs[by_time]
-        found = {x: v[rows] for x, v in found.items()}
-        found[t] = now[pairs]
+        grid = {x: v[rows] for x, v in grid.items()}
+        grid[t] = now[pairs]
         if reach != "":
-            found[s] = past[pairs]
-        return found
+            grid[s] = past[pairs]
+        return grid
 
 
 def length(grid: IndexGrid) -> int:
@@ -214,8 +214,8 @@ def key_of(x: AppliedUndef) -> FunctionKey:
 @lru_cache(maxsize=4096)
 def slope(e: Expr, parameter: AppliedUndef) -> Expr:
     """Return the derivative of an expression with respect to the order parameter ``parameter``."""
-    found: Expr = e.diff(parameter)
-    return found
+    derivative: Expr = e.diff(parameter)
+    return derivative
 
 
 CONSTANT = -1
@@ -391,8 +391,8 @@ class LoweredFluctuations:
         self.site = np.zeros(self.nodes.count, int)
         self.time = np.zeros(self.nodes.count, int)
         for key, arguments, site in places:
-            found = self.nodes.find(key, arguments)
-            self.site[found], self.time[found] = site, arguments[-1]
+            numbers = self.nodes.find(key, arguments)
+            self.site[numbers], self.time[numbers] = site, arguments[-1]
         self.fields = self.nodes.count
 
     def site_number(self, home: Any, layer: int) -> int:
@@ -502,13 +502,13 @@ class LoweredFluctuations:
             family = self.nodes.families[key]
             axes = [np.arange(a, b + 1) for a, b in zip(family.lows, family.highs, strict=True)]
             boxed = [x.ravel() for x in np.meshgrid(*axes, indexing="ij")]
-            own = self.nodes.find(key, boxed)
-            there = own >= 0
+            numbers = self.nodes.find(key, boxed)
+            there = numbers >= 0
             grid = {x: v[there] for x, v in zip(feature.slots, boxed, strict=True)}
             atoms = [a for a in feature.expr.atoms(AppliedUndef) if key_of(a) in self.random]
-            found = [self.nodes.find(key_of(a), [grid[x] for x in a.args]) for a in atoms]
-            self.site[own[there]] = self.site[found[0]]
-            self.time[own[there]] = np.max([self.time[x] for x in found], axis=0)
+            field_numbers = [self.nodes.find(key_of(a), [grid[x] for x in a.args]) for a in atoms]
+            self.site[numbers[there]] = self.site[field_numbers[0]]
+            self.time[numbers[there]] = np.max([self.time[x] for x in field_numbers], axis=0)
 
     def _parameter(self, q: FluctuatingParameter) -> None:
         """Add the terms of the definition of an order parameter to the lists of terms.
@@ -522,11 +522,11 @@ class LoweredFluctuations:
         for x in q.rest:
             body = Addend(x.expr, (*q.ranges, *x.over), x.reach or reach)
             self._product(self.rests, q.symbol, q.symbol, body, ())
-            found = self.parameters_in(x.expr)
-            for k, a in enumerate(found):
+            parameters = self.parameters_in(x.expr)
+            for k, a in enumerate(parameters):
                 first = slope(x.expr, a)
                 self._product(self.slopes, q.symbol, q.symbol, Addend(first, body.over, body.reach), (a,))
-                for b in found[k:]:
+                for b in parameters[k:]:
                     second = slope(first, b) / (2 if a == b else 1)
                     if second != 0:
                         at = Addend(second, body.over, body.reach)
@@ -550,11 +550,11 @@ class LoweredFluctuations:
         # a product of weights with a vector (`driven`); `_lower` adds the definitions of other fields.
         elif key_of(hats[0].field) in self.driven:
             self._product(self.kernels, hats[0].field, None, x.addend, ())
-        found = self.parameters_in(x.addend.expr)
-        for k, a in enumerate(found):
+        parameters = self.parameters_in(x.addend.expr)
+        for k, a in enumerate(parameters):
             first = x.weight * slope(x.addend.expr, a)
             self._influence(self.influences, x, first, (a,))
-            for b in found[k:]:
+            for b in parameters[k:]:
                 second = slope(first, b) / (2 if a == b else 1)
                 if second != 0:
                     self._influence(self.second_influences, x, second, (a, b))
@@ -601,8 +601,12 @@ class LoweredFluctuations:
             for a in by:
                 targets.append(self.parameters.find(key_of(a), self.arguments(a, grid)))
             register = self.nodes if parameter is None else self.parameters
-            own = None if symbol is None else register.find(key_of(symbol), self.arguments(symbol, grid))
-            self.pending.append((into, self._maker(weight, grid, own, targets, declared, fixed, len(hats))))
+            equations = (
+                None if symbol is None else register.find(key_of(symbol), self.arguments(symbol, grid))
+            )
+            self.pending.append(
+                (into, self._maker(weight, grid, equations, targets, declared, fixed, len(hats)))
+            )
 
     def _maker(
         self,
@@ -628,8 +632,8 @@ class LoweredFluctuations:
             """Return the arrays of the term: numbers of order parameters, fields and hats at all indices."""
             size = length(grid)
             none = np.full(size, CONSTANT)
-            found = [none if x is None else self.nodes.find(*x) for x in declared]
-            columns = [*found, *fixed, none, none][:2] if not fixed else [*fixed, *found, none, none][:2]
+            factors = [none if x is None else self.nodes.find(*x) for x in declared]
+            columns = [*factors, *fixed, none, none][:2] if not fixed else [*fixed, *factors, none, none][:2]
             marks = [x for x in (equations, *targets) if x is not None]
             main, *more = marks
             other = [*more, none][0]
@@ -639,7 +643,7 @@ class LoweredFluctuations:
             rows = np.flatnonzero(kept)
             ends = np.searchsorted(when[rows], np.arange(self.sizes.times), side="right")
             cut = {x: v[rows] for x, v in grid.items()}
-            for x in [*fixed, *(v for v, d in zip(found, declared, strict=True) if d is not None)]:
+            for x in [*fixed, *(v for v, d in zip(factors, declared, strict=True) if d is not None)]:
                 if (x[rows] < 0).any():
                     raise Unserved(
                         f"a term with the coefficient {weight} uses a field at indices for which the field "
@@ -732,14 +736,14 @@ class WeightFunction:
         ``values`` are those of all order parameters. Order parameters that do not exist, such as responses
         that are not causal, count as zero.
         """
-        found = []
+        arguments = []
         for numbers, known in self.leaves:
             if numbers is None:
-                found.append(known[part] if known.ndim and len(known) > 1 else known)
+                arguments.append(known[part] if known.ndim and len(known) > 1 else known)
             else:
-                own = numbers[part]
-                found.append(np.where(own >= 0, values[own], 0.0))
-        weights = np.asarray(self.compiled(*found), float)
+                entries = numbers[part]
+                arguments.append(np.where(entries >= 0, values[entries], 0.0))
+        weights = np.asarray(self.compiled(*arguments), float)
         return np.broadcast_to(weights, (part.stop - part.start,))
 
 

@@ -94,10 +94,10 @@ class SiteFields:
         self.R[now, known], inside = rows, self.coupling[:, now]
         # Fields of one time depend on each other without cycles, so that this fixed-point iteration ends.
         for _ in range(len(rows)):
-            found = rows + inside @ self.R[now, known]
-            if np.array_equal(found, self.R[now, known]):
+            responses = rows + inside @ self.R[now, known]
+            if np.array_equal(responses, self.R[now, known]):
                 break
-            self.R[now, known] = found
+            self.R[now, known] = responses
         new = self.hats_at(time)
         self.Y[new, last] = self.sigma[new, known] @ self.R[last, known].T
         self.Y[known, now] = self.sigma[known, known] @ self.R[now, known].T
@@ -189,11 +189,11 @@ class LinearMarch:
         """
         site = self.sites[number]
         now = site.nodes_at(time)
-        own = np.zeros((now.stop - now.start, int(site.hat_ends[time])))
+        direct = np.zeros((now.stop - now.start, int(site.hat_ends[time])))
         hat = self.hat[site.nodes[now]]
         has = np.flatnonzero(hat >= 0)
-        own[has, hat[has]] = 1.0
-        site.extend(time, own)
+        direct[has, hat[has]] = 1.0
+        site.extend(time, direct)
 
     def _covariances(self, time: int) -> set[int]:
         """Compute the covariances of the Gaussian sources of a time with sources up to this time.
@@ -201,10 +201,10 @@ class LinearMarch:
         Return the numbers of the sites where one of them has changed. A site is a population at one layer.
         """
         lowered, changed = self.lowered, set()
-        found = []
+        covariances = []
         for site in self.sites:
             now = site.hats_at(time)
-            found.append(np.zeros((2, now.stop - now.start, now.stop)))
+            covariances.append(np.zeros((2, now.stop - now.start, now.stop)))
         for x in lowered.covariances:
             part = x.at(time)
             weights = lowered.value(x, self.values, part)
@@ -212,16 +212,16 @@ class LinearMarch:
                 rows, cols = self.hat[x.target[part][at]], self.hat[x.first[part][at]]
                 start = self.sites[number].hats_at(time).start
                 new, old = rows >= start, cols >= start
-                np.add.at(found[number][0], (rows[new] - start, cols[new]), weights[at][new])
-                np.add.at(found[number][1], (cols[old] - start, rows[old]), weights[at][old])
-        for number, (site, both) in enumerate(zip(self.sites, found, strict=True)):
+                np.add.at(covariances[number][0], (rows[new] - start, cols[new]), weights[at][new])
+                np.add.at(covariances[number][1], (cols[old] - start, rows[old]), weights[at][old])
+        for number, (site, both) in enumerate(zip(self.sites, covariances, strict=True)):
             now = site.hats_at(time)
             # `both` holds the covariances of the pairs (a, b) and (b, a). Their mean is taken, because given
             # kernels may not be symmetric to rounding.
-            own = both.mean(axis=0)
-            if len(own) and not np.array_equal(site.sigma[now, : now.stop], own):
-                site.sigma[now, : now.stop] = own
-                site.sigma[: now.stop, now] = own.T
+            covariance = both.mean(axis=0)
+            if len(covariance) and not np.array_equal(site.sigma[now, : now.stop], covariance):
+                site.sigma[now, : now.stop] = covariance
+                site.sigma[: now.stop, now] = covariance.T
                 changed.add(number)
         return changed
 
@@ -241,10 +241,10 @@ class LinearMarch:
         layer.
         """
         lowered = self.lowered
-        found = []
+        couplings = []
         for site in self.sites:
             now = site.nodes_at(time)
-            found.append(np.zeros((now.stop - now.start, now.stop)))
+            couplings.append(np.zeros((now.stop - now.start, now.stop)))
         for x in (*lowered.kernels, *lowered.definitions):
             part = x.at(time)
             if part.stop == part.start:
@@ -257,11 +257,11 @@ class LinearMarch:
             weights = lowered.value(x, self.values, part)
             for number, at in self.by_site(x.target[part]):
                 rows = self.local[x.target[part][at]] - self.sites[number].nodes_at(time).start
-                np.add.at(found[number], (rows, self.local[x.first[part][at]]), weights[at])
+                np.add.at(couplings[number], (rows, self.local[x.first[part][at]]), weights[at])
         changed = set()
-        for number, (site, own) in enumerate(zip(self.sites, found, strict=True)):
-            if len(own) and not np.array_equal(site.coupling, own):
-                site.coupling = own
+        for number, (site, coupling) in enumerate(zip(self.sites, couplings, strict=True)):
+            if len(coupling) and not np.array_equal(site.coupling, coupling):
+                site.coupling = coupling
                 changed.add(number)
         return changed
 
@@ -285,13 +285,13 @@ class LinearMarch:
         # Order parameters of one time depend on each other without cycles, so that this fixed-point iteration
         # ends.
         for _ in range(MOST_LEVELS):
-            found = fresh.copy()
+            updated = fresh.copy()
             for x in lowered.rests:
                 part = x.at(time)
-                np.add.at(found, x.target[part], lowered.value(x, self.values, part))
-            if np.array_equal(found[touched], self.values[touched], equal_nan=True):
+                np.add.at(updated, x.target[part], lowered.value(x, self.values, part))
+            if np.array_equal(updated[touched], self.values[touched], equal_nan=True):
                 return
-            self.values[touched] = found[touched]
+            self.values[touched] = updated[touched]
 
     def pair(self, x: TermArrays, part: slice) -> Array:
         """Return the averages that multiply the weights of a term, for the values of its indices in ``part``.
@@ -299,15 +299,15 @@ class LinearMarch:
         They are covariances of two fields, or responses of a field to a hat, ``(entries,)``. A hat is the
         response field conjugate to a field: the average of a field times a hat is the response of the field.
         """
-        found = np.zeros(part.stop - part.start)
+        averages = np.zeros(part.stop - part.start)
         for number, at in self.by_site(x.second[part] if x.hats else x.first[part]):
             site = self.sites[number]
             second = x.second[part][at]
             if x.hats:
-                found[at] = site.R[self.local[second], self.hat[x.first[part][at]]]
+                averages[at] = site.R[self.local[second], self.hat[x.first[part][at]]]
             else:
-                found[at] = site.C[self.local[x.first[part][at]], self.local[second]]
-        return found
+                averages[at] = site.C[self.local[x.first[part][at]], self.local[second]]
+        return averages
 
 
 def _hatted(lowered: LoweredFluctuations) -> IntegerArray:

@@ -135,8 +135,8 @@ class OrderParameterMoments:
         xarray.DataArray
             Values at all indices and times.
         """
-        axes, found = self._expanded(name)
-        return self._array(name, axes, found.values)
+        axes, expanded = self._expanded(name)
+        return self._array(name, axes, expanded.values)
 
     def variance(self, name: str) -> xr.DataArray:
         """Return N times the variance of an order parameter.
@@ -151,8 +151,8 @@ class OrderParameterMoments:
         xarray.DataArray
             Variances at all indices and times.
         """
-        axes, found = self._expanded(name)
-        gradient = self._gradient(found)
+        axes, expanded = self._expanded(name)
+        gradient = self._gradient(expanded)
         rows = max(1, CHUNK // gradient.shape[1])
         parts = [gradient[k : k + rows] for k in range(0, gradient.shape[0], rows)]
         variance = [np.asarray(x.multiply(x @ self._covariance).sum(axis=1)).ravel() for x in parts]
@@ -171,8 +171,8 @@ class OrderParameterMoments:
         xarray.DataArray
             Shifts at all indices and times.
         """
-        axes, found = self._expanded(name)
-        (shift,) = self.fluctuations.shifts_of([found])
+        axes, expanded = self._expanded(name)
+        (shift,) = self.fluctuations.shifts_of([expanded])
         return self._array(f"N times the shift of {name}", axes, shift)
 
     def covariance(self, first: str, second: str) -> xr.DataArray:
@@ -193,9 +193,9 @@ class OrderParameterMoments:
         require_memory(
             size, ("covariance", f"{first}, {second}"), "for all pairs", "smaller order parameters"
         )
-        found = self._gradient(one) @ self._covariance @ self._gradient(two).T
+        covariance = self._gradient(one) @ self._covariance @ self._gradient(two).T
         renamed = [replace(x, dim=f"other_{x.dim}") for x in others]
-        return self._array(f"N times the covariance of {first} and {second}", [*axes, *renamed], found)
+        return self._array(f"N times the covariance of {first} and {second}", [*axes, *renamed], covariance)
 
     def observable(self, e: Expr) -> ObservableMoments:
         """Return the moments of a function of order parameters, such as ``f(1, 5)**2``.
@@ -211,11 +211,11 @@ class OrderParameterMoments:
         ObservableMoments
             Limit, variance and shift.
         """
-        found = self.builder.expression(e)
-        gradient = self._gradient(found)
+        expanded = self.builder.expression(e)
+        gradient = self._gradient(expanded)
         variance = float((gradient @ self._covariance @ gradient.T)[0, 0])
         return ObservableMoments(
-            float(found.values[0]), variance, float(self.fluctuations.shifts_of([found])[0][0])
+            float(expanded.values[0]), variance, float(self.fluctuations.shifts_of([expanded])[0][0])
         )
 
     # -- parts -----------------------------------------------------------------------------------------------
@@ -242,10 +242,10 @@ class OrderParameterMoments:
         The second value holds the value and the first and second derivatives with respect to those order
         parameters that are averages over units.
         """
-        own = [q for q in self.fluctuations.lowered.theory.parameters if name in (q.name, _label(q))]
-        if not own:
+        candidates = [q for q in self.fluctuations.lowered.theory.parameters if name in (q.name, _label(q))]
+        if not candidates:
             raise SpecError("name", name, "is not an order parameter of the theory", ", ".join(self.names))
-        q = next((x for x in own if all(a.free_symbols for a in x.symbol.args)), own[0])
+        q = next((x for x in candidates if all(a.free_symbols for a in x.symbol.args)), candidates[0])
         if q.kind == "observable":
             axes, terms = self._axes_of_observable(q), list(q.rest)
         else:
@@ -259,14 +259,14 @@ class OrderParameterMoments:
     def _axes(self, q: FluctuatingParameter) -> list[ParameterAxis]:
         """Return one axis for each index and time of an order parameter that is an average over units."""
         box = self.fluctuations.lowered.parameters.families[key_of(q.symbol)]
-        found = []
+        axes = []
         for a, low, high in zip(q.symbol.args, box.lows.tolist(), box.highs.tolist(), strict=True):
             (index,) = a.free_symbols
-            own, values = Dummy(index.name, integer=True), np.arange(low, high + 1)
+            axis_index, values = Dummy(index.name, integer=True), np.arange(low, high + 1)
             if index in (t, s):
-                own, values = index, np.arange(self.fluctuations.lowered.sizes.times)
-            found.append(ParameterAxis(_dimension(index), own, values))
-        return found
+                axis_index, values = index, np.arange(self.fluctuations.lowered.sizes.times)
+            axes.append(ParameterAxis(_dimension(index), axis_index, values))
+        return axes
 
     def _axes_of_observable(self, q: FluctuatingParameter) -> list[ParameterAxis]:
         """Return one axis for each index and time of a function of order parameters (a tangent kernel)."""

@@ -58,11 +58,11 @@ class ExpandedObservable:
         """
         place = np.full(len(self.values), -1)
         place[points] = np.arange(len(points))
-        own = place[self.rows] >= 0
-        found = np.zeros((len(points), len(columns)))
-        at = place[self.rows[own]], np.searchsorted(columns, self.columns[own])
-        np.add.at(found, at, self.slopes[own])
-        return found
+        selected = place[self.rows] >= 0
+        gradient = np.zeros((len(points), len(columns)))
+        at = place[self.rows[selected]], np.searchsorted(columns, self.columns[selected])
+        np.add.at(gradient, at, self.slopes[selected])
+        return gradient
 
     def shift(self, shift: Array, covariance: Array, index: IntegerArray) -> Array:
         """Return N times the mean of the observable minus its value at infinite width, ``(points,)``.
@@ -70,11 +70,11 @@ class ExpandedObservable:
         ``shift`` holds N times the mean of each order parameter minus its value at infinite width.
         ``covariance`` is N times their covariance, in which the row of order parameter k is ``index[k]``.
         """
-        found = np.zeros(len(self.values))
-        np.add.at(found, self.rows, self.slopes * shift[self.columns])
+        shifts = np.zeros(len(self.values))
+        np.add.at(shifts, self.rows, self.slopes * shift[self.columns])
         both = covariance[index[self.first], index[self.second]]
-        np.add.at(found, self.curved, self.curvatures * both)
-        return found
+        np.add.at(shifts, self.curved, self.curvatures * both)
+        return shifts
 
 
 class ObservableBuilder:
@@ -129,20 +129,20 @@ class ObservableBuilder:
         slopes: list[tuple[IntegerArray, IntegerArray, Array]] = [_none(2)]
         curvatures: list[tuple[IntegerArray, IntegerArray, IntegerArray, Array]] = [_none(3)]
         for term in terms:
-            own, rows = grid, np.arange(size)
+            term_grid, rows = grid, np.arange(size)
             for r in term.over:
-                own, inner = self.lowered.sizes.extended(own, r, len(rows))
+                term_grid, inner = self.lowered.sizes.extended(term_grid, r, len(rows))
                 rows = rows[inner]
-            np.add.at(values, rows, self._value(term.expr, own))
-            found = self.lowered.parameters_in(term.expr)
-            for k, a in enumerate(found):
-                first, number = slope(term.expr, a), self._numbers(a, own)
-                slopes.append(_kept(rows, number, weights=self._value(first, own)))
-                for b in found[k:]:
+            np.add.at(values, rows, self._value(term.expr, term_grid))
+            parameters = self.lowered.parameters_in(term.expr)
+            for k, a in enumerate(parameters):
+                first, number = slope(term.expr, a), self._numbers(a, term_grid)
+                slopes.append(_kept(rows, number, weights=self._value(first, term_grid)))
+                for b in parameters[k:]:
                     second = slope(first, b) / (2 if a == b else 1)
                     if second != 0:
-                        weights = self._value(second, own)
-                        curvatures.append(_kept(rows, number, self._numbers(b, own), weights=weights))
+                        weights = self._value(second, term_grid)
+                        curvatures.append(_kept(rows, number, self._numbers(b, term_grid), weights=weights))
         first_order = [np.concatenate(x) for x in zip(*slopes, strict=True)]
         second_order = [np.concatenate(x) for x in zip(*curvatures, strict=True)]
         return ExpandedObservable(values, *first_order, *second_order)
@@ -162,12 +162,12 @@ class ObservableBuilder:
         because they are not causal, have -1. Raise SpecError if another order parameter does not exist at a
         point.
         """
-        found = self.lowered.parameters.find(key_of(a), self.lowered.arguments(a, grid))
-        if key_of(a) not in self.responses and (found < 0).any():
+        numbers = self.lowered.parameters.find(key_of(a), self.lowered.arguments(a, grid))
+        if key_of(a) not in self.responses and (numbers < 0).any():
             raise SpecError(
                 "observable", str(a), "does not exist at these indices", "indices and times of the theory"
             )
-        return found
+        return numbers
 
 
 def observable_terms(e: Expr) -> tuple[Addend, ...]:

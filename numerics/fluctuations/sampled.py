@@ -113,8 +113,8 @@ class MoveBasis:
         inner[:, pivots] = np.linalg.inv(factor[pivots])
         outer = np.eye(len(factor))[weak] - factor[weak] @ inner
         vectors = np.concatenate([factor, np.eye(len(factor))[:, weak]], axis=1)
-        own = np.diag(factor[pivots])
-        sizes = np.concatenate([own, np.full(len(weak), own.max(initial=0.0) or 1.0)])
+        diagonal = np.diag(factor[pivots])
+        sizes = np.concatenate([diagonal, np.full(len(weak), diagonal.max(initial=0.0) or 1.0)])
         return cls(vectors, np.concatenate([inner, outer]), sizes, len(pivots), weak)
 
     def split(self, change: Array) -> SourceChange:
@@ -122,8 +122,8 @@ class MoveBasis:
 
         F is this basis.
         """
-        found, r = self.inverse @ change @ self.inverse.T, self.rank
-        return SourceChange(self, found[:r, :r], found[r:, :r], found[r:, r:])
+        X, r = self.inverse @ change @ self.inverse.T, self.rank
+        return SourceChange(self, X[:r, :r], X[r:, :r], X[r:, r:])
 
     @property
     def no_change(self) -> SourceChange:
@@ -333,9 +333,9 @@ class SampledFluctuations:
         ``products`` are the averages of the products and responses of the site ``number``, of which order
         parameters are weighted sums. A site is a population at one layer.
         """
-        units, found = self.units[number], np.zeros(self.count)
-        np.add.at(found, units.parameters, units.weights * products[units.product])
-        return found
+        units, averages = self.units[number], np.zeros(self.count)
+        np.add.at(averages, units.parameters, units.weights * products[units.product])
+        return averages
 
     def _field_products(self, units: UnitProducts, paths: PathArrays) -> Array:
         """Return the products of two fields that order parameters average, on all paths of a batch.
@@ -344,9 +344,9 @@ class SampledFluctuations:
         fields.
         """
         a, b = units.first[units.pair_range], units.second[units.pair_range]
-        found = paths.X[a]
-        found[b != CONSTANT] *= paths.X[b[b != CONSTANT]]
-        return found
+        products = paths.X[a]
+        products[b != CONSTANT] *= paths.X[b[b != CONSTANT]]
+        return products
 
     def _noise(self, number: int, parts: Iterable[PathArrays]) -> tuple[Array, Array]:
         """Return the averages over units of the products and responses of a site, and their covariance.
@@ -357,29 +357,31 @@ class SampledFluctuations:
         """
         units, samples = self.units[number], self.paths[number].samples
         n, plain_count = len(units.first), len(units.first) - units.responses
-        found, means = np.zeros((n, n)), np.zeros(n)
-        own, hats = units.first[units.response_range], units.second[units.response_range]
+        covariance, means = np.zeros((n, n)), np.zeros(n)
+        response_fields, hats = units.first[units.response_range], units.second[units.response_range]
         a, b = units.first[units.pair_range], units.second[units.pair_range]
         clock = np.append(self.lowered.time[self.paths[number].site.nodes], 0)
         times = np.maximum(clock[a], clock[b])
         for paths in parts:
             plain = self._field_products(units, paths)
             means[units.pair_range] += plain.sum(axis=1)
-            means[units.response_range] += paths.J[own, hats].sum(axis=-1)
-            found[units.pair_range, units.pair_range] += plain @ plain.T
+            means[units.response_range] += paths.J[response_fields, hats].sum(axis=-1)
+            covariance[units.pair_range, units.pair_range] += plain @ plain.T
             for r in np.unique(hats):
                 at = np.flatnonzero(hats == r)
                 later = np.flatnonzero(times >= self._time_of_hat(number, r))
                 x, y, two = a[later], b[later], b[later] != CONSTANT
                 moved = paths.J[x, r]
                 moved[two] = moved[two] * paths.X[y[two]] + paths.X[x[two]] * paths.J[y[two], r]
-                found[np.ix_(later, plain_count + at)] += moved @ paths.X[own[at]].T
-                found[units.pair_range, plain_count + at] += plain @ paths.J[own[at], r].T
+                covariance[np.ix_(later, plain_count + at)] += moved @ paths.X[response_fields[at]].T
+                covariance[units.pair_range, plain_count + at] += plain @ paths.J[response_fields[at], r].T
         means /= samples
-        found = found / samples - np.outer(means, means)
-        found[units.response_range, units.pair_range] = found[units.pair_range, units.response_range].T
-        found[units.response_range, units.response_range] = 0.0
-        return means, found
+        covariance = covariance / samples - np.outer(means, means)
+        covariance[units.response_range, units.pair_range] = covariance[
+            units.pair_range, units.response_range
+        ].T
+        covariance[units.response_range, units.response_range] = 0.0
+        return means, covariance
 
     def _means_and_noise(self, number: int, parts: Iterable[PathArrays]) -> Array:
         """Return averages and covariance of the products of a site as one array, ``(n, 1 + n)``.
@@ -399,15 +401,18 @@ class SampledFluctuations:
         hat is the response of the field. A site is a population at one layer.
         """
         units, samples = self.units[number], self.paths[number].samples
-        own, hats = units.first[units.response_range], units.second[units.response_range]
-        fields = np.unique(own)
-        found, means = np.zeros((len(own), len(fields))), np.zeros(len(own))
+        response_fields, hats = units.first[units.response_range], units.second[units.response_range]
+        fields = np.unique(response_fields)
+        derivatives, means = np.zeros((len(response_fields), len(fields))), np.zeros(len(response_fields))
         for paths in parts:
-            means += paths.J[own, hats].sum(axis=-1)
+            means += paths.J[response_fields, hats].sum(axis=-1)
             for r in np.unique(hats):
                 at = np.flatnonzero(hats == r)
-                found[at] += paths.J[own[at], r] @ paths.X[fields].T + paths.X[own[at]] @ paths.J[fields, r].T
-        return means / samples, found / samples
+                derivatives[at] += (
+                    paths.J[response_fields[at], r] @ paths.X[fields].T
+                    + paths.X[response_fields[at]] @ paths.J[fields, r].T
+                )
+        return means / samples, derivatives / samples
 
     def _response_noise(self, number: int) -> Array:
         """Return the covariance over units of the responses of a site, ``(responses, responses)``.
@@ -416,9 +421,9 @@ class SampledFluctuations:
         fields are shifted up and down. A site is a population at one layer.
         """
         units, paths = self.units[number], self.paths[number]
-        own, hats = units.first[units.response_range], units.second[units.response_range]
-        found = np.zeros((len(own), len(own)))
-        column = np.searchsorted(np.unique(own), own)
+        response_fields, hats = units.first[units.response_range], units.second[units.response_range]
+        second_moments = np.zeros((len(response_fields), len(response_fields)))
+        column = np.searchsorted(np.unique(response_fields), response_fields)
         for r in np.unique(hats):
             product_shift = np.zeros(len(paths.site.hats))
             product_shift[r] = self.step
@@ -430,9 +435,9 @@ class SampledFluctuations:
                 for x in (product_shift, -product_shift)
             ]
             at = np.flatnonzero(hats == r)
-            found[:, at] = ((sides[0] - sides[1]) / (2 * self.step))[:, column[at]]
+            second_moments[:, at] = ((sides[0] - sides[1]) / (2 * self.step))[:, column[at]]
         means = self.means[number][units.response_range]
-        return found - np.outer(means, means)
+        return second_moments - np.outer(means, means)
 
     def _time_of_hat(self, number: int, column: int) -> int:
         """Return the time of the equation that a hat perturbs.
@@ -451,13 +456,13 @@ class SampledFluctuations:
         Products are those of two fields whose averages are order parameters. A site is a population at one
         layer.
         """
-        found = []
+        covariances = []
         for number, units in enumerate(self.units):
             block = self._noise(number, self.paths[number].base)[1]
             if units.responses:
                 block[units.response_range, units.response_range] = self._response_noise(number)
-            found.append(block)
-        return found
+            covariances.append(block)
+        return covariances
 
     @cached_property
     def kappa(self) -> Array:
@@ -465,12 +470,12 @@ class SampledFluctuations:
 
         It is the covariance of averages over independent units, ``(parameters, parameters)``.
         """
-        found = np.zeros((self.count, self.count))
+        covariance = np.zeros((self.count, self.count))
         for units, block, ratio in zip(self.units, self.kappas, self.lowered.ratios, strict=True):
             weighted = block[np.ix_(units.product, units.product)]
             weighted = weighted * np.outer(units.weights, units.weights) / ratio
-            np.add.at(found, np.ix_(units.parameters, units.parameters), weighted)
-        return found
+            np.add.at(covariance, np.ix_(units.parameters, units.parameters), weighted)
+        return covariance
 
     # -- directions of perturbations -------------------------------------------------------------------------
 
@@ -566,13 +571,13 @@ class SampledFluctuations:
         """
         low = self.lowered
         B = self.directions[0]
-        found = []
+        positions = []
         for number in range(len(self.paths)):
             touched = np.zeros(self.count, bool)
             for x in low.influences:
                 touched[x.target[low.site[x.first] == number]] = True
-            found.append(np.flatnonzero((B[touched] != 0).any(axis=0)))
-        return found
+            positions.append(np.flatnonzero((B[touched] != 0).any(axis=0)))
+        return positions
 
     def _source_change(self, number: int, direction: Array) -> SourceChange | None:
         """Return how the covariance of the sources of a site changes along a direction of order parameters.
@@ -635,24 +640,24 @@ class SampledFluctuations:
         The last are the numbers of the order parameters on which the covariance depends. A site is a
         population at one layer.
         """
-        found = []
+        sources = []
         for number, paths in enumerate(self.paths):
             low = self.lowered
             parts = [x.target[low.site[x.first] == number] for x in low.influences if x.hats == 2]
             entries = np.unique(np.concatenate(parts)) if parts else np.zeros(0, int)
             basis = MoveBasis.of(paths.factor, np.array(paths.pivots, int))
-            found.append((paths.site.sigma(self.values), basis, entries))
-        return found
+            sources.append((paths.site.sigma(self.values), basis, entries))
+        return sources
 
     @cached_property
     def times(self) -> IntegerArray:
         """Time of each order parameter, ``(parameters,)``; the later one if it has two."""
-        low, found = self.lowered, np.zeros(self.count, int)
+        low, times = self.lowered, np.zeros(self.count, int)
         for q in low.stated:
             grid = low.grid_of(q)
             numbers = low.parameters.find(key_of(q.symbol), low.arguments(q.symbol, grid))
-            found[numbers] = grid[t] if s not in grid else np.maximum(grid[t], grid[s])
-        return found
+            times[numbers] = grid[t] if s not in grid else np.maximum(grid[t], grid[s])
+        return times
 
     @cached_property
     def slopes(self) -> list[list[tuple[Array, Array | None]]]:
@@ -662,17 +667,17 @@ class SampledFluctuations:
         ``(products,)`` and ``(products, products)`` for each direction that changes it. The second array is
         None if shifts are not computed. A site is a population at one layer.
         """
-        found = []
+        slopes = []
         for number, at in enumerate(self.site_directions):
-            own: list[tuple[Array, Array | None]] = []
+            site_slopes: list[tuple[Array, Array | None]] = []
             for k in at:
                 move = self.move(number, self.directions[0][:, k], self.step)
                 evaluate = self._means_and_noise if self.shifts else self._means
                 up, down = (evaluate(number, self.paths[number].run(move.at(x))) for x in (1, -1))
                 slope = (up - down) / (2 * move.step) + self.dependent_part(number, move, evaluate)
-                own.append((slope[:, 0], slope[:, 1:]) if self.shifts else (slope, None))
-            found.append(own)
-        return found
+                site_slopes.append((slope[:, 0], slope[:, 1:]) if self.shifts else (slope, None))
+            slopes.append(site_slopes)
+        return slopes
 
     @cached_property
     def D(self) -> Array:
@@ -682,14 +687,14 @@ class SampledFluctuations:
         perturbed.
         """
         B, inverse = self.directions
-        found = np.zeros((self.count, B.shape[1]))
+        derivatives = np.zeros((self.count, B.shape[1]))
         for number, at in enumerate(self.site_directions):
             for k, (slope, _) in zip(at, self.slopes[number], strict=True):
-                found[:, k] += self.averages(number, slope)
+                derivatives[:, k] += self.averages(number, slope)
         for x in self.lowered.slopes:
             weights = self.lowered.value(x, self.values)
-            np.add.at(found, x.target, weights[:, None] * B[x.other[0]])
-        return np.asarray(inverse @ found)
+            np.add.at(derivatives, x.target, weights[:, None] * B[x.other[0]])
+        return np.asarray(inverse @ derivatives)
 
     @cached_property
     def R(self) -> Array:
@@ -731,16 +736,16 @@ class SampledFluctuations:
         covariance C of order parameters. ``B`` are the directions of perturbations, and C is in coordinates
         along them. ``number`` is that of the site, a population at one layer.
         """
-        at, found = self.site_directions[number], np.zeros(len(self.units[number].first))
+        at, curvature = self.site_directions[number], np.zeros(len(self.units[number].first))
         if not len(at):
-            return self.averages(number, found)
+            return self.averages(number, curvature)
         sizes, vectors = np.linalg.eigh(C[np.ix_(at, at)])
         extra: Array | float = 0.0
         for size, v in zip(sizes, vectors.T, strict=True):
             if abs(size) > NEGLIGIBLE * np.abs(sizes).max():
                 move = self.move(number, B[:, at] @ v, self.second_step)
                 up, down = (self._means(number, self.paths[number].run(move.at(x))) for x in (1, -1))
-                found += size * (up - 2 * self.means[number] + down) / (2 * move.step**2)
+                curvature += size * (up - 2 * self.means[number] + down) / (2 * move.step**2)
                 # The block `mixed` makes sources that are linear combinations of earlier ones (pivots) depend
                 # on other pivots. This changes their own covariance by mixed mixed^T at second order in the
                 # step, whose contribution is subtracted below.
@@ -748,10 +753,10 @@ class SampledFluctuations:
                     extra = extra + size * move.change.mixed @ move.change.mixed.T
         if np.ndim(extra):
             change = replace(self._sources[number][1].no_change, outer=np.asarray(extra))
-            found -= self.dependent_part(
+            curvature -= self.dependent_part(
                 number, Move(self.values, np.zeros(self.count), 0, 0.0, change), self._means
             )
-        return self.averages(number, found)
+        return self.averages(number, curvature)
 
     def _self_action(self, number: int, R: Array, inverse: Array, B: Array) -> Array:
         """Return the shift of each order parameter because units act on themselves, ``(parameters,)``.
@@ -779,10 +784,10 @@ class SampledFluctuations:
         site.
         """
         units, paths, at = self.units[number], self.paths[number], self.site_directions[number]
-        own, hats = units.first[units.response_range], units.second[units.response_range]
-        fields, means = np.unique(own), self.means[number][units.response_range]
-        total = np.zeros(len(own))
-        for b in range(len(own)):
+        response_fields, hats = units.first[units.response_range], units.second[units.response_range]
+        fields, means = np.unique(response_fields), self.means[number][units.response_range]
+        total = np.zeros(len(response_fields))
+        for b in range(len(response_fields)):
             strength = moves[at, len(units.first) - units.responses + b]
             size = np.abs(strength).max(initial=0.0)
             if size <= NEGLIGIBLE:
@@ -790,8 +795,8 @@ class SampledFluctuations:
             direction = B[:, at] @ (strength / size)
             product_shift = np.zeros(len(paths.site.hats))
             product_shift[hats[b]] = self.second_step
-            column = int(np.searchsorted(fields, own[b]))
-            mixed, slopes = np.zeros(len(own)), np.zeros(len(own))
+            column = int(np.searchsorted(fields, response_fields[b]))
+            mixed, slopes = np.zeros(len(response_fields)), np.zeros(len(response_fields))
             move = self.move(number, direction, self.second_step)
             for along in (1, -1):
                 other = move.at(along)
@@ -881,8 +886,8 @@ class SampledSolution:
         A block holds the gradients of some observables with respect to order parameters. The result is the
         mean over the sets of sampled paths.
         """
-        found = [x.covariances_of(blocks) for x in self.replicas]
-        return [np.mean(x, axis=0) for x in zip(*found, strict=True)]
+        covariances = [x.covariances_of(blocks) for x in self.replicas]
+        return [np.mean(x, axis=0) for x in zip(*covariances, strict=True)]
 
     def shifts_of(self, observables: Iterable[ExpandedObservable]) -> list[Array] | None:
         """Return N times the mean of each observable minus its value at infinite width, ``(points,)``.
@@ -890,8 +895,8 @@ class SampledSolution:
         None if shifts were not computed. The result is the mean over the sets of sampled paths.
         """
         wanted = list(observables)
-        found = [x.shifts_of(wanted) for x in self.replicas]
-        known = [x for x in found if x is not None]
+        shifts = [x.shifts_of(wanted) for x in self.replicas]
+        known = [x for x in shifts if x is not None]
         return [np.mean(x, axis=0) for x in zip(*known, strict=True)] if known else None
 
 

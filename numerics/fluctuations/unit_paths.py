@@ -155,14 +155,14 @@ class SampledSite:
         """
         low = self.lowered
         count = len(self.sources) if time is None else int(np.sum(low.time[self.sources] <= time))
-        found = np.zeros((count, count))
+        covariance = np.zeros((count, count))
         for x in low.covariances:
             part = slice(0, len(x.target) if time is None else int(x.ends[time]))
             weights = low.value(x, values, part)
             at = low.site[x.target[part]] == self.number
             rows, cols = self.source[x.target[part][at]], self.source[x.first[part][at]]
-            np.add.at(found, (rows, cols), weights[at])  # each pair occurs as (a, b) and as (b, a)
-        return (found + found.T) / 2
+            np.add.at(covariance, (rows, cols), weights[at])  # each pair occurs as (a, b) and as (b, a)
+        return (covariance + covariance.T) / 2
 
     def weights(self, values: Array, time: int | None = None) -> dict[int, Array]:
         """Return the coefficients in the equations of the fields, for given order parameters ``values``.
@@ -170,14 +170,14 @@ class SampledSite:
         The keys are the ``id`` of the arrays of each term. If ``time`` is given, coefficients at all other
         times are zero.
         """
-        low, found = self.lowered, {}
+        low, coefficients = self.lowered, {}
         for x in (*low.kernels, *low.definitions):
             if time is None:
-                found[id(x)] = low.value(x, values)
+                coefficients[id(x)] = low.value(x, values)
             else:
-                found[id(x)] = np.zeros(len(x.target))
-                found[id(x)][x.at(time)] = low.value(x, values, x.at(time))
-        return found
+                coefficients[id(x)] = np.zeros(len(x.target))
+                coefficients[id(x)][x.at(time)] = low.value(x, values, x.at(time))
+        return coefficients
 
     def _groups(self) -> None:
         """Divide the nodes into groups by name and time, and sort groups in the order of computation.
@@ -189,14 +189,14 @@ class SampledSite:
         names: dict[FunctionKey, IntegerArray] = {}
         for key, box in low.nodes.families.items():
             assert box.numbers is not None
-            own = box.numbers[box.numbers >= 0]
-            own = own[low.site[own] == self.number]
-            if len(own):
-                names[key] = own
+            nodes = box.numbers[box.numbers >= 0]
+            nodes = nodes[low.site[nodes] == self.number]
+            if len(nodes):
+                names[key] = nodes
         of_node: dict[int, tuple[FunctionKey, int]] = {}
-        for key, own in names.items():
-            for time in np.unique(low.time[own]):
-                at = own[low.time[own] == time]
+        for key, nodes in names.items():
+            for time in np.unique(low.time[nodes]):
+                at = nodes[low.time[nodes] == time]
                 groups[key, int(time)] = NodeGroup(key, int(time), self.place[at])
                 of_node |= dict.fromkeys(at.tolist(), (key, int(time)))
         self.needs: dict[tuple[FunctionKey, int], set[tuple[FunctionKey, int]]] = {k: set() for k in groups}
@@ -205,8 +205,8 @@ class SampledSite:
         ordered = sorted(groups, key=lambda x: (x[1], str(x[0])))
         number = {kind: k for k, kind in enumerate(ordered)}
         edges = [(number[b], number[a]) for a, needed in self.needs.items() for b in needed if b != a]
-        found = [groups[ordered[k]] for k in topological_sort((range(len(ordered)), edges))]
-        self.groups = sorted(found, key=lambda x: x.time)
+        sorted_groups = [groups[ordered[k]] for k in topological_sort((range(len(ordered)), edges))]
+        self.groups = sorted(sorted_groups, key=lambda x: x.time)
 
     def _sums(
         self, groups: dict[tuple[FunctionKey, int], NodeGroup], of_node: dict[int, tuple[FunctionKey, int]]
@@ -255,8 +255,8 @@ class SampledSite:
             for kind, group in groups.items():
                 if kind[0] != key:
                     continue
-                own = [int(np.flatnonzero(box.numbers == n)[0]) for n in self.nodes[group.rows]]
-                at = dict(zip(feature.slots, boxed[:, own], strict=True))
+                positions = [int(np.flatnonzero(box.numbers == n)[0]) for n in self.nodes[group.rows]]
+                at = dict(zip(feature.slots, boxed[:, positions], strict=True))
                 group.compiled = function(rounded(feature.expr) if self.width else feature.expr)
                 for leaf in group.compiled.leaves:
                     if leaf == WIDTH:
@@ -274,9 +274,9 @@ class SampledSite:
                         )
                     arguments = [at[x] for x in leaf.args]
                     if key_of(leaf) in low.random:
-                        found = low.nodes.find(key_of(leaf), arguments)
-                        self.needs[kind] |= {of_node[n] for n in found.tolist()}
-                        group.arguments.append(("field", self.place[found]))
+                        numbers = low.nodes.find(key_of(leaf), arguments)
+                        self.needs[kind] |= {of_node[n] for n in numbers.tolist()}
+                        group.arguments.append(("field", self.place[numbers]))
                     else:
                         group.arguments.append(("value", low.parameters.find(key_of(leaf), arguments)))
 
@@ -366,10 +366,10 @@ class UnitPaths:
 
         Sources are ``L z`` with independent standard normal numbers z.
         """
-        found = np.zeros((len(self.rows), len(self.pivots)))
-        for row, into in zip(self.rows, found, strict=True):
+        factor = np.zeros((len(self.rows), len(self.pivots)))
+        for row, into in zip(self.rows, factor, strict=True):
             into[: len(row)] = row
-        return found
+        return factor
 
     # -- the mean-field solution, step by step ---------------------------------------------------------------
 
@@ -469,21 +469,21 @@ class UnitPaths:
         changed in place, J by the chain rule. ``values`` are the order parameters.
         """
         assert group.compiled is not None
-        found: list[Any] = []
+        argument_values: list[Any] = []
         for kind, at in group.arguments:
             if kind == "field":
-                found.append(X[at])
+                argument_values.append(X[at])
             elif kind == "value":
-                found.append(values[at][:, None])
+                argument_values.append(values[at][:, None])
             else:
-                found.append(at if kind == "number" else self.site.width * self.site.scale)
-        X[group.rows] = group.compiled(*found)
+                argument_values.append(at if kind == "number" else self.site.width * self.site.scale)
+        X[group.rows] = group.compiled(*argument_values)
         if not J.shape[1]:
             return
         total: Array | float = 0.0
         for i, (kind, at) in enumerate(group.arguments):
             if kind == "field":
-                slope = np.broadcast_to(group.compiled.partial(i, *found), found[i].shape)
+                slope = np.broadcast_to(group.compiled.partial(i, *argument_values), argument_values[i].shape)
                 total = total + slope[:, None, :] * J[at]
         J[group.rows] = total
 
@@ -589,11 +589,11 @@ def update(lowered: LoweredFluctuations, values: Array, paths: list[UnitPaths], 
     for x in lowered.rests:
         touched[x.target[x.at(time)]] = True
     for _ in range(MOST_LEVELS):
-        found = fresh.copy()
+        updated = fresh.copy()
         for x in lowered.rests:
             part = x.at(time)
-            np.add.at(found, x.target[part], lowered.value(x, values, part))
-        before, values[touched] = values[touched], found[touched]
+            np.add.at(updated, x.target[part], lowered.value(x, values, part))
+        before, values[touched] = values[touched], updated[touched]
         if _are_settled(values[touched], before):
             return
     raise Unserved(_CYCLIC)

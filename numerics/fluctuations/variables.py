@@ -99,14 +99,14 @@ class VariableBuilder:
 
         They are outputs, errors, losses and kernels.
         """
-        found: dict[str, ObservableVariable] = {}
+        variables: dict[str, ObservableVariable] = {}
         if OUTPUT in numbers_by_role(self.problem):
-            found |= dict(self._outputs())
+            variables |= dict(self._outputs())
         if self.problem.has_roles and self.problem.seen:
-            found |= dict(self._kernels()) if self.keep != "none" else {}
+            variables |= dict(self._kernels()) if self.keep != "none" else {}
         elif self.problem.has_roles:
-            found |= dict(self._random_data())
-        return found | dict(self._authored())
+            variables |= dict(self._random_data())
+        return variables | dict(self._authored())
 
     # -- given samples ---------------------------------------------------------------------------------------
 
@@ -155,9 +155,9 @@ class VariableBuilder:
         names = {LINEAR_KERNEL: FEATURE_KERNEL} if FEATURE_KERNEL not in self.theory else {}
         names |= {FEATURE_KERNEL: FEATURE_KERNEL, GRADIENT_KERNEL: GRADIENT_KERNEL}
         names |= {TANGENT_KERNEL: "tangent_kernel"}
-        for own, label in names.items():
-            q = self.theory.get(own)
-            if q is None or (own != TANGENT_KERNEL and ell not in q.symbol.args):
+        for name, label in names.items():
+            q = self.theory.get(name)
+            if q is None or (name != TANGENT_KERNEL and ell not in q.symbol.args):
                 continue
             # results have no dimension for other indices, such as positions of outputs
             if not {str(x) for x in q.symbol.args} <= {*DIMENSIONS}:
@@ -227,8 +227,10 @@ class VariableBuilder:
 
         The list is empty if it has none or is None.
         """
-        own = None if kernel is None else self.theory.get(str(kernel.func))
-        return [] if own is None else [x for x in own.symbol.args if DIMENSIONS[str(x)].startswith("channel")]
+        parameter = None if kernel is None else self.theory.get(str(kernel.func))
+        if parameter is None:
+            return []
+        return [x for x in parameter.symbol.args if DIMENSIONS[str(x)].startswith("channel")]
 
     # -- programs without roles ------------------------------------------------------------------------------
 
@@ -246,8 +248,8 @@ class VariableBuilder:
             if key_of(symbol) not in self.lowered.names:
                 continue
             dims = [d for d in x.dims if d not in TWO_TIMES]
-            own = dict(zip(dims, zip(indices, x.values, strict=True), strict=True))
-            axes = [("time", t, self.at), *((d, i, v) for d, (i, v) in own.items())]
+            index_axes = dict(zip(dims, zip(indices, x.values, strict=True), strict=True))
+            axes = [("time", t, self.at), *((d, i, v) for d, (i, v) in index_axes.items())]
             order = [d for d in x.dims if d != "time_"]
             axes.sort(key=lambda axis: order.index(axis[0]))
             yield label, self._expanded(axes, [Addend(symbol)])
@@ -262,11 +264,11 @@ class VariableBuilder:
         ``samples`` is the range of its samples. ``terms``, if given, are expressions in its indices that are
         used instead of it.
         """
-        own = {DIMENSIONS[str(x)] for x in q.symbol.args}
+        parameter_dims = {DIMENSIONS[str(x)] for x in q.symbol.args}
         known = VARIABLES[label]
         every = (*known.nonlinear, known.dims, known.channels)
         choices = [tuple(x for x in dims if x != "time_") for dims in every]
-        fitting = [x for x in choices if own <= {d.removeprefix("test_") for d in x}]
+        fitting = [x for x in choices if parameter_dims <= {d.removeprefix("test_") for d in x}]
         dims = min(fitting, key=len)
         return self._on_axes(dims, [Addend(q.symbol)] if terms is None else terms, q.symbol.args, samples)
 
