@@ -229,27 +229,27 @@ class Wanted:
     sides: list[CorrelationVector] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        found = [*(y for p in self.pairs for y in (p.first, p.second)), *self.scalars.values()]
-        self.sides.extend(dict.fromkeys(found))
+        vectors = [*(y for p in self.pairs for y in (p.first, p.second)), *self.scalars.values()]
+        self.sides.extend(dict.fromkeys(vectors))
 
     def values(self, record: Record) -> dict[str, Array]:
         """Return the measurements of every network by name, computed from recorded vectors.
 
         Networks are the first axis of each array.
         """
-        found = {p.name: p.value(record) for p in self.pairs}
+        measurements = {p.name: p.value(record) for p in self.pairs}
         for name, x in self.scalars.items():
             entries = record.of(x, None)[..., 0].swapaxes(1, 2)
-            found[name] = entries.reshape(*entries.shape[:2], *x.shape)
-        return found
+            measurements[name] = entries.reshape(*entries.shape[:2], *x.shape)
+        return measurements
 
     def axes(self, times: tuple[float, ...]) -> dict[str, tuple[ObservableAxis, ...]]:
         """Return (name, values) of each axis of each measurement, without that of the networks.
 
         ``times`` are the recorded times.
         """
-        found = {p.name: p.axes(times) for p in self.pairs}
-        return {**found, **{n: (("t", times), *x.axes) for n, x in self.scalars.items()}}
+        axes = {p.name: p.axes(times) for p in self.pairs}
+        return {**axes, **{n: (("t", times), *x.axes) for n, x in self.scalars.items()}}
 
     def places(self, times: int) -> dict[CorrelationVector, tuple[int, ...]]:
         """Return for each vector the positions of the recorded times at which it must be recorded.
@@ -257,11 +257,11 @@ class Wanted:
         ``times`` is the number of recorded times. Numbers of the program are recorded at all of them.
         """
         every = tuple(range(times))
-        found: dict[CorrelationVector, tuple[int, ...]] = dict.fromkeys(self.sides, ())
+        places: dict[CorrelationVector, tuple[int, ...]] = dict.fromkeys(self.sides, ())
         for p in self.pairs:
             for side in (p.first, p.second):
-                found[side] = tuple(sorted({*found[side], *(every if p.times is None else p.times)}))
-        return found | dict.fromkeys(self.scalars.values(), every)
+                places[side] = tuple(sorted({*places[side], *(every if p.times is None else p.times)}))
+        return places | dict.fromkeys(self.scalars.values(), every)
 
 
 @dataclass(frozen=True)
@@ -370,7 +370,7 @@ def _index_values(binder: Binder, e: Expr) -> dict[Symbol, list[int]]:
 
     Indices are in the order in which they appear in fields, then in weights.
     """
-    found: dict[Symbol, set[int]] = {}
+    index_values: dict[Symbol, set[int]] = {}
     for _, args, members in _uses(binder, e):
         for j, arg in enumerate(args):
             symbols = [x for x in arg.free_symbols if x.name not in binder.values.numbers]
@@ -381,8 +381,8 @@ def _index_values(binder: Binder, e: Expr) -> dict[Symbol, list[int]]:
             if not shift.is_Integer:
                 continue
             here = {m[j] - int(shift) for m in members}
-            found[x] = found[x] & here if x in found else here
-    return {x: sorted(v) for x, v in found.items()}
+            index_values[x] = index_values[x] & here if x in index_values else here
+    return {x: sorted(v) for x, v in index_values.items()}
 
 
 def _uses(binder: Binder, e: Expr) -> list[tuple[str, tuple[Any, ...], set[tuple[int, ...]]]]:
@@ -429,8 +429,8 @@ def _scalar(program: Program, binder: Binder, name: str) -> Expr:
     args = []
     for k, at in enumerate(zip(*(d.lhs.args[:-1] for d in lines), strict=True)):
         indices = {r.index for d in lines for r in d.ranges}
-        own = sorted({x for a in at for x in a.free_symbols & indices}, key=str)
-        args.append(own[0] if own else Symbol(f"index{k + 1}", integer=True))
+        candidates = sorted({x for a in at for x in a.free_symbols & indices}, key=str)
+        args.append(candidates[0] if candidates else Symbol(f"index{k + 1}", integer=True))
     return lines[0].lhs.func(*args, t)
 
 
@@ -469,16 +469,16 @@ class KeptPaths:
 
     def blocks(self) -> list[dict[str, Block]]:
         """Return for each network of the group that was trained last its kept fields, by name."""
-        found: list[dict[str, Block]] = [{} for _ in range(self.record.networks)]
+        blocks: list[dict[str, Block]] = [{} for _ in range(self.record.networks)]
         at = [sorted({*self.times}).index(x) for x in self.times]
         for name, vector in self.vectors.items():
             layers = tuple(k for k in vector.sites if k is not None)
             whole = np.stack([self.record.of(vector, k) for k in vector.sites], axis=1)[:, :, :, at].swapaxes(
                 2, 3
             )
-            for block, x in zip(found, whole.reshape(*whole.shape[:3], *vector.shape, -1), strict=True):
+            for block, x in zip(blocks, whole.reshape(*whole.shape[:3], *vector.shape, -1), strict=True):
                 block[name] = Block(x if layers else x[0], layers, vector.axes)
-        return found
+        return blocks
 
 
 def read_kept(binder: Binder, reading: FormulaReaders, paths: Paths, steps: int) -> KeptPaths:

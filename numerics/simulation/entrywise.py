@@ -67,12 +67,12 @@ class EntryLaw:
             """Return the function that evaluates the expression ``e`` on the state of the networks."""
             return reading.read([binder.bind(e, env)])
 
-        own = [A, *(x for x, _ in rule.states)]
+        rule_symbols = [A, *(x for x, _ in rule.states)]
         after = {x: e for x, e in rule.states}
         step = rule.Q if rule.before else rule.Q.xreplace(after)
         bodies = [*after.values(), step]
-        read = sorted({x for e in bodies for x in leaves(e)} - {*own}, key=str)
-        slots = {x: Dummy(f"x{k}", real=True) for k, x in enumerate((*own, *read))}
+        read = sorted({x for e in bodies for x in leaves(e)} - {*rule_symbols}, key=str)
+        slots = {x: Dummy(f"x{k}", real=True) for k, x in enumerate((*rule_symbols, *read))}
         function = lambdify([*slots.values()], [e.xreplace(slots) for e in bodies], "numpy")
         numbers = tuple(map(reader, read))
         rates = reader(rule.rate), reader(rule.decay)
@@ -115,8 +115,8 @@ def of_network(read: NetworkReader, state: NetworkState, k: int) -> float:
 
     If it gives one number only, all networks share it.
     """
-    found = read(state)[:, 0, 0]
-    return float(found[min(k, len(found) - 1)])
+    values = read(state)[:, 0, 0]
+    return float(values[min(k, len(values) - 1)])
 
 
 def _columns(w: Array, columns: slice) -> Array:

@@ -232,8 +232,8 @@ def simulate(  # noqa: PLR0913 - public options, all but the source keyword-only
     except Diverged as reason:
         if throw:
             raise
-        found = before_divergence(problem, how.simulated, reason)
-        return found.assign_attrs(status=DIVERGED, diverged=str(reason))
+        partial = before_divergence(problem, how.simulated, reason)
+        return partial.assign_attrs(status=DIVERGED, diverged=str(reason))
 
 
 @dataclass(frozen=True)
@@ -348,15 +348,17 @@ def _at_kernel_times(
     """
     where = {name: None if chosen is None else chosen.dimension(name, nonlinear) for name in values}
     whole = {name: x for name, x in values.items() if where[name] is None}
-    found = dataset(whole, times=times, nonlinear=nonlinear, **attributes)
+    merged = dataset(whole, times=times, nonlinear=nonlinear, **attributes)
     for dim, places in ({} if chosen is None else chosen.dimensions).items():
         part = {name: x for name, x in values.items() if where[name] == dim}
         if part:
-            own = dataset(part, times=times[[*places]], nonlinear=nonlinear, **attributes | {"held": None})
+            kernels = dataset(
+                part, times=times[[*places]], nonlinear=nonlinear, **attributes | {"held": None}
+            )
             if len(places) < len(times):
-                own = own.rename({"time": dim, "time_": f"{dim}_"})
-            found = found.assign(own.data_vars)
-    return found
+                kernels = kernels.rename({"time": dim, "time_": f"{dim}_"})
+            merged = merged.assign(kernels.data_vars)
+    return merged
 
 
 RANDOM_START = 0.2
@@ -472,8 +474,8 @@ def _networks(
     values |= {k: _by_layer(x) for k, x in problem.layered.items()}
     wanted: dict[str, Any] = {name: vector for vector, name in program.notation.items()}
     if not problem.has_roles:
-        own = authored_variables(problem) if kernels == "full" else {}
-        wanted = {x.name: x.pair for x in own.values() if x.pair is not None}
+        authored = authored_variables(problem) if kernels == "full" else {}
+        wanted = {x.name: x.pair for x in authored.values() if x.pair is not None}
     elif fixed and program.roles.field is None:  # kernels are averages of fields of layers: there are none
         wanted = {name: e for name, e in wanted.items() if name not in KERNELS}
     elif fixed and kernels == "none":
@@ -517,17 +519,17 @@ def _chosen(wanted: Mapping[str, Any], kernels: KernelTimes) -> dict[str, Any]:
     ``wanted`` maps names to vectors; ``kernels`` holds the times for kernels of all pairs of samples, and
     those for traces over equal samples, which are added as measurements.
     """
-    found: dict[str, Any] = {}
+    measurements: dict[str, Any] = {}
     for name, e in wanted.items():
         if name not in KERNELS:
-            found[name] = e
+            measurements[name] = e
         elif not e.has(mu):
-            found[name] = ChosenPairs(e, kernels.traces)
+            measurements[name] = ChosenPairs(e, kernels.traces)
         else:
-            found[f"{NAMES.get(name, name)}{TRACE}"] = ChosenPairs(e, kernels.traces, mu)
+            measurements[f"{NAMES.get(name, name)}{TRACE}"] = ChosenPairs(e, kernels.traces, mu)
             if kernels.pairs:
-                found[name] = ChosenPairs(e, kernels.pairs)
-    return found
+                measurements[name] = ChosenPairs(e, kernels.pairs)
+    return measurements
 
 
 def repeated(name: str, numbers: Array) -> Callable[[int], Array]:
@@ -660,39 +662,39 @@ class Readout:
         if not problem.has_roles:
             yield from self._authored(run)
             return
-        found = {
+        arrays = {
             NAMES.get(name, name): _layers_first(x, self.axes[name], self._first_layer(name))
             for name, x in run.items()
             if self._has_layers_of_role(name)
         }
-        found |= {
-            name: one_sample(found[name], problem.program) for name in ("error", OUTPUT) if name in found
+        arrays |= {
+            name: one_sample(arrays[name], problem.program) for name in ("error", OUTPUT) if name in arrays
         }
         for name in (C_LEARNT, "C_h0"):
             # Results hold the sum over modes, but the correlation of the program is the mean over modes.
-            if M in problem.numbers and name in found:
-                found[name] = problem.numbers[M] * found[name]
-        if TANGENT_KERNEL in found:
-            found[TANGENT_KERNEL] = self._of_samples(found[TANGENT_KERNEL])
-            for name in [x for x in self.summed if x in found]:
-                x, first = found.pop(name), 2 if name == TANGENT_KERNEL else 3
+            if M in problem.numbers and name in arrays:
+                arrays[name] = problem.numbers[M] * arrays[name]
+        if TANGENT_KERNEL in arrays:
+            arrays[TANGENT_KERNEL] = self._of_samples(arrays[TANGENT_KERNEL])
+            for name in [x for x in self.summed if x in arrays]:
+                x, first = arrays.pop(name), 2 if name == TANGENT_KERNEL else 3
                 seen = x[(*[slice(None)] * first, slice(problem.seen))]
                 yield f"{name.removesuffix(TRACE)}{TRACE}", seen.sum(axis=tuple(range(first, x.ndim)))
         yield from self._numbers(run)
-        if "error" in found:
-            known = {k: x for k, x in found.items() if k == OUTPUT or self._known(k, x)}
-            found = split(problem, known, nonlinear=self.nonlinear)
+        if "error" in arrays:
+            known = {k: x for k, x in arrays.items() if k == OUTPUT or self._known(k, x)}
+            arrays = split(problem, known, nonlinear=self.nonlinear)
         unplaced = set() if self.by_role else BY_SAMPLE - {*authored_variables(problem)}
-        yield from ((n, x) for n, x in found.items() if self._known(n, x) and n not in unplaced)
-        if "error" in found:
+        yield from ((n, x) for n, x in arrays.items() if self._known(n, x) and n not in unplaced)
+        if "error" in arrays:
             for name in self.traced:
-                if name in found and self._known(name, found[name]):
-                    yield f"{name}{TRACE}", _trace(found[name], name != TANGENT_KERNEL)
-        elif C_LEARNT in found:
+                if name in arrays and self._known(name, arrays[name]):
+                    yield f"{name}{TRACE}", _trace(arrays[name], name != TANGENT_KERNEL)
+        elif C_LEARNT in arrays:
             # The inputs are Gaussian, so that the test loss of each network is a function of its correlations
             # and needs no test samples.
-            fresh = equal_times(found[C_LEARNT]) + problem.numbers.get(noise, 0.0) ** 2 * problem.outputs
-            yield "train_loss", equal_times(found["C_Delta"]) if "C_Delta" in found else fresh
+            fresh = equal_times(arrays[C_LEARNT]) + problem.numbers.get(noise, 0.0) ** 2 * problem.outputs
+            yield "train_loss", equal_times(arrays["C_Delta"]) if "C_Delta" in arrays else fresh
             yield "test_loss", fresh
 
     def _first_layer(self, name: str) -> int | None:
@@ -718,9 +720,9 @@ class Readout:
         for label, variable in authored_variables(self.problem).items():
             if variable.pair is None and variable.name in run:
                 _, *axes = self.axes[variable.name]
-                own = zip(variable.values, axes, strict=True)
+                axis_pairs = zip(variable.values, axes, strict=True)
                 at: tuple[Any, ...] = np.ix_(
-                    *([labels.index(k) for k in values] for values, (_, labels) in own)
+                    *([labels.index(k) for k in values] for values, (_, labels) in axis_pairs)
                 )
                 yield label, run[variable.name][(slice(None), *at)]
 

@@ -308,11 +308,11 @@ class Binder:
         """Names of the indices that count layers which are computed one after the other."""
         definitions = [(d, self.program.field_of(d.name)) for d in self.program.definitions]
         return frozenset(
-            str(own)
+            str(index)
             for d, x in definitions
             if x is not None and x.ordered
             for i in d.lhs.args[0].free_symbols
-            for own in (i, primed(i))
+            for index in (i, primed(i))
         )
 
     def home(self, x: Field, key: tuple[int, ...]) -> tuple[PopulationAtLayer, int]:
@@ -380,8 +380,8 @@ def _carried_out(x: Expr) -> Expr:
     Fields are taken as real, so that the derivative of ``Abs`` is a sign.
     """
     fields = {field: Dummy(str(field), real=True) for field in x.atoms(AppliedUndef)}
-    found: Expr = x.xreplace(fields).doit()
-    return found.xreplace({dummy: field for field, dummy in fields.items()})
+    evaluated: Expr = x.xreplace(fields).doit()
+    return evaluated.xreplace({dummy: field for field, dummy in fields.items()})
 
 
 @lru_cache(maxsize=1000)
@@ -496,16 +496,19 @@ def _note(
     if isinstance(arg, Integer):
         binder.tables.note_literal(name, j, int(arg))
         return
-    found = [x for x in columns if arg.has(x)]
+    arg_indices = [x for x in columns if arg.has(x)]
     is_periodic = binder.program.given_of(name) is not None and not arg.is_Symbol and not binder.ordered(arg)
-    if len(found) > 1 or (found and is_periodic):
-        binder.tables.note(name, j, columns[found[0]], exact=False)
+    if len(arg_indices) > 1 or (arg_indices and is_periodic):
+        binder.tables.note(name, j, columns[arg_indices[0]], exact=False)
         return
-    if found and not arg.is_Symbol and not binder.ordered(arg):
-        binder.tables.note_shift(name, j, columns[found[0]])
+    if arg_indices and not arg.is_Symbol and not binder.ordered(arg):
+        binder.tables.note_shift(name, j, columns[arg_indices[0]])
         return
-    ends = [binder.values.integer(arg, {x: i for x in found}) for i in (columns[found[0]] if found else (0,))]
-    first = columns[found[0]][0] if found and binder.ordered(arg) else min(ends)
+    ends = [
+        binder.values.integer(arg, {x: i for x in arg_indices})
+        for i in (columns[arg_indices[0]] if arg_indices else (0,))
+    ]
+    first = columns[arg_indices[0]][0] if arg_indices and binder.ordered(arg) else min(ends)
     binder.tables.note(name, j, (first, max(ends)), exact=True)
 
 
@@ -514,12 +517,12 @@ def _columns(binder: Binder, ranges: IndexRanges, inner: IndexRanges) -> dict[Sy
 
     ``inner`` are the ranges of summation indices, which may depend on the indices in ``ranges``.
     """
-    found: dict[Symbol, tuple[int, int]] = {}
+    bounds: dict[Symbol, tuple[int, int]] = {}
     for env in binder.values.members((*ranges, *inner)):
         for x, i in env.items():
-            low, high = found.get(x, (i, i))
-            found[x] = (min(low, i), max(high, i))
-    return found
+            low, high = bounds.get(x, (i, i))
+            bounds[x] = (min(low, i), max(high, i))
+    return bounds
 
 
 def _contexts(binder: Binder) -> Iterator[tuple[Expr, IndexRanges]]:

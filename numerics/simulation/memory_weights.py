@@ -64,10 +64,10 @@ class TwoTimeFunction:
         leaves, function = _compiled(self.expr)
         values = [self._leaf(x, times, pasts) for x in leaves]
         with np.errstate(all="ignore"):
-            found = np.asarray(function(times.astype(float), pasts.astype(float), *values), dtype=float)
-        if not np.isfinite(found).all():
+            weights = np.asarray(function(times.astype(float), pasts.astype(float), *values), dtype=float)
+        if not np.isfinite(weights).all():
             raise ValueError(f"{self.expr} in the memory of a training rule is not finite at step {time}")
-        return np.broadcast_to(found, len(past))
+        return np.broadcast_to(weights, len(past))
 
     def _leaf(self, x: Expr, times: NDArray[np.int_], pasts: NDArray[np.int_]) -> Any:
         """Return the values of a symbol or of a function of data at pairs of times t and s.

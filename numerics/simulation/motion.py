@@ -108,10 +108,10 @@ class WeightMotion:
         """
         values = {x: read(state)[:, 0, 0] for x, read in entries.items()}
         width = max((len(x) for x in values.values()), default=1)
-        found = np.zeros((self.states, self.states, width))
+        matrix = np.zeros((self.states, self.states, width))
         for (i, j), x in values.items():
-            found[i, j] = x
-        return found
+            matrix[i, j] = x
+        return matrix
 
 
 def relaxed(rates: Array, noise: Array, time: float) -> tuple[Array, Array]:
@@ -161,11 +161,11 @@ def root(covariance: Array) -> Array:
 
     Raises ValueError if a covariance has a negative eigenvalue.
     """
-    found = np.empty_like(covariance)
+    roots = np.empty_like(covariance)
     for k, (x,) in enumerate(_by_network(covariance)):
         values, vectors = np.linalg.eigh(x)
         if values.min() < -1e-12 * max(abs(values).max(), 1e-300):
             reason = f"the noise of a training rule has the covariance {x.tolist()}"
             raise ValueError(f"{reason}: its eigenvalues must not be negative")
-        found[..., k] = vectors * np.sqrt(np.maximum(values, 0.0))
-    return found
+        roots[..., k] = vectors * np.sqrt(np.maximum(values, 0.0))
+    return roots

@@ -77,14 +77,14 @@ class Task:
 
     def value(self, state: NetworkState) -> Array:
         """Return the values of all members, computed from the state, shape (networks, members, units)."""
-        found = self.read(state)
+        values = self.read(state)
         size = max(1, self.block[1])
-        if found.shape[-1] not in (1, size):
+        if values.shape[-1] not in (1, size):
             rhs = self.nodes[0].rhs.expr
             raise ValueError(
                 f"{self.block[0]} is defined as a number, but {rhs} is a vector: take the Mean of its entries"
             )
-        return found
+        return values
 
 
 @dataclass(frozen=True)
@@ -202,11 +202,11 @@ def domains(binder: Binder) -> dict[str, set[tuple[int, ...]]]:
 
     The time is not among the indices.
     """
-    found: dict[str, set[tuple[int, ...]]] = {}
+    index_sets: dict[str, set[tuple[int, ...]]] = {}
     for d in binder.program.definitions:
-        members = found.setdefault(d.name, set())
+        members = index_sets.setdefault(d.name, set())
         members |= {_index(binder, d.lhs, env) for env in binder.values.members(d.ranges)}
-    return found
+    return index_sets
 
 
 def _index(binder: Binder, lhs: AppliedUndef, env: Any) -> tuple[int, ...]:
@@ -222,15 +222,15 @@ def _index(binder: Binder, lhs: AppliedUndef, env: Any) -> tuple[int, ...]:
 def _nodes(binder: Binder, d: Definition) -> list[StepNode]:
     """Return the formulas of one definition, one for each choice of its index values."""
     x = binder.program.field_of(d.name)
-    found: dict[MemberKey, StepNode] = {}
+    nodes: dict[MemberKey, StepNode] = {}
     for env in binder.values.members(d.ranges):
         key = (d.name, _index(binder, d.lhs, env))
         size = 0 if x is None else binder.home(x, key[1])[1]
         node = StepNode(key, binder.bind(d.rhs, env), size)
-        if key in found and found[key].rhs is not node.rhs:
+        if key in nodes and nodes[key].rhs is not node.rhs:
             raise ValueError(f"{key[0]}{key[1]} has two definitions")
-        found[key] = node
-    return list(found.values())
+        nodes[key] = node
+    return list(nodes.values())
 
 
 def _levels(nodes: Mapping[MemberKey, StepNode], *, first: bool) -> list[tuple[StepNode, ...]]:

@@ -141,10 +141,10 @@ def common_place(places: Iterable[PopulationAtLayer | None], *words: object) -> 
     >>> common_place([None, ("layer", None), ("layer", 2)], "h + b")
     ('layer', 2)
     """
-    found = {x for x in places if x is not None}
-    precise = {x for x in found if x[1] is not None} or found
-    if len(precise) > 1 or len({name for name, _ in found}) > 1:
-        formula, several = " ".join(map(str, words)), ", ".join(sorted(map(str, found)))
+    known_places = {x for x in places if x is not None}
+    precise = {x for x in known_places if x[1] is not None} or known_places
+    if len(precise) > 1 or len({name for name, _ in known_places}) > 1:
+        formula, several = " ".join(map(str, words)), ", ".join(sorted(map(str, known_places)))
         raise ValueError(f"{formula} combines entries of several populations or layers: {several}")
     return next(iter(precise), None)
 
@@ -227,13 +227,13 @@ class RowLayout:
 
         A member is a field or number at given index values; the number of units of a number is 0.
         """
-        found: dict[MemberKey, tuple[UnitBlock, int]] = {}
+        positions: dict[MemberKey, tuple[UnitBlock, int]] = {}
         count: dict[UnitBlock, int] = {}
         for key in sorted(sizes):
             block = (key[0], sizes[key])
-            found[key] = (block, count.setdefault(block, 0))
+            positions[key] = (block, count.setdefault(block, 0))
             count[block] += 1
-        return RowLayout(found)
+        return RowLayout(positions)
 
     def empty(self, networks: int) -> dict[UnitBlock, Array]:
         """Return an array (networks, rows, units) filled with nan for each block.
@@ -283,8 +283,8 @@ class FormulaReaders:
 
         def value(state: NetworkState) -> Array:
             """Return the values of the formulas for a state of the networks, (networks, formulas, units)."""
-            found = np.asarray(function(*[x(state) for x in columns]), dtype=float)
-            return found if found.ndim == 3 else found.reshape(1, 1, 1)
+            values = np.asarray(function(*[x(state) for x in columns]), dtype=float)
+            return values if values.ndim == 3 else values.reshape(1, 1, 1)
 
         if all(isinstance(x, Fixed) for b in bounds for x in b.leaves):
             constant = value(NetworkState({}))
@@ -451,10 +451,10 @@ def _joined(parts: Sequence[tuple[NetworkReader, list[int]]]) -> NetworkReader:
 
     def value(state: NetworkState) -> Array:
         """Return the collected rows for a state of the networks, (networks, rows, units)."""
-        found = [read(state) for read, _ in parts]
-        networks, units = (max(x.shape[axis] for x in found) for axis in (0, 2))
+        arrays = [read(state) for read, _ in parts]
+        networks, units = (max(x.shape[axis] for x in arrays) for axis in (0, 2))
         whole = np.empty((networks, count, units))
-        for x, pick in zip(found, picks, strict=True):
+        for x, pick in zip(arrays, picks, strict=True):
             whole[:, pick] = x
         return whole
 
@@ -474,7 +474,7 @@ def _pick(rows: list[int]) -> Pick:
 
 def _grouped(items: Iterable[int], key: Callable[[int], GroupKey]) -> dict[GroupKey, list[int]]:
     """Return the items grouped by the value of ``key``: a dictionary from values to lists of items."""
-    found: dict[GroupKey, list[int]] = {}
+    groups: dict[GroupKey, list[int]] = {}
     for x in items:
-        found.setdefault(key(x), []).append(x)
-    return found
+        groups.setdefault(key(x), []).append(x)
+    return groups

@@ -363,9 +363,9 @@ def simulate_program(  # noqa: PLR0913 - public options, all but the program key
     of_networks: dict[str, list[Array]] = {}
     blocks: list[dict[str, Block]] = []
     kept = trainer.kept
-    for found, _ in trainer.trained(np.random.SeedSequence(seed).spawn(seeds)):
-        spread.add_all(found)
-        for name, x in found.items() if each else ():
+    for measurements, _ in trainer.trained(np.random.SeedSequence(seed).spawn(seeds)):
+        spread.add_all(measurements)
+        for name, x in measurements.items() if each else ():
             of_networks.setdefault(name, []).append(x)
         if kept is not None:
             blocks += kept.blocks()
@@ -525,20 +525,20 @@ class Trainer:
     @property
     def axes(self) -> dict[str, tuple[ObservableAxis, ...]]:
         """For each measurement, by name, the name and values of each axis, without that of the networks."""
-        found = self.wanted.axes(self.times)
-        return found if self.tangent is None else found | {TANGENT_KERNEL: self.tangent.axes(self.times)}
+        axes = self.wanted.axes(self.times)
+        return axes if self.tangent is None else axes | {TANGENT_KERNEL: self.tangent.axes(self.times)}
 
     @property
     def places(self) -> dict[CorrelationVector, tuple[int, ...]]:
         """For each measured vector and number the positions of the times at which it is recorded."""
         count = len(self.times)
-        found = self.wanted.places(count)
+        places = self.wanted.places(count)
         if self.tangent is None:
-            return found
+            return places
         needed = tuple(range(count)) if self.tangent.times is None else self.tangent.times
         for side in self.tangent.sides:
-            found[side] = tuple(sorted({*found.get(side, ()), *needed}))
-        return found
+            places[side] = tuple(sorted({*places.get(side, ()), *needed}))
+        return places
 
     def batches(self, seeds: Sequence[np.random.SeedSequence]) -> Iterator[list[np.random.SeedSequence]]:
         """Yield groups of seeds of networks that are trained together; small networks form large groups.
@@ -581,13 +581,13 @@ class Trainer:
         for batch in self.batches(seeds):
             while True:
                 try:
-                    found = networks.train_together(batch)
+                    measurements = networks.train_together(batch)
                     break
                 except Diverged:
                     if networks.counts is None or 2 * max(networks.counts) > MOST_STEPS:
                         raise
                     networks = networks.halved()
-            yield found, len(batch)
+            yield measurements, len(batch)
 
     def halved(self) -> Self:
         """Return the networks with integration steps of half the length.
@@ -671,8 +671,10 @@ class Trainer:
             for _ in range(self.counts[step]):
                 length = (times[step + 1] - time) / self.counts[step]
                 advance(self.network, self.moving, state, length, rngs, self.noise_parts, self.nodes)
-        found = self.wanted.values(record)
-        return found if self.tangent is None else found | {TANGENT_KERNEL: self.tangent.value(record, found)}
+        measurements = self.wanted.values(record)
+        if self.tangent is None:
+            return measurements
+        return measurements | {TANGENT_KERNEL: self.tangent.value(record, measurements)}
 
     @np.errstate(over="ignore", invalid="ignore", divide="ignore")
     def fitted(self, seed: np.random.SeedSequence, tolerance: float) -> Self:

@@ -65,10 +65,10 @@ class SpectralLaw:
             """Return the function that evaluates the expression ``e`` on the state of the networks."""
             return reading.read([binder.bind(e, env)])
 
-        own = sorted(leaves(rule.F) - {sigma}, key=str)
-        slots = {x: Dummy(f"x{k}", positive=True) for k, x in enumerate((sigma, *own))}
+        parameters = sorted(leaves(rule.F) - {sigma}, key=str)
+        slots = {x: Dummy(f"x{k}", positive=True) for k, x in enumerate((sigma, *parameters))}
         function = lambdify([*slots.values()], rule.F.xreplace(slots), "numpy")
-        numbers = tuple(map(reader, own))
+        numbers = tuple(map(reader, parameters))
         return cls(function, numbers, reader(rule.rate), reader(rule.decay), reader(outside), units)
 
     def move(self, w: Array, left: Array, right: Array, state: NetworkState) -> None:

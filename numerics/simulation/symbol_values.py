@@ -338,7 +338,7 @@ def given_vectors(program: Program, data: Mapping[str, Any]) -> dict[str, Array]
     products per unit, (P, P) or (P, positions, P, positions), of which a square root is taken.  Raises
     ``ValueError`` if there is neither or both, or if vectors on one population differ in size.
     """
-    found, by_entries = {}, vectors_by_entries(program)
+    vectors, by_entries = {}, vectors_by_entries(program)
     for v in program.given:
         if (v.name in data) == (v.kernel in data):
             raise ValueError(f"give either data[{v.name!r}] (vectors) or data[{v.kernel!r}] (their kernel)")
@@ -353,8 +353,8 @@ def given_vectors(program: Program, data: Mapping[str, Any]) -> dict[str, Array]
                 f"{v.name} and {', '.join(rivals)} are vectors on {v.population.name}: a kernel of one of "
                 "them does not determine their inner products, give the vectors themselves"
             )
-        found[v.name] = _vectors(v, data)
-    return found
+        vectors[v.name] = _vectors(v, data)
+    return vectors
 
 
 def given_sizes(program: Program, vectors: Mapping[str, Array]) -> dict[str, int]:

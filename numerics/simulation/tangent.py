@@ -106,8 +106,8 @@ class VectorRows:
         if self.side is None:
             fixed: Array = self.constant[self.at, 0][None, None]
             return fixed
-        found: Array = record.of(self.side, None, self.times)[..., 0][:, self.at].swapaxes(1, 2)
-        return found
+        values: Array = record.of(self.side, None, self.times)[..., 0][:, self.at].swapaxes(1, 2)
+        return values
 
     def products(self, record: Record, measured: Mapping[str, Array], p: int, q: NDArray[np.intp]) -> Array:
         """Return inner products of the vector in term ``p`` at time t with those in terms ``q`` at time s.
@@ -124,8 +124,8 @@ class VectorRows:
             known: Array = (self.constant[rows] @ self.constant[one])[None, None, None, back]
             return known
         vectors = record.of(*self._recorded, self.times)
-        found: Array = vectors[:, one, None] @ vectors[:, rows].swapaxes(-1, -2)
-        return np.moveaxis(found, 1, -1)[..., back]
+        products: Array = vectors[:, one, None] @ vectors[:, rows].swapaxes(-1, -2)
+        return np.moveaxis(products, 1, -1)[..., back]
 
     def _measured(self, record: Record, kernel: Array, one: int, others: NDArray[np.intp]) -> Array:
         """Return inner products of vector ``one`` with vectors ``others``, from a measured correlation.
@@ -137,8 +137,8 @@ class VectorRows:
         kernel = kernel if self.pair.first.layer is None else kernel[:, self.site]
         kernel = kernel.reshape(*kernel.shape[:3], *[len(self.bounds)] * (1 if self.pair.equal else 2))
         kernel = kernel if self.pair.equal else kernel[..., one, :]
-        found: Array = record.of(*self._recorded).shape[-1] * kernel[..., others]
-        return found
+        products: Array = record.of(*self._recorded).shape[-1] * kernel[..., others]
+        return products
 
     @property
     def _recorded(self) -> tuple[CorrelationVector, int | None]:
@@ -248,11 +248,13 @@ class TangentKernel:
                     scale = binder.sizes.scale(w.initial, env)
                 terms = []
                 for inner in binder.values.members(w.update.over, env):
-                    (own,) = _errors(program, w.update.coefficient)
-                    output = binder.entry(own, inner)
+                    (error_signal,) = _errors(program, w.update.coefficient)
+                    output = binder.entry(error_signal, inner)
                     assert isinstance(output, FieldOrNumber)
                     spot = tuple(v.index(k) for v, k in zip(values, output.key[1], strict=True))
-                    terms.append((places[spot], [binder.bind(e, inner) for e in _factors(program, w, own)]))
+                    terms.append(
+                        (places[spot], [binder.bind(e, inner) for e in _factors(program, w, error_signal)])
+                    )
                 if terms:
                     terms.sort(key=lambda x: x[0])
                     columns = zip(*(x for _, x in terms), strict=True)

@@ -374,7 +374,7 @@ def laws(binder: Binder) -> list[GaussianLaw]:
 
     Weights of one family, such as those of the layers, follow each other in the order of their indices.
     """
-    found = []
+    distributions = []
     for m in map(gaussian, binder.program.matrices):
         for env in members(m, binder.values):
             shape = (binder.sizes.size(m.rows, env), binder.sizes.size(m.cols, env))
@@ -384,13 +384,17 @@ def laws(binder: Binder) -> list[GaussianLaw]:
                 raise ValueError(
                     f"the symmetry of the matrix {m.name} is {tau:g}: it must lie between -1 and 1"
                 )
-            found.append(GaussianLaw((m.name, tuple(env.values())), shape, float(deviation), tau, m.fresh))
+            distributions.append(
+                GaussianLaw((m.name, tuple(env.values())), shape, float(deviation), tau, m.fresh)
+            )
     for v in map(parameter, binder.program.vectors):
         for env in members(v, binder.values):
             deviation = np.sqrt(binder.number(v.variance, env))
             size = (binder.sizes.size(v.population, env),)
-            found.append(GaussianLaw((v.name, tuple(env.values())), size, float(deviation), fresh=v.fresh))
-    return found
+            distributions.append(
+                GaussianLaw((v.name, tuple(env.values())), size, float(deviation), fresh=v.fresh)
+            )
+    return distributions
 
 
 def trainings(
@@ -403,7 +407,7 @@ def trainings(
     Raise ``ValueError`` for a flow without an equation of motion.
     """
     by_key = {x.key: x for x in distributions}
-    found: list[Training] = []
+    weight_trainings: list[Training] = []
     for w in binder.program.trained():
         if not w.rule.discrete and not hasattr(w.rule, "system"):
             flow = f"{w.name} is trained by the flow {w.rule!r}, which has no equation of motion to integrate"
@@ -420,18 +424,18 @@ def trainings(
             update = _update(reading, pieces, scale, law.shape)
             if isinstance(w.rule, Entrywise):
                 law_of_entry = EntryLaw.of(w.rule, w.update.outside, scale, binder, reading, env)
-                found.append(EntrywiseTraining(law, update, law_of_entry))
+                weight_trainings.append(EntrywiseTraining(law, update, law_of_entry))
                 continue
             if isinstance(w.rule, Spectral):
                 spectral = SpectralLaw.of(w.rule, w.update.outside, scale, binder, reading, env)
-                found.append(SpectralTraining(law, update, spectral))
+                weight_trainings.append(SpectralTraining(law, update, spectral))
                 continue
             motion = WeightMotion.of(w.rule, binder, reading, env)
             if motion is None:
-                found.append(MemoryTraining(law, update, RuleMemory.of(w.rule, binder, env)))
+                weight_trainings.append(MemoryTraining(law, update, RuleMemory.of(w.rule, binder, env)))
             else:
-                found.append(WeightTraining(law, update, motion))
-    return found
+                weight_trainings.append(WeightTraining(law, update, motion))
+    return weight_trainings
 
 
 def _update(
@@ -444,7 +448,7 @@ def _update(
     """
     sides = [list(dict.fromkeys(x)) for x in list(zip(*pieces, strict=True))[1:]] or [[], []]
     at = [{x: i for i, x in enumerate(side)} for side in sides]
-    places = [np.array([found[p[k]] for p in pieces], dtype=int) for k, found in enumerate(at, 1)]
+    places = [np.array([positions[p[k]] for p in pieces], dtype=int) for k, positions in enumerate(at, 1)]
     if not pieces:
         zero = np.zeros((1, 1, 1))
         none: NetworkReader = lambda state: zero  # noqa: E731
@@ -502,12 +506,12 @@ def start(
 
     ``rngs`` has one generator for each network. Weights that are drawn anew at each step are left out.
     """
-    found = {x.key: empty_weights(x.shape, len(rngs)) for x in distributions if not x.fresh}
+    initial_weights = {x.key: empty_weights(x.shape, len(rngs)) for x in distributions if not x.fresh}
     for k, rng in enumerate(rngs):
         for x in distributions:
             if not x.fresh:
-                copy_by_rows(found[x.key][k], initial[x.key] if x.key in initial else x.draw(rng))
-    return found
+                copy_by_rows(initial_weights[x.key][k], initial[x.key] if x.key in initial else x.draw(rng))
+    return initial_weights
 
 
 def empty_weights(shape: tuple[int, ...], networks: int) -> Array:
@@ -555,7 +559,7 @@ def chosen(
     A family may also be one array, whose first axes count the members.  Weights that are drawn anew at each
     step have the step as first axis. Raises ``ValueError`` for names and shapes that do not fit.
     """
-    found: dict[MemberKey, Array] = {}
+    arrays: dict[MemberKey, Array] = {}
     names = sorted({x.key[0] for x in distributions})
     for name, value in given_weights.items():
         shapes = {
@@ -573,8 +577,8 @@ def chosen(
                 )
             if np.shape(array) != shapes[member]:
                 raise ValueError(f"initial[{name!r}] has shape {np.shape(array)}: must be {shapes[member]}")
-            found[name, member] = np.asarray(array, dtype=float)
-    return found
+            arrays[name, member] = np.asarray(array, dtype=float)
+    return arrays
 
 
 def _member_key(member: tuple[int, ...]) -> str:
@@ -674,7 +678,7 @@ class Numerical:
         ``network`` is its position in the state. The result has the shape of the weight.
         """
         law = self.training.law
-        own = {k: x[min(network, len(x) - 1)][None] for k, x in state.weights.items()}
+        weights = {k: x[min(network, len(x) - 1)][None] for k, x in state.weights.items()}
         fields = {b: x[network][None] for b, x in state.fields.items()}
         count, size = int(np.prod(law.shape)), max(1, AT_ONCE // int(np.prod(law.shape)))
         step, slope = STEP * (law.deviation or 1.0), np.empty(count)
@@ -682,11 +686,11 @@ class Numerical:
             entries = np.arange(first, min(first + size, count))
             sides = []
             for sign in (1.0, -1.0):
-                moved = np.repeat(own[law.key], len(entries), axis=0).reshape(len(entries), -1)
+                moved = np.repeat(weights[law.key], len(entries), axis=0).reshape(len(entries), -1)
                 moved[np.arange(len(entries)), entries] += sign * step
                 trial = replace(
                     state,
-                    weights={**own, law.key: moved.reshape(-1, *law.shape)},
+                    weights={**weights, law.key: moved.reshape(-1, *law.shape)},
                     start=state.start,
                     started=True,
                 )
@@ -720,12 +724,12 @@ def numerical(
     value, needed = network.reading.read([bound]), entries_behind(network, _entries(bound))
     tasks = tuple(x for x in network.later if any(n.key in needed for n in x.nodes))
     scale = binder.number(parametrization.scale, {})
-    found = []
+    weight_trainings = []
     for x in moving:
         factor = scale**2 * binder.sizes.width * binder.number(parametrization.rate_of(x.law.key[0]), {})
         update = Numerical(x, tasks, value, factor / _units(binder, x.law, parametrization))
-        found.append(replace(x, update=update))
-    return found
+        weight_trainings.append(replace(x, update=update))
+    return weight_trainings
 
 
 def _units(binder: Binder, law: GaussianLaw, parametrization: Parametrization) -> float:
