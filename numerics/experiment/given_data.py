@@ -200,13 +200,13 @@ def require_ranges(program: Program, numbers: Mapping[Symbol, float]) -> None:
     ]
     between = layers_of(program)
     for r in (x for x in ranges if x.index not in between):
-        own = sorted(
+        symbols = sorted(
             (expression(r.lower).free_symbols | expression(r.upper).free_symbols) & {*known}, key=str
         )
-        for reason in range_errors(r.subs(known)) if own else ():
+        for reason in range_errors(r.subs(known)) if symbols else ():
             raise SpecError(
-                f"numbers.{own[0]}",
-                numbers[own[0]],
+                f"numbers.{symbols[0]}",
+                numbers[symbols[0]],
                 f"is not a valid size: {reason}",
                 "a number for which every range has values",
             )
@@ -291,11 +291,11 @@ class _Shapes:
 
         Longer axes are cut. Shorter ones repeat their last entry, which is not read.
         """
-        own = [x in (t, s) for x in self.indices[name]]
+        is_time = [x in (t, s) for x in self.indices[name]]
         longer = [
-            (0, max(0, self.times - n) if timed else 0) for n, timed in zip(value.shape, own, strict=True)
+            (0, max(0, self.times - n) if timed else 0) for n, timed in zip(value.shape, is_time, strict=True)
         ]
-        cut = tuple(slice(self.times if timed else None) for timed in own)
+        cut = tuple(slice(self.times if timed else None) for timed in is_time)
         return np.pad(value, longer, mode="edge")[cut]
 
     def accepted(self, name: str) -> str:

@@ -111,12 +111,12 @@ def named_by_role(program: Program) -> tuple[Program, dict[str, str], dict[str, 
     True
     """
     roles = program.roles
-    layers = {own: name for own, name in _fields_of(roles).items() if own is not None}
+    layers = {author_name: name for author_name, name in _fields_of(roles).items() if author_name is not None}
     symbols: dict[Symbol, Symbol] = {}
     sizes: dict[str, float] = {}
     if roles.output is None or roles.error is None:
         data = {roles.residual: ERROR, roles.learnt: LEARNT}
-        wanted = {own: name for own, name in data.items() if own is not None} | layers
+        wanted = {author_name: name for author_name, name in data.items() if author_name is not None} | layers
         # In results sigma is label noise. The sigma of this program is another quantity, and is renamed.
         if wanted and roles.residual is None:
             symbols |= {
@@ -125,7 +125,7 @@ def named_by_role(program: Program) -> tuple[Program, dict[str, str], dict[str, 
     else:
         wanted = {str(roles.output.func): OUTPUT, str(roles.error.func): ERROR} | layers
         constants = {role: getattr(roles, role) for role in CONSTANTS}
-        wanted |= {own: CONSTANTS[role] for role, own in constants.items() if own is not None}
+        wanted |= {constant: CONSTANTS[role] for role, constant in constants.items() if constant is not None}
         wanted |= _sources_of(program) if layers else {}
         symbols = _symbols_of_roles(roles)
         if roles.samples is not None and roles.samples.is_Integer:
@@ -163,12 +163,12 @@ def _symbols_of_roles(roles: Roles) -> dict[Symbol, Symbol]:
     symbols: dict[Symbol, Symbol] = {}
     if roles.sample is not None:
         symbols |= {roles.sample: mu, primed(roles.sample): alpha}
-    for own, name in ((roles.channel, CHANNEL.name), (roles.position, POSITION)):
-        if own is not None and own.name != name:
-            other = Symbol(name, **own.assumptions0)
-            symbols |= {own: other, primed(own): primed(other)}
-        elif own is not None:
-            symbols |= {own: own, primed(own): primed(own)}
+    for index, name in ((roles.channel, CHANNEL.name), (roles.position, POSITION)):
+        if index is not None and index.name != name:
+            other = Symbol(name, **index.assumptions0)
+            symbols |= {index: other, primed(index): primed(other)}
+        elif index is not None:
+            symbols |= {index: index, primed(index): primed(index)}
     for count, size in ((roles.samples, P), (roles.channels, CHANNELS)):
         if isinstance(count, Symbol):  # an expression such as 2*P, the number of pairs, cannot be renamed
             symbols.setdefault(count, size)
@@ -188,10 +188,10 @@ def _sources_of(program: Program) -> dict[str, str]:
         if w.rows.name == units:
             pairs += zip(w.sources, SOURCES, strict=True)
     pairs += [(v.source, SOURCES[1]) for v in map(parameter, program.vectors) if v.population.name == units]
-    found: dict[str, str] = {}
-    if any(found.setdefault(own, new) != new for own, new in pairs):
+    names: dict[str, str] = {}
+    if any(names.setdefault(source, new) != new for source, new in pairs):
         return {}
-    return found
+    return names
 
 
 def _kernels_of(program: Program) -> dict[Expr, str]:
@@ -203,9 +203,9 @@ def _kernels_of(program: Program) -> dict[Expr, str]:
     if roles.feature is None or roles.gradient is None:
         return {}
     features, linear, gradients = CORRELATIONS
-    own = next(d.lhs for d in program.definitions if d.name == roles.gradient)
+    gradient = next(d.lhs for d in program.definitions if d.name == roles.gradient)
     vectors = {roles.feature: linear if isinstance(roles.feature, AppliedUndef) else features}
-    return {**vectors, own.func(ell, *own.args[1:]): gradients}
+    return {**vectors, gradient.func(ell, *gradient.args[1:]): gradients}
 
 
 def _is_named_as_usual(program: Program) -> bool:
@@ -240,33 +240,33 @@ def _names_of(program: Program) -> set[str]:
     """Return the names of all fields, data, weights, sources, kernels and functions in a program."""
     matrices = [gaussian(m) for m in program.matrices]
     vectors = [parameter(v) for v in program.vectors]
-    found = {x.name for x in program.fields} | {x.name for x in program.given}
-    found |= {x.name for x in program.attributes}
-    found |= {x.name for x in matrices} | {x.name for x in vectors} | {x.source for x in vectors}
-    found |= {*program.scalars, *program.constants, *program.tables, *(x.kernel for x in program.given)}
+    names = {x.name for x in program.fields} | {x.name for x in program.given}
+    names |= {x.name for x in program.attributes}
+    names |= {x.name for x in matrices} | {x.name for x in vectors} | {x.source for x in vectors}
+    names |= {*program.scalars, *program.constants, *program.tables, *(x.kernel for x in program.given)}
     for w in matrices:
-        found |= {*w.sources, *(w.responses or ())}
+        names |= {*w.sources, *(w.responses or ())}
     for d in program.definitions:
-        found |= {str(a.func) for a in d.rhs.atoms(AppliedUndef)}
-    return found
+        names |= {str(a.func) for a in d.rhs.atoms(AppliedUndef)}
+    return names
 
 
 def symbols_of(program: Program) -> set[Symbol]:
     """Return every symbol in a program, indices included."""
-    found: set[Symbol] = set()
+    symbols: set[Symbol] = set()
 
     def seen(e: Any) -> Any:
         """Record the symbols of an expression, and return the expression unchanged."""
-        found.update(expression(e).atoms(Symbol))
+        symbols.update(expression(e).atoms(Symbol))
         return e
 
     program.map(seen)
     for w in program.trained():
         for e in w.rule.system.coefficients if hasattr(w.rule, "system") else ():
-            found |= e.atoms(Symbol)
+            symbols |= e.atoms(Symbol)
     for d in program.definitions:
-        found |= {r.index for r in d.ranges}
-    return found
+        symbols |= {r.index for r in d.ranges}
+    return symbols
 
 
 def _without_conflicts(
@@ -286,11 +286,11 @@ def _without_conflicts(
 
     def unused(name: str) -> str:
         """Return ``name``, changed if necessary so that it is not in use."""
-        found = f"{name}{ASIDE}"
-        while found in used:
-            found += "_"
-        used.add(found)
-        return found
+        candidate = f"{name}{ASIDE}"
+        while candidate in used:
+            candidate += "_"
+        used.add(candidate)
+        return candidate
 
     layered = {x.name for x in program.fields if x.layered}
     plain = {x.name for x in program.fields} - layered

@@ -293,7 +293,9 @@ class Problem:
         of_roles = _symbols(program)
         stated = {x.name: x for x in symbols_of(written)}
         names = {author.get(name, name): name for name in of_roles if name not in counted}
-        symbols = {own: stated.get(own, of_roles[name]) for own, name in names.items()}
+        symbols = {
+            author_name: stated.get(author_name, of_roles[name]) for author_name, name in names.items()
+        }
         for name, value in given.items():
             if name not in symbols and name not in sizes:
                 raise SpecError(f"numbers.{name}", value, "is no symbol of the theory", ", ".join(symbols))
@@ -313,8 +315,14 @@ class Problem:
         if by_role:
             # An author may give a number and a function the same name. Therefore `symbol_of` renames numbers,
             # and `role` renames functions, which are given as arrays.
-            symbol_of = {own: name for name, own in author.items() if name in {*of_roles, *_sizes(program)}}
-            role = {own: name for name, own in author.items() if name in names_of_arrays(program)}
+            symbol_of = {
+                author_name: name
+                for name, author_name in author.items()
+                if name in {*of_roles, *_sizes(program)}
+            }
+            role = {
+                author_name: name for name, author_name in author.items() if name in names_of_arrays(program)
+            }
             given = counted | {symbol_of.get(name, name): x for name, x in given.items()}
             data = {role.get(name, name): x for name, x in data.items()}
         numbers_by_symbol = {x: given[name] for name, x in of_roles.items() if name in given}

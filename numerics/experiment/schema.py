@@ -212,8 +212,8 @@ class TrainingSection(FileSection):
     @property
     def schedules(self) -> dict[str, str]:
         """Texts of the keys that depend on the time, by key."""
-        found = {key: getattr(self, key) for key in SCHEDULED}
-        return {key: x for key, x in found.items() if isinstance(x, str)}
+        values = {key: getattr(self, key) for key in SCHEDULED}
+        return {key: x for key, x in values.items() if isinstance(x, str)}
 
     @property
     def end(self) -> float | None:
@@ -436,12 +436,12 @@ def _check_data(spec: Spec) -> None:
     for key, value in _given_keys(spec.data):
         kinds = [kind for kind, keys in DATA_KEYS.items() if key in keys]
         if key != "kind" and spec.kind not in kinds:
-            own = ", ".join(DATA_KEYS[spec.kind])
+            valid_keys = ", ".join(DATA_KEYS[spec.kind])
             raise SpecError(
                 f"data.{key}",
                 value,
                 f'belongs to {_kinds(kinds)}, but data.kind = "{spec.kind}"',
-                f"leaving it out; this kind has {own}",
+                f"leaving it out; this kind has {valid_keys}",
             )
     if spec.data.sample_ratio is not None and spec.data.batch_ratio is not None:
         raise SpecError(
@@ -506,12 +506,12 @@ def _check_rule(spec: Spec) -> None:
     for key, value in _given_keys(training):
         rules = rules_with(key)
         if rules and key not in RULE_KEYS[training.rule]:
-            own = ", ".join(RULE_KEYS[training.rule])
+            valid_keys = ", ".join(RULE_KEYS[training.rule])
             raise SpecError(
                 f"training.{key}",
                 value,
                 f'belongs to rule {rules}, but training.rule = "{training.rule}"',
-                f"leaving it out; use {own}",
+                f"leaving it out; use {valid_keys}",
             )
 
 

@@ -161,10 +161,10 @@ def integrated(program: Program) -> Program:
         """Return the rule that reads its memory from tables; the rule itself if it has no tables."""
         if rule not in tables:
             return rule
-        own = tables[rule]
+        rule_tables = tables[rule]
         if isinstance(rule, NonlinearRule):
-            return own.nonlinear(rule)
-        return own.rule(share_of_noise(rule, own))
+            return rule_tables.nonlinear(rule)
+        return rule_tables.rule(share_of_noise(rule, rule_tables))
 
     return program.with_rules(tabulated)
 
@@ -263,8 +263,8 @@ def program_of(experiment: Experiment, depth: Integer | Symbol | None = None) ->
     """
     spec = experiment.spec
     build = {"fixed": _fixed, "isotropic": _isotropic, "power-law": _structured}[spec.kind]
-    own = L if experiment.symbolic else Integer(experiment.depth)
-    program = build(spec, own if depth is None else depth, spec.training.rule)
+    stated_depth = L if experiment.symbolic else Integer(experiment.depth)
+    program = build(spec, stated_depth if depth is None else depth, spec.training.rule)
     moving = tuple(sorted(moving_symbols(spec), key=str))
     return _moving(program, moving) if moving else program
 
