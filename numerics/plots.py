@@ -78,12 +78,12 @@ def plot_loss(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) -> li
     at_width: list[Artist] = []
     for name, label, colour, dashes in LOSSES[: 1 + both]:
         word = f"{label} {style['label']}" if "label" in style and name != "train_loss" else label
-        own = {"label": word} if both else {}
-        own |= {} if name == "train_loss" or "linestyle" in style else {"linestyle": dashes}
-        own |= {} if {"color", "c"} & set(style) or not both else {"color": colour}
+        defaults = {"label": word} if both else {}
+        defaults |= {} if name == "train_loss" or "linestyle" in style else {"linestyle": dashes}
+        defaults |= {} if {"color", "c"} & set(style) or not both else {"color": colour}
         if name + VARIANCE in result and not both:
-            own |= {"label": "infinite width"}
-        curve = _curve(ax, result, name, **{**own, **style, **({"label": word} if both else {})})
+            defaults |= {"label": "infinite width"}
+        curve = _curve(ax, result, name, **{**defaults, **style, **({"label": word} if both else {})})
         artists += curve
         at_width += _band_at_width(ax, result, name, curve[0])
     artists += at_width

@@ -234,10 +234,10 @@ def _read_number(
         if indices[-1] not in (t, 0) or label not in scalars or len(others) != len(variable.values):
             return None
         whole = scalars[label] if indices[-1] == t else np.repeat(scalars[label][:1], len(problem.times), 0)
-        spans |= {x: own for x, own in zip(others, variable.values, strict=True) if x.is_Symbol}
-        array, indices = _unshifted(whole, (t, *others), spans, [0, *(own[0] for own in variable.values)])
+        spans |= {x: span for x, span in zip(others, variable.values, strict=True) if x.is_Symbol}
+        array, indices = _unshifted(whole, (t, *others), spans, [0, *(span[0] for span in variable.values)])
         places = zip(others, variable.values, strict=True)
-        positions = [own.index(int(x)) for x, own in places if x.is_Integer]
+        positions = [span.index(int(x)) for x, span in places if x.is_Integer]
     elif name in problem.arrays:
         array, indices = _unshifted(problem.arrays[name], indices, spans, _firsts(leaf, problem))
         positions = [problem.position(leaf, k) for k, x in enumerate(indices) if x.is_Integer]
@@ -284,9 +284,9 @@ def _readable(loss: Expr, output: AppliedUndef, program: Program) -> bool:
     indices = {mu, t, *output.args, *(limit[0] for total in loss.atoms(Sum) for limit in total.limits)}
     for x in loss.atoms(AppliedUndef):
         known = str(x.func) in program.constants or str(x.func) == OUTPUT
-        own = [y for a in x.args for y in a.free_symbols]
+        symbols = [y for a in x.args for y in a.free_symbols]
         whole = all(a in indices or isinstance(a, Integer) or _is_shifted(a) for a in x.args)
-        if not known or not whole or not indices.issuperset(own) or len({*own}) < len(own):
+        if not known or not whole or not indices.issuperset(symbols) or len({*symbols}) < len(symbols):
             return False
     return bool(loss.has(output.func))
 

@@ -162,7 +162,9 @@ def numbers_of_author(
             args = [x for x in e.lhs.args if x != t]
             place = (str(e.lhs.func), tuple(int(x) for x in args if x.is_Integer))
             spans = _spans(problem, args, e.ranges)
-            inside = all({*span} <= {*own} for span, own in zip(spans, variable.values, strict=False))
+            inside = all(
+                {*span} <= {*axis_values} for span, axis_values in zip(spans, variable.values, strict=False)
+            )
             if place[0] != variable.name or place not in found or not inside:
                 continue
             x = found[place]
@@ -172,7 +174,10 @@ def numbers_of_author(
             if whole is None:
                 whole = np.full((*lead, *variable.shape), np.nan)
             at: tuple[Any, ...] = np.ix_(
-                *([own.index(k) for k in span] for span, own in zip(spans, variable.values, strict=True))
+                *(
+                    [axis_values.index(k) for k in span]
+                    for span, axis_values in zip(spans, variable.values, strict=True)
+                )
             )
             whole[(..., *at)] = x.reshape(*lead, *map(len, spans))
         if whole is not None and not np.isnan(whole).any():
@@ -259,8 +264,12 @@ def _correlations(problem: Problem, sizes: dict[str, AxisValues]) -> Iterator[Au
         layers, indices = args[: args[:1] == [ell]], args[args[:1] == [ell] :]
         values = _spans(problem, [*layers, *indices], q.ranges)
         lead = [_dimension(problem, x, n, q.name, None, sizes) for x, n in zip(layers, values, strict=False)]
-        own = zip(indices, values[len(layers) :], strict=True)
-        dims = (*lead, *TWO_TIMES, *(_dimension(problem, x, n, q.name, sample, sizes) for x, n in own))
+        index_values = zip(indices, values[len(layers) :], strict=True)
+        dims = (
+            *lead,
+            *TWO_TIMES,
+            *(_dimension(problem, x, n, q.name, sample, sizes) for x, n in index_values),
+        )
         yield AuthoredVariable(q.name, dims, values, f"{q.symbol} = {q.definition}", (number * late, early))
 
 
@@ -280,7 +289,9 @@ def _sides(body: Expr, indices: set[Expr]) -> tuple[Expr, Expr] | None:
         if x in late or x in early:
             continue
         fits = [
-            side for side, own in zip((late, early), letters, strict=True) if x.free_symbols & indices <= own
+            side
+            for side, symbols in zip((late, early), letters, strict=True)
+            if x.free_symbols & indices <= symbols
         ]
         if x.has(t, s) or not fits:
             return None
