@@ -127,11 +127,11 @@ def quantiles(paths: xr.DataArray, shares: Sequence[float] = (0.05, 0.25, 0.5, 0
     They are ``quantiles`` and ``quantiles_stderr`` along the dimension ``share``.
     """
 
-    def found(x: Array) -> Array:
+    def quantiles_of(x: Array) -> Array:
         """Return the quantiles, at the given probabilities, of all numbers in an array."""
         return np.quantile(x, shares)
 
-    return _jackknife(paths, found, {"quantiles": slice(None)}, share=[*shares])
+    return _jackknife(paths, quantiles_of, {"quantiles": slice(None)}, share=[*shares])
 
 
 def moments(paths: xr.DataArray) -> xr.Dataset:
@@ -141,7 +141,7 @@ def moments(paths: xr.DataArray) -> xr.Dataset:
     """
     names = ("mean", "variance", "skewness", "excess_kurtosis")
 
-    def found(x: Array) -> Array:
+    def moments_of(x: Array) -> Array:
         """Return mean, variance, skewness and excess kurtosis of all numbers in an array, shape (4,)."""
         mean = x.mean()
         d = x - mean
@@ -150,7 +150,7 @@ def moments(paths: xr.DataArray) -> xr.Dataset:
             return np.array([mean, m2, np.nan, np.nan])
         return np.array([mean, m2, m3 / m2**1.5, m4 / m2**2 - 3])
 
-    return _jackknife(paths, found, {n: k for k, n in enumerate(names)})
+    return _jackknife(paths, moments_of, {n: k for k, n in enumerate(names)})
 
 
 def non_gaussianity(paths: xr.DataArray) -> xr.Dataset:
@@ -177,7 +177,7 @@ def non_gaussianity(paths: xr.DataArray) -> xr.Dataset:
     gauss = np.exp(-(k**2) / 2)
     norm = (weights * gauss**2).sum()
 
-    def found(x: Array) -> Array:
+    def distance_of(x: Array) -> Array:
         """Return the squared distance between the density of ``x`` and a Gaussian of its mean and variance.
 
         ``x`` has the shape (run, unit), the result (1,). Both densities are smoothed; the distance is nan if
@@ -192,7 +192,7 @@ def non_gaussianity(paths: xr.DataArray) -> xr.Dataset:
         pairs = (np.abs(total) ** 2 - (np.abs(phase) ** 2).sum(axis=1)) / (n * (n - 1))
         return np.array([(weights * (pairs - 2 * gauss * total.real / n + gauss**2)).sum() / norm])
 
-    distance = _jackknife(paths, found, {"gaussian_distance": 0})
+    distance = _jackknife(paths, distance_of, {"gaussian_distance": 0})
     return moments(paths)[["skewness", "skewness_stderr", "excess_kurtosis", "excess_kurtosis_stderr"]].merge(
         distance
     )

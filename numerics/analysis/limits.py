@@ -120,9 +120,9 @@ def largest_rate(
         else:
             break
     else:
-        found = f"succeeds up to {low:.3g}" if low >= rate else f"fails down to {high:.3g}"
+        outcome = f"succeeds up to {low:.3g}" if low >= rate else f"fails down to {high:.3g}"
         raise NotConverged(
-            f"no rate is found to be the largest at which training succeeds: it {found}, the last one tried"
+            f"no rate is found to be the largest at which training succeeds: it {outcome}, the last one tried"
         )
     while high / low > 1 + rtol:
         middle = float(np.sqrt(low * high))

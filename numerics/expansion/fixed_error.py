@@ -157,7 +157,7 @@ class AtStrength(SeriesAlgebra):
         """Return the value ``x`` times ``factor``, in which gamma0 has its numerical value."""
         constant, power = scale_of(factor)
         number = self.number(constant) * self.strength**power
-        return self.new(lambda n: None if (found := x.at(n)) is None else times(number, found))
+        return self.new(lambda n: None if (value := x.at(n)) is None else times(number, value))
 
     def resolved(self, loop: Expr, x: Stream) -> Stream:
         """Return ``(1 - loop)^-1 x``, where ``loop`` is an operator or a product of operators.

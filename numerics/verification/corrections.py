@@ -223,8 +223,8 @@ class CorrectionsAtTimes:
         problem = plan.problem
         solved = plan.method.solve(lowered(problem, times=plan.sizes.times), problem.solver)
         builder = VariableBuilder(problem, solved.lowered, solved.values, times, plan.keep)
-        found = corrections(solved, builder.variables())
-        return cls(tuple(times), found, largest_ratio(problem), plan.method.name)
+        width_corrections = corrections(solved, builder.variables())
+        return cls(tuple(times), width_corrections, largest_ratio(problem), plan.method.name)
 
     def entry(self, name: str, end: str, at: Mapping[str, int], dims: Sequence[Any]) -> DerivedNumber | None:
         """Return the derived variance or shift of variable ``name`` at a time and layer, or None.
