@@ -91,21 +91,41 @@ class Scrambled:
 
 
 class Room:
-    """Allocator of arrays as parts of few large blocks of memory.
+    """Allocator of arrays as parts of few large blocks of memory, which the next march uses again.
 
-    The first write to small pages of new memory is slow, so that many small allocations would cost time.
+    The first write to new memory is slow, so that many small allocations would cost time, and so would new
+    memory for each of the marches of a search.
     """
 
     def __init__(self, device: Device = CPU) -> None:
-        self.device, self.used = device, LARGE
+        self.device = device
+        self.blocks: list[PathArray] = []
+        self.free: list[PathArray] = []
+        self.used = 0
+
+    def clear(self) -> None:
+        """Free the memory of all arrays for new ones."""
+        self.free, self.blocks, self.used = [*self.free, *self.blocks], [], 0
+
+    def release(self) -> None:
+        """Give the free memory back."""
+        self.free.clear()
 
     def take(self, *shape: int) -> PathArray:
         """Return an uninitialised array of this shape, a part of a large block of memory."""
         count = prod(shape)
-        if self.used + count > LARGE:
-            self.block, self.used = self.device.empty(max(count, LARGE)), 0
+        if not self.blocks or self.used + count > len(self.blocks[-1]):
+            self.blocks.append(self._block(count))
+            self.used = 0
         self.used += count
-        return self.block[self.used - count : self.used].reshape(shape)
+        return self.blocks[-1][self.used - count : self.used].reshape(shape)
+
+    def _block(self, count: int) -> PathArray:
+        """Return the smallest free block of at least ``count`` numbers, or else a new one."""
+        fitting = [k for k, block in enumerate(self.free) if len(block) >= count]
+        if fitting:
+            return self.free.pop(min(fitting, key=lambda k: len(self.free[k])))
+        return self.device.empty(max(count, LARGE))
 
 
 class Latents:

@@ -55,7 +55,7 @@ from numerics.solver.paths.accuracy import (
     settle_paths,
 )
 from numerics.solver.paths.collocation import Stepping, by_sample
-from numerics.solver.paths.gaussian import NotPositive
+from numerics.solver.paths.gaussian import NotPositive, Room
 from numerics.solver.paths.march import PathMarch
 from numerics.solver.paths.solve import LEAST, Prepared, name_of, unclear
 
@@ -149,7 +149,8 @@ def _solved(  # noqa: PLR0915 - the notes of a result need all of its parts
     beside = (first, REPLICAS) if begun is None and halves + REPLICAS <= prepared.together(first) else (0, 0)
     accuracy = solver.accuracy or (None if given else ACCURACY)
     derivatives = _Derivatives(complete, accuracy, first) if deferred else None
-    attempt = _Attempt(problem, prepared, kernels, grid, progress, beside, derivatives)
+    room = Room(prepared.device)
+    attempt = _Attempt(problem, prepared, room, kernels, grid, progress, beside, derivatives)
     search = _search(problem, prepared, first)
     budget = Budget(search.affordable, prepared.seconds)
     reached = reach(attempt, collect, accuracy, first, search.most, begun, budget)
@@ -505,11 +506,12 @@ class _Attempt:
     ``beside`` is a pair (number of paths, number of replicas) of further replicas that are marched together
     with the first ones of half as many paths; their solutions stay in ``waiting`` until they are asked for.
     With ``derivatives``, single entries of responses come only from replicas that carry derivatives, and
-    ``prepared`` computes none.
+    ``prepared`` computes none. All marches have their paths in the memory of ``room``.
     """
 
     problem: Problem
     prepared: Prepared
+    room: Room
     kernels: str
     grid: TimeGrid | None
     progress: Progress | None
@@ -652,7 +654,8 @@ class _Attempt:
                 self.cut.append(march.cut)
 
         each = [samples] * first + [more] * count
-        for solutions in _sound(prepared.batches(each, seeds, progress=counted, finished=finished)):
+        batches = prepared.batches(each, seeds, progress=counted, finished=finished, room=self.room)
+        for solutions in _sound(batches):
             if count:
                 self.waiting[more, count] = [({n: x[first:] for n, x in solutions.items()}, roundings[-1])]
             yield {n: x[:first] for n, x in solutions.items()} if count else solutions, roundings[-1]
@@ -697,12 +700,12 @@ def _settled(problem: Problem, samples: int, kernels: str, progress: Progress | 
     Grids are refined until their error is small beside the standard error of the paths, or below
     ``solver.accuracy`` where the file states one.
     """
-    solver = problem.solver
+    solver, room = problem.solver, Room(device_named(problem.solver.device))
 
     def attempt(grid: TimeGrid) -> _Attempt:
         prepared = prepared_for(problem, grid, kernels)
         _refuse_too_large(problem, prepared, samples)
-        return _Attempt(problem, prepared, kernels, grid, progress)
+        return _Attempt(problem, prepared, room, kernels, grid, progress)
 
     accuracy = None if solver.samples is not None and solver.accuracy is None else solver.accuracy or ACCURACY
     return settle_paths(

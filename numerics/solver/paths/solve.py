@@ -637,6 +637,7 @@ class Prepared:
         finished: Callable[[PathMarch, int], None] | None = None,
         whole: bool = False,
         asymmetry: Asymmetry | None = None,
+        room: Room | None = None,
     ) -> Iterator[dict[MemberKey, Array]]:
         """Yield solutions for these seeds, replicas along the first axis, by key (name, integer indices).
 
@@ -645,13 +646,19 @@ class Prepared:
         divides the largest one. ``matched`` and ``ridge`` are those of :func:`solve_particles`. ``progress``
         is called with the number of completed steps, ``finished`` with the march of each replica and the
         number of the replica in it; with ``whole`` the march keeps all paths. ``asymmetry`` records or
-        applies the perturbation that breaks a symmetry.
+        applies the perturbation that breaks a symmetry. The paths are in the memory of ``room``, if it is
+        given, and replace those of an earlier march.
         """
+        if room is None:
+            room = Room(self.device)
         jacobian = frozenset(n for n, how in self.chosen.items() if how == "jacobian")
         carriers = self.carriers(max(samples))
         together = self.together(max(samples))
         for start in range(0, len(seeds), together):
             known = KnownArrays(self.values, self.data)
+            if whole:
+                room = Room(self.device)
+            room.clear()
             march = PathMarch(
                 self.model,
                 known,
@@ -662,7 +669,7 @@ class Prepared:
                 ridge=ridge,
                 jacobian=jacobian,
                 whole=whole,
-                room=Room(self.device),
+                room=room,
                 watched=frozenset() if self.stepping is None else self.stepping.reads(self.model),
                 again=self.beside if carriers else frozenset(),
                 carriers=carriers,
@@ -670,6 +677,7 @@ class Prepared:
                 kernels=self.kernels,
                 asymmetry=asymmetry,
             )
+            room.release()
             count = march.replicas
             after: list[Callable[[int], None]] = []
             if self.stepping is not None:
