@@ -90,6 +90,20 @@ def test_planted_errors_stand_once_in_their_files(room: str) -> None:
             ast.parse(x.put(ROOT), x.file)
 
 
+@pytest.mark.parametrize("room", sorted({x.room for x in planted()}))
+def test_planted_errors_are_seen_by_tests_of_the_default_suite(room: str) -> None:
+    """The test that saw an error is still there, and is not left to the slow tests."""
+    seen = [x.seen.partition("::") for x in planted() if x.room == room]
+    marks: dict[tuple[str, str], set[str]] = {}
+    for file in {file for file, _, name in seen if name}:
+        for e in ast.parse((ROOT / file).read_text()).body:
+            if isinstance(e, ast.FunctionDef):
+                marks[file, e.name] = {ast.unparse(x) for x in e.decorator_list}
+    names = {(file, name.split("[")[0]) for file, _, name in seen if name}
+    assert names <= marks.keys()
+    assert not [x for x in names if {"pytest.mark.slow", "pytest.mark.evidence"} & marks[x]]
+
+
 def test_numerics_spells_the_names_of_roles_in_one_module() -> None:
     """Solvers call fields and kernels by the constants of ``numerics.names``; examples may spell them."""
     roles = {names.FIELD, names.GRADIENT, names.OUTPUT, names.ERROR, names.INPUT_KERNEL, *names.RESPONSES}

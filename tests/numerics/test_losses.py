@@ -82,10 +82,7 @@ LOSSES: dict[str, tuple[Expr, Callable[[Array, Array, Array], Array], bool]] = {
 }
 
 
-ALIKE = (
-    *("square without its half", "three halves of the square", "square beside a constant"),
-    *("quartic", "pseudo-Huber"),
-)
+ALIKE = ("square without its half", "three halves of the square", "quartic", "pseudo-Huber")
 """Losses of which another one of the same kind is part of the default suite."""
 
 

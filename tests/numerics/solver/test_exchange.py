@@ -13,6 +13,7 @@ import numerics
 from derive.program import mlp
 from derive.program.networks import committee
 from derive.theory.exchange import IndexClass
+from numerics.errors import Unserved
 from numerics.experiment.problem import Problem
 from numerics.experiment.schema import Solver
 from numerics.solver.paths import march
@@ -21,6 +22,7 @@ from numerics.solver.paths.instability import perturbations
 from numerics.solver.paths.problem import prepared_for
 from tests.chance import excess, in_errors
 from tests.numerics.networks.attention import two_heads
+from tests.numerics.networks.case import Case
 
 GIVEN: dict[str, Any] = {"numbers": {"eta": 0.4}, "arrays": {}}
 
@@ -128,16 +130,34 @@ def test_samples_that_come_again_have_no_plateau_that_networks_leave() -> None:
     assert "saddle" not in found.attrs
 
 
-@pytest.mark.slow
-def test_growth_is_not_known_where_nothing_perturbs_the_start() -> None:
-    """Heads with equal offsets: a zero perturbation does not show its growth."""
-    case = replace(two_heads(12), solver=Solver(samples=256), kernels="none")
+@pytest.fixture(scope="module")
+def equal_heads() -> Case:
+    """Return two heads with equal offsets, whose theory has been read for sampled paths."""
+    case = two_heads(1)
     equal = replace(case, arrays={**case.arrays, "offset": np.zeros((2, 2, 2))})
-    found = equal.theory().attrs
+    prepared_for(Problem.of(equal.program, **equal.given), None)
+    return equal
+
+
+def test_a_perturbation_of_zero_has_no_growth(equal_heads: Case) -> None:
+    problem = Problem.of(equal_heads.program, **equal_heads.given)
+    with pytest.raises(Unserved, match="no noise at the start that would break the symmetry"):
+        perturbations(problem, 256)
+
+
+@pytest.mark.slow
+def test_growth_is_not_known_where_nothing_perturbs_the_start(equal_heads: Case) -> None:
+    """Heads with equal offsets: a zero perturbation does not show its growth."""
+    found = replace(equal_heads, steps=12, solver=Solver(samples=256), kernels="none").theory().attrs
     assert found["exchangeable"] == "e = 1, 2"
-    assert "is not known, because averages over paths at the start have no noise" in found["saddle"]
+    assert "is not known, because the growth of perturbations cannot be measured" in found["saddle"]
     assert "saddle_growth" not in found
-    assert not {"exchangeable", "saddle"} & case.theory().attrs.keys()
+
+
+@pytest.mark.slow
+def test_heads_with_other_offsets_are_at_no_saddle() -> None:
+    found = replace(two_heads(12), solver=Solver(samples=256), kernels="none").theory().attrs
+    assert not {"exchangeable", "saddle"} & found.keys()
 
 
 @pytest.mark.slow
