@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from sympy import Function, S, Sum, Symbol, sqrt, tanh
+from sympy import Expr, Function, S, Sum, Symbol, sqrt, tanh
 
 import numerics
 from derive.program import (
@@ -235,16 +235,16 @@ SHARES = np.array([0.5, 1.5])
 OF_EXPERTS = {"overlap": X @ X.T / 5, "label": Y, "share": SHARES}
 
 
-def mixture() -> Program:
-    """Return two experts ``h(e) = B(e) tanh(A z)`` with output ``sum_e share(e) tanh(h(e))``."""
+def mixture(phi: Callable[[Expr], Expr] = tanh) -> Program:
+    """Return two experts ``h(e) = B(e) phi(A z)`` with output ``sum_e share(e) phi(h(e))``."""
     a, h, c = (Field(name, cells) for name in ("a", "h", "c"))
     experts = IndexRange(p, S.One, S(2))
     A, B = GaussianMatrix("A", cells, pixels), GaussianMatrix("B", cells, cells, others=(experts,))
     o, share = GaussianVector("o", cells), Function("share")
     forward = {
         a(i, t): A @ z(i),
-        h(i, p, t): B(p) @ tanh(a(i, t)),
-        c(i, t): Sum(share(p) * tanh(h(i, p, t)), (p, 1, 2)),
+        h(i, p, t): B(p) @ phi(a(i, t)),
+        c(i, t): Sum(share(p) * phi(h(i, p, t)), (p, 1, 2)),
         out(i, t): Mean(o.symbol * c(i, t)) / gamma0,
     }
     return trained("mixture", (a, h, c), forward, (A, B, o), experts)
@@ -645,6 +645,14 @@ def test_simulate_trains_these_networks(name: str) -> None:
     own = case.train(copies, seeds, np.random.default_rng(2))
     error = np.hypot(own.std(axis=0, ddof=1) / np.sqrt(seeds), found[f"{case.variable}_stderr"].values)
     assert excess(in_errors(found[case.variable].values - own.mean(axis=0), error), seeds - 1) < 1
+
+
+def test_linear_experts_are_exact_on_paths() -> None:
+    """Sums over members read sources of the present, whose derivatives belong to the present."""
+    program, given = mixture(lambda h: h), CASES["mixture"].given | {"times": range(3)}
+    paths = numerics.solve(program, kernels="none", solver=Solver(method="paths", samples=64), **given)
+    direct = numerics.solve(program, kernels="none", solver=Solver(method="direct"), **given)
+    np.testing.assert_allclose(paths.f, direct.f, rtol=1e-9, atol=1e-12)
 
 
 def straight_in_time() -> Program:
