@@ -16,6 +16,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,6 +30,9 @@ LIMIT, SHARED = 1.0, 4.0
 REFERENCE, BESIDE = 0.011, 2.0
 FREE = ("slow", "evidence", "benchmark")
 """Marks of tests that may take as long as they need."""
+
+SLOW_CASES = frozenset(Path(__file__).with_name("slow_cases.txt").read_text().splitlines())
+"""Cases of parametrized tests that are marked slow; quicker cases of the same tests are not."""
 
 START = time.monotonic()
 
@@ -45,8 +49,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--untimed", action="store_true", help="tests may take as long as they need")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave evidence out unless it is requested by ``-m evidence``, by ``-k`` or by the id of a test."""
+    """Mark slow cases; leave evidence out unless ``-m evidence``, ``-k`` or the id of a test asks for it."""
+    for item in items:
+        if item.nodeid in SLOW_CASES:
+            item.add_marker("slow")
     if config.option.keyword or "evidence" in config.option.markexpr or any("::" in x for x in config.args):
         return
     left_out = [item for item in items if item.get_closest_marker("evidence")]

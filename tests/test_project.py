@@ -18,6 +18,7 @@ from numerics import names
 from tests.planted import planted
 
 ROOT = Path(__file__).parents[1]
+SLOW_CASES = set((ROOT / "tests" / "slow_cases.txt").read_text().splitlines())
 TABLES = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT, BUILD = TABLES["project"], TABLES["build-system"]
 PINS = (ROOT / ".ci" / "constraints.txt").read_text()
@@ -100,6 +101,7 @@ def test_planted_errors_are_seen_by_tests_of_the_default_suite(room: str) -> Non
             if isinstance(e, ast.FunctionDef):
                 marks[file, e.name] = {ast.unparse(x) for x in e.decorator_list}
     names = {(file, name.split("[")[0]) for file, _, name in seen if name}
+    assert not SLOW_CASES & {x.seen for x in planted()}
     assert names <= marks.keys()
     assert not [x for x in names if {"pytest.mark.slow", "pytest.mark.evidence"} & marks[x]]
 

@@ -205,6 +205,7 @@ def test_a_tampered_claim_is_seen(monkeypatch, fresh):
         assert not function().passed
 
 
+@pytest.mark.slow
 def test_a_wrong_average_over_the_matrices_is_seen(monkeypatch):
     """The engine's average without its cross term."""
     vectors = path_integral._Vectors

@@ -217,6 +217,7 @@ numbers = st.floats(1e-3, 1e3).map(lambda x: f"{x:.4g}") | st.sampled_from(["1e3
 expressions = st.recursive(st.just("h") | numbers, functions, max_leaves=12)
 
 
+@pytest.mark.slow
 @settings(max_examples=4, deadline=None)
 @given(texts)
 @example("__import__('os').system('true')")

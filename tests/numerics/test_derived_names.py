@@ -117,6 +117,7 @@ names_of_places = st.permutations(PLACES).flatmap(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=1, deadline=None)
 @given(names_of_places)
 def test_names_of_the_engine_are_accepted_in_every_place(names: dict[str, str]) -> None:

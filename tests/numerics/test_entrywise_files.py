@@ -257,6 +257,7 @@ def test_commands_compute_a_file(folder: Path, capsys: pytest.CaptureFixture[str
     assert run(["simulate", "adam.toml", "--width", "8", "--seeds", "2"]) == 0
 
 
+@pytest.mark.slow
 def test_sweeps_go_over_rules_and_their_constants(folder: Path) -> None:
     over = ["--set", "training.beta1=0.0,0.9", "--set", "training.rule=adam,adamw"]
     assert run(["sweep", "adam.toml", *over, "-o", "swept", "--gather"]) == 0

@@ -181,6 +181,7 @@ def test_both_routes_find_noise_with_a_decay_that_is_a_number() -> None:
     assert check_routes(mlp(2, rule=rule)) == []
 
 
+@pytest.mark.slow
 def test_both_routes_agree_on_decay_and_temperature_of_a_rate() -> None:
     """The noise has the rate above and below a fraction, which one route cancels, inside of sums."""
     rule = GradientDescent(eta, decay=eta * b, diffusion=2 * D * eta)

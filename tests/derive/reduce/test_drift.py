@@ -125,6 +125,7 @@ def test_mass_is_conserved_and_the_printed_equation_loses_it() -> None:
     assert _mass(rate + (1 / gamma0 - 1) * stretched, density) != 0
 
 
+@pytest.mark.slow
 def test_noise_and_decay_have_their_gaussian_at_rest() -> None:
     """Without errors: Ornstein-Uhlenbeck, variances K T/lam and T/lam."""
     rate = process("phi", weight_decay=lam, temperature=T).drift_pde(1).rhs.replace(Delta, lambda *_: 0)

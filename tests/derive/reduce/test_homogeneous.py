@@ -112,6 +112,7 @@ def test_degree_for_symbolic_depth_agrees_with_each_depth() -> None:
     assert simplify(kappa.subs(L, 2) - network_degree(mlp(2, POWER)).kappa) == 0
 
 
+@pytest.mark.slow
 def test_degrees_of_other_architectures() -> None:
     """Every layer's weights count once, wherever they are used."""
     assert network_degree(convolution(L, "relu", "flow", positions=4, receptive=1)).kappa == L + 1
@@ -265,6 +266,7 @@ def test_the_rate_is_that_of_itos_rule() -> None:
     assert simplify(found.rate.rhs - (rate.gain - lost)) == 0  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 def test_rest_points_of_one_linear_layer() -> None:
     """Hand derivation: gamma0 D X K = lam H, gamma0 D X = lam G, gamma0 D (H + K G) = 2 lam X, X = <h z>."""
     K, y = symbols("K y", positive=True)

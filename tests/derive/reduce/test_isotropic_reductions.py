@@ -195,6 +195,7 @@ def test_every_part_goes_with_what_it_is_called_after() -> None:
     assert max(bias.values()) < 1e-8
 
 
+@pytest.mark.slow
 def test_bias_is_what_an_ensemble_has() -> None:
     """The mean of v over networks and data is sum_s H_v_v(t, s) w_star: its squared overlap with it."""
     theory = mean_field(isotropic(2, noise=True)).at_depth(2)

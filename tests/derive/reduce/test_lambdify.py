@@ -88,6 +88,7 @@ def test_conjugate_kernels() -> None:
             assert entries(number(e, module, **values), 3, 3) == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_density_of_a_layer() -> None:
     """Gaussian but for the conjugate kernel, two samples."""
     network = mlp(activation="erf", rule="flow", weight_decay=lam / beta, temperature=1 / beta)
@@ -106,6 +107,7 @@ def test_density_of_a_layer() -> None:
 # -- whitened data -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_one_hidden_layer_on_whitened_data(solved: Whitened) -> None:
     """Rate, solution and time against the integral of the rate in mpmath."""
     values, time = {"gamma0": GAMMA, "y": TARGET}, 0.4
@@ -147,6 +149,7 @@ def test_rates_of_moments(module: str) -> None:
         assert float(rate(i, 3, GAMMA, 0.3)) == pytest.approx(moved[i - 1], rel=5e-3)
 
 
+@pytest.mark.slow
 def test_lazy_output_and_stationary_kernels() -> None:
     end = static(mean_field(mlp(1, activation="erf")))
     assert end.output is not None

@@ -227,6 +227,7 @@ def test_without_feature_learning_layers_are_gaussian() -> None:
     assert simplify(number) == 0
 
 
+@pytest.mark.slow
 def test_equilibrium_of_one_hidden_layer_is_the_stationary_density() -> None:
     """Both orders of limits: the marginal of h of a unit's stationary density is (K.21), any activation."""
     h, z, density = Symbol("h1", real=True), Symbol("z", real=True), Function("p")
@@ -294,6 +295,7 @@ def test_other_equilibria_are_refused(program: object, reason: str) -> None:
         equilibrium(mean_field(program()))  # type: ignore[operator]
 
 
+@pytest.mark.slow
 def test_action_follows_the_program() -> None:
     """The mean loss weighs samples by 1/P; weights that start with other variances have no common prior."""
     mean = mlp(L, phi, "flow", "mean", weight_decay=lam / beta, temperature=1 / beta)

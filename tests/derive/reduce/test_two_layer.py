@@ -152,6 +152,7 @@ def test_whitened_solution_solves_the_full_equations(flow, targets, gamma):
             assert abs(value - expected) < 1e-13
 
 
+@pytest.mark.slow
 def test_rotating_the_samples_rotates_the_flow(flow):
     with mpmath.workdps(15):
         c, s = mpmath.mpf("0.6"), mpmath.mpf("0.8")
@@ -169,6 +170,7 @@ def test_biases_count_in_the_start():
     assert found.initial[0].rhs == K(mu, alpha) + 1
 
 
+@pytest.mark.slow
 def test_decay_and_noise_are_the_limit_of_small_steps():
     """One sample: what a step of length eta adds, over eta, against the rates of the flow."""
     lam, T = symbols("lam T", positive=True)

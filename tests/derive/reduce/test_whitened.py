@@ -96,6 +96,7 @@ def test_time_differentiates_back(w):
     assert simplify(w.motion.elapsed.subs(f, 0)) == 0
 
 
+@pytest.mark.slow
 def test_learning_curve_in_closed_form(w):
     """F.12 inverted; not in the paper."""
     curve = w.solution.rhs
@@ -132,6 +133,7 @@ def test_learning_time_carries_a_logarithm(w):
         assert abs(exact / leading - 1) < Rational(3, g)
 
 
+@pytest.mark.slow
 def test_series_radius_is_one_over_f(w):
     """(F.12 text) prints 1/y, the smallest radius over all f < y; for given f it is 1/f."""
     found = series_radius(w)
@@ -188,6 +190,7 @@ def test_elimination_needs_enough_invariants():
         eliminate((), {a: 1, b: 1}, b)
 
 
+@pytest.mark.slow
 def test_separable_refuses_what_it_cannot_integrate():
     x = Symbol("x", positive=True)
     with pytest.raises(NotApplicable, match="one square root"):

@@ -92,6 +92,7 @@ def test_the_first_of_few_steps_is_the_first_step() -> None:
     assert not few_steps(theory(1), 1).growth_factor(1).has(gamma0)
 
 
+@pytest.mark.slow
 def test_powers_beyond_an_order_are_all_that_is_dropped() -> None:
     whole = few_steps(theory(2, "population"), 2).values[2]
     cut = few_steps(theory(2, "population"), 2, order=(eta, 3)).values[2]
@@ -264,6 +265,7 @@ def test_wide_lazy_layers_repeat_their_first_step() -> None:
         assert wide(limit_at_zero(x)) == 0
 
 
+@pytest.mark.slow
 def test_rates_of_the_lazy_limit() -> None:
     found = lazy(None, "online", 1)
     first = first_step(theory(None, noise=False)).critical_learning_rate
@@ -274,6 +276,7 @@ def test_rates_of_the_lazy_limit() -> None:
     assert found.first_rise.subs(numbers) < found.ceiling.subs(numbers)
 
 
+@pytest.mark.slow
 def test_more_eigenvalues_lower_the_largest_rate() -> None:
     numbers = {nu: Rational(1, 2), alpha_B: Rational(1, 5)}
     found = lazy_steps(theory(2, noise=False).map(lambda e: e.xreplace(numbers)), 3)

@@ -104,6 +104,7 @@ def test_the_floor_against_the_sums(source, decay):
     assert off[1] / off[0] == pytest.approx(0.5, abs=0.1)
 
 
+@pytest.mark.slow
 def test_the_floor_of_label_noise():
     values = {capacity: Rational(2), beta: Rational(3, 2)}
     _, clean = _solved(values, 100)

@@ -320,6 +320,7 @@ def test_common_points(name, regime, rates):
     assert {"h": found.rates["h", 2], "f": found.rates["f", None]} == rates
 
 
+@pytest.mark.slow
 def test_forbidden_choices_say_what_breaks():
     program = mlp(2, "relu")
     good = named(program)["mean-field"]

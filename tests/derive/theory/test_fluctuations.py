@@ -461,6 +461,7 @@ def test_fluctuations_do_not_depend_on_names() -> None:
 # -- shown ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_all_of_it_is_printed_in_the_notation_of_the_papers() -> None:
     found = fluctuations(mlp(1, "tanh"))
     told = found.render()

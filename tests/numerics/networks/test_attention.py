@@ -113,6 +113,7 @@ def test_the_builder_is_the_network_that_is_written_in_numpy(name: str) -> None:
     assert np.abs(found["f"].mean - expected).max() < 1e-10
 
 
+@pytest.mark.slow
 def test_the_start_is_exact() -> None:
     """Scores start at zero, so that weights are uniform, and values add the mean of two tokens."""
     arrays = {"K_x": kernel(SEQUENCES[:1]), "y": [1.0]}

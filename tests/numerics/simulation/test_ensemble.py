@@ -265,6 +265,7 @@ def test_random_outputs_at_the_start_are_noted():
         assert "note" not in simulate(e.replace(changes), width=4, seeds=40, rng=0).attrs
 
 
+@pytest.mark.slow
 def test_a_tangent_kernel_holds_a_rate_in_time_at_the_time_of_the_update() -> None:
     layer, pixels = Population("layer"), Population("pixels", given=True)
     h, x = Field("h", layer, layered=True), GivenVector("x", pixels, "K_x")

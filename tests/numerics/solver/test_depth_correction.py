@@ -98,6 +98,7 @@ def test_the_loss_at_the_start_has_its_coefficient_by_hand() -> None:
     assert found.first["test_loss"][0] == pytest.approx(-share * (b + b**2 / 2), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_the_first_step_is_that_of_the_closed_form() -> None:
     """f_1 = -xi_0 xi_1 chi_0 (1 + 1/L)**(L - 1) by hand: e (1 - 3/(2 L))."""
     found = two_steps()

@@ -317,6 +317,7 @@ def test_close_times_with_many_paths_keep_their_accuracy(seed: int) -> None:
     assert solution("flow", 16384, 10**6 + seed).attrs["status"] == "ok"
 
 
+@pytest.mark.slow
 def test_arrays_of_a_solution_are_freed_with_it() -> None:
     """Without waiting for the collector of circles, which came by after gigabytes."""
     solution("tanh", 64, 0)  # what the first one compiles stays

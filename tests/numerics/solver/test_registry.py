@@ -126,6 +126,7 @@ def test_paths_do_not_step_over_an_error_that_jumps() -> None:
     assert float(found.G.max()) < 10
 
 
+@pytest.mark.slow
 def test_the_steps_of_moving_nodes_are_within_their_error() -> None:
     """For a linear network points are exact, and the only error is that of steps in time."""
     tables = {

@@ -43,6 +43,7 @@ def within(z: np.ndarray, replicas: int) -> None:
 # -- exact references ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_linear_networks_in_steps() -> None:
     exact = evaluate(mean_field(mlp(1)), steps=8, values=VALUES, data=DATA)
     ours = solved("linear", steps=8, accuracy=1e-12)

@@ -94,6 +94,7 @@ def test_descent_is_sampled_as_its_flow_is():
     assert check.passed
 
 
+@pytest.mark.slow
 def test_an_affine_activation_is_checked_on_paths():
     """Its theory is linear, but its averages are not of two fields: the march does not take it."""
     spec = {"network": {"depth": 1, "activation": "h + 0.5"}, "training": {"learning_rate": 0.1, "steps": 2}}

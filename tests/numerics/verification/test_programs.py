@@ -122,6 +122,7 @@ def test_a_program_of_two_outputs_is_verified_under_any_name(name: str, ordered:
     assert any("is symmetric" in x.name for x in report.checks)
 
 
+@pytest.mark.slow
 def test_an_error_planted_in_a_theory_is_seen() -> None:
     """A theory with half the memory is solved as it is, and networks reject it."""
     report = verify(scaled(mean_field(mlp(1)), "memory", Rational(1, 2)), effort=FEW, **GIVEN)

@@ -206,6 +206,7 @@ def test_a_planted_error_is_seen_by_the_solution(change: Callable[[Theory], Theo
     assert not all(c.passed for f in (identities.inner_products, identities.output_changes) for c in f(wrong))
 
 
+@pytest.mark.slow
 def test_the_expansion_of_a_flow_with_biases_has_the_nodes_of_the_solutions():
     """Biases make a flow faster than its data's kernel suggests: the first grid is stable for neither."""
     tables = {

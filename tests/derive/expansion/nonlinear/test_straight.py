@@ -97,6 +97,7 @@ def test_responses() -> None:
     )
 
 
+@pytest.mark.slow
 def test_rendering() -> None:
     shown = series().render()
     assert "X(t) = x + ξ(t)" in shown

@@ -50,6 +50,7 @@ def test_training_loss_weighs_directions_with_their_eigenvalue() -> None:
             assert cancel(c.subs(t, time) - averaged(time, n, 1)) == 0, (n, time)
 
 
+@pytest.mark.slow
 def test_noise_is_fitted() -> None:
     """To first order the labels' noise adds sigma^2 (1 - q^t)^2/alpha to the test loss."""
     clean = full_batch(2).coefficient(1)
