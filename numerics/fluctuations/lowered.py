@@ -379,10 +379,9 @@ class LoweredFluctuations:
             grid = self.sizes.grid(e.ranges, "")
             arguments = self.arguments(e.symbol, grid)
             self.nodes.declare(key_of(e.symbol), arguments)
-            # One site holds all fields of a population without layers, or of a residual stream, whose layers
-            # share their units. Other populations have one site for each layer.
-            alike = home.site is None or home.shared
-            layer = 0 if alike else self.sizes.numbers(home.site, grid, length(grid))
+            # One site holds all fields of a population without layers, such as a residual stream, whose
+            # layers share their units. Other populations have one site for each layer.
+            layer = 0 if home.site is None else self.sizes.numbers(home.site, grid, length(grid))
             site = np.zeros(length(grid), int)
             for value in np.unique(layer):
                 site[np.equal(layer, value)] = self.site_number(home, int(value))
