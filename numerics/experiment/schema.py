@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from math import inf
 from operator import attrgetter
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -248,6 +248,15 @@ class Solver(FileSection):
         )
     )
 
+    if not TYPE_CHECKING:  # type checkers take the arguments from the fields
+
+        def __init__(self, **keys: Any) -> None:
+            """Make the table from its keys; raise SpecError with one sentence for a wrong key or value."""
+            try:
+                super().__init__(**keys)
+            except ValidationError as error:
+                raise refusal(error, {"solver": keys}, "solver") from None
+
 
 class Spec(FileSection):
     """Whole experiment file.  Deriving needs only [network]; computing needs arrays and numbers."""
@@ -298,18 +307,22 @@ SECTIONS: dict[str, type[FileSection]] = {
 }
 
 
-def refusal(error: ValidationError, tables: Mapping[str, Any]) -> SpecError:
+def refusal(error: ValidationError, tables: Mapping[str, Any], *table: str) -> SpecError:
     """Return the SpecError for the first validation error of a file; unknown keys come first.
 
     A misspelt key is the most likely reason that another one is missing. ``tables`` are the tables of the
-    file.
+    file, ``table`` is the name of the one that was validated, if it was not all of them.
     """
     details = sorted(error.errors(), key=lambda detail: detail["type"] != "extra_forbidden")
-    return _refusal(details[0], tables)
+    first = details[0]
+    first["loc"] = (*table, *first["loc"])
+    return _refusal(first, tables)
 
 
 def _refusal(detail: ErrorDetails, tables: Mapping[str, Any]) -> SpecError:
     """Return the SpecError for one validation error of pydantic; ``tables`` are the tables of the file."""
+    if isinstance(error := detail.get("ctx", {}).get("error"), SpecError):
+        return error  # of a table that makes its own
     path = [str(part) for part in detail["loc"][:2]]
     key = ".".join(path)
     if detail["type"] == "extra_forbidden":

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import require_numbers
-from numerics.experiment.schema import SECTIONS, Spec, parse
+from numerics.experiment.schema import SECTIONS, Solver, Spec, parse
 from numerics.experiment.theory import program_of
 
 Tables = dict[str, dict[str, Any]]
@@ -292,3 +292,15 @@ def outcome(tables: Tables) -> Spec | SpecError:
         return parse(tables)
     except SpecError as error:
         return error
+
+
+@pytest.mark.parametrize(
+    "keys", [{"method": "march!"}, {"sample": 3}, {"samples": 2.5}, {"accuracy": 2}, {"device": 0}], ids=str
+)
+def test_python_and_files_refuse_keys_of_the_solver_in_the_same_words(keys: dict[str, Any]) -> None:
+    with pytest.raises(SpecError) as in_file:
+        parse({"network": {"depth": 1}, "solver": keys})
+    with pytest.raises(SpecError) as in_python:
+        Solver(**keys)
+    assert str(in_python.value) == str(in_file.value)
+    assert str(in_python.value).startswith(f"solver.{next(iter(keys))} = ")
