@@ -333,6 +333,8 @@ def _refusal(detail: ErrorDetails, tables: Mapping[str, Any]) -> SpecError:
     problem = detail["msg"].replace("Input should be", "must be")
     if detail["type"] in ("model_type", "model_attributes_type"):
         problem = "must be a table"
+    elif detail["type"] == "literal_error" and len(detail["loc"]) == 2:
+        problem = "is not one of its values"
     elif len(detail["loc"]) > 2:
         # Pydantic's message is about one entry of the value, or one of several types that the key accepts.
         # Alone it would mislead, so that this message says what the key takes as a whole.
