@@ -544,10 +544,9 @@ def describe(used: UsedCorrections, networks: NetworkPlan, checks: Sequence[Chec
     """
     plan, derived = used.plan, used.found
     if not derived.parts:
-        reason = "no corrections of order 1/N are derived"
         return (
-            f"fit: slopes in 1/N are fitted, and variances are not compared, because {reason}:\n"
-            f"{used.failed or plan.reason}"
+            "fit: slopes in 1/N are fitted, and variances are not compared. No corrections of order 1/N are\n"
+            f"derived: {used.failed or plan.reason}"
         )
     words = []
     if plan.shifted is not None:

@@ -187,9 +187,9 @@ def test_an_interrupt_in_the_middle_ends_with_130_and_writes_nothing(spec: Path)
     spec.write_text(SPEC.replace("steps = 3", "steps = 300").replace("samples = 64", "samples = 4096"))
     # a test run in the background may ignore interrupts, and its children with it
     before = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    before += "import numerics.solver.paths.march as m; draw = m.March.draw\n"
+    before += "import numerics.solver.paths.march as m; draw = m.PathMarch.draw\n"
     announce = "def said(*a): print('drawing', flush=True); return draw(*a)\n"
-    code = before + announce + "m.March.draw = said; from numerics.cli import main; main()"
+    code = before + announce + "m.PathMarch.draw = said; from numerics.cli import main; main()"
     environment: dict[str, Any] = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     words = [sys.executable, "-c", code, "solve", "spec.toml", "-o", "out.nc", "--plot", "out.png"]
     process = subprocess.Popen(

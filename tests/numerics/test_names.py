@@ -260,4 +260,5 @@ def test_tables_of_a_flow_step_aside(names: dict[str, str]) -> None:
         found.append(numerics.solve(program, solver=Solver(samples=16), **given))
     plain, other = found
     assert other.attrs["method"] == plain.attrs["method"]
-    np.testing.assert_allclose(other.error, plain.error, rtol=1e-8)
+    # names order the sources, and conditioning on nearly determined sources amplifies rounding
+    assert abs(other.error - plain.error).max() < 1e-5 * plain.error_stderr.max()

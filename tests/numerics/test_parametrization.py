@@ -91,7 +91,7 @@ def test_optimizer_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert "muon: a step has degree 0 in the gradient" in printed
     hidden = [line.replace(" - ", "-").split() for line in printed.splitlines() if "hidden" in line]
     assert ["hidden", "2*a-1", "-a-1", "a", "-a"] in hidden
-    assert "the rule of W1 acts on singular values" in printed
+    assert "the rule of W1 acts on the singular values" in printed
 
 
 def test_optimizers_are_those_of_the_tables() -> None:

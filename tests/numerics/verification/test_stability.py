@@ -114,9 +114,9 @@ def test_a_wrong_rate_in_the_theory_fails_again_at_twice_the_width() -> None:
     effort = networks.Effort(work=1e9)
     narrow, rows, said = _networks(problem, right, None, effort)
     assert all(x.passed for x in rows)
-    assert "before:" not in said
+    assert "first run:" not in said
     wide, rows, said = _networks(problem, wrong, None, effort)
     assert not all(x.passed for x in rows)
-    assert "before:" in said
+    assert "first run:" in said
     assert max(map(len, said.splitlines())) <= 110
     assert [d.attrs["width"] for d in wide] == [2 * d.attrs["width"] for d in narrow]
