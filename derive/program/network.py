@@ -16,7 +16,7 @@ from sympy import Add, Dummy, Expr, Function, Heaviside, Mul, Pow, S, Sum, Symbo
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.sums import defined, drawn_out, over, rename_all_bound
-from derive.calculus.symbols import IndexRange, L, P, ell, expression, mu, primed, spelled, t
+from derive.calculus.symbols import IndexRange, L, P, alpha, ell, expression, mu, primed, s, spelled, t
 from derive.errors import ProgramError
 from derive.program.gradients import LOSS, Gradients, name_of
 from derive.program.language import (
@@ -140,6 +140,63 @@ class Network:
             return tuple(self.forward)
         lines = ((lhs, expression(rhs)) for lhs, rhs in self.forward.items())
         return tuple(Definition(lhs, rhs, self._ranges(lhs, rhs)) for lhs, rhs in lines)
+
+    def _parametrization(
+        self, given: Parametrization | None, weights: Mapping[str, GaussianWeight]
+    ) -> Parametrization:
+        """Return the parametrization, the default for None.
+
+        Raises :class:`ProgramError` for names of unknown weights, and for factors that depend on an index
+        which the weight lacks.
+        """
+        p = Parametrization() if given is None else given
+        if not isinstance(p, Parametrization):
+            raise ProgramError(f"parametrization = {p!r}: must be a Parametrization(scale, rate, ...)")
+        for key in ("rates", "fan_in"):
+            _require_known(dict(getattr(p, key)), f"{key} of the parametrization", weights, "weight")
+        self._check_factors(p, weights)
+        return p
+
+    def _check_factors(self, p: Parametrization, weights: Mapping[str, GaussianWeight]) -> None:
+        """Raise :class:`ProgramError` for factors of weights that depend on indices which the weight lacks.
+
+        ``p`` is the parametrization of the network. A weight is one number for all samples, so that a factor
+        of its updates or of its initial values may depend on indices of its own family alone; only rates may
+        depend on the time.
+        """
+        lines = self._lines()
+        indices = (
+            {mu, alpha, ell} | {r.index for r in self.ranges} | set().union(*map(_family, weights.values()))
+        )
+        indices |= {x for d in lines for x in d.lhs.args if x.is_Symbol} - {t, expression(self.depth)}
+        factors: list[tuple[str, Expr, set[Symbol], bool]] = [
+            ("scale of the parametrization", expression(p.scale), set(), False),
+            ("rate of the parametrization", expression(p.rate), set(), True),
+        ]
+        for key in ("rates", "fan_in"):
+            for name, value in dict(getattr(p, key)).items():
+                if key == "fan_in" and isinstance(weights[name], GaussianVector):
+                    raise ProgramError(
+                        f"fan_in[{name!r}] = {value}: {name} is a vector, whose initial entries are not "
+                        "divided by a number of units; give it a variance"
+                    )
+                factors.append((f"{key}[{name!r}]", value, _family(weights[name]), key == "rates"))
+        for name, w in weights.items():
+            factors.append((f"variance of {name}", expression(w.variance), _family(w), False))
+            if isinstance(w, GaussianMatrix):
+                factors.append((f"symmetry of {name}", expression(w.symmetry), _family(w), False))
+        families = {ell}.union(*map(_family, weights.values()))
+        for population in {x.population for x in self.fields}:
+            factors.append((f"ratio of {population.name}", expression(population.ratio), families, False))
+        for what, value, own, in_time in factors:
+            symbols = value.free_symbols
+            if wrong := sorted((symbols & (indices - own)) | (symbols & {s}), key=str):
+                raise ProgramError(f"{what} = {value} depends on {wrong[0]}, {_remedy(wrong[0])}")
+            if t in symbols and not in_time:
+                raise ProgramError(
+                    f"{what} = {value} depends on the time, but it is fixed before training: write a number "
+                    f"without {t}"
+                )
 
     def _named_averages(
         self, lines: tuple[Definition, ...], loss: Expr
@@ -523,7 +580,7 @@ class Network:
             something has no derivative.
         """
         weights = {w.name: w for w in (*self.weights, *self.frozen)}
-        p = _parametrization(parametrization, weights)
+        p = self._parametrization(parametrization, weights)
         names = by_name(gradients or {}, "gradients", '{"h": Gradient("g")}, gradients by names of fields')
         feedback = by_name(feedback or {}, "feedback", '{"W": GaussianMatrix(...)}, by names of weights')
         _require_known(feedback, "feedback", weights, "weight")
@@ -581,14 +638,24 @@ class Network:
         return assembly.program(feedback, learning_feedback, notation)
 
 
-def _parametrization(given: Parametrization | None, weights: Mapping[str, GaussianWeight]) -> Parametrization:
-    """Return the parametrization, the default for None; raise ProgramError for names of unknown weights."""
-    p = Parametrization() if given is None else given
-    if not isinstance(p, Parametrization):
-        raise ProgramError(f"parametrization = {p!r}: must be a Parametrization(scale, rate, ...)")
-    for key in ("rates", "fan_in"):
-        _require_known(dict(getattr(p, key)), f"{key} of the parametrization", weights, "weight")
-    return p
+def _remedy(index: Symbol) -> str:
+    """Return why a factor of weights cannot depend on an index that is not their own, and what would do."""
+    if index == s:
+        return f"but a factor is taken at the time of the update: write {t}"
+    if index in (mu, alpha):
+        return (
+            "but a weight is the same for all samples: multiply the loss by a factor of samples, as in "
+            "rho(mu)*(y(mu) - f(mu, t))**2/2"
+        )
+    return (
+        "an index that the weights do not have: use indices of their own family, or a number for each weight"
+    )
+
+
+def _family(weight: GaussianWeight) -> set[Symbol]:
+    """Return the indices of a family of weights; none for a single weight."""
+    ranges = weight.indices if isinstance(weight, GaussianVector) else (weight.index, *weight.others)
+    return {r.index for r in ranges if r is not None}
 
 
 def _require_kinds(

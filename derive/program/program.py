@@ -545,7 +545,8 @@ _OWN_MEMORY = (
     "GradientDescent(eta/(1 + t)); a memory of your own takes the two times that it is given"
 )
 _OWN_RATES = (
-    "multiply the updates of each weight by a number of its own, Parametrization(rates=((weight, ...),))"
+    "give each weight a factor of its own, Parametrization(rates={weight: ...}), and for samples multiply "
+    "the loss by a factor, as in rho(mu)*(y(mu) - f(mu, t))**2/2"
 )
 
 

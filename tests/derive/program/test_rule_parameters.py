@@ -30,6 +30,7 @@ from derive.program import (
     Population,
     Program,
     TrainingRule,
+    alpha,
     ell,
     eta,
     gamma0,
@@ -115,6 +116,40 @@ def test_options_of_training_say_the_form_that_they_take(case: str) -> None:
     with pytest.raises(ProgramError) as refusal:
         make()
     assert str(refusal.value).startswith(told)
+
+
+FACTORS: dict[str, tuple[str, dict[str, Any]]] = {
+    "rate of a weight": ("rates['W'] = d(mu) depends on mu", {"rates": {"W": d(mu)}}),
+    "rate of a vector": ("rates['w'] = mu depends on mu", {"rates": {"w": mu}}),
+    "rate of a layer": ("rates['W'] = d(ell) depends on ell", {"rates": {"W": d(ell)}}),
+    "rate at another time": ("rates['W'] = d(s) depends on s", {"rates": {"W": d(s)}}),
+    "rate of all": ("rate of the parametrization = d(alpha)", {"rate": d(alpha)}),
+    "scale": ("scale of the parametrization = d(mu)", {"scale": d(mu)}),
+    "scale in time": ("scale of the parametrization = d(t) depends on the time", {"scale": d(t)}),
+    "fan-in": ("fan_in['W'] = mu depends on mu", {"fan_in": {"W": mu}}),
+    "fan-in in time": ("fan_in['W'] = t + 1 depends on the time", {"fan_in": {"W": 1 + t}}),
+    "fan-in of a vector": ("fan_in['w'] = 4: w is a vector", {"fan_in": {"w": 4}}),
+}
+
+
+@pytest.mark.parametrize("case", FACTORS)
+def test_factors_depend_on_indices_of_their_weight_alone(case: str) -> None:
+    """A weight is one number for all samples; a rate for each sample would be another one for each reader."""
+    told, factors = FACTORS[case]
+    with pytest.raises(ProgramError) as refusal:
+        own(GradientDescent(eta), parametrization=Parametrization(**factors))
+    assert str(refusal.value).startswith(told)
+
+
+def test_initial_weights_depend_on_indices_of_their_family_alone() -> None:
+    units, pixels = Population("units"), Population("pixels", given=True)
+    x, h, f, y = GivenVector("x", pixels, "K_x"), Field("h", units), Function("f"), Function("y")
+    W, w = GaussianMatrix("W", units, pixels), GaussianVector("w", units, variance=d(mu))
+    forward = {h(mu, t): W @ x(mu), f(mu, t): Mean(w.symbol * h(mu, t)) / gamma0}
+    with pytest.raises(ProgramError, match=r"variance of w = d\(mu\) depends on mu"):
+        Network("own", (h,), forward, (W, w), given=(x,)).train(
+            (y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta)
+        )
 
 
 WAYS: dict[str, Callable[[TrainingRule], Program]] = {
