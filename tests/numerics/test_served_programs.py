@@ -647,12 +647,21 @@ def test_simulate_trains_these_networks(name: str) -> None:
     assert excess(in_errors(found[case.variable].values - own.mean(axis=0), error), seeds - 1) < 1
 
 
-def test_linear_experts_are_exact_on_paths() -> None:
-    """Sums over members read sources of the present, whose derivatives belong to the present."""
+@pytest.fixture(scope="module")
+def linear_experts() -> tuple[Array, Array]:
+    """Return the outputs of linear experts by sampled paths, and by the reference solver."""
     program, given = mixture(lambda h: h), CASES["mixture"].given | {"times": range(3)}
-    paths = numerics.solve(program, kernels="none", solver=Solver(method="paths", samples=64), **given)
-    direct = numerics.solve(program, kernels="none", solver=Solver(method="direct"), **given)
-    np.testing.assert_allclose(paths.f, direct.f, rtol=1e-9, atol=1e-12)
+    paths, direct = (
+        numerics.solve(program, kernels="none", solver=solver, **given)
+        for solver in (Solver(method="paths", samples=64), Solver(method="direct"))
+    )
+    return paths.f.values, direct.f.values
+
+
+def test_linear_experts_are_exact_on_paths(linear_experts: tuple[Array, Array]) -> None:
+    """Sums over members read sources of the present, whose derivatives belong to the present."""
+    paths, direct = linear_experts
+    np.testing.assert_allclose(paths, direct, rtol=1e-9, atol=1e-12)
 
 
 def straight_in_time() -> Program:
