@@ -404,8 +404,9 @@ class Expander(Expressions):
                 )
         random = [x for x, kind in self.kinds.items() if kind in ("field", "source")]
         self.random = {named(x, n): x for x in random for n in range(order + 1)}
-        # Functions of two times that exist at s = t at higher orders although order zero does not: the
-        # weights of past updates, and responses, which depend on them.
+        # A sum over s < t is an integral plus terms at s = t from order one on (Euler and Maclaurin). The
+        # weights of past updates (`tables`), and the responses that contain them, therefore exist at s = t
+        # at higher orders, although not at order zero.
         strict = [q.name for q in theory.responses() if q.causal == "strict"] if tables else []
         self.instant = {named(x, n) for x in (*tables, *strict) for n in range(1, order + 1)}
 
@@ -452,7 +453,7 @@ class Expander(Expressions):
     def term(self, x: Term, body: Expr) -> Term:
         """Return the term ``x`` of an equation with ``body`` as its summand.
 
-        A sum over past times then includes the present time if a factor of ``body`` exists there.
+        A sum over earlier times s < t becomes one over s <= t if a factor of ``body`` exists at s = t.
         """
         reach = "past" if x.reach == "strict" and self.instant & _names(body) else x.reach
         fields = [

@@ -337,10 +337,11 @@ def _without_unused_responses(theory: Theory) -> Theory:
 
 
 def mode_sums(theory: Theory) -> Theory:
-    """Return the theory with averages over the population with attributes written as sums over its units.
+    """Return the theory with averages over the modes written as sums over them.
 
-    The number M of modes is the reference size of a program on modes. Written as sums, with the index of the
-    unit, the equations do not contain M: their dimension-free form (linear2025 107-109). Raises
+    The modes are the units of the population with attributes: given constants of each unit, such as its
+    eigenvalue. The number M of modes is the reference size of a program on modes. Written as sums, with the
+    index of the unit, the equations do not contain M: their dimension-free form (linear2025 107-109). Raises
     :class:`NotApplicable` if the program has no attributes, or if M does not cancel.
 
     >>> from derive import mean_field, structured
@@ -350,17 +351,19 @@ def mode_sums(theory: Theory) -> Theory:
     """
     if not theory.program.attributes:
         raise NotApplicable(
-            "the units of the program have no attributes, so that there are no modes to sum over"
+            "the units of the program have no attributes (given constants of each unit, such as the "
+            "eigenvalue of a mode), so that there are no modes to sum over; a program such as structured() "
+            "has them"
         )
     return _Modes(theory).theory()
 
 
 def unit_averages(theory: Theory) -> Theory:
-    """Return the theory with averages over the population with attributes written as means over its units.
+    """Return the theory with averages over units with attributes written as means over these units.
 
-    Equations and sources of the units hold for each of them, with the index of the unit. Unlike in
-    :func:`mode_sums`, order parameters stay averages, and the number of units ``UNITS`` is in their
-    definitions only.
+    Attributes are given constants of each unit, such as its eigenvalue. The equations and sources hold for
+    each unit, with the index of the unit. Unlike in :func:`mode_sums`, order parameters stay averages, and
+    the number of units ``UNITS`` is in their definitions only.
 
     Parameters
     ----------
@@ -385,8 +388,9 @@ def unit_averages(theory: Theory) -> Theory:
     """
     if not theory.program.attributes:
         raise NotApplicable(
-            "the units of the program have no attributes that make them different: averages over such "
-            "equivalent units cannot be written as sums over units"
+            "the units of the program have no attributes (given constants of each unit, such as the "
+            "eigenvalue of a mode) that make them different: averages over such equivalent units cannot be "
+            "written as sums over units"
         )
     return _Modes(theory, averages=True).theory()
 

@@ -5,13 +5,15 @@ compared with their updates. In the derived equations this means, term by term: 
 (memory) balance the field, and the terms of its initial value (sources, responses) must be smaller. The
 balance is one linear system for the powers of gamma0, with symbolic layer and depth, and the learning rate is
 one of its unknowns. The prefactor comes from the end of training, where aligned weights of rank one have the
-smallest sharpness of all minima. If every weight is a number times the outer product of two directions that
-neighbours share, this form is preserved by the updates at any width: a matrix of rank one that acts on its
-own direction, with updates along it, is a number. The definitions and updates of the program become equations
-between numbers, which give the minimum, its sharpness and the largest stable rate.
+smallest sharpness of all minima. Weights are aligned if every matrix is a number times the outer product of
+two directions, and neighbouring layers share a direction. Updates preserve this form at any width: a matrix
+of rank one that acts on its own direction, with updates along it, is a number. The definitions and updates of
+the program become equations between numbers, which give the minimum, its sharpness and the largest stable
+rate.
 
-Lazy regime: the kernel is constant, and its eigenvalue distribution follows from the responses
-(:mod:`derive.scale.lazy`); its first two moments are those of the first step.
+Lazy regime: the kernel is constant, and the rate is 2 over its largest eigenvalue. The growth of the loss in
+the first step gives the mean and the variance of the eigenvalues. Their distribution is assumed to be a
+semicircle, as for wide layers; :func:`derive.scale.lazy.lazy_kernel` gives it at other widths.
 """
 
 from __future__ import annotations
@@ -93,7 +95,7 @@ class LargestRate(ConditionalResult):
         Width nu at which the leading orders of rich and lazy training are equal; None if their ratio does not
         depend on it.
     basis : tuple[str, ...]
-        Conditions of the steps by which the rate was found.
+        Assumptions and derived statements behind the rate, as sentences.
     """
 
     regime: str
@@ -137,9 +139,10 @@ def largest_rate(source: Theory | Program, regime: str = "rich") -> LargestRate:
     Raises
     ------
     NotApplicable
-        If one of the two reductions does not apply.
+        If the rich or the lazy rate cannot be derived. Both are needed, because ``crossover`` is the width
+        at which they are equal.
     ValueError
-        If the regime is another one.
+        If ``regime`` is neither ``"rich"`` nor ``"lazy"``.
 
     Notes
     -----
@@ -706,7 +709,10 @@ class _Balance:
         for q in self.theory.order_parameters:
             if (place := _layer(q.symbol, a)) is not None:
                 return self.average(q, place)
-        raise NotApplicable(f"the theory has no equation, source or average that determines {a}")
+        raise NotApplicable(
+            f"the theory has no equation, source or average that determines {a}; give a network on isotropic "
+            "data, whose theory contains no given arrays"
+        )
 
     def average(self, q: OrderParameter, place: Mapping[Expr, Expr]) -> Expr:
         """Return the logarithm of the size of an order parameter, from the fields in its definition.
@@ -728,7 +734,10 @@ class _Balance:
         matching = ((r, place) for r in self.form.rows if (place := _layer(r.lhs, field)) is not None)
         row, place = next(matching, (None, {}))
         if row is None:
-            raise NotApplicable(f"the theory has no equation of {field}")
+            raise NotApplicable(
+                f"the theory has no equation of {field}, so that its response to {source} is not known; give "
+                "the theory as mean_field returns it"
+            )
         paths = []
         for x in row.sources:
             u = x.field.xreplace(place)

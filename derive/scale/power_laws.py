@@ -277,9 +277,13 @@ def sum_over_modes(summand: Expr, unit: Expr) -> Powers:
 
 
 def fixed_data(theory: Theory) -> FixedData:
-    """Return the lazy limit of flow on fixed structured samples at N -> oo and gamma0 -> 0.
+    """Return the lazy limit (gamma0 -> 0) of gradient flow on P fixed samples, for N -> oo.
 
-    Raises :class:`NotApplicable` if the equation for the cut-off does not close.
+    The eigenvalues ``lamda(k)`` and the target ``w_star(k)`` of the modes are arbitrary. Only the properties
+    of the result from ``late_cutoff`` on assume power laws: ``late_cutoff`` and ``floor`` are powers of P,
+    and ``before_floor`` and ``label_before_floor`` powers of t. In the example ``cut`` (printed ``lamda_c``)
+    and ``cut_`` are the cut-offs at the Laplace rates z and z' of two times. Raises :class:`NotApplicable` if
+    kernels do not depend on differences of times alone.
 
     >>> from derive import mean_field, structured
     >>> found = fixed_data(mean_field(structured(data="full-batch", noise=True, rule="flow")))
@@ -441,8 +445,8 @@ def leading_law(
     """Return the law of order gamma0^2, the first effect of feature learning on the lazy loss.
 
     ``order`` is this order of the loss at late times. ``depth``, ``source`` and ``capacity`` are numbers or
-    symbols. ``task`` (``hard``: source below 1, or ``easy``) is needed if the source is a symbol, and is
-    ``hard`` by default. Raises ValueError for numbers that are not possible, and :class:`NotApplicable` for a
+    symbols. If the source is a symbol, ``task`` states whether it is below 1 (``hard``, the default) or above
+    (``easy``). Raises ValueError for numbers that are not possible, and :class:`NotApplicable` for a
     source of 1, where a logarithm occurs.
     """
     values = numbers(depth, source, capacity)
@@ -649,9 +653,9 @@ def data_law(
     ``data`` is the lazy limit on fixed samples, and ``modes`` that of the population loss. ``depth``,
     ``source`` and ``capacity`` are numbers or symbols. For a source below 2 the exponent is ``capacity
     source``, and the loss is that of the population until it meets this floor at ``t ~ P^capacity``.
-    ``steep`` tasks, with a source above 2, have the floor of a source of 2, and another power before it,
-    ``t^-(2 - 1/capacity)/P``. ``steep`` is needed if the source is a symbol, and is False by default. Raises
-    NotApplicable for a source of 2, where a logarithm occurs, ValueError for a capacity of 1 or less.
+    Tasks with a source above 2 have the floor of a source of 2, and another power before it, ``t^-(2 -
+    1/capacity)/P``. If the source is a symbol, ``steep`` states whether it is above 2; the default is False.
+    Raises NotApplicable for a source of 2, where a logarithm occurs, ValueError for a capacity of 1 or less.
 
     >>> from derive import mean_field, structured
     >>> from derive.scale.modes import lazy_modes

@@ -98,9 +98,9 @@ def _graph(program: Program, responding: list[tuple[Application, Application]]) 
 
     for d in program.definitions:
         if d.name in graph and not d.evolves:
-            # A symbol replaces each product of a matrix and a vector before the names of fields are read: the
-            # field depends on this vector only by sources and responses, which are entered below. Factors
-            # outside of the product are read as they are.
+            # The vector in a product of a matrix and a vector does not count as used here: the product acts
+            # by a source and by responses, and the equal-time responses are entered below. So each product
+            # becomes a symbol without fields before names are read; factors outside of it count.
             enter(d.name, d.rhs.replace(lambda e: isinstance(e, Product), lambda _: Dummy("product")))
     for a, b in responding:
         enter(a.gives_field, b.key[2])

@@ -56,7 +56,7 @@ ROWS = 64
 
 @dataclass(frozen=True)
 class Moment:
-    """Average of an expression in one or two Gaussian variables, as a function of their covariance."""
+    """Average of an expression in one or two Gaussian variables, for any covariance of these."""
 
     expr: Expr
     variables: tuple[Expr, ...]
@@ -187,7 +187,7 @@ def graded(kinks: tuple[float, ...], count: int) -> tuple[Array, Array]:
 def kinks_of(e: Expr, x: Symbol) -> tuple[float, ...]:
     """Return the values of ``x`` at which an expression is not smooth.
 
-    Raises Unserved if they depend on another variable, or cannot be found.
+    Raises Unserved if they depend on another variable, or if no finite list of them is known.
 
     >>> z = Dummy("z", real=True)
     >>> kinks_of(Max(0, z) + Abs(z - 1), z), kinks_of(z**2, z)
@@ -205,10 +205,16 @@ def kinks_of(e: Expr, x: Symbol) -> tuple[float, ...]:
         if x not in a.free_symbols:
             continue
         if a.free_symbols != {x}:
-            raise Unserved(f"{e} has a kink where {a} vanishes, which depends on two variables")
+            raise Unserved(
+                f"{e} has a kink where {a} vanishes, which depends on two variables; average over sampled "
+                "paths instead"
+            )
         roots = solveset(a, x, S.Reals)
         if not roots.is_FiniteSet:
-            raise Unserved(f"{e}: the zeros of {a}, where it has a kink, cannot be found")
+            raise Unserved(
+                f"{e} has kinks at the zeros of {a}, of which no finite list is known; average over sampled "
+                "paths instead, or use a function with finitely many kinks"
+            )
         kinks |= {float(r) for r in roots}
     return tuple(sorted(kinks))
 
@@ -251,7 +257,7 @@ def compiled(e: Expr) -> Callable[[Array], Array]:
     Raise Unserved for an expression with a point mass.
     """
     if e.has(Derivative, DiracDelta):
-        raise Unserved(f"{e} is a point mass or an unknown derivative, which has no values")
+        raise Unserved(f"{e} contains a DiracDelta or an unknown derivative, which has no values")
     function = lambdify(X, e, ["numpy", "scipy"], cse=True)
     return lambda x: np.asarray(function(x), dtype=float)
 
@@ -265,10 +271,11 @@ PAIR = 2
 
 
 def kinked_product(functions: Sequence[Expr], C: Array, rtol: float) -> tuple[float, float]:
-    """Return the average of a product of functions with kinks of Gaussian variables, and its error.
+    """Return the average of a product of functions of Gaussian variables, and its error.
 
-    ``functions`` are expressions in the symbol `X`, one for each variable; ``rtol`` is the relative
-    tolerance. ``C`` is the covariance of the variables. Up to two variables may be dependent.
+    The functions have kinks: ``functions`` are expressions in the symbol `X`, one for each variable.
+    ``rtol`` is the relative tolerance, and ``C`` the covariance of the variables. With one or two variables
+    ``C`` may be singular.
     """
     if len(functions) > PAIR:
         return nested([KinkedFunction(compiled(f), kinks_of(f, X)) for f in functions], C, rtol)
@@ -276,7 +283,8 @@ def kinked_product(functions: Sequence[Expr], C: Array, rtol: float) -> tuple[fl
     body = Mul(*[f.xreplace({X: y}) for y, f in zip(slots, functions, strict=True)])
     if body.has(DiracDelta):
         raise Unserved(
-            f"{body} has a point mass and kinks elsewhere than at zero, and such averages are not supported"
+            f"{body} has a point mass (DiracDelta), and kinks elsewhere than at zero; such averages are not "
+            "supported"
         )
     return Moment(body, tuple(slots))(C[0, 0], C[-1, -1], C[0, -1], rtol)
 

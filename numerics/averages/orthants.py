@@ -196,7 +196,10 @@ def _mass(ms: tuple[SignMonomial, ...], at: int, rows: _Rows, is_given: bool) ->
     """
     vanishing = rows.vanishing()[:, at]
     if is_given and np.any(vanishing):
-        raise Ambiguous("a point mass of a variable of variance zero has no average")
+        raise Ambiguous(
+            "the averaged function contains DiracDelta(x), but the variance of x is zero, so that the "
+            "average does not exist; give x a positive variance, or a function without DiracDelta"
+        )
     v = np.where(vanishing, 1.0, rows.overlap(at, at))
     order = ms[at][2]
     if order:
@@ -207,7 +210,8 @@ def _mass(ms: tuple[SignMonomial, ...], at: int, rows: _Rows, is_given: bool) ->
         short = conditional.vanishing() & ~vanishing[:, None]
         if any(np.any(short[:, i]) for i, (n, s, m) in enumerate(others) if (s or m >= 0) and not n):
             raise Ambiguous(
-                "a point mass of a variable is multiplied by a jump or a point mass of the same variable"
+                "the averaged function contains DiracDelta(x) times a jump or another DiracDelta at x = 0, "
+                "so that the average does not exist; give a function without this product"
             )
     value, scale = _moment(others, conditional, is_given)
     density = np.where(vanishing, 0.0, 1 / np.sqrt(2 * np.pi * v))

@@ -2,9 +2,10 @@
 
     result = expand(experiment, 8); at = resummed(result, 0.7); at.train_loss, at.train_loss_truncation
 
-Every entry of an array has its own approximants.  One whose equations are singular, or whose denominator
-vanishes between 0 and the point (also a spurious pole next to a zero), is skipped, and the next one is used.
-If none is left and the partial sum does not converge either, the entry has failed: it is NaN, and is counted.
+Every entry of an array has its own approximants.  An approximant is skipped, and the next one used, if its
+linear equations are singular, or if its denominator vanishes between 0 and the point (also at a spurious pole
+next to a zero).  If no approximant is left and the partial sum does not converge, the entry has failed: it is
+NaN, and is counted.
 """
 
 from __future__ import annotations
@@ -62,8 +63,10 @@ class Resummed:
 def partial_sums(coefficients: ArrayLike, z: float) -> Resummed:
     """Return ``sum_k c[k] z**k``, k first, with an error that continues the last terms as a geometric series.
 
-    The ratio of terms is the larger of the last two over the larger of the two before; if it is one or more,
-    the series does not converge and the entry has failed.  With two coefficients the error is the last term
+    The ratio of successive terms is the square root of (the larger of the last two terms over the larger of
+    the two before).  If it is one or more, the series does not converge and the entry has failed.  With three
+    coefficients the two pairs share the middle term, and the ratio is the quotient itself.  With two
+    coefficients the quotient of both decides on convergence only: the error is the last term
     itself, because one correction does not determine the next.  Compare
     :meth:`derive.expansion.PowerSeries.error_estimate`.
 
@@ -183,12 +186,13 @@ def approximants(order: int) -> list[tuple[int, int]]:
 
 
 def resum(coefficients: ArrayLike, z: float, shared: int = 0) -> Resummed:
-    """Return the series at ``z >= 0``, resummed entry by entry; orders first, powers 0, 1, 2, ... of z.
+    """Return the values of a series at ``z >= 0``, resummed entry by entry.
 
-    Entries along the last ``shared`` axes share their denominators.  The value is that of the first
-    approximant that can be trusted, the error its largest distance from the next two.  If fewer than two can
-    be trusted, the partial sum is the value if it converges; if not, the error is the distance from it.  If
-    all coefficients from the first on vanish, the value is constant.
+    ``coefficients`` have the power 0, 1, 2, ... of z as first axis.  Entries along the last ``shared`` axes
+    share their denominators.  The value is that of the first approximant that can be trusted, and the error
+    its largest distance from the next two.  If fewer than two can be trusted, the value is the partial sum if
+    that converges; otherwise it is still the approximant, and the error its distance from the partial sum.
+    If all coefficients except the first vanish, the value is that coefficient.
 
     >>> found = resum([1.0, -1.0, 1.0, -1.0, 1.0], 2.0)  # 1 / (1 + z), twice as far as the series reaches
     >>> float(found.value.round(12)), bool(found.error < 1e-12)
@@ -216,10 +220,11 @@ def resum(coefficients: ArrayLike, z: float, shared: int = 0) -> Resummed:
 
 
 def resummed(series: xr.Dataset, gamma0: float, method: str = "pade") -> xr.Dataset:
-    """Return a result of ``expand`` at one gamma0: values, and ``*_truncation`` beside them.
+    """Return a result of ``expand`` at one gamma0: values, and their truncation errors ``*_truncation``.
 
-    ``method`` is ``"pade"`` or ``"sum"`` (partial sums).  A term that changes sign in time is small there by
-    accident, so an estimate is the largest among a tenth of the times on either side.  Entries where the
+    ``method`` is ``"pade"`` or ``"sum"`` (partial sums).  An error that changes sign in time is small at one
+    time by accident, so that each estimate is the largest of those at the times around it, a tenth of all
+    times on either side.  Entries where the
     method fails are NaN: ``status`` is then "partial", and ``failed`` counts them by variable.  Raises
     ValueError for an unknown method or a negative gamma0, :class:`~numerics.errors.NotConverged` if every
     entry of a variable fails.
@@ -276,9 +281,11 @@ def resummed(series: xr.Dataset, gamma0: float, method: str = "pade") -> xr.Data
 
 
 def _largest_around(error: Array, dims: tuple[str, ...]) -> Array:
-    """Return for each entry the largest error at neighbouring times; failed entries are unchanged.
+    """Return for each entry the largest error at the times around it, in the shape of ``error``.
 
-    ``dims`` are the names of the axes; a tenth of the times on either side count as neighbours.
+    An error that changes sign is small at one time by accident. The times around an entry are a tenth of all
+    times on either side, at least one. Entries that have failed are NaN: they stay NaN, and their neighbours
+    ignore them. ``dims`` names all axes; those in TIMES are times.
     """
     largest = error
     for axis, dim in enumerate(dims):

@@ -1,15 +1,20 @@
 """Fluctuations of nonlinear theories: derivatives of averages over sampled paths of each site.
 
-Order parameters average products of fields, or responses of fields to a hat.  On the paths of a site at given
-order parameters (:mod:`.unit_paths`)
+Order parameters average products of two fields, or responses. A response is written as the product of a field
+and a hat, the response field: the hat acts as the derivative with respect to a perturbation of an equation of
+the unit. On the paths of a site (a population at one layer) at given order parameters (:mod:`.unit_paths`)
 
-- ``kappa`` is the covariance of these products, in which hats differentiate the whole product,
-- ``D`` is the difference of averages between runs with other order parameters, on the same random numbers,
-- the shift uses second differences along the eigenvectors of the covariance, and differences of ``kappa``.
+- ``kappa`` is the covariance of these products over units; a hat differentiates all fields of both products,
+- ``D`` has the derivatives of averages with respect to order parameters: differences between runs with
+  perturbed order parameters, on the same random numbers,
+- the shift of the mean uses second differences along the eigenvectors of the covariance, and differences of
+  ``kappa``.
 
-A correlation that is the covariance of sources is perturbed in units of its own factor, ``C = L A L^T``,
-because single entries of a nearly singular covariance cannot be perturbed alone.  Fields that are functions
-of others, such as those of late steps, are perturbed by multiples of the others (:class:`MoveBasis`).
+The covariance ``C = L L^T`` of the sources is perturbed by ``L A L^T``, because single entries of a nearly
+singular covariance cannot be perturbed alone. Sources that are linear combinations of earlier ones, as at
+late steps, have no random numbers of their own. A change of their correlations with the others gives them
+multiples of the random numbers of the others (:class:`MoveBasis`); a change of their correlations with each
+other acts by second differences.
 """
 
 from __future__ import annotations
@@ -213,7 +218,7 @@ class UnitProducts:
     ----------
     first, second
         Positions of both fields of each product among the fields of the site, ``(n,)``. For a response they
-        are the field, and the column of the hat that perturbs it.
+        are the position of the field, and the column of the hat by which it is differentiated.
     responses
         The number of responses, which come after the products.
     parameters, weights, product
@@ -827,8 +832,8 @@ class SampledMoments:
     shift
         N times their mean minus their value; None if shifts were not computed.
     lower
-        The same, extrapolated to kinks of width zero by a polynomial of one degree less; None if no kink was
-        rounded.
+        The same, extrapolated to kinks of width zero by a polynomial of one degree less, without the largest
+        width; None if no kink was rounded.
     """
 
     values: Array
@@ -905,9 +910,9 @@ def sample_fluctuations(
 ) -> SampledMoments:
     """Return covariances and shifts of order parameters at order 1/N from one set of sampled paths.
 
-    Responses of functions with kinks are averaged with these rounded.  Averages are power series in the width
-    of the rounding: the polynomial through several widths is evaluated at width zero. A second polynomial
-    omits the largest width; the difference of both is the error estimate.
+    If order parameters contain responses, kinks of functions are rounded. Averages are then power series in
+    the width of the rounding: the polynomial through several widths is evaluated at width zero. A second
+    polynomial omits the largest width; the difference of both is the error estimate.
 
     Parameters
     ----------

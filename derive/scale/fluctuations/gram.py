@@ -1,9 +1,9 @@
 """Linear networks with one hidden layer, exactly at every width: the Gram matrix of a unit's fields.
 
 From `derive.fluctuations` the module derives the linear map of the fields ``V`` of one unit in a step, which
-depends on errors alone. The matrix ``M = V V^T / N``, summed over the units of a network, obeys ``M(t + 1) =
-U M U^T`` with a matrix U that depends on errors alone, and errors are functions of M. The width enters only
-through ``M(0)``, which is a Wishart matrix over N. Moments at all orders in 1/N follow.
+depends on errors alone. The matrix M, the average of ``V V^T`` over the n units of a network, obeys ``M(t +
+1) = U M U^T`` with a matrix U that depends on errors alone, and errors are functions of M. The width enters
+only through ``M(0)``, which is a Wishart matrix over n. Moments at all orders in 1/N follow.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class GramMatrices:
     motion : ImmutableMatrix, shape (fields, fields)
         ``U`` of a step, ``M(t + 1) = U M(t) U^T``; for a flow ``dM/dt = motion M + M motion^T``.
     start : ImmutableMatrix, shape (fields, fields)
-        Covariance of V at time 0. ``n M(0)`` is a Wishart matrix of n degrees of freedom with it.
+        Covariance of V at time 0. ``n M(0)`` is a Wishart matrix with this covariance and n degrees of
+        freedom.
     ratio : Expr
         Number n of units over N.
     outputs : dict of Expr to ImmutableMatrix
@@ -101,7 +102,7 @@ class GramRecursion(ConditionalResult):
         return (
             "derived: a step acts on the fields of a unit by a linear map that is the same for all units and "
             "depends on errors alone, so that the recursion is exact at every width N",
-            "derived: N M(0) is a Wishart matrix, with as many degrees of freedom as there are units",
+            "derived: n M(0) is a Wishart matrix with n degrees of freedom, where n is the number of units",
             "assumed: inputs and targets are fixed, and initial weights are Gaussian and independent",
         )
 
@@ -149,8 +150,9 @@ def wishart_recursion(program: Program) -> GramRecursion:
     Raises
     ------
     NotApplicable
-        If averages over units other than outputs act on a unit (deeper networks), if a field is not linear in
-        the products of weights, or if the rule has further memory (momentum) or noise.
+        If the equations of a unit contain an order parameter that is not a function of outputs (deeper
+        networks), if a field is not a polynomial in the products of a weight and a vector (nonlinear
+        activations), or if the rule has further memory (momentum) or noise.
 
     Examples
     --------
@@ -173,9 +175,11 @@ def wishart_recursion(program: Program) -> GramRecursion:
 
 
 def _require_closed(theory: Fluctuations) -> None:
-    """Raise NotApplicable if a unit depends on averages over units other than the outputs.
+    """Raise NotApplicable unless the Gram matrix of the fields of a unit has a closed recursion.
 
-    Order parameters in its equations must be functions of outputs.
+    Every order parameter in the equations of a unit must be a function of outputs, such as an error. Every
+    field must be a polynomial in the products of a weight and a vector; :meth:`_SampleRecursion.matrix`
+    refuses outputs that are not quadratic in these.
     """
     names = {str(q.symbol.func): q for q in theory.parameters}
     for x in theory.terms:
@@ -191,8 +195,8 @@ def _require_closed(theory: Fluctuations) -> None:
                 )
     if any(not e.rhs.is_polynomial(*e.rhs.atoms(AppliedUndef)) for e in theory.definitions):
         raise NotApplicable(
-            "a field is not linear in products of weights, so that the recursion of the Gram matrix does not "
-            "close"
+            "a field is not linear in the products of a weight and a vector, so that the recursion of the "
+            "Gram matrix does not close; use a network with one hidden linear layer"
         )
 
 

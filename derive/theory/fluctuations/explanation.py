@@ -1,8 +1,9 @@
-"""Origin in words of order parameters of finite networks, and of the terms that contain them.
+"""Texts on the order parameters of finite networks: where they come from, and which terms contain them.
 
-The explanation of an order parameter states its average, why this one of two conjugate responses is an order
-parameter, and the weights and the step of the derivation for each term of the exponent that contains it.
-`Fluctuations.explain` returns it.
+The explanation of an order parameter states its average and, for each term of the exponent of the path
+integral that contains it, how it acts on a unit, the weights, and the step of the derivation. Two products
+that share weights give two responses, one in each direction. The explanation of a response says why it is the
+order parameter: it is that of the later product to the earlier one. `Fluctuations.explain` returns the text.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def _pair_of_responses(fluctuations: FluctuationData, q: FluctuatingParameter) -
     """Yield sentences on a response: the times at which it exists, and the response that is conjugate to it.
 
     Two products that share weights, with a matrix and its transpose, give a pair of conjugate responses, of
-    which only one is an order parameter. Nothing is yielded if ``q`` is no response.
+    which only one is an order parameter. Nothing is yielded if ``q`` is not a response.
     """
     if q.kind != "response":
         return
@@ -75,7 +76,8 @@ def _pair_of_responses(fluctuations: FluctuationData, q: FluctuatingParameter) -
 def _terms(fluctuations: FluctuationData, q: FluctuatingParameter) -> Iterator[str]:
     """Yield a text for each term of the exponent of one unit that contains the order parameter ``q``.
 
-    It states the derivative of the term by ``q``, by which q acts on a unit, and the origin of the term.
+    The text states the derivative of the term with respect to ``q``, which is how q acts on a unit, and the
+    origin of the term.
     """
     placed = with_renamed_indices(q, {})
     for x in fluctuations.terms:

@@ -369,13 +369,14 @@ def cheapest(
     """Return the number of doublings of the paths with which an accuracy is reached in the least time.
 
     ``noise`` is the standard error of the ``have`` replicas that exist, and ``bias`` their bias, both in
-    units of the accuracy. The noise falls with the ``power`` of the number of paths and the root of the
-    number of replicas. Paths grow at most by the factor ``most``, replicas to ``affordable``; ``costs`` are
-    the times of a replica after 0, 1, 2, ... doublings. If no plan suffices the largest number of doublings
-    is returned.
+    units of the accuracy. The noise falls like ``paths**-power`` and like one over the root of the number of
+    replicas, the bias like one over the number of paths. Paths grow at most by the factor ``most``, replicas
+    to ``affordable``; ``costs`` are the times of a replica after 0, 1, 2, ... doublings. If no plan suffices
+    the largest number of doublings is returned.
     """
-    # `unbiased` is the number of doublings of the samples that lower the bias to the accuracy. It is rounded
-    # down, because the bias that was measured is noisy.
+    # `unbiased` is the number of doublings of the paths after which the bias is as small as the accuracy.
+    # Each doubling halves the bias, which is in units of the accuracy. The number is rounded down, because
+    # the measured bias is noisy, but is at least 1 if the bias exceeds the accuracy.
     unbiased = int(np.floor(np.log2(max(bias, 1.0))))
     unbiased = max(unbiased, int(bias > 1))
     largest = max(min(LEAP, most.bit_length() - 1), 1)

@@ -1,10 +1,10 @@
 """Theories without memory by quadrature: nodes move by the derived equations, and increase in number.
 
 Nodes are points and weights for averages over a few independent standard normal numbers. For analytic
-functions the trapezoidal rule, cut off where the Gaussian is below rounding, converges exponentially in the
-number of points, Gauss-Hermite only in its square root; Gauss-Hermite is exact for polynomials. Scrambled
-Sobol points serve functions with kinks and many dimensions. The method ``nodes`` solves networks with one
-hidden layer by it.
+functions the error of the trapezoidal rule, cut off where the Gaussian is below rounding, falls exponentially
+with the number of points, that of Gauss-Hermite only with the square root of this number in the exponent;
+Gauss-Hermite is exact for polynomials. Scrambled Sobol points serve functions with kinks, and many
+dimensions. The method ``nodes`` solves networks with one hidden layer in this way.
 """
 
 from __future__ import annotations
@@ -239,8 +239,9 @@ def forecast(
 ) -> Forecast:
     """Estimate the cost of :func:`solve_nodes` and its error, from runs with few nodes.
 
-    The error of a quadrature falls at least as fast as from one run to the next, exponentially in the points
-    along a dimension; that of scattered points as the inverse root of their number. Nothing is run if
+    The error of a tensor product is assumed to fall exponentially with the number of points along a
+    dimension, at the rate seen between the runs; that of scattered points falls as the inverse root of their
+    number. Nothing is run if
     scattered points, which reach QUADRATURE only with their largest number, take longer than ``patience``
     seconds, or if the runs would take longer than TRIED; the cost is then a lower bound. Raises the errors of
     :func:`solve_two_layer`.
@@ -296,8 +297,8 @@ def forecast(
     each = EACH * plain.entries * len(plain.times) * (REPLICAS if sobol else 1)
     if len(sizes) > 1:
         each = max(each, (spent[-1] - spent[-2]) / (sizes[-1] - sizes[-2]))
-    # Sizes of sets of nodes grow by a constant factor, so that the cost of all sets is a geometric series.
-    # `sets` is its ratio to the cost of the largest set.
+    # Each set of nodes is larger than the one before by a constant factor, so that the cost of all sets is a
+    # geometric series. `sets` is the cost of all sets over that of the largest.
     sets = 1 / (1 - (0.5 if sobol else FACTOR**-size))
     cost = sets * (spent[-1] + each * (nodes - sizes[-1])) * (2.0 if kernels else 1.0) + sum(spent)
     return Forecast(cost, 16.0 * plain.entries * len(plain.times) * nodes, error, plain.rule, nodes)
