@@ -616,9 +616,9 @@ def _compiled(shape: Expr, count: int) -> Callable[..., Any]:
     def value(*arguments: Any) -> Any:
         try:
             return function(*arguments)
-        except NameError:
-            # mpmath does not have a function that occurs in `shape`. A loss may contain such a function,
-            # because a program needs only its derivative.
+        except (NameError, ZeroDivisionError):
+            # mpmath does not have a function that occurs in `shape`, as in a loss of which only the
+            # derivative is needed, or `shape` is infinite, such as the slope of sqrt(Max(0, x)).
             return mpmath.nan
 
     return value

@@ -18,6 +18,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.sums import defined, drawn_out, over, rename_all_bound
 from derive.calculus.symbols import IndexRange, L, P, alpha, ell, expression, mu, primed, s, spelled, t
 from derive.errors import ProgramError
+from derive.program.cases import without_cases_of_fields
 from derive.program.gradients import LOSS, Gradients, name_of
 from derive.program.language import (
     Attribute,
@@ -319,6 +320,25 @@ class Network:
             self._check_uses([(lhs, expression(rhs)) for lhs, rhs in self.forward.items()])
         else:
             self._check_uses([(d.lhs, d.rhs) for d in self.forward])
+        self._read_cases()
+
+    def _read_cases(self) -> None:
+        """Write functions with cases of fields in the forward pass by Max, Min and Heaviside, in place."""
+        if isinstance(self.forward, Mapping):
+            lines = [(lhs, expression(rhs)) for lhs, rhs in self.forward.items()]
+        else:
+            lines = [(d.lhs, d.rhs) for d in self.forward]
+        read = [self._read(rhs, spelled(lhs)) for lhs, rhs in lines]
+        if all(x == rhs for x, (_, rhs) in zip(read, lines, strict=True)):
+            return
+        forward: Any = dict(zip((lhs for lhs, _ in lines), read, strict=True))
+        if not isinstance(self.forward, Mapping):
+            forward = tuple(replace(d, rhs=x) for d, x in zip(self.forward, read, strict=True))
+        object.__setattr__(self, "forward", forward)
+
+    def _read(self, e: Any, where: str) -> Expr:
+        """Return an expression with functions with cases of fields by Max, Min and Heaviside."""
+        return without_cases_of_fields(expression(e), where, {v.symbol for v in self.vectors})
 
     def _check_uses(self, lines: list[tuple[Expr, Expr]], *more: Expr) -> None:
         """Raise :class:`ProgramError` for names with different indices, and matrices without a vector.
@@ -590,7 +610,7 @@ class Network:
         self._check_vectors(self._lines())
         self._check_times(self._lines(), expression(loss))
         self._check_rings(self._lines(), expression(loss))
-        forward, loss = self._named_averages(self._lines(), expression(loss))
+        forward, loss = self._named_averages(self._lines(), self._read(loss, "the loss"))
         forward = tuple(replace(d, rhs=self._constants_in_front(d.rhs)) for d in forward)
         self._check(forward)
         scalars = [d.name for d in forward if d.name not in {x.name for x in self.fields}]

@@ -19,6 +19,7 @@ from sympy.utilities.iterables import strongly_connected_components
 
 from derive.calculus.symbols import IndexRange, L, alpha, ell, expression, mu, s, spelled, t
 from derive.errors import NotApplicable, ProgramError
+from derive.program.cases import without_cases_of_fields
 from derive.program.language import (
     Field,
     GaussianMatrix,
@@ -99,6 +100,7 @@ class Program(Parts):
         """Check the program; raise ProgramError for the first problem."""
         object.__setattr__(self, "notation", Named(self.notation))
         self._write_layers()
+        self._read_cases()
         for message in _problems(self):
             raise ProgramError(message)
         causal_order(self)
@@ -127,6 +129,16 @@ class Program(Parts):
             for x in fields(written):
                 object.__setattr__(self, x.name, getattr(written, x.name))
             object.__setattr__(self, "notation", Named(self.notation))
+
+    def _read_cases(self) -> None:
+        """Write functions with cases of fields by Max, Min and Heaviside, in place."""
+        symbols = {parameter(v).symbol for v in self.vectors}
+        read = [without_cases_of_fields(d.rhs, spelled(d.lhs), symbols) for d in self.definitions]
+        if any(x != d.rhs for x, d in zip(read, self.definitions, strict=True)):
+            definitions = tuple(replace(d, rhs=x) for x, d in zip(read, self.definitions, strict=True))
+            object.__setattr__(self, "definitions", definitions)
+        for loss in stated_loss(self):
+            object.__setattr__(self, "loss", without_cases_of_fields(loss, "the loss", symbols))
 
     @property
     def roles(self) -> Roles:

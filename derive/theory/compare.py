@@ -211,7 +211,24 @@ def _form(e: Expr) -> Expr:
     def moves(x: Expr) -> bool:
         return bool(isinstance(x, Pow) and x.base.is_Rational and x.base > 0 and x.exp.free_symbols)
 
-    return normal_form(_inner_letters(e.replace(moves, by_primes)))
+    form = normal_form(_inner_letters(e.replace(moves, by_primes)))
+    evaluated = form.replace(lambda x: isinstance(x, Mul) and x.has(KroneckerDelta), _at_deltas)
+    return form if evaluated == form else normal_form(evaluated)
+
+
+def _at_deltas(x: Mul) -> Expr:
+    """Return a product with its other factors at the indices that its Kronecker deltas make equal.
+
+    For example, ``k * KroneckerDelta(j, k)`` becomes ``j * KroneckerDelta(j, k)``.
+    """
+    factors = list(x.args)
+    for i in range(len(factors)):
+        if not isinstance(factors[i], KroneckerDelta):
+            continue
+        one, other = sorted(factors[i].args, key=lambda a: (isinstance(a, Symbol), str(a)))
+        if isinstance(other, Symbol) and not one.has(other):
+            factors = [y if j == i else y.xreplace({other: one}) for j, y in enumerate(factors)]
+    return Mul(*factors)
 
 
 def _inner_letters(e: Expr, inside: bool = False) -> Expr:
