@@ -1,6 +1,7 @@
 """Intervals of real numbers that constants of a program must lie in: rates, variances, correlations, ratios.
 
 Constants are checked when a rule, a matrix or a vector is made, and again when symbols receive numbers.
+Parameters that depend on the time are checked at each time at which they are read.
 An expression with symbols passes unless its assumptions exclude every number of the interval.
 """
 
@@ -36,11 +37,11 @@ class RealInterval:
         derive.errors.ProgramError: diffusion = -1/10: must be a number >= 0
         """
         e = expression(value, key)
-        if not isinstance(e, Expr) or self._holds(e):
+        if not isinstance(e, Expr) or self.contains(e):
             return
         raise ProgramError(f"{key} = {e}: must be {self.words}")
 
-    def _holds(self, e: Expr) -> bool:
+    def contains(self, e: Expr) -> bool:
         """Return whether a number is in the interval, or whether an expression with symbols may be."""
         factors = {e, *e.args} if e.is_Mul or e.is_Add else {e}
         if e.has(nan, zoo) or factors & {oo, -oo} or (e.has(I) and not e.is_real):
@@ -57,6 +58,23 @@ class RealInterval:
         if self.low != 0 or not (e.is_Symbol or e.is_Mul):
             return True
         return not (e.is_nonpositive if self.low_open else e.is_negative)
+
+
+@dataclass(frozen=True)
+class BoundedParameter:
+    """Parameter of a training rule, and the interval in which it must be at all times.
+
+    ``name`` is that of messages, such as "rate of Momentum"; ``value`` is an expression of symbols and of the
+    time.
+    """
+
+    name: str
+    value: Expr
+    interval: RealInterval
+
+    def require(self) -> None:
+        """Raise :class:`ProgramError` if the value is not in the interval, whatever its symbols are."""
+        self.interval.require(self.value, self.name)
 
 
 REAL = RealInterval("a real number")

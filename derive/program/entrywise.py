@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from sympy import Expr, Rational, S, Symbol, sign, sqrt
 
-from derive.calculus.intervals import FRACTION, NONNEGATIVE
+from derive.calculus.intervals import FRACTION, NONNEGATIVE, BoundedParameter, RealInterval
 from derive.calculus.symbols import expression, t
 from derive.errors import ProgramError
 from derive.program.nonlinear import NonlinearRule
@@ -51,6 +51,8 @@ class Entrywise(NonlinearRule):
         Name in printed programs.
     memory_tables : tuple, optional
         A constant rate and the names of tables of m(t) and k(t, s), if the memory has no closed form.
+    bounds : tuple of BoundedParameter, optional
+        Parameters in ``Q`` and ``states`` that must be in an interval at all times, such as beta1 of Adam.
 
     Raises
     ------
@@ -76,6 +78,7 @@ class Entrywise(NonlinearRule):
     decay: Expr = S.Zero
     name: str = "entrywise rule"
     memory_tables: tuple[Expr, str, str] | None = field(default=None, repr=False)
+    bounds: tuple[BoundedParameter, ...] = field(default=(), repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Convert parameters to expressions; raise ProgramError for invalid ones.
@@ -103,8 +106,8 @@ class Entrywise(NonlinearRule):
             )
         if not self.Q.free_symbols & {A, *names}:
             raise ProgramError(f"Q = {self.Q} of {self.name} depends neither on the gradient A nor on states")
-        NONNEGATIVE.require(self.rate, f"rate of {self.name}")
-        NONNEGATIVE.require(self.decay, f"decay of {self.name}")
+        for x in self.bounded:
+            x.require()
 
     @property
     def law(self) -> tuple[Expr, ...]:
@@ -230,14 +233,12 @@ def adamw(
     >>> adamw(Symbol("eta"), Symbol("lam", positive=True)).decay
     lam
     """
-    b1, b2 = _fraction(beta1, "beta1", name), _fraction(beta2, "beta2", name)
-    eps = expression(epsilon, f"epsilon of {name}")
-    NONNEGATIVE.require(eps, f"epsilon of {name}")
+    bounds = _bounds(name, beta1=(beta1, FRACTION), beta2=(beta2, FRACTION), epsilon=(epsilon, NONNEGATIVE))
+    b1, b2, eps = (x.value for x in bounds)
     m, v = Symbol("m", real=True), Symbol("v", nonnegative=True)
     Q = m / (1 - b1 ** (t + 1)) / (sqrt(v / (1 - b2 ** (t + 1))) + eps)
-    return Entrywise(
-        rate, Q, ((m, b1 * m + (1 - b1) * A), (v, b2 * v + (1 - b2) * A**2)), decay=decay, name=name
-    )
+    states = ((m, b1 * m + (1 - b1) * A), (v, b2 * v + (1 - b2) * A**2))
+    return Entrywise(rate, Q, states, decay=decay, name=name, bounds=bounds)
 
 
 def rmsprop(
@@ -269,11 +270,12 @@ def rmsprop(
     >>> rmsprop(Symbol("eta"), epsilon=0).Q
     A/sqrt(v)
     """
-    b2, eps = _fraction(beta2, "beta2", "RMSprop"), expression(epsilon, "epsilon of RMSprop")
-    NONNEGATIVE.require(eps, "epsilon of RMSprop")
+    bounds = _bounds("RMSprop", beta2=(beta2, FRACTION), epsilon=(epsilon, NONNEGATIVE))
+    b2, eps = (x.value for x in bounds)
     v = Symbol("v", nonnegative=True)
     Q = A / (sqrt(v) + eps)
-    return Entrywise(rate, Q, ((v, b2 * v + (1 - b2) * A**2),), decay=decay, name="RMSprop")
+    states = ((v, b2 * v + (1 - b2) * A**2),)
+    return Entrywise(rate, Q, states, decay=decay, name="RMSprop", bounds=bounds)
 
 
 def lion(
@@ -305,10 +307,12 @@ def lion(
     >>> lion(Symbol("eta")).before
     True
     """
-    b1, b2 = _fraction(beta1, "beta1", "Lion"), _fraction(beta2, "beta2", "Lion")
+    bounds = _bounds("Lion", beta1=(beta1, FRACTION), beta2=(beta2, FRACTION))
+    b1, b2 = (x.value for x in bounds)
     m = Symbol("m", real=True)
     Q = sign(b1 * m + (1 - b1) * A)
-    return Entrywise(rate, Q, ((m, b2 * m + (1 - b2) * A),), before=True, decay=decay, name="Lion")
+    states = ((m, b2 * m + (1 - b2) * A),)
+    return Entrywise(rate, Q, states, before=True, decay=decay, name="Lion", bounds=bounds)
 
 
 def vectors_by_entries(program: Any) -> dict[str, str]:
@@ -335,11 +339,14 @@ def vectors_by_entries(program: Any) -> dict[str, str]:
     return weights_by_vector
 
 
-def _fraction(value: Expr | float, key: str, name: str) -> Expr:
-    """Return ``value`` as an expression; raise ProgramError unless it can be at least 0 and below 1.
+def _bounds(rule: str, **parameters: tuple[Expr | float, RealInterval]) -> tuple[BoundedParameter, ...]:
+    """Return parameters of the rule with this name, each given as a value and its interval.
 
-    ``key`` is the name of the constant and ``name`` that of the rule, for the message.
+    Raise ProgramError for a value that is not in its interval, whatever its symbols are.
     """
-    fraction = expression(value, f"{key} of {name}")
-    FRACTION.require(fraction, f"{key} of {name}")
-    return fraction
+    bounds = []
+    for key, (value, interval) in parameters.items():
+        label = f"{key} of {rule}"
+        bounds.append(BoundedParameter(label, expression(value, label), interval))
+        bounds[-1].require()
+    return tuple(bounds)

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 from sympy import Expr, Function, S, Symbol
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.intervals import NONNEGATIVE, BoundedParameter
 from derive.calculus.symbols import t
 from derive.errors import NotDerived
 from derive.program.rules import LinearRule, LinearSystem
@@ -33,6 +34,15 @@ class NonlinearRule:
     """A constant rate and names of tables of m(t) and of k(t, s) over this rate, where the memory has no
     closed form because the decay depends on the time."""
     discrete: ClassVar[bool] = True
+    bounds: tuple[BoundedParameter, ...] = ()
+    """Parameters in the step that must be in an interval at all times, such as beta1 of Adam."""
+
+    @property
+    def bounded(self) -> tuple[BoundedParameter, ...]:
+        """The parameters that must be in an interval at all times: rate, decay and those in ``bounds``."""
+        stated = {"rate": self.rate, "decay": self.decay}
+        own = (BoundedParameter(f"{key} of {self.name}", x, NONNEGATIVE) for key, x in stated.items())
+        return (*own, *self.bounds)
 
     @property
     def law(self) -> tuple[Expr, ...]:

@@ -50,7 +50,14 @@ from sympy import (
 from sympy.core.function import AppliedUndef, Function
 from sympy.simplify import powsimp, simplify
 
-from derive.calculus.intervals import FRACTION, NONNEGATIVE, POSITIVE, REAL, RealInterval
+from derive.calculus.intervals import (
+    FRACTION,
+    NONNEGATIVE,
+    POSITIVE,
+    REAL,
+    BoundedParameter,
+    RealInterval,
+)
 from derive.calculus.symbols import expression, t
 from derive.errors import ProgramError
 
@@ -588,8 +595,13 @@ class LinearSystemRule:
 
     def __post_init__(self) -> None:
         """Raise :class:`ProgramError` for a parameter out of its domain, such as a negative rate."""
-        for name, domain in self.domains.items():
-            domain.require(getattr(self, name), f"{name} of {type(self).__name__}")
+        for x in self.bounded:
+            x.require()
+
+    @property
+    def bounded(self) -> tuple[BoundedParameter, ...]:
+        """The parameters that must be in an interval at all times."""
+        return _bounded(self, self.domains)
 
     @property
     def system(self) -> LinearSystem:
@@ -615,6 +627,15 @@ class LinearSystemRule:
             return Function(_TABLES[2])(time, past)
         covariance: Expr = system.solution("step_noise" if self.discrete else "flow_noise", time, past)
         return covariance
+
+
+def _bounded(rule: object, domains: Mapping[str, RealInterval]) -> tuple[BoundedParameter, ...]:
+    """Return the parameters of a rule with the intervals in which they must be, by names of parameters."""
+    return tuple(
+        BoundedParameter(label, expression(getattr(rule, name), label), domain)
+        for name, domain in domains.items()
+        for label in [f"{name} of {type(rule).__name__}"]
+    )
 
 
 @lru_cache(maxsize=256)
@@ -651,6 +672,9 @@ class LinearRule(LinearSystemRule):
         Whether time is discrete.
     name : str
         The name in printed theories.
+    bounds : tuple of BoundedParameter, optional
+        Parameters in the coefficients that must be in an interval at all times, as those of
+        :func:`anchored_descent`.
 
     Raises
     ------
@@ -676,6 +700,7 @@ class LinearRule(LinearSystemRule):
     start: Expr = S.One
     discrete: bool = True
     name: str = "linear rule"
+    bounds: tuple[BoundedParameter, ...] = field(default=(), repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Convert the coefficients to matrices; raise ProgramError for unequal shapes or text as entry."""
@@ -700,9 +725,17 @@ class LinearRule(LinearSystemRule):
         for key, coefficients in (("A", self.A), ("b", self.b), ("start", self.start)):
             for x in coefficients if isinstance(coefficients, MatrixBase) else (coefficients,):
                 REAL.require(x, f"{key} of LinearRule")
+        for x in self.diffusion if isinstance(self.diffusion, MatrixBase) else ():
+            REAL.require(x, "diffusion of LinearRule")
+        super().__post_init__()
+
+    @property
+    def bounded(self) -> tuple[BoundedParameter, ...]:
+        """The variances of the noise, and the parameters in ``bounds``."""
         noise = self.diffusion
-        for k, x in enumerate(noise if isinstance(noise, MatrixBase) else (noise,)):
-            (NONNEGATIVE if k % (n + 1) == 0 else REAL).require(x, "diffusion of LinearRule")
+        variances = noise.diagonal() if isinstance(noise, MatrixBase) else (noise,)
+        name = "diffusion of LinearRule"
+        return (*(BoundedParameter(name, x, NONNEGATIVE) for x in variances), *self.bounds)
 
     @cached_property
     def system(self) -> LinearSystem:
@@ -907,8 +940,13 @@ class Multistep:
 
     def __post_init__(self) -> None:
         """Raise :class:`ProgramError` for a rate or diffusion that is negative."""
-        for name in ("rate", "diffusion"):
-            NONNEGATIVE.require(getattr(self, name), f"{name} of Multistep")
+        for x in self.bounded:
+            x.require()
+
+    @property
+    def bounded(self) -> tuple[BoundedParameter, ...]:
+        """The parameters that must be in an interval at all times."""
+        return _bounded(self, {"rate": NONNEGATIVE, "diffusion": NONNEGATIVE})
 
     def memory(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
         """Return the factors ``m(t)`` and ``w(t, s)`` as functions whose tables numerics supplies.
@@ -1045,11 +1083,14 @@ def anchored_descent(rate: Expr, pull: Expr, since: Expr) -> LinearRule:
     [0, (1 - lam)*Heaviside(t - 5, 1)]])
     """
     rate, pull = expression(rate, "rate of anchored_descent"), expression(pull, "pull of anchored_descent")
-    NONNEGATIVE.require(rate, "rate of anchored_descent")
-    NONNEGATIVE.require(pull, "pull of anchored_descent")
+    bounds = (
+        BoundedParameter("rate of anchored_descent", rate, NONNEGATIVE),
+        BoundedParameter("pull of anchored_descent", pull, NONNEGATIVE),
+    )
     after = Heaviside(t - expression(since, "since of anchored_descent"), S.One)
     A = Matrix([[S.One, -pull * after], [S.Zero, (1 - pull) * after]])
-    return LinearRule(A, Matrix([rate, rate * after]), name="descent with decay towards earlier weights")
+    b, name = Matrix([rate, rate * after]), "descent with decay towards earlier weights"
+    return LinearRule(A, b, name=name, bounds=bounds)
 
 
 def entry_covariance(rule: TrainingRule, time: Expr, past: Expr) -> Expr:

@@ -18,7 +18,6 @@ from typing import Any
 
 from sympy import Expr, S, Symbol
 
-from derive.calculus.intervals import NONNEGATIVE
 from derive.calculus.symbols import expression
 from derive.errors import ProgramError
 from derive.program.nonlinear import NonlinearRule
@@ -68,8 +67,8 @@ class Spectral(NonlinearRule):
         """Convert the parameters to expressions; raise ProgramError for a negative rate or decay."""
         for key in ("rate", "F", "decay"):
             object.__setattr__(self, key, expression(getattr(self, key), f"{key} of {self.name}"))
-        NONNEGATIVE.require(self.rate, f"rate of {self.name}")
-        NONNEGATIVE.require(self.decay, f"decay of {self.name}")
+        for x in self.bounded:
+            x.require()
 
     @property
     def law(self) -> tuple[Expr, ...]:

@@ -54,7 +54,7 @@ def not_finite(
         if not e.has(t) or e.free_symbols - known:
             continue
         read = MotionCoefficients(numbers, arrays, program.rule.discrete)
-        value = _quiet(read.function(e))
+        value = quiet(read.function(e))
         at = _first_bad(e, value, read, times)
         if at is not None:
             return e, at
@@ -69,14 +69,21 @@ def _first_bad(
     ``e`` is the coefficient, and ``value`` the function that maps times to its values; ``read`` makes such
     functions. Tested are the ``times`` (T,), and for a flow also zeros of denominators between them.
     """
-    if read.discrete:
-        grid = times[:-1]  # a coefficient belongs to the step that begins at its time
-        zeros: list[float] = []
-    else:
-        grid = np.union1d(np.linspace(0.0, times[-1], POINTS + 1), times)
+    grid, zeros = times_read(times, read.discrete), list[float]()
+    if not read.discrete:
         zeros = [x for x in _zeros_below(e, read, grid) if _grows(value, x, float(times[-1]))]
     bad = ~np.isfinite(value(grid))
     return min([*zeros, *map(float, grid[bad])], default=None)
+
+
+def times_read(times: Array, discrete: bool) -> Array:
+    """Return the times at which coefficients of a rule are checked, for the ``times`` (T,) of a problem.
+
+    They are those of the steps, or for a flow (``discrete`` is false) a grid that contains its times.
+    """
+    if discrete:
+        return times[:-1]  # a coefficient belongs to the step that begins at its time
+    return np.union1d(np.linspace(0.0, times[-1], POINTS + 1), times)
 
 
 def _zeros_below(coefficient: Expr, read: MotionCoefficients, grid: Array) -> Iterator[float]:
@@ -91,7 +98,7 @@ def _zeros_below(coefficient: Expr, read: MotionCoefficients, grid: Array) -> It
         x.args[0] for x in coefficient.atoms(log)
     ]
     for part in (x for x in below if x.has(t)):
-        value = _quiet(read.function(part))
+        value = quiet(read.function(part))
 
         def value_at(x: float, value: Callable[[Array], Array] = value) -> float:
             """Return the value of the denominator or argument at one time x."""
@@ -119,7 +126,7 @@ def _grows(value: Callable[[Array], Array], zero: float, last: float) -> bool:
     return bool(np.any(~np.isfinite(near) | (near > GROWTH * far)))
 
 
-def _quiet(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+def quiet(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
     """Return the same function of times, with warnings of NumPy switched off during the call."""
 
     def values(times: Array) -> Array:

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from sympy import Expr, Function, Integer, Sum, Symbol
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.intervals import BoundedParameter
 from derive.calculus.symbols import IndexRange, expression, s, spelled, t
 from derive.errors import ProgramError
 from derive.program import Mean, Program
@@ -170,14 +171,17 @@ def require_constants(program: Program, numbers: Mapping[Symbol, float]) -> None
     """Raise SpecError for a number that makes a rate, a variance or a correlation invalid."""
     weights = (*map(gaussian, program.matrices), *map(parameter, program.vectors))
     rules = {program.rule, *(w.rule for w in program.trained())}
-    for x in (*rules, *weights, *filter(None, [program.descent])):
+    bounded = (y for rule in rules for y in getattr(rule, "bounded", ()))
+    for x in (*rules, *weights, *filter(None, [program.descent]), *bounded):
         stated = {k.name: getattr(x, k.name) for k in fields(x)} if is_dataclass(x) else {}
         for name, e in stated.items():
             symbols = sorted((y for y in numbers if isinstance(e, Expr) and e.has(y)), key=spelled)
             if not symbols:
                 continue
             try:
-                replace(x, **{name: e.xreplace({y: expression(numbers[y]) for y in symbols})})  # type: ignore[type-var]
+                changed = replace(x, **{name: e.xreplace({y: expression(numbers[y]) for y in symbols})})
+                if isinstance(changed, BoundedParameter):
+                    changed.require()
             except ProgramError as error:
                 reason, _, accepted = str(error).partition(": must be ")
                 raise SpecError(

@@ -55,6 +55,7 @@ from numerics.experiment.numbers import (
     require_numbers,
     spectrum_of,
 )
+from numerics.experiment.parameter_domains import outside_value
 from numerics.experiment.schema import MOST_STEPS, Solver, check_times
 from numerics.experiment.theory import (
     Reduction,
@@ -210,13 +211,13 @@ class Problem:
             return source
         if isinstance(source, str | Path | Experiment):
             problem = cls._of_experiment(Experiment.of(source))
-            problem.require_finite_rules()
+            problem.require_valid_rules()
             return problem
         program = source.program if isinstance(source, Theory) else source
         changed = isinstance(source, Theory) and source not in (derived(program), mean_field(program))
         asked = (numbers or {}, arrays or {}, times, solver or Solver(), text)
         problem = cls._of_program(program, *asked, by_role=not changed)
-        problem.require_finite_rules()
+        problem.require_valid_rules()
         if not isinstance(source, Theory) or not changed:
             return problem
         if problem.flow:
@@ -386,8 +387,12 @@ class Problem:
         """
         return replace(self, program=variant(self.program), family=None)
 
-    def require_finite_rules(self) -> None:
-        """Raise SpecError for a coefficient of a training rule that is infinite or not real at a time."""
+    def require_valid_rules(self) -> None:
+        """Raise SpecError for a training rule that is not valid at a time of the problem.
+
+        Refused are coefficients that are infinite or not real, and parameters that leave their interval, such
+        as a rate that becomes negative.
+        """
         numbers = {**self.numbers, P: self.numbers.get(P, self.seen)}
         bad = not_finite(self.program, numbers, self.arrays, self.times)
         if bad is not None:
@@ -398,6 +403,14 @@ class Problem:
                 f"{at:.6g}",
                 f"a rule whose coefficients are finite from t = 0 to {self.times[-1]:g}",
             )
+        if self.experiment is not None:
+            return  # the schema has checked each schedule of the file by its key
+        named = {self.author.get(x.name, x.name): v for x, v in numbers.items()}
+        arrays = {self.author.get(name, name): x for name, x in self.arrays.items()}
+        program = self.program if self.written is None else self.written
+        outside = outside_value(program, named, arrays, self.times)
+        if outside is not None:
+            raise SpecError(outside.name, outside.written, outside.reason, outside.accepted)
 
     def at_all_times(self) -> Self:
         """Return the problem whose results hold all times that are solved for."""

@@ -577,6 +577,8 @@ def _check_schedules(spec: Spec) -> None:
     training = spec.training
     if not training.schedules:
         return
+    from derive.calculus.intervals import FRACTION, NONNEGATIVE, POSITIVE
+    from numerics.experiment.parameter_domains import before_rounding, first_outside
     from numerics.experiment.schedule import POINTS, parse_schedule, values_of
 
     steps, end = training.rule != "flow", training.end
@@ -585,13 +587,12 @@ def _check_schedules(spec: Spec) -> None:
         schedule = parse_schedule(key, text, end, steps, _description(["training", name]))
         times = np.arange(1.0 if end is None else end) if steps else np.linspace(0.0, end or 0.0, POINTS + 1)
         values = values_of(schedule, times)
-        accepted = "values >= 0"
-        wrong = values < 0
+        accepted, interval = "values >= 0", NONNEGATIVE
         if name == "momentum":
             accepted = "values >= 0 and < 1" if steps else "positive values"
-            wrong |= (values >= 1) if steps else (values <= 0)
-        if wrong.any():
-            at = int(np.flatnonzero(wrong)[0])
+            interval = FRACTION if steps else POSITIVE
+        at = first_outside(interval, values, before_rounding(interval, schedule, times))
+        if at is not None:
             raise SpecError(key, text, f"is {values[at]:g} at t = {times[at]:g}", f"{accepted} throughout")
 
 

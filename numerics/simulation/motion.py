@@ -159,12 +159,13 @@ def _by_network(*arrays: Array) -> Iterator[tuple[Array, ...]]:
 def root(covariance: Array) -> Array:
     """Return for each network a matrix R with ``R R^T`` equal to the covariance, (n, n, networks).
 
-    Raises ValueError if a covariance has a negative eigenvalue.
+    The covariance is in units of the variance of the initial weight. Raises ValueError if an eigenvalue is
+    negative beyond rounding.
     """
     roots = np.empty_like(covariance)
     for k, (x,) in enumerate(_by_network(covariance)):
         values, vectors = np.linalg.eigh(x)
-        if values.min() < -1e-12 * max(abs(values).max(), 1e-300):
+        if values.min() < -1e-12 * max(abs(values).max(), 1.0):
             reason = f"the noise of a training rule has the covariance {x.tolist()}"
             raise ValueError(f"{reason}: its eigenvalues must not be negative")
         roots[..., k] = vectors * np.sqrt(np.maximum(values, 0.0))

@@ -1,0 +1,263 @@
+"""Check that parameters of training rules stay in their intervals at all times of a problem.
+
+A rate, a decay or a momentum is an expression in the time, or is read from an array.  It is evaluated at the
+times at which the solution reads it, and its values are compared with the interval that the rule states
+(:class:`derive.calculus.intervals.BoundedParameter`).  Problems and experiment files are checked before
+anything runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sympy import Expr, Integer, Symbol
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.intervals import BoundedParameter, RealInterval
+from derive.calculus.symbols import IndexRange, expression
+from derive.program import Program, TrainingRule, t
+from derive.program.rules import LinearSystem
+from numerics.experiment.finite_coefficients import quiet, times_read
+from numerics.experiment.memory import MotionCoefficients, indices_of
+
+Array = NDArray[np.float64]
+
+ROUNDING, SMALLEST = 1e-12, 1e-15
+"""Rounding error of a parameter in units of its largest value in time, and its smallest absolute value."""
+
+EXACT = 16
+"""Largest number of values at an end of an interval that are computed again without rounding errors."""
+
+
+@dataclass(frozen=True)
+class OutsideValue:
+    """Parameter of a training rule with a value outside of its interval.
+
+    ``name`` is that of messages, such as "rate of Momentum", ``written`` the parameter as the user wrote it,
+    ``reason`` says which value it has at which time, and ``accepted`` describes the interval.
+    """
+
+    name: str
+    written: object
+    reason: str
+    accepted: str
+
+
+def outside_value(
+    program: Program, numbers: Mapping[str, float], arrays: Mapping[str, Any], times: Array
+) -> OutsideValue | None:
+    """Return a parameter of a training rule that leaves its interval, or None if there is none.
+
+    Parameters
+    ----------
+    program
+        The program, in the names of ``numbers`` and ``arrays``.
+    numbers
+        Values of symbols, by name.
+    arrays
+        Values of functions of the time at each step, by name.
+    times
+        The steps, or the times of a flow (T,).
+    """
+    discrete = program.rule.discrete
+    grid, read = times_read(times, discrete), _ParameterValues(numbers, arrays, discrete)
+    for rule, owner, indices in _rules(program):
+        found = [_outside(x, owner, indices, read, grid) for x in getattr(rule, "bounded", ())]
+        found.append(_indefinite_noise(rule, owner, read, grid))
+        for x in filter(None, found):
+            return x
+    return None
+
+
+@dataclass(frozen=True)
+class _ParameterValues:
+    """Values of symbols and of functions by name, with which parameters are evaluated.
+
+    ``discrete`` is false for the parameters of a flow.
+    """
+
+    numbers: Mapping[str, float]
+    arrays: Mapping[str, Any]
+    discrete: bool
+
+    def values(self, e: Expr, grid: Array) -> Array | None:
+        """Return the values of an expression at the times ``grid`` (T,).
+
+        None for an expression with a symbol without a number, or with a given function of something else
+        than the time.
+        """
+        known = {x: self.numbers[x.name] for x in e.free_symbols if x.name in self.numbers and x != t}
+        if e.free_symbols - {t, *known}:
+            return None
+        if any(len(x.args) != 1 or not x.has(t) for x in e.atoms(AppliedUndef)):
+            return None
+        return quiet(MotionCoefficients(known, self.arrays, self.discrete).function(e))(grid)
+
+
+def _outside(
+    parameter: BoundedParameter,
+    owner: str,
+    indices: Sequence[IndexRange],
+    read: _ParameterValues,
+    grid: Array,
+) -> OutsideValue | None:
+    """Return a parameter of a rule with its first value outside of its interval, or None.
+
+    ``owner`` are words for the weight of the rule, ``indices`` those of the family of this weight, and
+    ``grid`` (T,) are the times at which the parameter is evaluated.
+    """
+    interval = parameter.interval
+    for member, entries in _members(parameter.value, indices, read):
+        e = parameter.value.xreplace({**entries, **member})
+        if not (member or e.has(t) or e.has(AppliedUndef)):
+            continue  # constants are checked when symbols receive numbers
+        values = read.values(e, grid)
+        if values is None:
+            continue
+        k = first_outside(interval, values, before_rounding(interval, e, grid, read.numbers))
+        if k is not None:
+            place = "".join(f"{x} = {n} and " for x, n in member.items())
+            return OutsideValue(
+                f"{parameter.name}{owner}",
+                parameter.value,
+                f"is {values[k]:.6g} at {place}t = {grid[k]:.6g}",
+                f"{interval.words} at all times",
+            )
+    return None
+
+
+def first_outside(
+    interval: RealInterval, values: Array, contained: Callable[[int], bool] = lambda _: False
+) -> int | None:
+    """Return the position of the first value outside of an interval, beyond rounding errors, or None.
+
+    ``values`` (T,) are those of one parameter in time. A value that equals an open end is outside unless
+    ``contained`` says, for its position, that the parameter is inside before rounding.
+
+    >>> from derive.calculus.intervals import FRACTION, NONNEGATIVE
+    >>> first_outside(NONNEGATIVE, np.array([0.1, -1e-17, -0.1]))
+    2
+    >>> first_outside(FRACTION, np.array([0.5, 1.0]))
+    1
+    """
+    finite = np.isfinite(values)
+    rounding = max(SMALLEST, ROUNDING * float(np.abs(values[finite]).max(initial=0.0)))
+    low, high = float(interval.low), float(interval.high)
+    beyond_low = values <= low if interval.low_open else values < low - rounding
+    beyond_high = values >= high if interval.high_open else values > high + rounding
+    wrong = ~finite | beyond_low | beyond_high
+    at_end = ((values == low) & interval.low_open) | ((values == high) & interval.high_open)
+    positions = np.flatnonzero(wrong & at_end)
+    some = positions[np.linspace(0, max(len(positions) - 1, 0), min(EXACT, len(positions))).astype(int)]
+    if all(map(contained, map(int, some))):
+        wrong &= ~at_end
+    return int(np.flatnonzero(wrong)[0]) if wrong.any() else None
+
+
+def _rules(program: Program) -> Iterator[tuple[TrainingRule, str, tuple[IndexRange, ...]]]:
+    """Yield the different rules of a program, each with words for its weight and the indices of this weight.
+
+    The words are empty for the rule of the program, and " of W" for the own rule of a weight W.
+    """
+    yield program.rule, "", ()
+    seen = {program.rule}
+    for w in program.trained():
+        if w.rule not in seen:
+            seen.add(w.rule)
+            yield w.rule, f" of {w.name}", indices_of(w.initial)
+
+
+def _members(
+    e: Expr, indices: Sequence[IndexRange], read: _ParameterValues
+) -> Iterator[tuple[dict[Symbol, Integer], dict[Expr, Expr]]]:
+    """Yield the values of those indices of a family of weights that an expression contains.
+
+    The second part of each result maps functions of these indices that are given as arrays, such as
+    ``eta(ell)``, to their numbers. Both are empty for an expression without an index. A range has no values
+    if a symbol in its ends has no number.
+    """
+    ranges = [r for r in indices if e.has(r.index)]
+    if not ranges:
+        yield {}, {}
+        return
+    numbers, arrays = read.numbers, read.arrays
+    known = {x: expression(numbers[x.name]) for r in ranges for x in _ends(r) if x.name in numbers}
+    ends = [(expression(r.lower).xreplace(known), expression(r.upper).xreplace(known)) for r in ranges]
+    if not all(isinstance(x, Integer) for pair in ends for x in pair):
+        return
+    first = {r.index: int(low) for r, (low, _) in zip(ranges, ends, strict=True)}
+    count = {r.index: int(high) + 1 - int(low) for r, (low, high) in zip(ranges, ends, strict=True)}
+    tables = {
+        x: np.asarray(arrays[str(x.func)])
+        for x in e.atoms(AppliedUndef)
+        if str(x.func) in arrays and set(x.args) <= {*first}
+    }
+    # An array with as many entries as the index has values is read from its first entry on.
+    tables = {x: a for x, a in tables.items() if a.shape == tuple(count[y] for y in x.args)}
+    for places in product(*(range(count[r.index]) for r in ranges)):
+        at = {r.index: n for r, n in zip(ranges, places, strict=True)}
+        entries = {x: expression(float(a[tuple(at[y] for y in x.args)])) for x, a in tables.items()}
+        yield {x: Integer(first[x] + n) for x, n in at.items()}, entries
+
+
+def _ends(r: IndexRange) -> set[Symbol]:
+    """Return the symbols in the ends of the range of an index."""
+    symbols: set[Symbol] = expression(r.lower).free_symbols | expression(r.upper).free_symbols
+    return symbols
+
+
+def before_rounding(
+    interval: RealInterval, e: Expr, grid: Array, numbers: Mapping[str, float] | None = None
+) -> Callable[[int], bool]:
+    """Return the function that says whether an expression is in an interval, computed without rounding.
+
+    Its argument is the position of a time in ``grid`` (T,). ``numbers`` are values of symbols, by name. The
+    result is false for an expression that is read from an array.
+    """
+
+    def contained(k: int) -> bool:
+        """Return whether the expression at the time ``grid[k]`` is in the interval."""
+        if e.has(AppliedUndef):
+            return False
+        values: dict[Symbol, Expr] = {x: expression((numbers or {})[x.name]) for x in e.free_symbols - {t}}
+        time = float(grid[k])
+        values[t] = expression(int(time) if time.is_integer() else time)
+        return interval.contains(e.xreplace(values))
+
+    return contained
+
+
+def _indefinite_noise(
+    rule: TrainingRule, owner: str, read: _ParameterValues, grid: Array
+) -> OutsideValue | None:
+    """Return the noise of a rule with hidden states if its covariance matrix has a negative eigenvalue.
+
+    ``owner`` are words for the weight of the rule, and ``grid`` (T,) are the times of the evaluation. None if
+    no eigenvalue is negative beyond rounding, or a symbol has no number.
+    """
+    system: LinearSystem | None = getattr(rule, "system", None)
+    if system is None or system.states == 1 or not system.noisy or not len(grid):
+        return None
+    matrix, n = system.noise_matrix, system.states
+    values = [read.values(e, grid) for e in matrix]
+    if any(x is None for x in values):
+        return None
+    entries = np.stack([x for x in values if x is not None], axis=-1).reshape(-1, n, n)
+    if not np.isfinite(entries).all():
+        return None
+    least = np.linalg.eigvalsh(entries)[:, 0]
+    wrong = np.flatnonzero(least < -max(SMALLEST, ROUNDING * float(np.abs(entries).max())))
+    if not len(wrong):
+        return None
+    k = int(wrong[0])
+    return OutsideValue(
+        f"diffusion of {type(rule).__name__}{owner}",
+        matrix.tolist(),
+        f"has the eigenvalue {least[k]:.6g} at t = {grid[k]:.6g}",
+        "a covariance matrix, whose eigenvalues are >= 0 at all times",
+    )
