@@ -111,7 +111,7 @@ class TheorySeries(Expansion):
     order : int
         Highest order.
     tables : frozenset of str
-        Names of functions of two times that are series as well.
+        Names of given functions of two times, the weights of a rule, that are series as well.
     scales : tuple of (str, Expr)
         Factors between responses of ``theory`` and those of ``scaled``, whose sources may be scaled.
 
@@ -851,7 +851,7 @@ class ModifiedEquation(Expansion):
         Raises
         ------
         ValueError
-            If the format is another one.
+            If ``format`` is neither ``"text"`` nor ``"latex"``.
         """
         if format not in ("text", "latex"):
             raise ValueError(f"format = {format!r}: must be one of text, latex")
@@ -869,7 +869,8 @@ def modified_equation(step: Mapping[Expr, Expr], order: int, variable: Symbol = 
     """Return the differential equation whose solution passes through the points of the map ``x -> step[x]``.
 
     It is a series up to ``order`` in ``variable``, the size of a step. Raises ValueError for a negative
-    order, for a map that moves at step zero, and for one that is not a polynomial in the step.
+    order, for a map that is not the identity at step zero, and for a map that is not a polynomial in the
+    step.
 
     >>> from sympy import Function, Symbol
     >>> x, f = Symbol("x"), Function("f")

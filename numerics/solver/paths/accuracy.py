@@ -543,26 +543,27 @@ def settle_paths(  # noqa: C901, PLR0912, PLR0915 - one search, whose state all 
 
     ``attempt`` returns the solver of replicas on a grid, ``collect`` an empty collection for their solutions;
     ``times`` are the output times, ``samples`` the paths of a replica. First PILOTS replicas are solved on
-    each grid: few show the error of a grid, because all grids are solved from the same seeds. The standard
-    error of REPLICAS is estimated to be smaller by the root of the number of replicas. Two grids whose steps
-    have the ratio r differ by ``d = e (r**p - 1)``, where the finer one has the error e and the coarser one
-    ``r**p e``, with the power p of the integrator. The coarser one is taken if it suffices. Its error is then
-    measured with REPLICAS of it and of the grid before it, which needs least time and has least noise; if it
-    is larger, refining goes on.
+    each grid: few replicas suffice to show the error of a grid, because all grids are solved from the same
+    seeds. The standard error of REPLICAS replicas is estimated from theirs, by the root of the numbers of
+    replicas. Two grids whose steps have the ratio r differ by ``d = e (r**p - 1)``, where the finer one has
+    the error e and the coarser one ``r**p e``, with the power p of the integrator. The coarser one is taken
+    if its estimated error is small enough. Its error is then measured with REPLICAS replicas on it and on the
+    grid before it, which needs the least time and has the least noise. If the measured error is too large,
+    refining goes on.
 
     Two grids differ by more than the error of the coarser one if they order the directions of the sources
-    differently: they then use other random numbers for them, and their difference is noise, about which two
-    pilots say little. From there on all REPLICAS are pilots, and because noise does not fall with the step,
-    the error of a grid is at most ``e' / r``, where e' is that of the coarser one.
+    differently: the same direction then has other random numbers on each grid, and the difference is noise,
+    which two pilots measure badly. From there on all REPLICAS are pilots, and because noise does not fall
+    with the step, the error of a grid is at most ``e' / r``, where e' is that of the coarser one.
 
-    Steps that are too long for an explicit integrator amplify noise, which hides their error. So no grid is
-    taken whose standard error is more than AMPLIFIED times that of the next one, or if that is LARGE, of any
-    of MANY successive grids. If finer grids lose their accuracy to rounding, the last grid is taken whose
-    error is below the accuracy.
+    Steps that are too long for an explicit integrator amplify noise, which hides the error of the grid. So no
+    grid is taken whose standard error is more than AMPLIFIED times that of the next one. While the standard
+    error of the newest grid is above LARGE, this must hold for all of the last MANY grids. If finer grids
+    lose their accuracy to rounding, the last grid is taken whose error is below the accuracy.
 
     Differences and errors are root mean squares over times and samples; differences count as far as they
-    exceed their own noise. The standard error counts as at most the ``accuracy``, or LARGE. Raises
-    :class:`~numerics.errors.NotConverged` beyond MAX_NODES nodes.
+    exceed their own noise. A standard error above the ``accuracy``, or above LARGE without an accuracy,
+    counts as that limit. Raises :class:`~numerics.errors.NotConverged` beyond MAX_NODES nodes.
     """
     tried: list[_Tried[CollectedSolutions]] = []
     # Bounds of the error of the last grid, without its noise and with it. They are infinite until two grids

@@ -146,9 +146,10 @@ def solve_two_layer(  # noqa: PLR0913 - public signature
     rule : {"auto", "hermite", "trapezoid", "sobol"}
         ``"hermite"`` and ``"trapezoid"`` are tensor products of one-dimensional rules, whose number of points
         rises by half until two results agree to ``accuracy``. ``"sobol"`` takes ``replicas`` independent sets
-        of scattered points, whose number doubles. ``"auto"`` takes Gauss-Hermite for polynomials in up to six
-        dimensions; for other smooth functions in up to four dimensions the trapezoidal rule, or Gauss-Hermite
-        if ``most`` allows fewer than 30 points along each; and scattered points otherwise.
+        of scattered points, and doubles the points of each set until the standard error is small enough.
+        ``"auto"`` takes Gauss-Hermite for polynomials in up to six dimensions; for other smooth functions in
+        up to four dimensions the trapezoidal rule, or Gauss-Hermite if ``most`` allows fewer than 30 points
+        along each; and scattered points otherwise.
     most : int
         Largest number of nodes.
     replicas : int
@@ -516,7 +517,7 @@ class _NodeSolver:
                 raise NotConverged(
                     f"the flow is at t = {time:g} after {RATES} evaluations: fields at some nodes of the "
                     "average over initial weights move much faster than at others; a shorter time or a "
-                    "lower accuracy would do"
+                    "larger tolerance (accuracy) would do"
                 )
             motion = self.present(y.reshape(shape), time).motion().ravel()
             if not np.isfinite(motion).all():
