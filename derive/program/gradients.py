@@ -340,11 +340,12 @@ class Gradients:
             elif isinstance(node, Mean):
                 for use in self._partials(by, node.args[0], S.One, runs, bound):
                     if use.kind != "entry":
-                        at, body = (_plain(x, dict(runs)) for x in (by, node.args[0]))
+                        at, body = (self.written(_plain(x, dict(runs))) for x in (by, node.args[0]))
+                        inner = min(body.atoms(Product if use.kind == "product" else Mean), key=spelled)
                         raise ProgramError(
                             f"the definition of {at} contains the mean of {body}, and a mean must not "
                             "contain a matrix product or another mean: define a field or number that is "
-                            "the inner one"
+                            f"{inner}"
                         )
                     yield replace(use, factor=slope, inner=use.factor, kind="mean")
             elif isinstance(node, Product):
@@ -436,8 +437,7 @@ class Gradients:
         the layer, whose range is not among the conditions.
         """
         runs, label = dict(use.runs), spelled(_plain(use.by, dict(use.runs)))
-        in_ranges = [c for x, r in use.runs for c in between(x, r.lower, r.upper, label)]
-        rings = {x for x, i in solved.places.items() if self._goes_round(use, x, spans, i, in_ranges, axis)}
+        rings = self._rings(use, solved, spans, axis)
         conditions: Conditions = []
         for x, r in use.runs:
             if x in rings or (axis and solved.places.get(x) == 0 and solved.low != ANY[0]):
@@ -450,14 +450,27 @@ class Gradients:
             conditions += between(x, r.lower, r.upper, label)
         return [c.xreplace(solved.indices).expand() for c in conditions]
 
-    def _support(self, use: _Use, solved: _Solved) -> Conditions:
+    def _support(self, use: _Use, solved: _Solved, spans: SlotRanges, axis: bool) -> Conditions:
         """Return conditions outside of which the gradient with respect to ``use.by`` is zero.
 
         ``use.by`` is the quantity whose definition uses the target of ``use``. The conditions, expressions
-        that are at least zero, are written in the indices of the target by means of ``solved``.
+        that are at least zero, are written in the indices of the target by means of ``solved``. A periodic
+        index gives none: ``p - k`` stands for another value if it is out of range. An index that selects
+        members of a family of matrices gives none either, because a sum must contain all members. ``spans``
+        and ``axis`` are those of :meth:`_domain`.
         """
         names = dict(zip(self.slots.get(name_of(use.by), ()), use.by.args, strict=False))
-        return [c.xreplace(names).xreplace(solved.indices).expand() for c in self.domain(name_of(use.by))]
+        skipped = self._rings(use, solved, spans, axis)
+        if use.product is not None:
+            skipped |= use.product.matrix.free_symbols
+        conditions = [c.xreplace(names) for c in self.domain(name_of(use.by))]
+        return [c.xreplace(solved.indices).expand() for c in conditions if not c.free_symbols & skipped]
+
+    def _rings(self, use: _Use, solved: _Solved, spans: SlotRanges, axis: bool) -> set[Dummy]:
+        """Return the periodic indices of a use; the arguments are those of :meth:`_domain`."""
+        label = spelled(_plain(use.by, dict(use.runs)))
+        in_ranges = [c for x, r in use.runs for c in between(x, r.lower, r.upper, label)]
+        return {x for x, i in solved.places.items() if self._goes_round(use, x, spans, i, in_ranges, axis)}
 
     def _goes_round(
         self, use: _Use, x: Dummy, spans: SlotRanges, i: int, in_ranges: Conditions, axis: bool
@@ -512,8 +525,8 @@ class Gradients:
         the use, which are summed over, are eliminated, and conditions that follow from the ranges are left
         out.
         """
-        conditions = self._domain(use, solved, self.ranges[name], self._on_axis(name))
-        conditions += self._support(use, solved)
+        spans, axis = self.ranges[name], self._on_axis(name)
+        conditions = self._domain(use, solved, spans, axis) + self._support(use, solved, spans, axis)
         label = spelled(_plain(use.by, dict(use.runs)))
         for x, _ in use.runs:
             if x not in solved.indices:
@@ -736,14 +749,17 @@ class Gradients:
             used.add(name)
             free.append(name)
         target = name_of(use.target)
-        domain = self._domain(use, solved, self.ranges[target], self._on_axis(target))
-        domain, support = ([c.xreplace(names) for c in x] for x in (domain, self._support(use, solved)))
+        spans, axis = self.ranges[target], self._on_axis(target)
+        domain = [c.xreplace(names) for c in self._domain(use, solved, spans, axis)]
+        support = [c.xreplace(names) for c in self._support(use, solved, spans, axis)]
         labelled = [c for x in self.labels for c in self._in_range(self.range_of(x))]
         label = spelled(_plain(use.by, dict(use.runs)))
         inner, known = _inner_first(free, use.runs, names), [*self.known(target), *labelled]
         total, left = summed(value.xreplace(names), inner, domain, support, known, label)
-        if use.kind == "product" and left:
-            self._defined_for_product(use, solved, known)
+        if use.kind == "product":
+            if left:
+                self._defined_for_product(use, solved, known)
+            self._sums_all_members(use, solved, total)
         return indicator(left) * total
 
     def _defined_for_product(self, use: _Use, solved: _Solved, known: Conditions) -> None:
@@ -764,6 +780,36 @@ class Gradients:
                     f"{label}: it is defined for {at} = {r.lower}..{r.upper} only, but "
                     f"{self.written(_plain(use.target, runs))} for other {at} too; define both for the same "
                     "values, with factors of 0 or 1"
+                )
+
+    def _sums_all_members(self, use: _Use, solved: _Solved, total: Expr) -> None:
+        """Raise :class:`ProgramError` if a gradient sums over some members of a family of matrices only.
+
+        This happens if the definition ``use.by`` applies the family to the target at a shifted index, for
+        fewer values of this index than the target has. ``total`` is the contribution to the gradient.
+        """
+        assert use.product is not None
+        runs, slots = dict(use.runs), self.slots[name_of(use.target)]
+        members = {x.name for x in use.product.matrix.free_symbols & {*runs}}
+        ends = [
+            e
+            for total_sum in total.atoms(Sum)
+            for x, *es in total_sum.limits
+            if x.name in members
+            for e in es
+        ]
+        shared = {x for e in ends for x in e.free_symbols & {*slots}}
+        for a, r in zip(use.by.args, self.ranges.get(name_of(use.by), ()), strict=False):
+            at = a.xreplace(solved.indices)
+            for x in sorted(at.free_symbols & shared, key=spelled):
+                span = self.ranges[name_of(use.target)][slots.index(x)]
+                if r is None or span is None:
+                    continue
+                raise ProgramError(
+                    f"{_plain(use.by, runs)} applies {_plain(use.product.matrix, runs)} to "
+                    f"{self.written(_plain(use.target, runs))}, but is defined for {r.index} = "
+                    f"{r.lower}..{r.upper} and the other for {span.lower}..{span.upper}: define both for the "
+                    "same values, and leave values out in the loss, by a sum over the others"
                 )
 
     def _in_range(self, r: IndexRange) -> Conditions:
