@@ -91,6 +91,8 @@ def name_conflicts(
         if r.index not in layer_indices:
             yield from range_errors(r)
     yield from (message for e in expressions for message in _empty_sums(e, layer_indices))
+    bound = {x for e in expressions for total in e.atoms(Sum) for x, *_ in total.limits}
+    yield from (message for x in sorted(bound, key=spelled) if (message := _reserved_index(x)))
     yield from _index_conflicts(kinds, {r.index for r in ranges}, expressions)
 
 
@@ -139,6 +141,59 @@ def _plural(kind: str) -> str:
     return "matrices" if kind == "matrix" else f"{kind}s"
 
 
+def wrong_heads(
+    heads: Iterable[Expr], indices: Collection[Symbol], evolving: Collection[str] = ()
+) -> Iterator[str]:
+    """Yield a message for each left-hand side that is not a function of different indices and the time.
+
+    The time ``t`` is its last argument, or 0 for the initial value of a field named in ``evolving``.
+    ``indices`` are the symbols that have a range.
+
+    >>> from sympy import Function
+    >>> h, tau = Function("h"), Symbol("tau")
+    >>> [*wrong_heads([h(mu, t)], {mu})], [*wrong_heads([h(mu, tau)], {mu})]
+    ([], ['h(mu, tau): the last argument is tau, and must be the time t of derive.program: write h(mu, t)'])
+    """
+    for head in heads:
+        if not isinstance(head, AppliedUndef) or not head.args:
+            name = str(head.func) if isinstance(head, AppliedUndef) else str(head)
+            yield (
+                f"{head}: must be a function of its indices and of the time t of derive.program, such as "
+                f"{name}(mu, t)"
+            )
+            continue
+        *places, last = head.args
+        # another symbol of this name has a message of its own
+        starts = last == 0 and str(head.func) in evolving
+        if str(last) != t.name and not starts:
+            others = [x for x in (*places, *([last] if last in indices else [])) if not x.has(t)]
+            yield (
+                f"{head}: the last argument is {last}, and must be the time t of derive.program: write "
+                f"{head.func(*others, t)}"
+            )
+        seen: set[Expr] = set()
+        for place in places:
+            for x in sorted(place.free_symbols & seen & {*indices}, key=spelled):
+                yield (
+                    f"{head}: the index {x} stands twice, so that the definition gives no value for two "
+                    f"different indices: write {x} once, or give one of the places another index"
+                )
+            seen |= place.free_symbols
+
+
+def size_as_index(x: Symbol) -> str:
+    """Return the message for an index named ``L`` or ``P``, and an empty string for any other."""
+    size = next((y for y in (L, P) if y.name == x.name), None)
+    return "" if size is None else f"the index {x} is called like {MEANINGS[size]}: give it another name"
+
+
+def _reserved_index(x: Symbol) -> str:
+    """Return the message for an index that is named like a time or a size, else an empty string."""
+    if x.name in (t.name, s.name):
+        return f"the index {x} is called like a time: give it another name"
+    return size_as_index(x)
+
+
 def _index_conflicts(kinds: dict[str, str], indices: set[Symbol], expressions: list[Expr]) -> Iterator[str]:
     """Yield a message for each index whose name is also that of another symbol or of a declared object.
 
@@ -146,10 +201,8 @@ def _index_conflicts(kinds: dict[str, str], indices: set[Symbol], expressions: l
     """
     numbers = {x for e in expressions for x in e.free_symbols} | {t, s}
     for x in sorted(indices, key=spelled):
-        if x.name in (t.name, s.name):
-            yield f"the index {x} is called like a time: give it another name"
-        elif x == L:
-            yield f"the index {x} is called like the number of layers: give it another name"
+        if message := _reserved_index(x):
+            yield message
         elif x.name in kinds:
             yield (
                 _message_on_package_symbol(x, kinds)

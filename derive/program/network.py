@@ -38,9 +38,11 @@ from derive.program.naming import (
     inconsistent_uses,
     indices_of_layers,
     name_conflicts,
+    size_as_index,
+    wrong_heads,
 )
 from derive.program.nonlinear import NonlinearRule
-from derive.program.parts import Definition, Parts, ranges_of_loss
+from derive.program.parts import Definition, Parts, nested_products, ranges_of_loss
 from derive.program.program import Program
 from derive.program.rules import TrainingRule, fixed_symbols, function_names, with_noise
 from derive.program.training import (
@@ -306,6 +308,8 @@ class Network:
     def __post_init__(self) -> None:
         """Raise ProgramError for invalid names, and for quantities that are used with wrong indices."""
         lines = self.forward if isinstance(self.forward, Mapping) else [d.lhs for d in self.forward]
+        for message in wrong_heads(lines, {r.index for r in self.ranges} | {mu, ell}):
+            raise ProgramError(message)
         layer_indices = indices_of_layers(lines, {x.name for x in self.fields if x.layered or x.ordered})
         for message in name_conflicts(self._declared(), self.ranges, (), layer_indices):
             raise ProgramError(message)
@@ -418,12 +422,17 @@ class Network:
                 )
 
     def _check_vectors(self, lines: tuple[Definition, ...]) -> None:
-        """Raise :class:`ProgramError` for a quantity that is a vector but is not listed among the fields."""
+        """Raise :class:`ProgramError` for a vector that is no field, or in which a matrix meets another.
+
+        A matrix that is applied to a vector with another matrix product in it has no gradient.
+        """
         fields = {x.name for x in self.fields}
         for d in lines:
             bare = d.rhs.replace(lambda e: isinstance(e, Mean), lambda _: S.One)
             if d.name not in fields and bare.has(Product):
                 raise ProgramError(f"{d.lhs} = {d.rhs} is a vector: list {d.name} among the fields")
+            for message in nested_products(d):
+                raise ProgramError(message)
 
     def _constants_in_front(self, e: Expr) -> Expr:
         """Return the expression with constant factors moved out of matrix products with data.
@@ -731,7 +740,7 @@ def _without_range(x: Symbol) -> str:
     known = next((y for y in (mu, ell, t) if y.name == x.name), None)
     remedy = f"ranges=(IndexRange({x}, 1, ...),) of the network says how far it runs"
     if known is None:
-        return f"the index {x} has no range; {remedy}"
+        return size_as_index(x) or f"the index {x} has no range; {remedy}"
     if x == known:
         return (
             f"no matrix with an index says how far {x} runs; {remedy}, and fields of tied layers are "
@@ -767,13 +776,7 @@ class _Assembly:
         updates = {w.name: graph.updates(w) for w in net.weights}
         lost = [name for name, terms in updates.items() if not terms]
         if lost:
-            steps = any(d.rhs.has(sign, Heaviside) for d in self.forward)
-            raise ProgramError(
-                f"the gradient of the loss by {lost[0]} is zero, because the loss depends on it at most "
-                "through step functions (sign, Heaviside), whose derivative is zero: list it among the frozen"
-                if steps
-                else f"the loss does not depend on {lost[0]}: leave it out, or list it among the frozen"
-            )
+            raise ProgramError(self._without_gradient(lost[0]))
         derived, aliases = self._backward()
         updates = {
             name: [self._without_aliases(u, aliases) for u in terms] for name, terms in updates.items()
@@ -835,6 +838,23 @@ class _Assembly:
             descent=None if feedback else graph.parametrization,
         )
         return Program(**vars(parts.drop_idle_indices()))
+
+    def _without_gradient(self, name: str) -> str:
+        """Return the message for a weight by which the gradient of the loss is zero."""
+        zero = f"the gradient of the loss by {name} is zero, because the loss depends on it"
+        if any(d.rhs.has(sign, Heaviside) for d in self.forward):
+            return (
+                f"{zero} at most through step functions (sign, Heaviside), whose derivative is zero: list it "
+                "among the frozen"
+            )
+        calls = sorted((a for d in self.forward for a in d.rhs.atoms(AppliedUndef)), key=spelled)
+        first = [a for a in calls if name_of(a) in self.graph.slots and a.args[-1] == S.Zero]
+        if first:
+            return (
+                f"{zero} at most through values at the first step, such as {first[0]}, which training does "
+                "not change: list it among the frozen"
+            )
+        return f"the loss does not depend on {name}: leave it out, or list it among the frozen"
 
     def _outside(self, weight: GaussianWeight, rule: TrainingRule) -> Expr:
         """Return the factor by which the step of a nonlinear rule is multiplied in the update of a weight.

@@ -21,6 +21,7 @@ from derive.program.language import (
     GaussianMatrix,
     GaussianVector,
     GivenVector,
+    Mean,
     Population,
     Product,
     Rewritable,
@@ -332,6 +333,22 @@ def gaussian(m: GaussianMatrix | TrainedMatrix) -> GaussianMatrix:
 def parameter(v: GaussianVector | TrainedVector) -> GaussianVector:
     """Return a vector of weights as it is at initialisation: ``initial`` of a trained one, else itself."""
     return v.initial if isinstance(v, TrainedVector) else v
+
+
+def nested_products(d: Definition) -> Iterator[str]:
+    """Yield a message for each matrix of a definition that is applied to another matrix product.
+
+    Averages are not searched, because each of them becomes a number.
+    """
+    for product in d.products():
+        vector = product.vector.replace(lambda e: isinstance(e, Mean), lambda _: Dummy())
+        inner = [x for x in sorted(vector.atoms(Product), key=spelled) if not x.vector.has(Product)]
+        if inner:
+            matrix = f"{product.matrix}.T" if product.transposed else str(product.matrix)
+            yield (
+                f"{d.lhs} applies {matrix} to {product.vector}, which contains a matrix product: define a "
+                f"field that is {inner[0]}, and use that field in its place"
+            )
 
 
 # -- indices on which no quantity depends ----

@@ -38,9 +38,10 @@ from derive.program.naming import (
     indices_of_layers,
     name_conflicts,
     same_names,
+    wrong_heads,
 )
 from derive.program.nonlinear import NonlinearRule, require_linear_rules
-from derive.program.parts import Definition, Named, Parts, gaussian, parameter
+from derive.program.parts import Definition, Named, Parts, gaussian, nested_products, parameter
 from derive.program.roles import Roles, roles_of
 from derive.program.rules import TrainingRule, fixed_symbols, function_names, parameters_with
 from derive.program.training import TrainedMatrix, TrainedVector
@@ -261,6 +262,7 @@ def _problems(program: Parts) -> Iterator[str]:
     yield from _problems_of_undefined(program)
     for d in program.definitions:
         yield from _problems_of_functions(d, known, usable)
+        yield from nested_products(d)
         for product in d.products():
             yield from _problems_of_product(program, d, product)
         yield from _problems_of_terms(program, d)
@@ -410,9 +412,10 @@ def _problems_of_terms(program: Parts, d: Definition) -> Iterator[str]:
         term = whole.function if isinstance(whole, Sum) else whole
         weights = {*term.atoms(Product), *(x for v in parameters for x in v.uses(term))}
         if len(weights) > 1 or not weights <= set(Mul.make_args(term)):
+            inner = [x for x in weights if not any(x != y and x.has(y) for y in weights)]
             yield (
                 f"{d.lhs} contains {term}: a matrix product or a vector parameter must be a term of its own, "
-                f"times entrywise factors; define a field for {min(weights, key=str)}"
+                f"times entrywise factors; define a field for {min(inner, key=str)}"
             )
         elif isinstance(whole, Sum) and (inside := weights - term.atoms(Product)):
             yield (
@@ -433,6 +436,9 @@ def _problems_of_members(program: Parts, d: Definition) -> Iterator[str]:
 
 def _problems_of_names(program: Parts) -> Iterator[str]:
     """Yield messages for names that are invalid, used twice, or written with different indices."""
+    indices = {r.index for d in program.definitions for r in d.ranges}
+    evolving = {d.name for d in program.definitions if d.evolves}
+    yield from wrong_heads([d.lhs for d in program.definitions], indices, evolving)
     declared: list[tuple[str, str]] = [("field", x.name) for x in program.fields]
     declared += [("number", x) for x in program.scalars]
     declared += [("constant", x) for x in program.constants]

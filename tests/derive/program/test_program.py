@@ -172,7 +172,7 @@ REFUSED: dict[str, tuple[Callable[[], Program], str]] = {
     ),
     "nested products": (
         lambda: program(Definition(x(t), J @ phi(J @ y(t))), Definition(y(t), Integer(1))),
-        r"must be a term of its own",
+        r"applies J to phi\(J @ y\(t\)\), .* define a field that is J @ y\(t\)",
     ),
     "parameter inside a mean": (
         lambda: program(
