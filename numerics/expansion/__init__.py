@@ -16,6 +16,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 from sympy import Symbol
+from sympy.core.function import AppliedUndef
 
 from derive.errors import NotApplicable
 from derive.expansion import Expansion, LinearExpansion, expand_linear
@@ -25,6 +26,7 @@ from derive.expansion.theory_orders import expand_strength
 from derive.linear.closure import LinearClosure
 from derive.program import L, Program
 from derive.program import gamma0 as gamma0_symbol
+from derive.program.program import stated_loss
 from derive.theory import Theory, mean_field
 from numerics.errors import Diverged, NotConverged, SpecError, require_time
 from numerics.expansion import kinks, trees
@@ -108,6 +110,19 @@ def series(experiment: Experiment, order: int) -> Expansion:
         raise SpecError("network.gamma0", gamma0, problem, "`dmft solve`") from None
 
 
+def _missing_output(problem: Problem) -> str:
+    """Return the reason why a program has no single output with an error, which the expansion needs."""
+    scalars, losses = {*problem.program.scalars}, stated_loss(problem.program)
+    read = {str(a.func) for loss in losses for a in loss.atoms(AppliedUndef)} & scalars
+    outputs = sorted(problem.author.get(name, name) for name in read)
+    if len(outputs) > 1:
+        return f"has the outputs {', '.join(outputs)}, and the expansion needs one"
+    if not outputs:
+        kind = "has a loss that contains no output" if losses else "has no loss, and so no output"
+        return f"{kind} (a number that a definition computes), and the expansion needs one"
+    return f"has no number that is the error of the output {outputs[0]} alone, which the expansion needs"
+
+
 @one_thread
 def expand(
     source: Expandable,
@@ -174,8 +189,7 @@ def expand(
         problem.experiment.require_linear_rule("the expansion in gamma0")
         problem.experiment.require_moving_features("the expansion in gamma0")
     if not problem.has_roles:
-        reason = "has no pair of scalars f and Delta, an output and its error, which the expansion needs"
-        raise SpecError("program", problem.program.name, reason, "solve and simulate")
+        raise SpecError("program", problem.program.name, _missing_output(problem), "solve and simulate")
     if problem.depth is None:
         raise problem.open_depth()
     require_order(problem, order, problem.solver, symbols=False)

@@ -54,8 +54,7 @@ def checked_arrays(
     known = names_of_arrays(program)
     for name in arrays:
         if name not in known:
-            accepted = ", ".join(sorted(known)) or "no arrays"
-            raise SpecError(f"arrays.{name}", None, "is not in the program", accepted)
+            raise _unknown_array(program, name, known)
     for name in sorted(known - set(arrays)):
         raise SpecError(
             f"arrays.{name}", None, "is missing", f"an array of numbers{or_a_weight(program, name)}"
@@ -82,6 +81,17 @@ def checked_arrays(
     require_entries(shapes.shifted, literals, lengths)
     checked = {name: checked[name] for name in arrays} | vectors
     return checked, {k: float(n) for k, (n, _) in shapes.sizes.items()}
+
+
+def _unknown_array(program: Program, name: str, known: set[str]) -> SpecError:
+    """Return the error for an array that a program does not read; ``known`` are those that it reads."""
+    kernel = next((x.kernel for x in program.given if x.name == name), None)
+    if kernel is None:
+        accepted = ", ".join(sorted(known)) or "no arrays"
+        return SpecError(f"arrays.{name}", None, "is not an array of the program", accepted)
+    reason = "holds the entries of a given vector, which only an entrywise rule of a matrix on it needs"
+    accepted = f"arrays.{kernel}, the means over entries of the products of two such vectors"
+    return SpecError(f"arrays.{name}", None, reason, accepted)
 
 
 def _with_kernels(

@@ -10,6 +10,7 @@ import pytest
 from sympy import Rational
 
 import numerics
+from derive.program import adam, eta
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
@@ -161,3 +162,17 @@ def test_tables_of_other_types_are_refused() -> None:
     for given in ({"numbers": [1.0]}, {"arrays": [K, Y]}, {"solver": {"method": "paths"}}):
         with pytest.raises(SpecError, match=r"is (list|dict)"):
             Problem.of(mlp(1), times=range(3), **given)
+
+
+def test_inputs_of_a_rule_that_takes_kernels_are_not_said_to_be_missing_from_the_program() -> None:
+    """Adam of a hidden matrix does not need the entries of x, the vector of which the kernel is K_x."""
+    program = mlp(2, "tanh", rules={"W": adam(eta)})
+    given: dict[str, Any] = {"numbers": NUMBERS, "times": range(2)}
+    said = (
+        r"^arrays\.x: holds the entries of a given vector, which only an entrywise rule of a matrix on it "
+        r"needs \(accepted: arrays\.K_x, the means over entries of the products of two such vectors\)$"
+    )
+    with pytest.raises(SpecError, match=said):
+        numerics.solve(program, arrays={"x": [[1.0, 0.2], [0.1, 0.9]], "y": Y}, **given)
+    with pytest.raises(SpecError, match=r"^arrays\.W: is not an array of the program \(accepted: K_x, y\)$"):
+        numerics.solve(program, arrays={"W": np.eye(2), "K_x": K, "y": Y}, **given)

@@ -7,8 +7,23 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
+from sympy import Function, tanh
 
 from derive.expansion.theory_orders import expand_strength
+from derive.program import (
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    GivenVector,
+    GradientDescent,
+    Mean,
+    Network,
+    Population,
+    eta,
+    gamma0,
+    mu,
+    t,
+)
 from numerics.errors import SpecError
 from numerics.expansion import expand, has_words
 from numerics.expansion.orders import partial_sum, strength_series
@@ -156,6 +171,32 @@ def test_what_has_no_series_says_why() -> None:
         expand(experiment({"bias": True, "activation": "tanh"}, GD, None, 1.0), 2)
     with pytest.raises(ValueError, match="must not be negative"):
         expand_strength(mean_field(mlp()), -1)
+
+
+def test_a_program_without_a_series_says_what_it_would_need() -> None:
+    """A perceptron with a field for each layer is one, and names of outputs are free."""
+    units, inputs = Population("units"), Population("input", given=True)
+    a, b, f, q, y = Field("a", units), Field("b", units), *(Function(name) for name in "fqy")
+    x, w = GivenVector("x", inputs, "K_x"), GaussianVector("w", units)
+    U, V = GaussianMatrix("U", units, inputs), GaussianMatrix("V", units, units)
+    lines: dict[Any, Any] = {a(mu, t): U @ x(mu), b(mu, t): V @ tanh(a(mu, t))}
+    lines[f(mu, t)] = Mean(w.symbol * tanh(b(mu, t))) / gamma0
+    given: dict[str, Any] = {"numbers": {"eta": 0.1, "gamma0": 1.0}, "arrays": {"K_x": [[1.0]], "y": [1.0]}}
+
+    def refusal(lines: dict[Any, Any], loss: Any) -> str:
+        net = Network("own", (a, b), lines, (U, V, w), given=(x,))
+        with pytest.raises(SpecError) as refused:
+            expand(net.train(loss, GradientDescent(eta)), 2, times=range(2), **given)
+        return str(refused.value)
+
+    square = (y(mu) - f(mu, t)) ** 2 / 2
+    said = refusal(lines, square)
+    assert "for perceptrons whose hidden layers are one layered field, with one family of matrices" in said
+    assert "this theory has the fields a, b, g_a, g_b, omega, z_a" in said
+    second = {**lines, q(mu, t): Mean(w.symbol * b(mu, t)) / gamma0}
+    assert "has the outputs f, q, and the expansion needs one" in refusal(second, square + q(mu, t) ** 2)
+    mean = Mean(y(mu) * w.symbol * b(mu, t))
+    assert "has a loss that contains no output (a number that a definition computes)" in refusal(lines, mean)
 
 
 def test_parity_and_what_vanishes() -> None:
