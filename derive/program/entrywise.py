@@ -6,7 +6,8 @@ Delta_mu g_i phi_j``. A step is
 
     W(t + 1) = (1 - decay(t)) W(t) + rate(t) gamma0 n Q_t,
 
-with ``n = 1/N`` for a matrix as applied (``1/D`` towards data of dimension D) and 1 for a vector.
+with ``n = 1/(a N)`` for a matrix that acts on a population of ratio a (``1/D`` on data of dimension D), and 1
+for a vector. ``a N`` is the number that divides raw weights; ``fan_in`` of a parametrization replaces a.
 """
 
 from __future__ import annotations

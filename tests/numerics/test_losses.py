@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
-from sympy import Expr, Function, Rational, S, Sum, Symbol, cosh, exp, log, sqrt, tanh
+from sympy import Expr, Function, Rational, S, Sum, Symbol, cosh, exp, log, sqrt, sympify, tanh
 
 import numerics
 from derive.program import (
@@ -364,3 +364,25 @@ def test_a_result_says_which_indices_its_loss_is_summed_over() -> None:
     whole = ((targets - found.rating.values) ** 2 + found.rating_stderr.values**2).sum((1, 2)) / 2
     penalty = targets.size * found.average_1.values / 2
     np.testing.assert_allclose(found.train_loss, whole + penalty, rtol=1e-12)
+
+
+DIFFERENCE = y(mu) - f(mu, t)
+HELD: dict[str, tuple[Expr, int]] = {
+    "square": (DIFFERENCE**2 / 2, 2),
+    "weighted": (rho(mu) * DIFFERENCE**2 / 2, 2),
+    "another factor": (3 * DIFFERENCE**2 / 2, 1),
+    "of pairs": ((DIFFERENCE + f(1, t)) ** 2 / 2, 1),
+    "centred": ((DIFFERENCE + f(mu, 0)) ** 2 / 2, 1),
+}
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_only_the_square_of_an_error_is_doubled(name: str) -> None:
+    """As the page of conventions says; the attribute ``loss`` holds what results hold."""
+    loss, factor = HELD[name]
+    arrays = {"K_x": K[:2, :2], "y": Y[:2]} | ({"rho": [1.0, 2.0]} if loss.has(rho) else {})
+    result = numerics.simulate(
+        network(loss), numbers=NUMBERS, arrays=arrays, times=range(2), width=4, seeds=2, rng=0
+    )
+    held = sympify(result.attrs["loss"], {str(z): Function(str(z)) for z in (f, y, rho)} | {"mu": mu, "t": t})
+    assert (held - factor * loss).expand() == 0

@@ -10,21 +10,30 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from sympy import Function, Symbol, cos, pi
+from sympy import Expr, Function, S, Symbol, cos, pi, tanh
 
 import numerics
 from derive.errors import NotApplicable
 from derive.program import (
     Entrywise,
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    GivenVector,
     GradientDescent,
+    Mean,
+    Network,
     Parametrization,
+    Population,
     Program,
     ProgramError,
     adam,
     adamw,
     eta,
+    gamma0,
     lion,
     mlp,
+    mu,
     rmsprop,
     sign_descent,
     t,
@@ -214,6 +223,62 @@ def test_single_weights_move_by_rules_of_their_own() -> None:
     program = replace(program, vectors=(replace(w, rule=GradientDescent(SCHEDULE)),))
     found = trained(program)["f"].mean
     np.testing.assert_allclose(found, by_hand(drawn(), Adam(), readout=Descent()), rtol=1e-9, atol=1e-12)
+
+
+def step_of_a_rectangle(ratio: Expr, fan_in: int | None, share: float) -> tuple[float, float]:
+    """Return the output after one step of a matrix, by networks and by hand, for one sample.
+
+    The matrix acts on a population of ``ratio``. By hand its step is ``rate gamma0 tanh(A)/(share N)``.
+    """
+    width, rng = 3, np.random.default_rng(0)
+    below, above, inputs = (
+        Population("below", ratio=ratio),
+        Population("above"),
+        Population("input", given=True),
+    )
+    a, b, f, y = Field("a", below), Field("b", above), Function("f"), Function("y")
+    U, T, w = (
+        GaussianMatrix("U", below, inputs),
+        GaussianMatrix("T", above, below),
+        GaussianVector("w", above),
+    )
+    x, rule = GivenVector("x", inputs, "K_x"), Entrywise(eta, tanh(A))
+    lines = {
+        a(mu, t): U @ x(mu),
+        b(mu, t): T @ tanh(a(mu, t)),
+        f(mu, t): Mean(w.symbol * tanh(b(mu, t))) / gamma0,
+    }
+    net = Network("rectangle", (a, b), lines, (U, T, w), given=(x,))
+    divided = Parametrization(fan_in={} if fan_in is None else {"T": fan_in})
+    program = net.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(0 * eta), divided, rules={"T": rule})
+    cols = int(width * ratio)
+    start = {
+        "U": rng.normal(size=(cols, 2)),
+        "T": rng.normal(size=(width, cols)),
+        "w": rng.normal(size=width),
+    }
+    told: dict[str, Any] = {"width": width, "seeds": 1, "steps": 1, "values": {**NUMBERS, "P": 1}}
+    data = {"x": X[:1], "y": Y[:1]}
+    found = simulate_program(program, data=data, initial=start, **told)["f"].mean[1, 0]
+
+    phi = np.tanh(start["U"] @ X[0])
+    h = start["T"] @ phi
+    delta = Y[0] - start["w"] @ np.tanh(h) / (GAMMA * width)
+    # A = -gamma0 N dL/dT with L = delta^2/2 and f = sum_i w_i tanh(h_i)/(gamma0 N)
+    gradient = delta * np.outer(start["w"] * (1 - np.tanh(h) ** 2), phi)
+    moved = start["T"] + RATE * GAMMA * np.tanh(gradient) / (share * width)
+    return found, start["w"] @ np.tanh(moved @ phi) / (GAMMA * width)
+
+
+@pytest.mark.parametrize(("ratio", "fan_in", "share"), [(S(2), None, 2.0), (S.One, 2, 2.0), (S(2), 3, 3.0)])
+def test_a_step_is_divided_by_the_number_that_divides_raw_weights(
+    ratio: Expr, fan_in: int | None, share: float
+) -> None:
+    """The documentation said 1/N for every hidden matrix, whatever it acts on."""
+    found, expected = step_of_a_rectangle(ratio, fan_in, share)
+    assert found == pytest.approx(expected, rel=1e-12)
+    _, as_it_was_said = step_of_a_rectangle(ratio, fan_in, 1.0)
+    assert abs(found - as_it_was_said) > 1e-3
 
 
 def test_functions_of_time_in_a_law_are_arrays() -> None:
