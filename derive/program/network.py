@@ -18,6 +18,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.sums import defined, drawn_out, over, rename_all_bound
 from derive.calculus.symbols import IndexRange, L, P, alpha, ell, expression, mu, primed, s, spelled, t
 from derive.errors import ProgramError
+from derive.program.averages import number_of
 from derive.program.cases import without_cases_of_fields
 from derive.program.gradients import LOSS, Gradients, name_of
 from derive.program.language import (
@@ -224,13 +225,9 @@ class Network:
         def number(mean: Mean, d: Definition) -> Expr:
             """Return the scalar that stands for an average of the definition ``d``; make it at first use."""
             if mean not in scalars:
-                ranges = {r.index: r for r in (IndexRange(mu, S.One, P), *self.ranges, *d.ranges)}
-                ranges |= {x: IndexRange(x, *b) for e in d.rhs.atoms(Sum) for x, *b in e.limits}
-                atoms = sorted(mean.atoms(AppliedUndef), key=lambda a: (-len(a.args), str(a)))
-                places = (x for a in atoms for arg in a.args for x in sorted(arg.free_symbols, key=spelled))
-                indices = [x for x in dict.fromkeys(places) if x in ranges]
-                lhs = Function(next(names))(*indices, t)
-                scalars[mean] = Definition(lhs, mean, tuple(ranges[x] for x in indices))
+                sums = (IndexRange(*limits) for e in d.rhs.atoms(Sum) for limits in e.limits)
+                known = (IndexRange(mu, S.One, P), *self.ranges, *d.ranges, *sums)
+                scalars[mean] = number_of(mean, known, next(names))
             return scalars[mean].lhs
 
         def inside(e: Expr, d: Definition) -> Expr:

@@ -351,6 +351,11 @@ def nested_products(d: Definition) -> Iterator[str]:
             )
 
 
+def ranges_of_family(w: GaussianMatrix | GaussianVector) -> tuple[IndexRange, ...]:
+    """Return the ranges of the indices of a family of weights."""
+    return w.indices if isinstance(w, GaussianVector) else ((w.index,) if w.index else ()) + w.others
+
+
 # -- indices on which no quantity depends ----
 
 

@@ -19,6 +19,7 @@ from sympy.utilities.iterables import strongly_connected_components
 
 from derive.calculus.symbols import IndexRange, L, alpha, ell, expression, mu, s, spelled, t
 from derive.errors import NotApplicable, ProgramError
+from derive.program.averages import with_numbers
 from derive.program.cases import without_cases_of_fields
 from derive.program.language import (
     Field,
@@ -41,7 +42,15 @@ from derive.program.naming import (
     wrong_heads,
 )
 from derive.program.nonlinear import NonlinearRule, require_linear_rules
-from derive.program.parts import Definition, Named, Parts, gaussian, nested_products, parameter
+from derive.program.parts import (
+    Definition,
+    Named,
+    Parts,
+    gaussian,
+    nested_products,
+    parameter,
+    ranges_of_family,
+)
 from derive.program.roles import Roles, roles_of
 from derive.program.rules import TrainingRule, fixed_symbols, function_names, parameters_with
 from derive.program.training import TrainedMatrix, TrainedVector
@@ -100,11 +109,12 @@ class Program(Parts):
     def __post_init__(self) -> None:
         """Check the program; raise ProgramError for the first problem."""
         object.__setattr__(self, "notation", Named(self.notation))
-        self._write_layers()
+        self._rewrite(with_layer_index)
         self._read_cases()
         for message in _problems(self):
             raise ProgramError(message)
         causal_order(self)
+        self._rewrite(with_numbers)
 
     def __repr__(self) -> str:
         """Return name, training rule, equations and weights, one on each line."""
@@ -122,10 +132,10 @@ class Program(Parts):
         """Return the equations of a step, forwards and backwards, in LaTeX."""
         return aligned_latex(Eq(d.lhs, d.rhs, evaluate=False) for d in self.definitions)
 
-    def _write_layers(self) -> None:
-        """Replace the index symbol of layers by ``ell`` in all parts of the program, in place."""
-        given = Parts(**vars(self))
-        written = with_layer_index(given)
+    def _rewrite(self, change: Callable[[Parts], Parts]) -> None:
+        """Replace all parts of the program by those that a function of them returns, in place."""
+        given = Parts(**{x.name: getattr(self, x.name) for x in fields(self)})
+        written = change(given)
         if written is not given:
             for x in fields(written):
                 object.__setattr__(self, x.name, getattr(written, x.name))
@@ -451,7 +461,7 @@ def _problems_of_names(program: Parts) -> Iterator[str]:
     declared += [("response", x) for m in program.matrices for x in gaussian(m).responses or ()]
     families = (w.initial for w in program.trained())
     ranges = [r for d in program.definitions for r in d.ranges]
-    ranges += [r for w in families for r in _ranges_of(w)]
+    ranges += [r for w in families for r in ranges_of_family(w)]
     layer_indices = layers_of(program)
     expressions = [d.rhs for d in program.definitions]
     yield from name_conflicts(declared, ranges, [*expressions, *stated_loss(program)], layer_indices)
@@ -526,7 +536,7 @@ def _problems_of_parameters(program: Parts) -> Iterator[str]:
     indices |= {r.index.name for d in program.definitions for r in d.ranges}
     rules = [("the program", program.rule, set[str]())] if hasattr(program.rule, "noise") else []
     for w in program.trained():
-        family = {r.index.name for r in _ranges_of(w.initial)}
+        family = {r.index.name for r in ranges_of_family(w.initial)}
         rules.append((w.name, w.rule, family))
         indices |= family | {r.index.name for u in w.update.terms for r in u.over}
     for owner, rule, family in rules:
@@ -578,11 +588,6 @@ def _message_on_rule(rule: TrainingRule, names: Collection[str], where: str, rem
     if not stated:
         return f"the memory of {kind} depends on {left}, whose value would be taken {where}: {remedy}"
     return f"{kind} has {stated}, which depends on {left}, whose value would be taken {where}: {remedy}"
-
-
-def _ranges_of(w: GaussianMatrix | GaussianVector) -> tuple[IndexRange, ...]:
-    """Return the ranges of the indices of a family of weights."""
-    return w.indices if isinstance(w, GaussianVector) else ((w.index,) if w.index else ()) + w.others
 
 
 def _weights(program: Parts) -> Iterator[GaussianMatrix | GaussianVector]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from sympy import DiracDelta, Expr, Function, Heaviside, S, Sum, Symbol, sign, sin, sqrt, tanh
 
 from derive.program import (
+    Definition,
     Field,
     GaussianMatrix,
     GaussianVector,
@@ -19,10 +21,12 @@ from derive.program import (
     L,
     Mean,
     Network,
+    P,
     Population,
     Product,
     Program,
     ProgramError,
+    alpha,
     ell,
     eta,
     gamma0,
@@ -167,6 +171,52 @@ def test_networks_follow_the_theory_of_averages_inside_functions(name: str) -> N
 def test_a_number_in_a_denominator_is_no_average_that_does_not_exist() -> None:
     """It is the same for all units, and not zero for some of them."""
     assert singularities(mean_field(AVERAGES["by a matrix"]())) == ()
+
+
+def gated(*, named: bool = False) -> Program:
+    """Return a network whose backward pass and updates have an average as a factor of random weights."""
+    layer, scaled = Field("k", units), Field("q", units)
+    gain = {m(mu, t): Mean(h(mu, t) ** 2)} if named else {}
+    forward = INPUT | gain | {layer(mu, t): W @ h(mu, t), scaled(mu, t): layer(mu, t) * Mean(h(mu, t) ** 2)}
+    forward |= {f(mu, t): Mean(w.symbol * scaled(mu, t)) / gamma0}
+    net = Network("gated", (h, layer, scaled), forward, (W0, W, w), given=(x,))
+    return net.train(SQUARE, GradientDescent(eta))
+
+
+@pytest.mark.parametrize(("named", "name"), [(False, "average_1"), (True, "m")])
+def test_an_average_that_multiplies_weights_is_one_number(named: bool, name: str) -> None:
+    """It has the name that the user gave to the same average, and one name in definitions and updates."""
+    program = gated(named=named)
+    assert check_gradients(program) == []
+    number = Function(name)
+    means = {d.lhs: d.rhs for d in program.definitions if isinstance(d.rhs, Mean)}
+    assert means == {number(mu, t): Mean(h(mu, t) ** 2)}
+    (update,) = (v.update for v in program.trained() if v.name == "W")
+    assert update.coefficient.has(number(alpha, t))
+    assert not update.coefficient.has(Mean)
+
+
+def test_an_average_that_multiplies_weights_is_a_number_of_programs_written_line_by_line() -> None:
+    derived = gated()
+    inline = {Function("average_1")(k, t): Mean(h(k, t) ** 2) for k in (mu, alpha)}
+    lines = [replace(d, rhs=d.rhs.xreplace(inline)) for d in derived.definitions if d.name != "average_1"]
+    matrices = (replace(v, update=v.update.map(lambda e: e.xreplace(inline))) for v in derived.matrices)
+    scalars = tuple(x for x in derived.scalars if x != "average_1")
+    assert replace(derived, definitions=tuple(lines), matrices=tuple(matrices), scalars=scalars) == derived
+
+
+def test_an_average_that_multiplies_weights_has_a_number_without_training() -> None:
+    line = Definition(q(mu, t), Mean(h(mu, t) ** 2) * (W @ h(mu, t)), (IndexRange(mu, S.One, P),))
+    program = Program(
+        "by hand",
+        GradientDescent(eta),
+        (h, q),
+        (Definition(h(mu, t), W0 @ x(mu), line.ranges), line),
+        (W0, W),
+        given=(x,),
+    )
+    assert program.scalars == ("average_1",)
+    assert mean_field(program).equation("q").terms[0].coefficient == Function("average_1")(mu, t)
 
 
 def test_weights_that_start_at_zero_have_one_theory() -> None:
