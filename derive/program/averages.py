@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cached_property
 from itertools import count
 from typing import Any
 
@@ -82,7 +83,8 @@ def _names(program: Parts) -> set[str]:
     """Return all names that a program uses."""
     weights = {gaussian(m).name for m in program.matrices} | {parameter(v).name for v in program.vectors}
     symbols = {x.name for d in program.definitions for x in d.rhs.free_symbols}
-    symbols |= {x.name for w in program.trained() for u in w.update.terms for x in u.coefficient.free_symbols}
+    coefficients = [expression(u.coefficient) for w in program.trained() for u in w.update.terms]
+    symbols |= {x.name for e in coefficients for x in e.free_symbols}
     return {*program.names_in_theory, *weights, *symbols, *(x.name for x in program.given)}
 
 
@@ -96,7 +98,7 @@ class _NamedAverages:
 
     def __init__(self, program: Parts) -> None:
         """Find the scalars of the program that are averages."""
-        self.taken = _names(program)
+        self.program = program
         self.first = {primed(r.index): r.index for d in program.definitions for r in d.ranges}
         self.are_needed = False
         self.definitions: dict[AveragePattern, Definition] = {}
@@ -105,6 +107,11 @@ class _NamedAverages:
                 runs = _runs(d.rhs, d.ranges)
                 if d.lhs.args == (*(r.index for r in runs), t):
                     self.definitions.setdefault(_pattern(d.rhs, runs), d)
+
+    @cached_property
+    def taken(self) -> set[str]:
+        """The names that a new scalar cannot have."""
+        return _names(self.program)
 
     def written(self, e: Any, ranges: tuple[IndexRange, ...], *, new: bool = False) -> Expr:
         """Return an expression with scalars in place of averages, the innermost first.

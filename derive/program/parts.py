@@ -277,7 +277,7 @@ class Parts(Rewritable):
         known |= {x.name for x in self.fields} | {x.name for x in self.attributes}
         known |= {x.kernel for x in self.given}
         expressions = [d.rhs for d in self.definitions]
-        expressions += [u.coefficient for w in self.trained() for u in w.update.terms]
+        expressions += [expression(u.coefficient) for w in self.trained() for u in w.update.terms]
         weights = {gaussian(m).name for m in self.matrices} | {parameter(v).name for v in self.vectors}
         functions = set[str]().union(*map(functions_in, expressions))
         return frozenset(known | functions - weights - {x.name for x in self.given})

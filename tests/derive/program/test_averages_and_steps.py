@@ -34,6 +34,7 @@ from derive.program import (
     t,
 )
 from derive.program.gradient_check import check_gradients
+from derive.program.training import Along, TrainedVector
 from derive.theory import mean_field
 from derive.theory.routes import check_routes
 from numerics.averages.existence import singularities
@@ -50,6 +51,7 @@ W0, W, A = (
     GaussianMatrix("A", units, units),
 )
 w, zero = GaussianVector("w", units), GaussianVector("w", units, variance=0)
+v = GaussianVector("v", units)
 m, f, y = (Function(n) for n in "mfy")
 p, r = (Symbol(n, integer=True) for n in "pr")
 SQUARE = (y(mu) - f(mu, t)) ** 2 / 2
@@ -217,6 +219,13 @@ def test_an_average_that_multiplies_weights_has_a_number_without_training() -> N
     )
     assert program.scalars == ("average_1",)
     assert mean_field(program).equation("q").terms[0].coefficient == Function("average_1")(mu, t)
+
+
+def test_an_average_that_multiplies_weights_stands_beside_numbers_of_python() -> None:
+    lines = (Definition(q(t), v.symbol), Definition(h(t), Mean(q(t) ** 2) * w.symbol))
+    trained = TrainedVector(w, Along(1, q(t)), GradientDescent(eta))  # type: ignore[arg-type]
+    program = Program("numbers", GradientDescent(eta), (h, q), lines, vectors=(v, trained))
+    assert program.scalars == ("average_1",)
 
 
 def test_weights_that_start_at_zero_have_one_theory() -> None:
