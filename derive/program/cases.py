@@ -190,7 +190,7 @@ class _Line:
 
 
 def _line(relations: list[Relational], vectors: Collection[Symbol]) -> _Line:
-    """Return the combination of quantities on which relations depend; raise _Unread if there is none.
+    """Return the combination of quantities that all relations contain; raise _Unread if they differ.
 
     It is one quantity, or of first degree in each, such as ``f - y`` or ``f*y``.
     """

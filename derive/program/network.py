@@ -43,7 +43,7 @@ from derive.program.naming import (
     wrong_heads,
 )
 from derive.program.nonlinear import NonlinearRule
-from derive.program.parts import Definition, Parts, nested_products, ranges_of_loss
+from derive.program.parts import Definition, Parts, nested_products, ranges_of_family, ranges_of_loss
 from derive.program.program import Program
 from derive.program.rules import TrainingRule, fixed_symbols, function_names, with_noise
 from derive.program.training import (
@@ -169,9 +169,8 @@ class Network:
         depend on the time.
         """
         lines = self._lines()
-        indices = (
-            {mu, alpha, ell} | {r.index for r in self.ranges} | set().union(*map(_family, weights.values()))
-        )
+        families = {name: {r.index for r in ranges_of_family(w)} for name, w in weights.items()}
+        indices = {mu, alpha, ell, *(r.index for r in self.ranges)}.union(*families.values())
         indices |= {x for d in lines for x in d.lhs.args if x.is_Symbol} - {t, expression(self.depth)}
         factors: list[tuple[str, Expr, set[Symbol], bool]] = [
             ("scale of the parametrization", expression(p.scale), set(), False),
@@ -184,14 +183,14 @@ class Network:
                         f"fan_in[{name!r}] = {value}: {name} is a vector, whose initial entries are not "
                         "divided by a number of units; give it a variance"
                     )
-                factors.append((f"{key}[{name!r}]", value, _family(weights[name]), key == "rates"))
+                factors.append((f"{key}[{name!r}]", value, families[name], key == "rates"))
         for name, w in weights.items():
-            factors.append((f"variance of {name}", expression(w.variance), _family(w), False))
+            factors.append((f"variance of {name}", expression(w.variance), families[name], False))
             if isinstance(w, GaussianMatrix):
-                factors.append((f"symmetry of {name}", expression(w.symmetry), _family(w), False))
-        families = {ell}.union(*map(_family, weights.values()))
+                factors.append((f"symmetry of {name}", expression(w.symmetry), families[name], False))
+        layered = {ell}.union(*families.values())
         for population in {x.population for x in self.fields}:
-            factors.append((f"ratio of {population.name}", expression(population.ratio), families, False))
+            factors.append((f"ratio of {population.name}", expression(population.ratio), layered, False))
         for what, value, own, in_time in factors:
             symbols = value.free_symbols
             if wrong := sorted((symbols & (indices - own)) | (symbols & {s}), key=str):
@@ -676,12 +675,6 @@ def _remedy(index: Symbol) -> str:
     return (
         "an index that the weights do not have: use indices of their own family, or a number for each weight"
     )
-
-
-def _family(weight: GaussianWeight) -> set[Symbol]:
-    """Return the indices of a family of weights; none for a single weight."""
-    ranges = weight.indices if isinstance(weight, GaussianVector) else (weight.index, *weight.others)
-    return {r.index for r in ranges if r is not None}
 
 
 def _require_kinds(

@@ -51,7 +51,7 @@ class OutsideValue:
 def outside_value(
     program: Program, numbers: Mapping[str, float], arrays: Mapping[str, Any], times: Array
 ) -> OutsideValue | None:
-    """Return a parameter of a training rule that leaves its interval, or None if there is none.
+    """Return the first parameter of a training rule that leaves its interval, or None if all stay inside.
 
     Parameters
     ----------

@@ -141,7 +141,7 @@ class SiteBlock:
 
 @dataclass(frozen=True, eq=False)
 class TimeBlock:
-    """What one step of a backward sweep needs: order parameters of one time, and fields at each site.
+    """Order parameters of one time and fields at each site, which one step of a backward sweep needs.
 
     A site is a population at one layer.
 
