@@ -32,6 +32,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Average
 from derive.calculus.symbols import IndexRange, ell, primed, s, t
 from derive.errors import ProgramError
+from derive.program.index_ranges import require_ranges
 from derive.program.language import GaussianMatrix, GaussianVector, Mean, Population, Product, terms
 from derive.program.naming import free_name, unique_names
 from derive.program.nonlinear import NonlinearRule, RewrittenSteps
@@ -566,6 +567,7 @@ def read(program: Program) -> Reading:
     >>> [str(a.source()) for a in read(mlp(1)).uses], [str(p.source()) for p in read(mlp(1)).entries]
     (['u(1, mu, t)'], ['r(1, t)'])
     """
+    require_ranges(program)
     program = with_separate_ends(outer_products(program))
     registry = Registry(program)
     reading = Reading(program, registry, nonempty(program.causal_order()))

@@ -79,7 +79,7 @@ def authored_variables(problem: Problem) -> dict[str, AuthoredVariable]:
     A number that is defined at integers, such as ``m(2, t)``, is one variable with an axis for that index.
     If its definitions do not fill an array, each is a variable with the integers in its name, ``m_2``.
     """
-    sizes: dict[str, AxisValues] = {}
+    sizes = _axes_of_roles(problem)
     variables: dict[str, AuthoredVariable] = {}
     by_role = numbers_by_role(problem)
     numbers = [
@@ -95,6 +95,18 @@ def authored_variables(problem: Problem) -> dict[str, AuthoredVariable]:
             label += "_own"
         variables[label] = variable
     return variables
+
+
+def _axes_of_roles(problem: Problem) -> dict[str, AxisValues]:
+    """Return the values along the axes of layers and samples that variables with a role have.
+
+    A number on other layers or samples, such as ``m(ell, mu, t)`` on all layers but the last, then gets an
+    axis of its own. The result is empty if no variable has a role.
+    """
+    if not problem.has_roles:
+        return {}
+    counts = {"layer": problem.depth or 0, "sample": problem.sample_count}
+    return {dim: tuple(range(1, n + 1)) for dim, n in counts.items() if n}
 
 
 def self_correlations(problem: Problem) -> list[str]:
@@ -136,8 +148,11 @@ def numbers_by_role(problem: Problem) -> frozenset[str]:
 
 
 def names_in_words(problem: Problem) -> str | None:
-    """Return "name in results: author's name" pairs as text, separated by commas; None if none differ."""
-    unnamed = {OUTPUT, ERROR} - numbers_by_role(problem)
+    """Return "name in results: author's name" pairs as text, separated by commas; None if none differ.
+
+    Numbers without a role are left out, because results hold them under the author's names.
+    """
+    unnamed = {OUTPUT, ERROR, *problem.program.scalars} - numbers_by_role(problem)
     pairs = [
         f"{name}: {name_of_author}" for name, name_of_author in problem.author.items() if name not in unnamed
     ]

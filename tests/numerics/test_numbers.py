@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sympy import Function, Symbol, exp, log, tanh
+from sympy import Function, S, Symbol, exp, log, tanh
 
 import numerics
 from derive.errors import ProgramError
@@ -17,10 +17,12 @@ from derive.program import (
     GivenVector,
     GradientDescent,
     IndexRange,
+    L,
     Mean,
     Network,
     Population,
     Program,
+    ell,
     eta,
     gamma0,
     mu,
@@ -54,6 +56,29 @@ def with_numbers() -> Program:
     return network.train((y(mu) - out(mu, t)) ** 2 / 2, GradientDescent(eta))
 
 
+def of_some_layers() -> Program:
+    """Return three layers, of which a number exists in all but the last."""
+    units, pixels = Population("units"), Population("pixels", given=True)
+    x, h, c = (
+        GivenVector("x", pixels, "gram"),
+        Field("h", units, layered=True),
+        Field("c", units, layered=True),
+    )
+    some = IndexRange(ell, S.One, L - 1)
+    U, w = GaussianMatrix("U", units.at(1), pixels), GaussianVector("w", units.at(L))
+    D = GaussianMatrix("D", units.at(ell + 1), units.at(ell), index=some)
+    out, moment, y = map(Function, ("out", "moment", "y"))
+    lines = {
+        h(1, mu, t): U @ x(mu),
+        moment(ell, mu, t): Mean(h(ell, mu, t) ** 2),
+        c(ell + 1, mu, t): D(ell) @ h(ell, mu, t),
+        h(ell + 1, mu, t): c(ell + 1, mu, t) * moment(ell, mu, t),
+        out(mu, t): Mean(w.symbol * h(L, mu, t)) / gamma0,
+    }
+    network = Network("some", (h, c), lines, weights=(U, D, w), given=(x,), ranges=(some,))
+    return network.train((y(mu) - out(mu, t)) ** 2 / 2, GradientDescent(eta))
+
+
 GIVEN: dict[str, Any] = {
     "numbers": NUMBERS,
     "arrays": {"gram": GRAM, "y": [1.0, -1.0]},
@@ -65,6 +90,7 @@ def test_numbers_at_integers_are_one_variable_with_their_places() -> None:
     """A number that is defined at 1 and 3 has an axis with these coordinates, beside what has a role."""
     program = with_numbers()
     solved = numerics.solve(program, solver=FEW, **GIVEN)
+    assert "moment" not in solved.attrs["names"]
     assert solved["moment"].dims == ("time", "index")
     assert solved["index"].values.tolist() == [1, 3]
     assert solved["size"].dims == ("time", "sample")
@@ -72,6 +98,19 @@ def test_numbers_at_integers_are_one_variable_with_their_places() -> None:
     error = solved["moment_stderr"][0].to_numpy()
     assert np.all(np.abs(solved["moment"][0] - exact) < 6 * error + 0.02)
     np.testing.assert_allclose(solved["moment"].sel(index=1), solved["size"].sel(sample=0))
+
+
+def test_a_number_on_some_layers_has_its_own_axis() -> None:
+    """Kernels have three layers; the number has two. At initialisation it is the kernel of its layer."""
+    given = GIVEN | {"numbers": NUMBERS | {"eta": 0.01, "L": 3}}
+    solved = numerics.solve(of_some_layers(), **given)
+    assert solved["moment"].dims == ("time", "layer_of_moment", "sample")
+    assert solved["layer_of_moment"].values.tolist() == [1, 2]
+    first = np.array(GRAM).diagonal()
+    np.testing.assert_allclose(solved["moment"][0], [first, first**3], rtol=1e-10)
+    assert solved["Phi"].sizes["layer"] == 3
+    networks = numerics.simulate(of_some_layers(), width=32, seeds=2, **given)
+    assert networks["moment"].dims == solved["moment"].dims
 
 
 def test_numbers_of_networks_are_those_that_networks_have() -> None:
