@@ -21,8 +21,8 @@ Names = Iterable[str] | None
 class Average(Expr):
     """The mean ``<x>`` over the single-site process of the population to which the fields in ``x`` belong.
 
-    Substitution and differentiation act inside of the average: the derivative with respect to a plain symbol
-    is that of the written expression, not of the dependence of the fields on the symbol.
+    Substitution and differentiation act on ``x`` inside of the average. The derivative by a symbol takes the
+    symbol only where it is written in ``x``: a parameter of the equations of the fields is not followed.
 
     >>> from sympy.abc import a, t, s
     >>> from sympy import Function
@@ -52,14 +52,14 @@ class Average(Expr):
         Parameters
         ----------
         **hints
-            ``random``: names of the random fields, see :meth:`linear`; by default every applied undefined
-            function is random, so that only numbers, plain symbols, sums, integrals and averages are moved
-            out. Other hints are those of :meth:`Response.doit`.
+            ``random``: names of the random functions, see :meth:`linear`; by default every applied undefined
+            function, such as ``h(t)``, is random. Other hints are those of :meth:`Response.doit`.
 
         Returns
         -------
         Expr
-            A sum of averages with deterministic factors in front.
+            A sum of averages. Factors without random functions, and averages inside, are in front; sums and
+            integrals are outside of the averages.
         """
         return Average(carried_out(self.body, **hints)).linear(hints.get("random"))
 
@@ -139,10 +139,11 @@ def is_random(x: Expr, random: frozenset[str] | None = None) -> bool:
 
 
 class Response(Expr):
-    """The response ``delta x / delta r`` of ``x`` to a source ``r``; zero unless r precedes x.
+    """The response ``delta x / delta r`` of ``x`` to a source ``r``.
 
-    Substitution and differentiation with respect to plain symbols act inside. ``.doit()`` applies the chain
-    rule down to fields; the response of a field stays unevaluated, and :meth:`Theory.unfold
+    By causality it is zero if r is later than x, but this class does not compare times. Substitution and
+    differentiation with respect to plain symbols act inside. ``.doit()`` applies the chain rule down to
+    fields; the response of a field stays unevaluated, and :meth:`Theory.unfold
     <derive.theory.theory.Theory.unfold>` substitutes the equation of the field.
 
     >>> from sympy import Function
@@ -180,9 +181,9 @@ class Response(Expr):
         ----------
         **hints
             ``fields``: names of the functions that respond (default: every applied undefined function);
-            ``sources``: names of the Gaussian sources, which respond to themselves only; ``discrete``
-            (default True): the response of a source to itself is a Kronecker delta in every argument,
-            otherwise a Dirac delta in the last argument, time.
+            ``sources``: names of the Gaussian sources, which respond to themselves only (default: none);
+            ``discrete`` (default True): the response of a source to itself is a product of Kronecker deltas,
+            one for each argument; otherwise the delta of the last argument, time, is a Dirac delta.
 
         Returns
         -------
@@ -271,10 +272,10 @@ def carried_out(e: Expr, **hints: Any) -> Expr:
 
 
 def delta(x: Expr, y: Expr, discrete: bool = True) -> Expr:
-    """Return 1 where the arguments of ``x`` and ``y`` agree, else 0, as a product of deltas.
+    """Return 1 if the arguments of applied functions ``x`` and ``y`` agree, else 0, as a product of deltas.
 
-    With ``discrete`` all deltas are Kronecker deltas; otherwise that of the last argument, time, is a Dirac
-    delta.
+    The functions themselves are not compared. With ``discrete`` all deltas are Kronecker deltas; otherwise
+    that of the last argument, time, is a Dirac delta.
     """
     pairs = list(zip(x.args, y.args, strict=True))
     if not discrete:
@@ -284,11 +285,12 @@ def delta(x: Expr, y: Expr, discrete: bool = True) -> Expr:
 
 
 def leaves(e: Expr, formal: frozenset[Expr] = frozenset()) -> list[Expr]:
-    """Return the quantities at which the chain rule ends: fields, their rates, responses, sums and integrals.
+    """Return the quantities in ``e`` at which the chain rule ends, sorted by name.
 
-    A field is an applied undefined function of plain indices; a function of fields, such as ``phi(h(t))``, is
-    an ordinary function. Averages are deterministic. ``formal`` holds the bound variables of derivatives such
-    as ``phi'(2 h)``.
+    They are fields, derivatives of fields by their indices or time, responses, sums and integrals. A field is
+    an applied undefined function of plain indices; a function of fields, such as ``phi(h(t))``, is an
+    ordinary function. Averages are left out because they are deterministic. ``formal`` holds the bound
+    variables of derivatives such as ``phi'(2 h)``; a function of these is not a field.
 
     >>> from sympy import Function
     >>> from sympy.abc import t

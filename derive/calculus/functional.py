@@ -1,7 +1,7 @@
 """Functional derivatives of sums and integrals of products of applied functions, by matching indices.
 
 ``delta F(a, b, ...) / delta F(x, y, ...)`` is a product of deltas, one for each index; a delta removes the
-sum or integral over its index. SymPy's ``diff`` does products, powers and compositions.
+sum or integral over its index. Expressions without sums are differentiated by SymPy's ``diff``.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ def functional_derivative(
     target : AppliedUndef
         The function, applied to free indices and times.
     ranges : sequence of IndexRange
-        The ranges of the indices of ``target``; they decide whether the target is among the terms of a sum.
-        Undecided cases give a ``Piecewise``.
+        The ranges of the indices of ``target``. A sum in ``expr`` contributes if the index of ``target`` is
+        in its range; where ``ranges`` do not decide this, the result is a ``Piecewise``.
     continuous : bool
-        Whether time, the last argument, is continuous.
+        Whether time, the last argument, is continuous, so that its delta is a Dirac delta.
 
     Returns
     -------
@@ -59,7 +59,8 @@ def functional_derivative(
     Raises
     ------
     NotImplementedError
-        If an index enters a sum otherwise than shifted or reversed (``F(2*k)``).
+        If an index enters a sum otherwise than shifted or reversed (``F(2*k)``), or if the target is in a sum
+        inside of a function other than a product or power, such as ``exp(Sum(...))``.
 
     Examples
     --------
@@ -78,7 +79,7 @@ def functional_derivative(
 
 
 def _concerned(expr: Expr, target: AppliedUndef) -> Expr:
-    """Return ``expr`` without addends that do not contain the function of ``target``, also inside sums."""
+    """Return ``expr`` without addends that lack the function of ``target``, at top level and inside sums."""
     if isinstance(expr, Sum | Integral):
         return expr.func(_concerned(expr.function, target), *expr.limits)
     if isinstance(expr, Add):
@@ -123,7 +124,8 @@ def _derive(expr: Expr, target: AppliedUndef) -> list[_Piece]:
 def _derive_composed(expr: Expr, target: AppliedUndef) -> list[_Piece]:
     """Return the derivative of a product, power or function that contains sums, as a list of summands.
 
-    ``target`` is the applied function by which it is differentiated.
+    ``target`` is the applied function by which it is differentiated. Raises NotImplementedError if the target
+    is in a sum inside of a function other than a product or power.
     """
     if isinstance(expr, Mul):
         parts = list(expr.args)
@@ -142,9 +144,10 @@ def _derive_composed(expr: Expr, target: AppliedUndef) -> list[_Piece]:
 
 
 def _one_case(e: Piecewise) -> list[Expr] | None:
-    """Return expressions that are all >= 0 where ``e`` is not zero; None if ``e`` has another form.
+    """Return expressions that are all >= 0 where the Piecewise ``e`` is not zero.
 
-    The form is one value under inequalities, and zero otherwise.
+    ``e`` must have one value under inequalities, and be zero otherwise; the result is None for any other
+    ``e``.
     """
     (_, condition), *others = e.args
     parts = And.make_args(condition)
@@ -256,6 +259,8 @@ def _finish(piece: _Piece, target: AppliedUndef, ranges: Sequence[IndexRange], c
 def extremes(e: Expr, ranges: Sequence[IndexRange]) -> tuple[Expr, Expr]:
     """Return the least and the greatest value over ``ranges`` of an expression linear in their indices.
 
+    An index whose coefficient has an unknown sign is taken to have a coefficient >= 0.
+
     >>> from derive.calculus.symbols import L, ell
     >>> extremes(L - ell, [IndexRange(ell, S.One, L)])
     (0, L - 1)
@@ -267,7 +272,10 @@ def extremes(e: Expr, ranges: Sequence[IndexRange]) -> tuple[Expr, Expr]:
 
 
 def _at_end(e: Expr, r: IndexRange, top: bool) -> Expr:
-    """Return the greatest (``top``) or least value of an expression that is linear in an index."""
+    """Return the greatest (``top``) or least value of an expression that is linear in an index.
+
+    A coefficient of the index whose sign is unknown is taken to be >= 0.
+    """
     rising = not e.expand().coeff(r.index).is_negative
     return e.xreplace({r.index: r.upper if rising == top else r.lower})
 

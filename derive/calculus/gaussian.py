@@ -82,9 +82,10 @@ class LinearFactor:
 def expectation(body: Expr, variables: tuple[Expr, ...], matrix: MatrixBase, fold: Fold) -> Expr:
     """Return the Gaussian average ``<body>`` over centred ``variables`` whose covariance is ``matrix``.
 
-    Groups of factors without a closed form are passed to ``fold(factors, variables, matrix)``, which returns
-    their average. Factors that are independent of each other are averaged separately. Exponents of quadratic
-    forms are assumed to be such that the integral converges.
+    Factors that are independent of each other are averaged separately. A product of correlated factors
+    without a closed form is passed to ``fold(product, variables, matrix)``, which returns its average. The
+    average with an exponential of a quadratic form is assumed to exist unless numbers show that it diverges;
+    it is then passed to ``fold``.
     """
     total = []
     for term in Add.make_args(written(body, variables).expand()):
@@ -134,7 +135,8 @@ def _group(factors: list[Expr], variables: tuple[Expr, ...], matrix: MatrixBase,
 def _hermite(factors: list[Expr], variables: tuple[Expr, ...], matrix: MatrixBase) -> Expr | None:
     """Return the average of one or two Hermite polynomials of symbolic order in Gaussian variables.
 
-    ``<He_n(x) He_m(y)> = delta_nm n! <x y>^n`` for variables of variance one. None for other factors.
+    ``<He_n(x) He_m(y)> = delta_nm n! <x y>^n`` for variables of variance one. None for other variances, for
+    other factors, and for more than two of them.
     """
     polynomials = [x for x in factors if isinstance(x, hermite_prob) and x.args[1] in variables]
     if len(polynomials) != len(factors) or not 1 <= len(polynomials) <= 2:
@@ -235,7 +237,10 @@ class _Term:
 
 
 def _check_convergence(A: MatrixBase, C: MatrixBase) -> None:
-    """Raise NoClosedForm if ``exp(-x.A x / 2)`` makes the integral diverge, as far as numbers tell."""
+    """Raise NoClosedForm if ``exp(-x.A x / 2)`` makes the integral over x of covariance C diverge.
+
+    This is checked only if all entries of A and C are rational numbers.
+    """
     if all(x == 0 for x in A) or not all(x.is_Rational for x in (*A, *C)):
         return
     t = Symbol("t")
@@ -366,7 +371,9 @@ def _without_squares(units: tuple[LinearFactor, ...]) -> tuple[LinearFactor, ...
 def _signs(units: tuple[LinearFactor, ...], C: MatrixBase) -> Expr:
     """Return the mean of a product of signs and error functions of linear forms.
 
-    One of them gives an ``erf``; a pair without means gives the arcsine law. Raises NoClosedForm otherwise.
+    The mean is a product over groups of factors with correlated linear forms. A group of one factor gives an
+    ``erf``, or a sign if the variance is zero. For linear forms of mean zero a pair gives the arcsine law,
+    and an odd number gives 0. Raises NoClosedForm for other groups.
     """
     scale = [sqrt(2) if u.soft else S.One for u in units]
     means = [k * u.m for k, u in zip(scale, units, strict=True)]
@@ -403,7 +410,7 @@ def _signs(units: tuple[LinearFactor, ...], C: MatrixBase) -> Expr:
 
 
 def real(e: Expr) -> Expr:
-    """Return an expression with complex exponentials written as sines and cosines."""
+    """Return an expression with complex exponentials as sines and cosines, ``erf(i x)`` as ``i erfi(x)``."""
     if not e.has(I):
         return e
 
@@ -428,17 +435,17 @@ def real(e: Expr) -> Expr:
 class GaussianAverage(Expr):
     """``<F(x, y, ..)>`` for centred, jointly Gaussian ``x, y, ..`` with given covariances.
 
-    ``covariance`` maps pairs to their covariance, ``{(x, x): a, (x, y): c, (y, y): b}``; missing pairs are
-    uncorrelated and the order in a pair does not matter. Alternatively it lists the variables, and ``matrix``
-    is their covariance. Variables are symbols or fields such as ``h(mu, t)``; they are bound, so substitution
-    does not change them.
+    ``covariance`` maps pairs to their covariance, ``{(x, x): a, (x, y): c, (y, y): b}``; missing pairs of
+    different variables are uncorrelated, and the order in a pair does not matter. Alternatively it lists the
+    variables, and ``matrix`` is their covariance. Variables are symbols or fields such as ``h(mu, t)``. They
+    are bound: a substitution for a variable does not change the average. The indices of a field are free.
 
     ``.diff`` with respect to a symbol in the covariance follows Price's theorem: ``d<F>/dc = <d^2 F/dx dy>``
     for a covariance, half of that for a variance. ``.doit()`` evaluates what has a closed form: polynomials
     (Isserlis), exponentials of quadratic forms, sines, error functions and signs (one, or pairs by the
     arcsine law), rectifiers and their powers (arc-cosine kernels), Hermite polynomials of symbolic order.
 
-    Raises ValueError for a variable without variance, or contradictory entries.
+    Raises ValueError for a missing or negative variance, or a covariance that is not symmetric.
 
     >>> from sympy.abc import a, b, c, x, y
     >>> from sympy import Function
@@ -460,7 +467,8 @@ class GaussianAverage(Expr):
     ) -> GaussianAverage:
         """Return the unevaluated average of an expression.
 
-        ``covariance`` is a mapping, or a list of variables with ``matrix``.
+        ``covariance`` is a mapping from pairs of variables to covariances, without ``matrix``; or it is a
+        list of variables, and ``matrix`` is their covariance.
         """
         if isinstance(covariance, Mapping):
             variables, entries = _from_pairs(covariance)
@@ -634,7 +642,8 @@ class GaussianAverage(Expr):
         """Return the average as an integral over independent standard normal variables z.
 
         The variables are ``R z``; ``R`` is lower triangular with ``R R^T`` the covariance, also if this is
-        singular. ``lambdify`` integrates it numerically (with SciPy or mpmath) where there is no closed form.
+        singular. SymPy's ``lambdify`` of an average without a closed form evaluates this integral
+        numerically, with SciPy or mpmath.
 
         >>> from sympy import cosh, lambdify, tanh
         >>> from sympy.abc import a, b, c, x, y
@@ -680,7 +689,10 @@ def _counts(power: Expr) -> bool:
 
 
 def _folded(body: Expr, variables: tuple[Expr, ...], matrix: MatrixBase) -> Expr:
-    """Return the unevaluated average of ``body`` over those of the variables that occur in it."""
+    """Return the unevaluated average of ``body`` over those of the variables that occur in it.
+
+    If no variable occurs, ``body`` itself is returned.
+    """
     kept = [i for i, x in enumerate(variables) if body.has(x)]
     if not kept:
         return body
@@ -688,7 +700,11 @@ def _folded(body: Expr, variables: tuple[Expr, ...], matrix: MatrixBase) -> Expr
 
 
 def _from_pairs(pairs: Mapping[Any, Any]) -> tuple[tuple[Expr, ...], ImmutableDenseMatrix]:
-    """Return the variables and their covariance matrix from covariances by pairs of variables."""
+    """Return the variables and their covariance matrix from covariances by pairs of variables.
+
+    Missing pairs of different variables are uncorrelated. Raises ValueError for a missing or negative
+    variance, or if the two orders of a pair have different covariances.
+    """
     table: dict[tuple[Expr, Expr], Expr] = {}
     for (x, y), value in pairs.items():
         a, b, c = sympify(x), sympify(y), sympify(value)
@@ -705,7 +721,11 @@ def _from_pairs(pairs: Mapping[Any, Any]) -> tuple[tuple[Expr, ...], ImmutableDe
 
 
 def _merged(variables: tuple[Expr, ...], matrix: MatrixBase) -> tuple[tuple[Expr, ...], ImmutableDenseMatrix]:
-    """Return the variables without repetitions, and their covariance; equal fields are one variable."""
+    """Return the variables without repetitions, and their covariance.
+
+    A repeated variable keeps the covariances of its first occurrence. Raises ValueError if ``matrix`` has
+    another size than the variables, is not symmetric or has a negative variance.
+    """
     if matrix.shape != (len(variables), len(variables)):
         raise ValueError(
             f"{len(variables)} variables need a square covariance, not one of shape {matrix.shape}"

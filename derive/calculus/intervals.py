@@ -1,8 +1,8 @@
 """Intervals of real numbers that constants of a program must lie in: rates, variances, correlations, ratios.
 
 Constants are checked when a rule, a matrix or a vector is made, and again when symbols receive numbers.
-Parameters that depend on the time are checked at each time at which they are read.
-An expression with symbols passes unless its assumptions exclude every number of the interval.
+Parameters that depend on the time are checked at each time at which they are read. An expression with symbols
+passes, unless it is a symbol or product whose sign is known to be wrong.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from derive.errors import ProgramError
 
 @dataclass(frozen=True)
 class RealInterval:
-    """Interval of real numbers from ``low`` to ``high``; ``words`` describe it in messages."""
+    """Interval of real numbers from ``low`` to ``high``; ``words`` describe it in messages.
+
+    ``low_open`` and ``high_open`` exclude the two ends, and ``without_zero`` excludes 0.
+    """
 
     words: str
     low: Expr = S.NegativeInfinity
@@ -28,7 +31,9 @@ class RealInterval:
     without_zero: bool = False
 
     def require(self, value: Any, key: str) -> None:
-        """Raise :class:`ProgramError`, naming ``key``, if a value is not a number of the interval.
+        """Raise :class:`ProgramError`, naming ``key``, if a value cannot be a number of the interval.
+
+        Expressions with symbols are judged by :meth:`contains`.
 
         >>> POSITIVE.require(2, "ratio")
         >>> NONNEGATIVE.require(-0.1, "diffusion")
@@ -42,7 +47,11 @@ class RealInterval:
         raise ProgramError(f"{key} = {e}: must be {self.words}")
 
     def contains(self, e: Expr) -> bool:
-        """Return whether a number is in the interval, or whether an expression with symbols may be."""
+        """Return whether a number is in the interval, or whether an expression with symbols may be.
+
+        With symbols only the sign of a symbol or product is compared, in an interval that begins at 0; other
+        expressions may be in the interval. Infinite, undefined and complex values are not.
+        """
         factors = {e, *e.args} if e.is_Mul or e.is_Add else {e}
         if e.has(nan, zoo) or factors & {oo, -oo} or (e.has(I) and not e.is_real):
             return False
@@ -73,7 +82,10 @@ class BoundedParameter:
     interval: RealInterval
 
     def require(self) -> None:
-        """Raise :class:`ProgramError` if the value is not in the interval, whatever its symbols are."""
+        """Raise :class:`ProgramError` if the value cannot be in the interval.
+
+        A value with symbols passes, unless it is a symbol or product whose sign is known to be wrong.
+        """
         self.interval.require(self.value, self.name)
 
 

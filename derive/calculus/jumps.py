@@ -91,8 +91,9 @@ def multiplied(factors: Iterable[Mapping[SignMonomial, Expr]]) -> SignPolynomial
 def slope(monomial: SignMonomial) -> SignPolynomial:
     """Return the derivative by x of a monomial (n, s, m), as a dictionary from monomials to coefficients.
 
-    The monomial is ``x**n * sign(x)**s``, times the derivative of order m of ``delta(x)`` unless m is -1. The
-    derivative of ``sign`` is twice a point mass.
+    The monomial is ``x**n * sign(x)**s``, times the derivative of order m of ``delta(x)`` unless m is -1. It
+    must be in lowest terms (see :func:`lowest`): s is 0 or 1, and n = s = 0 next to a delta. The derivative
+    of ``sign`` is twice a point mass.
 
     >>> slope((0, 1, -1)), slope((2, 1, -1)), slope((0, 0, 0))
     ({(0, 0, 0): 2}, {(1, 1, -1): 2}, {(0, 0, 1): 1})
@@ -173,7 +174,11 @@ def _times(a: Mapping[SignMonomial, Expr], b: Mapping[SignMonomial, Expr]) -> Si
 
 
 def written(body: Expr, variables: tuple[Expr, ...]) -> Expr:
-    """Rewrite rectifiers, steps and sines of the variables by signs, error functions and exponentials."""
+    """Rewrite rectifiers, steps and sines of the variables by signs, error functions and exponentials.
+
+    The functions are ``Max`` and ``Min`` of two arguments, ``Piecewise`` with two cases, ``Heaviside``,
+    ``Abs``, ``erfc``, and the circular and hyperbolic sine and cosine. All others are left unchanged.
+    """
 
     def random(e: Any) -> bool:
         """Return whether an expression contains one of the variables."""
@@ -184,12 +189,15 @@ def written(body: Expr, variables: tuple[Expr, ...]) -> Expr:
         return (1 + sign(x)) / 2
 
     def bend(e: Expr) -> Expr:
-        """Return the maximum or minimum of two expressions in terms of a sign."""
+        """Return ``Max`` or ``Min`` of two expressions in terms of the sign of their difference."""
         x, y = e.args
         return (x + y + (x - y) * sign(x - y) * (1 if isinstance(e, Max) else -1)) / 2
 
     def cases(e: Piecewise) -> Expr:
-        """Return a function with two cases, divided by one inequality, in terms of signs."""
+        """Return a ``Piecewise`` with two cases, divided by one inequality, in terms of signs.
+
+        A ``Piecewise`` of another form is returned unchanged.
+        """
         (x, where), (y, other) = e.args
         if isinstance(where, StrictGreaterThan | GreaterThan):
             gap = where.lhs - where.rhs
@@ -224,10 +232,12 @@ def conditioned(
     """Return a Gaussian average of a product with its first point mass (delta function) integrated out.
 
     The result is a list of (number, body, variables, covariance), whose sum of number times average of body
-    is the average of the factors; None if the argument of the point mass is not linear. ``delta(l)`` is the
-    density of ``l`` at zero and conditions the other factors on ``l = 0``: the covariance C becomes ``C - C a
-    a^T C / (a^T C a)`` for ``l = a.x``. A derivative of delta is integrated by parts. Raises
-    :class:`Ambiguous` for a jump or a second point mass at the same place.
+    is the average of the factors. It is None if no factor is a point mass, or if the argument of the point
+    mass is not linear. ``delta(l)`` is the density of ``l`` at zero and conditions the other factors on ``l =
+    0``: the covariance C becomes ``C - C a a^T C / (a^T C a)`` for ``l = a.x + m``. A derivative of delta is
+    integrated by parts once, so that the bodies contain a delta with one derivative less. Raises
+    :class:`Ambiguous` for a jump or a second point mass at the same place, a power of a point mass, or an
+    ``l`` without variance.
 
     >>> from sympy.abc import x, y
     >>> conditioned([DiracDelta(x), y**2], (x, y), ImmutableDenseMatrix([[1, 1], [1, 3]]))
@@ -270,9 +280,9 @@ def _by_parts(
 ) -> list[tuple[Expr, Expr]]:
     """Integrate by parts: ``<delta' F> = <l delta F> / v - sum_j <l x_j> <delta dF/dx_j> / v``.
 
-    ``others`` is F, ``mass`` the delta with one derivative less, ``slots`` the variables x, ``a`` the
-    coefficients of ``l = a.x``, and ``share`` the vector ``<l x_j> / v``. Return pairs of coefficient and
-    integrand; the first one is not yet divided by ``v``.
+    ``l = a.x`` has the variance v, and the argument of the delta is l plus a constant. ``others`` is F,
+    ``mass`` the delta with one derivative less, ``slots`` the variables x, and ``share`` the vector ``<l x_j>
+    / v``. Return pairs of coefficient and integrand; the first one is not yet divided by ``v``.
     """
     parts = [(S.One, Add(*[p * x for p, x in zip(a, slots, strict=True)]) * mass * others)]
     parts += [(-c, mass * others.diff(x)) for x, c in zip(slots, share, strict=True) if c != 0]
@@ -284,8 +294,9 @@ def _on_hyperplane(
 ) -> Expr:
     """Return the factors ``others`` of an average on the hyperplane where a point mass is.
 
-    The result is zero if a factor without jumps vanishes there. ``solved`` and ``moved`` are the values of
-    the variables there, ``mass`` the point mass, and ``back`` the names of variables for messages. Raises
+    The result is zero if the product of the factors without jumps vanishes there. ``solved`` gives one
+    variable on the hyperplane in terms of the others, and ``moved`` shifts the others by their means there.
+    ``mass`` is the point mass, and ``back`` maps variables to their names in messages. Raises
     :class:`Ambiguous` for a jump or another point mass at the same place.
     """
 

@@ -15,9 +15,10 @@ from sympy.core.symbol import Str
 
 
 class Copy(Expr):
-    """The quantity ``x`` at an independent unit of the same population (or at a given coordinate).
+    """The value of ``x`` at an independent unit of the same population, or at a coordinate of the inputs.
 
-    The copy is deterministic for the unit in whose equation it stands; :class:`PairMean` averages over it.
+    An average over the unit in whose equation the copy stands treats the copy as a constant;
+    :class:`PairMean` averages over it.
 
     >>> from sympy import Function, tanh
     >>> from sympy.abc import t
@@ -79,8 +80,9 @@ class PairMean(Expr):
 class EntryStep(Expr):
     """The step ``Q_weight(gradient; time)`` of an entrywise rule, given the gradients of an entry up to now.
 
-    It is a functional of ``gradient`` at all times up to ``time``; the rule of the weight in the program
-    (:class:`~derive.program.entrywise.Entrywise`) defines it.
+    ``gradient`` is the normalised negative gradient of one entry (``A`` of :mod:`derive.program.entrywise`).
+    The step is a functional of ``gradient`` at all times up to ``time``; the rule of the weight in the
+    program (:class:`~derive.program.entrywise.Entrywise`) defines it.
 
     >>> from sympy import Function
     >>> from sympy.abc import s
@@ -93,7 +95,8 @@ class EntryStep(Expr):
     def __new__(cls, weight: Any, gradient: Any, time: Any) -> EntryStep:
         """Return the unevaluated step of an entrywise rule for one entry, at ``time``.
 
-        ``weight`` is the name of the weight, and ``gradient`` that of the entry as a function of time.
+        ``weight`` is the name of the weight matrix, and ``gradient`` the normalised negative gradient of one
+        entry as a function of ``time``.
         """
         name = weight if isinstance(weight, Str) else Str(str(weight))
         node: EntryStep = Expr.__new__(cls, name, S(gradient), S(time))
@@ -106,7 +109,7 @@ class EntryStep(Expr):
 
     @property
     def gradient(self) -> Expr:
-        """The gradient of one entry of the weight matrix as a function of time."""
+        """The normalised negative gradient of one entry of the weight matrix as a function of time."""
         return self.args[1]
 
     @property
@@ -124,7 +127,7 @@ class EntryStep(Expr):
 
 
 def copied(e: Expr) -> tuple[Expr, Expr]:
-    """Split a product into the factors of the unit itself, and the body of its :class:`Copy` factors.
+    """Split a product into (factors without copies, other factors with each :class:`Copy` as its body).
 
     >>> from sympy import Function
     >>> from sympy.abc import t
@@ -137,5 +140,5 @@ def copied(e: Expr) -> tuple[Expr, Expr]:
 
 
 def has_pairs(e: Expr) -> bool:
-    """Return whether an expression contains the step of an entrywise rule."""
+    """Return whether an expression contains the step of an entrywise rule (:class:`EntryStep`)."""
     return bool(e.has(EntryStep))

@@ -47,8 +47,9 @@ from derive.errors import NotApplicable
 class Layered:
     """Ring of functions of the layer ell and the depth L: sums of ``c ell^a L^b r^(i ell + j L)``.
 
-    Each base r of exponential growth is an element of the field of coefficients. Elements of the ring are
-    polynomials in ``ell``, ``r^ell``, ``L``, ``r^L`` and further ``symbols``, with powers of either sign.
+    Each base r of exponential growth is an element of the field of the coefficients c; the integers i and j
+    may be negative. Elements of the ring are polynomials in ``ell``, ``r^ell``, ``L``, ``r^L`` and further
+    ``symbols``.
 
     >>> p = Layered()
     >>> p.expr(p.summed(p.of(L * ell), 1, ell))  # L (1 + ... + ell)
@@ -80,9 +81,10 @@ class Layered:
         return p.as_expr()
 
     def element(self, terms: Iterable[tuple[tuple[int, ...], Any]]) -> PolyElement:
-        """Return the polynomial in ell, L and exponentials with the given terms (exponents, coefficient).
+        """Return the element of the ring with the given terms, pairs of exponents and coefficient.
 
-        Exponents are in the order of the ring's symbols; terms with the same exponents are added.
+        Exponents are in the order ell, ``r^ell`` for each base, L, ``r^L`` for each base, further symbols;
+        terms with the same exponents are added.
         """
         return self.ring.from_dict(gathered(terms))
 
@@ -120,9 +122,9 @@ class Layered:
     ) -> PolyElement:
         """Solve ``X(ell) = m X(ell + step) + known(ell)`` with ``X = value`` at a layer ``L + n`` or n.
 
-        The factor m is ``r_1^i_1 r_2^i_2 ...`` for the bases r and the ``exponents`` i. The particular
-        solution is a polynomial times ``rho^ell`` for each term ``c ell^a rho^ell``; the homogeneous solution
-        is a multiple of ``m^(-step (ell - layer))``.
+        ``step`` is 1 or -1. The factor m is ``r_1^i_1 r_2^i_2 ...`` for the bases r and the ``exponents`` i.
+        The particular solution is a polynomial times ``rho^ell`` for each term ``c ell^a rho^ell``; the
+        homogeneous solution is a multiple of ``m^(-step (ell - layer))``.
         """
         one, w, m = self.field.one, self.width, self.power(exponents)
         particular = self.element(
@@ -138,7 +140,10 @@ class Layered:
         return particular + rest.mul_term(((0, *free, 0, *back, *others), one))
 
     def summed(self, p: PolyElement, lower: Any, upper: Any) -> PolyElement:
-        """Return the sum over the layers k from ``lower`` to ``upper`` of the function ``p(k)``."""
+        """Return the sum over the layers k from ``lower`` to ``upper`` of ``p(k)``, in closed form.
+
+        If ``upper`` is below ``lower - 1``, it is minus the sum from ``upper + 1`` to ``lower - 1``.
+        """
         total = self.solved(p, (0,) * len(self.bases), -1, 0, self.zero)
         return self.moved(total, upper) - self.moved(total, S(lower) - 1)
 
@@ -220,7 +225,7 @@ class ValueGrid:
         return element
 
     def of(self, e: Any) -> Sampled:
-        """Convert an expression in ell and L to its values on the grid.
+        """Convert an expression in ell, L and the further symbols to its values on the grid.
 
         Raises ValueError if it is not a polynomial with rational coefficients.
         """
@@ -313,7 +318,10 @@ class ValueGrid:
         return self.known["polynomial", p]
 
     def others(self, value: Any, below: int) -> Iterable[tuple[tuple[int, ...], Any]]:
-        """Return ``value / below`` as pairs (exponents of the symbols besides ell and L, coefficient)."""
+        """Return ``value / below`` as pairs (exponents of the symbols besides ell and L, coefficient).
+
+        ``value`` is a number or a polynomial of these symbols, and ``below`` an integer.
+        """
         if isinstance(value, PolyElement):
             return ((powers[2:], c / below) for powers, c in value.terms())
         ratio = QQ(value, below) if isinstance(value, int) else value / below
@@ -360,9 +368,9 @@ def factored(e: Expr) -> Expr:
 
 
 def prime_factors(e: Expr | PolyElement) -> tuple[Expr, tuple[tuple[Any, int], ...]]:
-    """Return a rational factor, and pairs of the irreducible polynomials in ``e`` and their powers.
+    """Return a constant factor, and pairs of the irreducible polynomials in ``e`` and their powers.
 
-    The first coefficient of each polynomial is positive.
+    If all coefficients are rational, the first coefficient of each polynomial is positive.
 
     >>> prime_factors(L * ell / 2 - L**2 / 2)
     (-1/2, ((L, 1), (L - ell, 1)))
@@ -401,9 +409,9 @@ Sums over layers have many of them."""
 def _without_lines(p: PolyElement) -> tuple[PolyElement, list[PolyElement]]:
     """Divide a polynomial by its factors ``x + k`` and ``x - y + k``; return (quotient, factors).
 
-    x and y are variables and k small integers. The quotient is factored much faster. A factor is tried if p
-    vanishes at a point of the line at which no polynomial vanishes by accident, and accepted if the division
-    leaves no remainder.
+    x and y are variables and k integers up to LINES in size. The quotient is factored much faster. A factor
+    is tried if p vanishes at a point where the factor is zero and where other factors rarely are, and is
+    accepted if the division leaves no remainder.
     """
     lines, ring = [], p.ring
     at = [10007 + 101 * n for n in range(ring.ngens)]
@@ -488,10 +496,10 @@ def _is_irreducible(p: PolyElement) -> bool:
 
 
 def _on_line(p: PolyElement, n: int) -> list[int]:
-    """Return the coefficients, by powers of t, of a polynomial along the line ``(3 t, 5 t + 97, ...)``.
+    """Return the coefficients, by powers of t, of a polynomial along a line in the space of its variables.
 
-    n selects one of several such lines. Lines through small integers are avoided, because sums over layers
-    vanish there although their factors do not.
+    Variable number k is ``(2 k + 3 + n (k + 2)) t + 97 k``, so that n selects one of several lines. Lines
+    through small integers are avoided, because sums over layers vanish there although their factors do not.
     """
     rows_left = {powers: [int(c)] for powers, c in p.terms()}
     for k in reversed(range(p.ring.ngens)):
@@ -582,9 +590,9 @@ MOVING = (ell, L, Z, Z_L)
 class Recurrences:
     """Solver of linear recurrences over the layer ell, one after the other, in powers of ell and q^ell.
 
-    The first pair of recurrences defines q, an eigenvalue of its matrix with determinant one. ``parameter``
-    is a pair (symbol, expression): a symbol in the matrix, and the same expressed by q. ``root`` is q in
-    terms of this symbol.
+    The first pair of coupled recurrences defines q, an eigenvalue of its matrix, whose determinant must be
+    one. ``parameter`` is then a pair (symbol, expression): a symbol in the matrix, and its value in terms of
+    q, which replaces it in all results. ``root`` is q in terms of this symbol. Both are None before.
     """
 
     def __init__(self) -> None:
@@ -607,8 +615,9 @@ class Recurrences:
         """Solve ``y(ell) = M y(ell + k) + f(ell)`` with y = ``start`` at one layer.
 
         ``M`` has shape (n, n) with n = 1 or 2; ``f`` and ``start`` have length n. ``at`` is the pair of
-        values of ell and of ``Z = q^ell`` at this layer. Raises :class:`NotApplicable` for larger systems or
-        coefficients that depend on the layer.
+        values of ell and of ``Z = q^ell`` at this layer. Raises :class:`NotApplicable` for larger systems,
+        for coefficients that depend on the layer, and for eigenvalues other than q and 1/q, or for n = 1
+        other than powers of q.
         """
         if M.has(ell, Z):
             raise NotApplicable(
@@ -633,7 +642,8 @@ class Recurrences:
     def diagonal(self, M: Matrix) -> None:
         """Define q such that q and 1/q are the eigenvalues of M, or check this for the q defined before.
 
-        Raise :class:`NotApplicable` if this is impossible.
+        Raise :class:`NotApplicable` if the determinant of M is not 1, if its trace is not linear in a symbol,
+        or if q was defined with other eigenvalues.
         """
         if self.settled(M.det()) != 1:
             raise NotApplicable(

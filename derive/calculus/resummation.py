@@ -54,9 +54,9 @@ def radius(series: PowerSeries, digits: int = 40) -> Radius:
 
     Each method is applied to all coefficients and to all but the last. Of the two methods that agree best,
     the one that changes less is taken, because one method may converge to a false singularity, but two rarely
-    to the same one. ``uncertainty`` is that change plus the difference of the two methods. It is too small
-    for a pair of branch points, where the relative error of the distance is of order one over the number of
-    coefficients.
+    to the same one. ``uncertainty`` is that change plus the difference of the two methods, or the change
+    alone if only one method applies. It is too small for a pair of branch points, where the relative error of
+    the distance is of order one over the number of coefficients.
 
     Parameters
     ----------
@@ -73,7 +73,8 @@ def radius(series: PowerSeries, digits: int = 40) -> Radius:
     Raises
     ------
     ValueError
-        If coefficients contain symbols, are fewer than four in ``variable**step``, or terminate.
+        If coefficients contain symbols, or if no method gives an estimate (at least three coefficients in
+        ``variable**step`` are needed).
 
     Examples
     --------
@@ -115,7 +116,8 @@ def ratios(c: Sequence[mpmath.mpf]) -> ComplexEstimate:
     """Estimate the singularity z0 of a series next to 0 by the ratio method of Domb and Sykes.
 
     ``c`` are the coefficients. Near a singularity ``(1 - z / z0)**-p``, ``c[k] / c[k-1] = (1 + (p - 1) / k) /
-    z0``; two ratios give z0. None if a coefficient vanishes.
+    z0``; the last two ratios give z0. None if there are fewer than three coefficients, or if a ratio or z0 is
+    infinite.
     """
     if len(c) < 3 or c[-2] == 0 or c[-3] == 0:
         return None
@@ -127,8 +129,8 @@ def ratios(c: Sequence[mpmath.mpf]) -> ComplexEstimate:
 def determinants(c: Sequence[mpmath.mpf]) -> ComplexEstimate:
     """Estimate a pair of singularities ``z0 exp(+-i angle)`` of a series by the method of Mercer and Roberts.
 
-    ``c`` are the coefficients. The method uses ``c[k-1] c[k+1] - c[k]**2`` for two successive k. None if it
-    does not apply.
+    ``c`` are the coefficients. The method uses ``c[k-1] c[k+1] - c[k]**2`` for the last two k. None if there
+    are fewer than four coefficients, or if no real z0 and angle solve its equations.
     """
     if len(c) < 4:
         return None
@@ -144,7 +146,8 @@ def determinants(c: Sequence[mpmath.mpf]) -> ComplexEstimate:
 def poles(c: Sequence[mpmath.mpf]) -> ComplexEstimate:
     """Return the pole nearest to 0 of the near-diagonal Padé approximant of a series with coefficients ``c``.
 
-    Poles that a zero cancels nearly (Froissart doublets) are left out. The result is None without a pole.
+    Poles that a zero cancels nearly (Froissart doublets) are left out. The result is None if no pole is left
+    or the approximant does not exist.
     """
     order = len(c) - 1
     n = (order + 1) // 2
@@ -185,7 +188,7 @@ class Mapped:
     original : PowerSeries
         The series before the map.
     series : PowerSeries
-        The series in ``w``.
+        The series in ``w`` of the original series over ``variable**lowest``, its lowest power.
     distance : Expr
         The distance of the singularity from 0 in z.
     angle : Expr

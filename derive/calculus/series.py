@@ -56,7 +56,10 @@ class SeriesRing(ABC, Generic[SeriesCoefficient]):
 
     @abstractmethod
     def reciprocal(self, c: SeriesCoefficient) -> SeriesCoefficient:
-        """Return ``1/c`` for a coefficient c of a series; raise ValueError if the inverse does not exist."""
+        """Return ``1/c`` for a coefficient c of a series.
+
+        Implementations may raise ValueError if the inverse does not exist.
+        """
 
     # -- series ----------------------------------------------------------------------------------------
 
@@ -94,7 +97,8 @@ class SeriesRing(ABC, Generic[SeriesCoefficient]):
     ) -> list[SeriesCoefficient]:
         """Return the truncated series of an expression of sums, products and integer powers.
 
-        ``known(x)`` returns the series of a subexpression x, or None if x is to be expanded further.
+        ``known(x)`` returns the series of a subexpression x, or None if x is to be expanded further. An x of
+        another form is converted to a constant by :meth:`number`.
         """
         given = known(e)
         if given is not None:
@@ -203,7 +207,7 @@ class PowerSeries:
 
     @property
     def symbol(self) -> Symbol:
-        """The symbol of the variable: small, or large for a series in its inverse."""
+        """The one symbol in ``variable``: gamma0, or nu if the variable is ``1/nu``."""
         return next(iter(self.variable.free_symbols))
 
     @property
@@ -378,7 +382,10 @@ class PowerSeries:
         return PowerSeries(tuple(operation(Expressions(min(map(len, xs)) - 1), *xs)), self.variable)
 
     def _lift(self, other: Any) -> tuple[Expr, ...]:
-        """Return the coefficients of ``other``; an expression without the variable is a constant series."""
+        """Return the coefficients of ``other``; an expression without the variable is a constant series.
+
+        Raises ValueError for a series in another variable and for an expression that contains the variable.
+        """
         if isinstance(other, PowerSeries):
             if other.variable != self.variable:
                 raise ValueError(
@@ -468,8 +475,8 @@ class PowerSeries:
         The last terms are continued as a geometric series, ``E q z / (1 - q z)`` with ``z = variable**step``.
         For coefficients c of which N is the last, ``q**2 = max(|c[N]|, |c[N-1]|) / max(|c[N-2]|, |c[N-3]|)``.
         ``E`` is the larger of the last term and of ``q z`` times the term before it, so that one accidentally
-        small coefficient does not make the estimate small. With three coefficients the two pairs are shifted
-        by one; with two coefficients the estimate is the second term where it is smaller than the first.
+        small coefficient does not make the estimate small. With three coefficients ``q = max(|c[2]|, |c[1]|)
+        / max(|c[1]|, |c[0]|)``; with two, ``q = |c[1]| / |c[0]|`` and the estimate is the second term.
 
         Examples
         --------
@@ -507,7 +514,7 @@ class PowerSeries:
         Raises
         ------
         ValueError
-            If ``m + n`` needs coefficients beyond the order.
+            If ``m + n`` needs coefficients beyond the order, or a degree is negative.
         DegeneratePade
             If there is no approximant of these degrees.
 
@@ -539,9 +546,9 @@ class PowerSeries:
         return "$\\displaystyle " + " + ".join([*parts, rest]).replace("+ -", "- ") + "$"
 
     def _missing(self) -> int:
-        """Return the power of the first term that the series does not contain.
+        """Return the lowest power above the order that differs from ``lowest`` by a multiple of ``step``.
 
-        Known powers with a spacing of 2, for example, make it that of the next even or odd power.
+        A printed series ends with O(variable to this power): the next even power for an even series.
         """
         step, n = self.step, self.order + 1
         return n + (self.lowest - n) % step if self.powers() else n
@@ -550,8 +557,9 @@ class PowerSeries:
 def _growth(sizes: Sequence[Expr]) -> Expr | None:
     """Return the ratio q by which coefficients grow from one to the next, from their absolute values.
 
-    ``sizes`` are the last absolute values, four at most. The largest of the last half is compared with the
-    largest of those before. The result is None if there are fewer than two, or if the earlier ones are zero.
+    ``sizes`` are the last absolute values, four at most. Of four, the largest of the last two over that of
+    the first two is ``q**2``; of three, the largest of the last two over that of the first two is q; of two,
+    q is their ratio. The result is None for fewer than two, and if the denominator is zero.
     """
     half = len(sizes) // 2
     if half == 0:
@@ -585,8 +593,9 @@ def _shaped(result: Any, values: Sequence[Any]) -> Any:
 def solved_series(equations: Mapping[Symbol, Expr], x: Symbol, n: int) -> dict[Symbol, list[Expr]]:
     """Return the power series in ``x`` to order n of unknowns defined by ``unknown = right-hand side``.
 
-    The right-hand sides are rational. They are iterated from zero until nothing changes; each iteration must
-    fix one more order, otherwise :class:`NotApplicable` is raised.
+    The right-hand sides are rational in the unknowns, x and other symbols. They are iterated from zero until
+    nothing changes. Raises :class:`NotApplicable` if the iterations do not fix one order after the other, or
+    if a denominator vanishes at order 0.
 
     >>> from sympy.abc import H, a, x
     >>> solved_series({H: 1 + a * x * H**2}, x, 3)[H]
@@ -623,11 +632,12 @@ class DegeneratePade(ValueError):
 
 
 def pade(coefficients: Sequence[Expr], m: int, n: int) -> tuple[list[Expr], list[Expr]]:
-    """Return numerator (degree m) and denominator (degree n, leading 1) of a Padé approximant.
+    """Return the coefficients of numerator and denominator of the Padé approximant [m/n], lowest power first.
 
-    Their quotient agrees to order m + n with the series of the given coefficients of powers 0, 1, 2, ...
-    Raises ValueError for negative degrees or too few coefficients, :class:`DegeneratePade` if the equations
-    for the denominator are singular.
+    The numerator has degree m; the denominator has degree n and the constant term 1. Their quotient agrees to
+    order m + n with the series of the given coefficients of powers 0, 1, 2, ... Raises ValueError for
+    negative degrees or too few coefficients, :class:`DegeneratePade` if the equations for the denominator are
+    singular.
 
     >>> pade([1, 1, S.Half], 1, 1)  # exp(z) = (1 + z/2) / (1 - z/2) + ...
     ([1, 1/2], [1, -1/2])

@@ -75,8 +75,8 @@ def rename_bound(x: Sum | Integral, taken: Iterable[Expr]) -> Sum | Integral:
 def rename_all_bound(e: Expr, taken: Iterable[Expr], nested: bool = False) -> Expr:
     """Return an expression in which no bound variable of a sum or integral, at any depth, is in ``taken``.
 
-    With ``nested``, variables of inner sums also differ from those of outer sums and from those in their
-    bounds.
+    With ``nested``, the variables of a sum also differ from the free symbols of this sum and from the
+    variables of the sums around it.
     """
     if not e.has(Sum, Integral):
         return e
@@ -116,9 +116,10 @@ def rewritten(e: Expr, names: Container[str], change: Callable[[Any], Expr]) -> 
 
 
 def binding(pattern: Expr, atom: Expr) -> Binding:
-    """Return the values of the indices in ``pattern`` for which it equals ``atom``, the same function.
+    """Return the values of the indices in ``pattern`` at which it is ``atom``, the same function elsewhere.
 
-    An index in ``pattern`` may be shifted by a constant. The result maps indices to values.
+    An index in ``pattern`` may be shifted by a constant. The result maps indices to values. Arguments of
+    ``pattern`` without an index are not compared; :func:`match` compares them.
 
     >>> from sympy import Function
     >>> h = Function("h")
@@ -163,6 +164,8 @@ def placed(rhs: Expr, lhs: Expr, atom: Expr) -> Expr:
 
 def defined(e: Expr, equations: Iterable[tuple[Expr, Expr]]) -> Expr:
     """Return ``e`` in which the left-hand side of each equation is replaced by its right-hand side.
+
+    The replacement is made at all values of the indices, and one equation is applied after the other.
 
     >>> from sympy import Function
     >>> g, h, z = (Function(n) for n in ("g", "h", "z"))
@@ -225,7 +228,7 @@ def factors(e: Expr) -> list[Expr]:
 
 
 def gathered(parts: Iterable[tuple[TermKey, Any]]) -> dict[TermKey, Any]:
-    """Return a dict of pairs (key, coefficient): coefficients of equal keys are added, zeros left out.
+    """Add the coefficients of equal keys in pairs (key, coefficient); return a dictionary without zeros.
 
     >>> gathered([("a", ell), ("b", s), ("a", -ell)])
     {'b': s}
@@ -240,7 +243,7 @@ def gathered(parts: Iterable[tuple[TermKey, Any]]) -> dict[TermKey, Any]:
 
 
 def addends(e: Expr) -> tuple[Expr, ...]:
-    """Return the addends of ``e``; a sum or integral of several terms becomes one sum for each term.
+    """Return the addends of ``e``; a sum or integral ``e`` is split into one for each term of its body.
 
     >>> from sympy import Function
     >>> f, g = Function("f"), Function("g")
@@ -254,6 +257,8 @@ def addends(e: Expr) -> tuple[Expr, ...]:
 
 def times(factor: Expr, e: Expr) -> Expr:
     """Return ``factor * e`` with the factor moved inside every sum and integral.
+
+    A product of several sums is an exception: it is multiplied by the factor as it is.
 
     >>> from sympy import Function
     >>> f = Function("f")
@@ -295,7 +300,7 @@ def drawn_out(e: Expr, moves: Callable[[Expr], bool] = lambda x: True) -> Expr:
 
 
 def without_empty(e: Expr) -> Expr:
-    """Return ``e`` without sums and integrals whose summand is zero."""
+    """Return ``e`` with zero in place of each sum and integral whose summand or integrand is zero."""
     if not e.has(Sum, Integral):
         return e
     args = [without_empty(x) if isinstance(x, Expr) else x for x in e.args]
@@ -311,7 +316,8 @@ def opened(e: Expr) -> tuple[Expr, tuple[tuple[Limit, type[Expr]], ...]]:
     """Split nested sums and integrals into (body, limits), the innermost limit last.
 
     Each limit is a pair of (variable, lower, upper) and the class Sum or Integral. Factors in front of an
-    inner sum become factors of the body. :func:`closed` is the inverse.
+    inner sum become factors of the body. A product of several sums is not split and stays in the body.
+    :func:`closed` is the inverse.
 
     >>> from sympy import Function
     >>> f = Function("f")
@@ -357,7 +363,9 @@ def over(body: Expr, ranges: Iterable[IndexRange | Limit]) -> Expr:
 
 
 def fixed_by_delta(term: Expr, v: Symbol) -> tuple[Expr, Expr] | None:
-    """Return the first delta among the factors of ``term`` that fixes ``v``, and the value of ``v``; or None.
+    """Return (delta, value) for the first delta among the factors of ``term`` that fixes ``v``, to ``value``.
+
+    The result is None if there is no such delta.
 
     >>> fixed_by_delta(2 * KroneckerDelta(ell, 3), ell)
     (KroneckerDelta(3, ell), 3)
@@ -373,11 +381,12 @@ def fixed_by_delta(term: Expr, v: Symbol) -> tuple[Expr, Expr] | None:
 
 
 def within(value: Expr, lower: Expr, upper: Expr, v: Symbol) -> Expr | None:
-    """Return 1 if ``value`` is between ``lower`` and ``upper``, the bounds of the index ``v``, and 0 if not.
+    """Return 1 if ``value`` is from ``lower`` to ``upper``, the bounds of the variable ``v``, and 0 if not.
 
-    None if this cannot be decided. Indices of samples are assumed to be in range; a sum of indices, such as a
-    position and an offset, may not be. Times are assumed to be from the lower bound to the present: a sum up
-    to ``t`` includes the present, a sum up to ``t - 1`` excludes it.
+    None if this cannot be decided. For an integer ``v``, a symbol or number is taken to be in range unless
+    the bounds exclude it; for a sum of indices, such as a position and an offset, the result is 0 or None.
+    Times are assumed to be from the lower bound to the present: a sum up to ``t`` includes the present, and a
+    sum up to ``t - 1`` gives the factor ``1 - delta(t, value)``, which excludes it.
     """
     if (upper - value).is_negative or (value - lower).is_negative:
         return S.Zero
@@ -392,7 +401,7 @@ def evaluate_deltas(e: Expr, inside: Callable[[Expr, Expr, Expr, Symbol], Expr |
     """Return ``e`` without the sums and integrals whose variable is fixed by a delta in the summand.
 
     ``inside(value, lower, upper, variable)`` returns the factor for a value: 1 in range, 0 out of range, an
-    expression, or None to keep the sum. Such sums are split into their addends.
+    expression, or None to keep the sum. A sum with a delta in its summand is split into its addends.
 
     >>> from sympy import Function
     >>> from derive import P
@@ -504,7 +513,7 @@ def _standard(body: Expr, limits: list[Limit]) -> Expr:
 
 
 def _named(body: Expr, limits: list[Limit]) -> Expr:
-    """Return the sums and integrals over ``body`` with variables named ``dummy0``, ``dummy1``, ...."""
+    """Return the sums, inside of the integrals, over ``body`` with variables ``dummy0``, ``dummy1``, ...."""
     names = {v: Symbol(f"dummy{k}", **v.assumptions0) for k, (v, *_) in enumerate(limits)}
     body = body.xreplace(names)
     chosen = [((names[v], lo.xreplace(names), up.xreplace(names)), kind) for v, lo, up, kind in limits]

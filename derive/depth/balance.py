@@ -49,8 +49,9 @@ ONE: ExponentMaximum = frozenset({ORDER_ONE})
 class Domain:
     """Set of points (alpha, gamma): ``corner`` plus sums of ``rays`` with coefficients >= 0.
 
-    Without rays it is the single point ``corner``. Exponents of L are linear forms ``c + a alpha + b gamma``,
-    written as tuples (c, a, b), and are compared in the whole set.
+    Without rays it is the single point ``corner``, by default (0, 0), so that only exponents that are numbers
+    can be compared. Exponents of L are linear forms ``c + a alpha + b gamma``, written as tuples (c, a, b),
+    and are compared in the whole set.
     """
 
     corner: tuple[Fraction, Fraction] = (Fraction(0), Fraction(0))
@@ -180,8 +181,9 @@ def delta(e: Expr) -> tuple[Expr, int] | None:
 class CountedTerm:
     """A term of an equation, reduced to what a balance of powers of L needs.
 
-    ``power`` is the exponent of L in front of the term, with one power for each sum over layers, and
-    ``functions`` are the names of the unknown functions in it, repeated for powers.
+    ``power`` is the exponent of L in front of the term; it includes one power for each sum over layers, and
+    one if a recursion over layers adds the term in every layer. ``functions`` are the names of the unknown
+    functions in the term, a name n times for a function to the power n.
     """
 
     power: LinearExponent
@@ -207,7 +209,8 @@ def _functions(e: Expr) -> Iterator[str]:
     """Yield the names of the unknown functions in a product, a name n times for a function to the power n.
 
     A function whose argument contains another function, such as ``phi(f(t))``, is not yielded: it is of order
-    one in L. Raises :class:`NotApplicable` for factors whose size is not a power of L.
+    one in L. So are all other factors, for example sums without L. Raises :class:`NotApplicable` for a sum
+    with L and for a power of a function that is not a positive integer.
     """
     if isinstance(e, Sum | Integral):
         yield from _functions(e.function)
@@ -236,6 +239,7 @@ class Sizes:
     ``exponents`` maps the name of a function to the power of L of its size, as a maximum of linear forms in
     alpha and gamma, which is empty for a function that is zero. ``gains`` maps the name of a function whose
     equation contains the function itself, directly or through one other, to the power of L of that feedback.
+    ``domain`` is the set of values of alpha and gamma for which the maxima hold.
     """
 
     exponents: Mapping[str, ExponentMaximum]
@@ -256,7 +260,7 @@ class Sizes:
         """Return the exponent of L of a term in an equation, as a set of linear forms whose maximum it is.
 
         Functions without a known exponent are of order one. With ``recursion`` the term is added in every
-        layer, which gives one more power of L.
+        layer, which gives one more power of L, unless the term has a Kronecker delta of the two layers.
         """
         return self.counted(counted(term, recursion))
 
@@ -276,10 +280,11 @@ def balance(
 ) -> Sizes:
     """Return the power of L of every function, as the largest power among the terms of its equation.
 
-    ``terms`` maps the name of each function to the terms of its equation. With names in ``of`` only these
-    functions and those on which they depend are balanced. Functions without an equation (the derivative of
-    the loss, averages of an activation) are of order one. Raises :class:`NotApplicable` if a function has
-    feedback on itself in ``domain`` with a positive power of L.
+    ``terms`` maps the name of each function to the terms of its equation. The default ``domain`` is for
+    exponents that are numbers. With names in ``of`` only these functions and those on which they depend are
+    balanced. Functions without an equation (the derivative of the loss, averages of an activation) are of
+    order one. The exponents are iterated from minus infinity. Raises :class:`NotApplicable` if a function has
+    feedback on itself in ``domain`` with a positive power of L, or if the iteration does not end.
 
     >>> balance({"x": [counted(S.One), counted(L * Symbol("y"))]}).exponent("x")
     1

@@ -3,9 +3,10 @@
 A block reads the residual stream, computes inner fields (keys, hidden units, their gradients) and averages of
 them, and adds a branch to the stream. Every field, average and response X of the theory gets an order e with
 ``X = O(L^e)``: products add orders, sums take the largest. The source of a block that enters the stream
-linearly is written as white noise in layer time, ``u = L^-1/2 (white noise)``; responses are the largest
-product of coefficients on a way from the source to the field, within the block or along the stream.
-:mod:`.process` writes the equations in layer time with these orders.
+linearly is written as white noise in layer time, ``u = L^-1/2 (white noise)``. The order of a response is the
+largest order of a product of derivatives, of a term by a field or source in it, on a way from the source to
+the field, within the block or along the stream. :mod:`.process` writes the equations in layer time with these
+orders.
 """
 
 from __future__ import annotations
@@ -43,14 +44,18 @@ from derive.theory import Equation, OrderParameter, Source, Theory
 ABSENT = S.NegativeInfinity
 """The order of zero."""
 WHITE = Rational(-1, 2)
-"""DepthOrder of a source of order one, in units of white noise in layer time."""
+"""Power of L of a source with covariance of order one: ``L^-1/2`` times white noise in layer time."""
 Marks = frozenset[tuple[str, int]]
-"""Terms of equations, by the name of their field and their place."""
+"""Terms of equations, as pairs of the name of a field and the number of a term in its equation."""
 
 
 @dataclass(frozen=True)
 class DepthOrder:
-    """Power of L of a quantity, and the terms of equations that it comes from."""
+    """Power of L of a quantity, and the terms of equations that it comes from.
+
+    ``power`` is minus infinity for a quantity that is zero. ``marks`` are pairs of the name of a field and
+    the number of a term in its equation. The sum of two orders is the order of a product.
+    """
 
     power: Expr
     marks: Marks = frozenset()
@@ -63,7 +68,7 @@ NONE, ONE = DepthOrder(ABSENT), DepthOrder(S.Zero)
 
 
 def largest(orders: Iterable[DepthOrder]) -> DepthOrder:
-    """Return the largest order, with the terms of all that attain it."""
+    """Return the largest order, with the terms of all that attain it; the order of zero for no orders."""
     known = list(orders)
     power = max((x.power for x in known), default=ABSENT)
     if power == ABSENT:
@@ -83,11 +88,12 @@ class ResidualStream:
     equation : Equation
         The equation of the field that stands for the stream.
     near : AppliedUndef
-        The same field after the previous block.
+        The same field at the neighbouring layer, before the block adds its terms. The neighbour is the next
+        layer for a field that runs towards lower layers.
     added : tuple of Expr
         The terms that a block adds.
     members : tuple of str
-        Names of all fields that differ from it by branches only.
+        Names of this field and of the fields inside the block that differ from it only by terms in ``added``.
     """
 
     equation: Equation
@@ -97,7 +103,10 @@ class ResidualStream:
 
 
 def streams_of(theory: Theory) -> list[ResidualStream]:
-    """Return the residual streams: fields that reach their neighbours through terms of coefficient one.
+    """Return the residual streams of a theory: fields that are equal to their neighbour plus branches.
+
+    The neighbour is the same field at the next or previous layer. It must enter with coefficient one,
+    directly or through other fields of the block that enter with coefficient one.
 
     >>> from derive import mean_field
     >>> from derive.program.networks import attention
@@ -116,10 +125,14 @@ def streams_of(theory: Theory) -> list[ResidualStream]:
 
 
 def _stream(e: Equation, families: Mapping[str, Equation]) -> ResidualStream | None:
-    """Return the stream that starts at a field, or None if its equation does not lead back to it."""
+    """Return the residual stream that contains the field of an equation.
+
+    None if no chain of terms with coefficient one leads from the field to itself at a neighbouring layer.
+    ``families`` maps names to the equations of all fields with a layer index.
+    """
 
     def bare(x: Expr, lhs: Expr) -> bool:
-        """Return whether a term is a field of a family with coefficient one, at the same indices."""
+        """Return whether a term is a layered field with coefficient one, at the other indices of ``lhs``."""
         return isinstance(x, AppliedUndef) and str(x.func) in families and x.args[1:] == lhs.args[1:]
 
     ways: list[tuple[Expr, tuple[Expr, ...], tuple[str, ...]]] = [(e.lhs, (), ())]
@@ -141,7 +154,9 @@ def _stream(e: Equation, families: Mapping[str, Equation]) -> ResidualStream | N
 
 
 def states_depth(theory: Theory) -> bool:
-    """Return whether numbers of a theory contain its symbolic depth, as a branch multiplier ``1/L`` does.
+    """Return whether coefficients or covariances of a theory contain its depth L, as a multiplier ``1/L``.
+
+    Layer indices, ranges of sums and Kronecker deltas that contain L do not count.
 
     >>> from derive import mean_field, mlp
     >>> from sympy import Symbol
@@ -150,7 +165,7 @@ def states_depth(theory: Theory) -> bool:
     """
 
     def numbers(e: Expr) -> Expr:
-        """Return an expression without indices, ranges of sums and deltas."""
+        """Return the numbers and symbols in an expression outside of functions, ranges of sums and deltas."""
         if isinstance(e, AppliedUndef | KroneckerDelta):
             return S.One
         if isinstance(e, Sum | Integral):
@@ -168,12 +183,17 @@ def states_depth(theory: Theory) -> bool:
 class BlockSizes:
     """Orders in L of the quantities of a theory of symbolic depth, by repeated substitution.
 
-    Raises :class:`NotApplicable` if orders grow without end, or if sources of a block enter the stream
-    through a nonlinear function.
+    ``orders`` maps names of fields, sources, averages and numbers to orders, and ``reach`` the name of a
+    source to the orders of the responses of fields to it. Raises :class:`NotApplicable` if there is no
+    residual stream, if orders grow without end, if a quantity that grows with L is in a function, or if
+    sources of a block enter the stream through a nonlinear function.
     """
 
     def __init__(self, theory: Theory, scaling: Scaling) -> None:
-        """Find the streams, the sources that are white noise, and all orders."""
+        """Find the streams, the sources that are white noise, and all orders.
+
+        ``scaling`` is the dependence of symbols on L.
+        """
         self.theory, self.scaling = theory, scaling
         self.streams = streams_of(theory)
         if not self.streams:
@@ -205,7 +225,10 @@ class BlockSizes:
 
     @cached_property
     def carriers(self) -> set[str]:
-        """Names of inner fields that contain sources of their block."""
+        """Names of inner fields that contain sources of their block, directly or through other inner fields.
+
+        Sources inside of averages do not count.
+        """
         names: set[str] = set()
         known = {*self.layered}
         while more := {
@@ -216,7 +239,11 @@ class BlockSizes:
         return names
 
     def unfolded(self, e: Expr) -> Expr:
-        """Return an increment of a stream in terms of sources and of fields without sources."""
+        """Return an increment of a stream in terms of sources and of fields without sources.
+
+        The equations of inner fields that contain sources are substituted. Raises :class:`NotApplicable` if
+        such a field is in a nonlinear function.
+        """
 
         def put(x: AppliedUndef) -> Expr:
             equation = self.inner[str(x.func)]
@@ -240,7 +267,10 @@ class BlockSizes:
         return {n for n in _names(_masked(e)[0]) if n in self.layered}
 
     def degree(self, e: Expr) -> int:
-        """Return the degree of a term in the sources of its block; 2 for a nonlinear function."""
+        """Return the degree of a term in the sources of its block; 2 for a nonlinear function of them.
+
+        Sources inside of averages do not count.
+        """
         if isinstance(e, AppliedUndef) and str(e.func) in self.layered:
             return 1
         if isinstance(e, Average) or not self.sources_in(e):
@@ -254,7 +284,11 @@ class BlockSizes:
     # -- one expression ----------------------------------------------------------------------------------
 
     def order(self, e: Expr) -> DepthOrder:
-        """Return the order of an expression."""
+        """Return the order in L of an expression, from the current orders of the functions in it.
+
+        Functions without an order, and fields and sources of a block at an end of the network, are of order
+        0.
+        """
         if e in (S.Zero, L):
             return NONE if e == 0 else DepthOrder(S.One)
         if isinstance(e, AppliedUndef):
@@ -262,7 +296,10 @@ class BlockSizes:
         return self.average(e.body) if isinstance(e, Average) else self._composed(e)
 
     def _composed(self, e: Expr) -> DepthOrder:
-        """Return the order of a sum, product, power or function."""
+        """Return the order of a sum, product, power or function; a sum over layers ell adds one power.
+
+        All other expressions, and functions of quantities that do not grow with L, are of order 0.
+        """
         if isinstance(e, Add | Piecewise):
             return largest(map(self.order, _summands(e)))
         if isinstance(e, Mul):
@@ -276,11 +313,18 @@ class BlockSizes:
         return ONE
 
     def at_end(self, e: AppliedUndef, layer: Expr = ell) -> bool:
-        """Return whether a field or source of a block is read at an end of the network."""
+        """Return whether an expression is an inner field or source of a block at an end of the network.
+
+        Its layer is then a number or L, and does not contain ``layer``.
+        """
         return str(e.func) in {*self.inner, *self.layered} and not e.args[0].has(layer)
 
     def _power(self, e: Pow) -> DepthOrder:
-        """Return the order of a power; the base of a negative or broken one is as large as its bound."""
+        """Return the order of a power: the exponent times the order of the base, which is an upper bound.
+
+        For a negative exponent the base is assumed to attain this bound. The order is 0 if the exponent is
+        not a rational number, or if the base is zero under an exponent that is not a positive integer.
+        """
         if not e.exp.is_Rational:
             return ONE
         base = self.order(e.base)
@@ -289,13 +333,16 @@ class BlockSizes:
         return DepthOrder(e.exp * base.power, base.marks)
 
     def _require_bounded(self, e: Expr) -> None:
-        """Raise NotApplicable if a function of a quantity that grows with the depth occurs."""
+        """Raise NotApplicable if an argument of a function grows with the depth."""
         for x in e.args:
             if isinstance(x, Expr) and self.order(x).power > 0:
                 raise NotApplicable(f"{x} grows with the depth like L**({self.order(x).power}) inside of {e}")
 
     def slopes(self, e: Expr) -> dict[str, DepthOrder]:
-        """Return the orders of the derivatives of an expression by the fields and sources in it."""
+        """Return the orders of the derivatives of an expression by its fields and sources, by their names.
+
+        Fields and sources inside of averages do not count.
+        """
         if isinstance(e, AppliedUndef):
             name = str(e.func)
             if any(name in x for x in (self.inner, self.members, self.ends, self.layered)):
@@ -311,19 +358,26 @@ class BlockSizes:
         return _merged([self.slopes(x) for x in _summands(e) if isinstance(x, Expr)]) if is_sum else {}
 
     def _factor_slopes(self, factors: tuple[Expr, ...], i: int) -> dict[str, DepthOrder]:
-        """Return the slopes of factor i of a product, times the other factors."""
+        """Return the orders of the derivatives of factor i of a product times the other factors, by name."""
         others = sum((self.order(y) for y in (*factors[:i], *factors[i + 1 :])), ONE)
         return {n: o + others for n, o in self.slopes(factors[i]).items()}
 
     def answer(self, e: Expr, source: str) -> DepthOrder:
-        """Return a bound of the order of the response of an expression to a source."""
+        """Return an upper bound of the order of the response of an expression to a source.
+
+        It is 0 for a source of a single layer.
+        """
         if source in self.single:
             return ONE
         reach = self.reach[source]
         return largest(o + reach.get(n, NONE) for n, o in self.slopes(e).items())
 
     def response(self, body: Expr, source: str) -> DepthOrder:
-        """Return the order of an averaged response: coefficients in front of the source are averaged."""
+        """Return the order of the averaged response ``<d body / d source>``.
+
+        The equations of inner fields in ``body`` are substituted once. See :meth:`_way` for the order of one
+        path from the source to the body.
+        """
         orders = []
         for x, slope in self.derivatives_of(body):
             name = str(x.func)
@@ -338,13 +392,18 @@ class BlockSizes:
         return largest(orders)
 
     def derivatives_of(self, e: Expr) -> list[tuple[AppliedUndef, Expr]]:
-        """Return the fields in an expression, outside of averages, with its derivative by each."""
+        """Return pairs of a field in an expression, outside of averages, and the derivative by this field."""
         if e not in self.derivatives:
             self.derivatives[e] = list(_derivatives(e))
         return self.derivatives[e]
 
     def _way(self, slope: Expr, x: AppliedUndef, source: str) -> DepthOrder:
-        """Return the order of ``<slope d x / d source>``, with averaged slope if x is source plus rest."""
+        """Return the order of ``<slope d x / d source>``, the part of a response through the field x.
+
+        A term of x that is a constant times the source contributes the average of slope times constant, whose
+        order may be below that of the slope. For other terms the order is the bound: that of the slope plus
+        that of the response of the term.
+        """
         name = str(x.func)
         if name == source:
             return self.average(slope)
@@ -362,19 +421,23 @@ class BlockSizes:
         return largest(ways)
 
     def _bare(self, term: Expr) -> str:
-        """Return the name of the source of which a term is a constant multiple, or an empty name."""
+        """Return the name of the source of which a term is a constant multiple, or an empty string."""
         return next((n for n in self.sources_in(term) if not (term / _atom(term, n)).has(AppliedUndef)), "")
 
     # -- averages ----------------------------------------------------------------------------------------
 
     def average(self, body: Expr) -> DepthOrder:
-        """Return the order of an average: by Stein's lemma, where sources of a block have mean zero."""
+        """Return the order of the average of an expression, the largest over its terms.
+
+        A term with a factor that is a source of a block, of mean zero, has the order that Stein's lemma
+        gives.
+        """
         if body not in self.expanded:
             self.expanded[body] = Add.make_args(body.expand())
         return largest(map(self._product, self.expanded[body]))
 
     def _product(self, body: Expr) -> DepthOrder:
-        """Return the order of the average of a product."""
+        """Return the order of the average of a product, with each inner field in it replaced by its terms."""
         if isinstance(body, Sum | Integral):
             return self.average(body.function)
         parts: list[list[tuple[Expr, DepthOrder, str]]] = []
@@ -393,7 +456,12 @@ class BlockSizes:
         return largest(map(self._moment, chosen))
 
     def _parts(self, name: str) -> list[tuple[Expr, DepthOrder, str]]:
-        """Return the terms of a field with their orders, and the name of the source of each."""
+        """Return triples (term, order, source) of the terms in the equation of an inner field.
+
+        ``source`` is the name of the source of which the term is a constant multiple, if this source does not
+        enter the stream as white noise; else it is an empty string. A term that is smaller than the field is
+        marked in its order.
+        """
         parts = []
         whole = self.orders[name]
         for i, x in enumerate(self.scaled[name]):
@@ -404,7 +472,11 @@ class BlockSizes:
         return parts
 
     def _moment(self, parts: tuple[tuple[Expr, DepthOrder, str], ...]) -> DepthOrder:
-        """Return the order of the average of a product of terms; an internal source is averaged by Stein."""
+        """Return the order of the average of a product of factors, triples (factor, order, source).
+
+        If a factor is a multiple of a source, Stein's lemma replaces it by the response of each other factor
+        to this source; otherwise the orders are added.
+        """
         for i, (_, order, source) in enumerate(parts):
             if not source:
                 continue
@@ -420,7 +492,10 @@ class BlockSizes:
     # -- all orders --------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """Substitute orders into all equations until nothing changes."""
+        """Substitute orders into all equations until nothing changes.
+
+        Raises NotApplicable if orders grow without end.
+        """
         for _ in range(4 * len(self.orders)):
             before = (dict(self.orders), {u: dict(x) for u, x in self.reach.items()})
             for name, value in self._equations():
@@ -435,7 +510,10 @@ class BlockSizes:
         )
 
     def _equations(self) -> Iterator[tuple[str, DepthOrder]]:
-        """Yield the order of each source, field, average and number by its equation."""
+        """Yield (name, order) for each source, inner field, average and number, by its equation.
+
+        The order of a source is half that of its covariance, less 1/2 if it enters the stream as white noise.
+        """
         for name, u in self.layered.items():
             cov = self.order(self.scaling(S(u.covariance)))
             white = WHITE if name in self.white else S.Zero
@@ -448,7 +526,7 @@ class BlockSizes:
             yield name, self.order(self.scaling(e.rhs))
 
     def _spread(self) -> None:
-        """Find the orders of the responses of all fields to each source of a block."""
+        """Store the orders of the responses of all fields to each source of a block in ``reach``."""
         edges = {(n, i): self.slopes(x) for n, terms in self.scaled.items() for i, x in enumerate(terms)}
         enters = [self.slopes(self.scaling(x)) for s in self.streams for x in s.added]
         for u in self.layered:
@@ -460,7 +538,13 @@ class BlockSizes:
     def _walk(
         self, start: Mapping[str, DepthOrder], edges: Mapping[tuple[str, int], Mapping[str, DepthOrder]]
     ) -> dict[str, DepthOrder]:
-        """Return the largest products of coefficients on ways from the start to each inner field."""
+        """Return the orders of the responses of inner fields to a source, together with those in ``start``.
+
+        ``start`` has the orders of the source and of responses that are known. ``edges`` maps a term, given
+        by field and number, to the orders of its derivatives. The order of a response is the largest order of
+        a product of derivatives on a way from the start to the field. Raises NotApplicable if orders grow
+        without end.
+        """
         orders = dict(start)
         for _ in range(len(self.inner) + 2):
             before = dict(orders)
@@ -492,12 +576,12 @@ def _names(e: Expr) -> Iterator[str]:
 
 
 def _atom(e: Expr, name: str) -> Expr:
-    """Return the function of this name in an expression."""
+    """Return a function of this name that occurs in an expression."""
     return next(x for x in e.atoms(AppliedUndef) if str(x.func) == name)
 
 
 def _derivatives(e: Expr) -> Iterator[tuple[AppliedUndef, Expr]]:
-    """Yield the fields in an expression, outside of averages, with its derivative by each."""
+    """Yield pairs of a field in an expression, outside of averages, and the derivative by this field."""
     bare, averages = _masked(e)
     for x in sorted(bare.atoms(AppliedUndef), key=str):
         mark = Dummy()
@@ -507,12 +591,18 @@ def _derivatives(e: Expr) -> Iterator[tuple[AppliedUndef, Expr]]:
 
 
 def _is_given(e: Expr) -> bool:
-    """Return whether a function is a given one, such as tanh, or of a field."""
+    """Return whether a function is a known one, such as tanh, or an undefined function of fields.
+
+    The result is False for a field at plain indices.
+    """
     return not isinstance(e, AppliedUndef) or any(x.has(AppliedUndef) for x in e.args)
 
 
 def _masked(e: Expr, known: dict[Expr, Expr] | None = None) -> tuple[Expr, dict[Expr, Expr]]:
-    """Return an expression with symbols for its averages, and the averages by symbol."""
+    """Return (e with a dummy symbol for each average, dictionary from dummy symbols to averages).
+
+    The dictionary ``known`` is extended if it is given.
+    """
     known = {} if known is None else known
     averages = [x for x in preorder_traversal(e) if getattr(x, "is_averaged", False)]
     for x in sorted(averages, key=str):
@@ -523,7 +613,7 @@ def _masked(e: Expr, known: dict[Expr, Expr] | None = None) -> tuple[Expr, dict[
 
 
 def _merged(parts: Iterable[Mapping[str, DepthOrder]]) -> dict[str, DepthOrder]:
-    """Return the largest order of each name."""
+    """Return one dictionary from several, with the largest order of each name."""
     orders: dict[str, list[DepthOrder]] = {}
     for part in parts:
         for n, o in part.items():

@@ -1,8 +1,9 @@
 """Infinite depth of residual networks whose blocks have inner layers, by a balance of powers of L.
 
-Units within a block are connected by the weights of that block only, so that their responses are local; on
-the residual stream responses connect all blocks. Every function ``X`` is written as ``L**p X`` with the power
-p at which its equation balances, and the limit of the rescaled system is taken as for blocks of one layer.
+The responses of units inside of a block to sources of another block vanish, because only the weights of a
+block connect its units; on the residual stream responses connect all blocks. Every function ``X`` is written
+as ``L**p X`` with the power p at which its equation balances. The limit of the rescaled system is taken as
+for blocks of one layer (:mod:`.infinite`).
 """
 
 from __future__ import annotations
@@ -35,11 +36,12 @@ class BlockLimit(ConditionalResult):
     Parameters
     ----------
     orders : dict of str to Expr
-        The power p of L of each function; functions that vanish are missing.
+        The power p of L of each function; functions that are zero are missing.
     cross : CrossLayer
         The recursions over layers of all functions divided by ``L**p``, at any depth.
     limit : LayerTime
-        The limit of these recursions in layer time.
+        The limit of these recursions in layer time, with functions within a block eliminated from right-hand
+        sides.
     """
 
     orders: dict[str, Expr]
@@ -110,6 +112,8 @@ def without_silent(theory: Theory) -> Theory:
 def within_blocks(cross: CrossLayer) -> CrossLayer:
     """Write responses within a block as functions of the block: ``R(ell, k) = delta(ell, k) R(ell)``.
 
+    They are the responses of fields inside of blocks; those of fields on the residual stream keep two layers.
+
     Parameters
     ----------
     cross : CrossLayer
@@ -118,7 +122,8 @@ def within_blocks(cross: CrossLayer) -> CrossLayer:
     Returns
     -------
     CrossLayer
-        The same equations with one layer argument in local responses.
+        The same equations with one layer argument in responses within a block. Responses to the sources of
+        the first and last layer have individual names (:func:`~derive.depth.rescale.ends_apart`).
     """
     cross = ends_apart(cross)
     layered = {f.name for f in cross.theory.program.fields if f.layered and not f.population.shared}
@@ -174,8 +179,8 @@ def balanced(cross: CrossLayer, scaling: Scaling | None = None) -> tuple[CrossLa
     """Return (system, powers): all functions divided by their powers of L, and these powers by name.
 
     The system are the recursions over layers. The power of a function is the largest among the terms of its
-    equation (see :mod:`.balance`); a function that is zero is removed. Raises :class:`NotApplicable` if sizes
-    grow without bound.
+    equation (see :mod:`.balance`); a function that is zero is removed. After ``scaling`` all exponents of L
+    must be numbers. Raises :class:`NotApplicable` if sizes grow without bound.
     """
     scaling = scaling or Scaling()
     terms: dict[str, list[CountedTerm]] = {}
@@ -240,8 +245,10 @@ def block_limit(cross: CrossLayer, scaling: Scaling | None = None) -> BlockLimit
 def without_blocks(limit: LayerTime) -> LayerTime:
     """Eliminate quantities within a block from the equations of the residual stream.
 
-    A function whose equation has no integral over layers is replaced by its right-hand side wherever it
-    occurs, unless its equation contains the function itself. Sums over times keep only causal terms.
+    A function of one layer time whose equation has no integral over layers is replaced by its right-hand side
+    wherever it occurs, unless its equation contains the function itself, directly or through others. A delta
+    that fixes the time in a sum over times removes the sum without a check of its range, because functions in
+    the summand are causal and vanish outside of it.
     """
     inside = {
         str(e.lhs.func): e

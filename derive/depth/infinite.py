@@ -1,9 +1,10 @@
 """Limit of infinite depth and its corrections: equations in layer time ``tau = ell/L``.
 
-Every function is ``X = sum over n of u^n X_n``, where u is the largest vanishing power of L in the equations:
-``1/L`` of the discrete layers, or that of the largest dropped term. :mod:`.layers` expands equations between
-layers into equations of the ``X_n``. At order 0, recursions are differential equations in layer time
-(linear2025 C.1, depth2023 Prop. 4.4). :func:`diversity` returns the distance of neighbouring layers from it.
+Every function is ``X = sum over n of u^n X_n``. Here u is the largest vanishing power of L in the equations:
+``1/L`` from the discrete layers, or the relative size of a term that the limit drops, if that is larger.
+:mod:`.layers` expands equations between layers into equations of the ``X_n``. At order 0, recursions are
+differential equations in layer time (linear2025 C.1, depth2023 Prop. 4.4). :func:`diversity` derives from the
+equations at order 0 how far neighbouring layers differ.
 """
 
 from __future__ import annotations
@@ -70,7 +71,9 @@ STEPS = S.NegativeOne
 class Scaling:
     """Dependence of symbols on the depth, such as ``{beta: beta0/sqrt(L)}``; exponents may be symbols.
 
-    ``{alpha: 1/2 + e, gamma: 1/2 - e}`` with positive e is the line of nontrivial scalings above 1/2.
+    Symbols in exponents of L can be replaced too. With ``L**-alpha`` the branch multiplier and ``L**-gamma``
+    the size of updates, ``{alpha: 1/2 + e, gamma: 1/2 - e}`` with e > 0 gives the scalings on the line
+    ``alpha + gamma = 1`` above alpha = 1/2.
 
     Parameters
     ----------
@@ -87,9 +90,9 @@ class Scaling:
 
 @dataclass(frozen=True)
 class Dropped:
-    """A term ``expr`` of the equation of ``lhs`` that vanishes in the limit of infinite depth.
+    """A term ``L**order * expr`` of the equation of ``lhs`` that vanishes in the limit of infinite depth.
 
-    It is smaller than the terms that stay by the factor ``L**order``, with ``order < 0``.
+    The terms that stay are of order one, and ``order < 0``.
     """
 
     lhs: Expr
@@ -104,15 +107,18 @@ class LayerTime(ConditionalResult):
     Parameters
     ----------
     single_site : tuple of Eq
-        Stochastic differential equations of the fields.
+        Stochastic differential equations of the fields in tau, and equations of fields without a recursion
+        over layers, such as those at an end of the network.
     noise : tuple of Eq
-        Covariances of the sources, white in layer time.
+        Covariances of the sources: white in layer time, or those of single layers.
     responses : tuple of Eq
         Differential equations of the responses at ``tau`` to perturbations at ``tau_``.
     starts : tuple of Eq
-        Initial values of the responses, at the end of the network at which their recursion starts.
+        Initial values of the responses, at the end of the network at which their recursion starts, and
+        equations of responses without a recursion.
     integrals : tuple of Eq
-        The responses as integral equations: differential equation and initial value in one.
+        The responses as integral equations, in which differential equation and initial value are one, and
+        equations of responses without a recursion.
     correlations, scalars : tuple of Eq
         Equations of correlations at a layer time, and of outputs and errors.
     dropped : tuple of Dropped
@@ -273,8 +279,8 @@ class InfiniteDepth(ConditionalResult):
     system : LayerTime
         The equations of all ``X_n`` and of the derivatives by layer time in them: ``first_X`` and
         ``second_X`` are coefficients, ``slope_X`` is the derivative of X by tau, ``source_slope_X`` that by
-        ``tau_``, ``X_above`` and ``X_below`` are the limits of X at ``tau_ = tau`` from either side,
-        ``ddloss`` is the derivative of a given function ``dloss(t, f)`` by f.
+        ``tau_``, ``X_above`` and ``X_below`` are the limits of X at ``tau_ = tau`` from the layers above and
+        below the source, ``ddloss`` is the derivative of a given function ``dloss(t, f)`` by f.
     """
 
     limit: LayerTime
@@ -389,7 +395,7 @@ def infinite_depth(cross: CrossLayer, scaling: Scaling | None = None, order: int
     scaling : Scaling, optional
         The dependence of symbols on L.
     order : int
-        The highest order in the inverse depth.
+        The highest order n of the series in ``L**power``.
 
     Returns
     -------
@@ -399,8 +405,8 @@ def infinite_depth(cross: CrossLayer, scaling: Scaling | None = None, order: int
     Raises
     ------
     NotApplicable
-        If the limit does not exist, responses vanish in it (rescale by the branch multiplier), or powers of L
-        cannot be compared.
+        If the limit does not exist, responses vanish in it (rescale by the branch multiplier), powers of L
+        cannot be compared or are not integer powers of ``L**power``, or ``order`` is negative.
 
     Examples
     --------
@@ -468,7 +474,10 @@ class _EquationTerms:
         return pairs
 
     def at(self, lhs: Expr) -> Expr:
-        """Return the function on the left-hand side of an equation at layer time tau instead of layer ell."""
+        """Return the function on the left-hand side of an equation at layer times in place of layers.
+
+        The layer time is tau for ``ell + n``, ``tau_`` for ``k + n``, 1 for ``L + n`` and 0 for a number.
+        """
         n = self.slots.get(str(lhs.func), 0)
         return lhs.func(*[place(x)[0] for x in lhs.args[:n]], *lhs.args[n:])
 
@@ -525,7 +534,7 @@ class _Limit(_EquationTerms):
         """Return the part of ``L**extra * e`` that stays finite as L grows, as a function of layer time.
 
         ``e`` is in the equation of ``lhs``. Smaller terms, times ``factor``, are recorded in ``dropped``.
-        Raises :class:`NotApplicable` if a term grows.
+        Raises :class:`NotApplicable` if a term grows, or if it is unknown whether it grows.
         """
         total = S.Zero
         for order, rest in self.terms(e, extra):
@@ -571,7 +580,7 @@ class _Limit(_EquationTerms):
     # -- single site -----------------------------------------------------------------------------------------
 
     def single_site(self) -> Iterator[Eq]:
-        """Yield the single-site equations of the fields; recursions become differential equations."""
+        """Yield the single-site equations in layer time; recursions become differential equations."""
         for e in self.cross.theory.equations:
             terms = [x.rewrite(lambda y: self.named(self.cross.own(y))) for x in e.terms]
             whole = replace(e, terms=tuple(terms))
@@ -618,7 +627,8 @@ class _Limit(_EquationTerms):
 def _vanishing(rows: list[Eq]) -> set[str]:
     """Return the names of the responses that are zero in the limit.
 
-    Every term of their equations contains one of these responses; ``rows`` are the equations.
+    They are the largest set of responses for which every term of each of their equations contains a response
+    of the set. ``rows`` are the equations of all responses.
     """
     zero = {str(e.lhs.func) for e in rows}
     while True:
@@ -642,7 +652,8 @@ class _Solution:
 
     ``X = start(tau_) + [passed] step + integral of rate over the layers passed + local(tau, tau_)``. Layers
     are passed from 0 to tau for ``direction`` 1 and from 1 to tau for -1; ``[passed]`` is one if the layer
-    ``tau_`` of the source is among them, else zero.
+    ``tau_`` of the source is among them, else zero. ``local`` has the terms without integral and step, such
+    as the Euler-Maclaurin corrections at the ends of the sum over layers.
     """
 
     direction: int
@@ -767,7 +778,8 @@ class _Expansion(_EquationTerms):
     def units(self, order: Expr) -> int | None:
         """Return n with ``L**order = L**(n p)``, where ``L**p`` is the parameter of the series.
 
-        Returns None if n is larger than the order of the expansion.
+        Returns None if n is larger than the order of the expansion. Raises :class:`NotApplicable` if a
+        smaller n is not an integer.
         """
         count = (order / self.unit).simplify()
         if count.is_Integer:
@@ -813,10 +825,11 @@ class _Expansion(_EquationTerms):
         return [_Solution(e.direction, *x) for x in whole]
 
     def row(self, name: str, m: int, i: int, j: int) -> tuple[Expr, Expr]:
-        """Return (function, right-hand side) of the equation of a coefficient in a function's series.
+        """Return (function, right-hand side) for a coefficient X_m of a function X, or its derivative.
 
-        ``name`` is the function's name, and m the order of the coefficient. It is differentiated i times by
-        the layer time tau of the field and j times by that of the source, ``tau_``.
+        ``name`` is the name of X, and the function is X as it stands on the left of its equation between
+        layers. The right-hand side is that of X_m, differentiated i times by the layer time tau of the field
+        and j times by that of the source, ``tau_``.
         """
         if name in self.solved:
             lhs, solutions = self.solved[name]
@@ -847,13 +860,14 @@ class Diversity(ConditionalResult):
     Parameters
     ----------
     two_point : Eq
-        The correlation of the field at two layers.
+        The correlation of the field at layer time tau and time t with the field at layer time tau_2 and time
+        s.
     distance : Expr
-        The squared distance at time t.
+        The squared distance of the layers tau and tau_2 at time t, in terms of responses.
     roughness : Expr
-        The limit of the squared distance over ``|tau - tau_2|``.
+        The limit of the squared distance over ``|tau - tau_2|``; zero if ``power`` is 2.
     power : int
-        The lowest power of ``|tau - tau_2|`` in the squared distance.
+        The lowest power of ``|tau - tau_2|`` in the squared distance, 1 or 2.
     coefficient : Expr
         The coefficient of this power.
     """
@@ -890,7 +904,7 @@ class Diversity(ConditionalResult):
 
 
 def diversity(limit: LayerTime, name: str) -> Diversity:
-    """Return the distance between neighbouring layers of a field of the residual stream.
+    """Return the squared distance between neighbouring layers of a field of the residual stream.
 
     Parameters
     ----------
@@ -909,7 +923,8 @@ def diversity(limit: LayerTime, name: str) -> Diversity:
     KeyError
         If there is no such correlation.
     NotApplicable
-        If the correlation has no layer, or neighbouring layers are equal to second order in their distance.
+        If the correlation has no layer, if neighbouring layers do not differ up to second order in their
+        distance, or if a factor in the correlation depends on the layer and is not a response.
 
     Examples
     --------
@@ -929,7 +944,7 @@ def diversity(limit: LayerTime, name: str) -> Diversity:
     reader = _Increments(limit)
 
     def later(x: Expr) -> bool:
-        """Return whether an expression is a response of the field at the second time s and second layer."""
+        """Return whether an expression is a response at layer time tau of the field at the second time s."""
         return reader.is_answer(x) and next(y for y in x.args[1:] if y in (t, s)) == s
 
     both = e.rhs.replace(later, lambda x: x.func(tau_2, *x.args[1:]))
@@ -983,7 +998,8 @@ class _Increments:
         """Return an expression, with each response replaced by its difference, as a series in the distance.
 
         The distance is that of the two layer times between which the difference is taken. With ``between``
-        the layer of the source lies between the two, so that responses jump.
+        the layer of the source lies between the two, so that responses jump. Raises :class:`NotApplicable`
+        for another factor that depends on tau.
         """
         if isinstance(e, Add):
             total: dict[int, Expr] = {}
@@ -1042,7 +1058,8 @@ def _times(one: Mapping[int, Expr], other: Mapping[int, Expr]) -> dict[int, Expr
 def _jump(e: Eq) -> Expr:
     """Return the jump at ``tau = tau_`` of a response that is given as an integral equation.
 
-    It is the coefficient of the step function of ``tau - tau_``.
+    It is the coefficient of the step function of ``tau - tau_``, minus that of the step function of ``tau_ -
+    tau``.
     """
     sides = ((Heaviside(tau - tau_), 1), (Heaviside(tau_ - tau), -1))
     return Add(*[sign * x.coeff(side) for x in Add.make_args(e.rhs) for side, sign in sides])

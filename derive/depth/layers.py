@@ -8,9 +8,9 @@ k/L``. Three rules turn equations between layers into equations of the ``X_n``::
                         + sum over j of L^-j [B_(j+1)(b) g^(j)(y) - B_(j+1)(a) g^(j)(x)] / (j+1)!
     recursions          X(ell + p) = X(ell + p - 1) + r(ell) is the sum of r from an end of the network
 
-with Bernoulli polynomials B. A function of two layers is smooth on either side of ``ell = k``. A sum across
-``ell = k`` is divided into the sums on both sides and a few layers between, if its functions change sides at
-different layers.
+with Bernoulli polynomials B. A function of two layers is assumed to be smooth on either side of ``ell = k``,
+and may jump there. A sum across ``ell = k`` is divided into the sums on both sides and a few layers between,
+if the functions in it jump at different layers.
 """
 
 from __future__ import annotations
@@ -172,9 +172,10 @@ class LayerExpansion(SeriesRing[Expr]):
         return tuple(self.evaluate(e, self.known))
 
     def known(self, e: Expr) -> PowerCoefficients | None:
-        """Return the series in the inverse depth of a function of layers, a sum over layers, or a constant.
+        """Return the series of a function of layers, a sum over layers or times, a constant, or ``exp(f)``.
 
-        The series is a tuple of coefficients. None for a sum, product or power of such expressions.
+        The last stands for any known function of one argument, which is expanded itself. The series is a
+        tuple of coefficients. None for a sum, product or power of such expressions.
         """
         if isinstance(e, Sum | Integral):
             return self._sum(e)
@@ -185,9 +186,11 @@ class LayerExpansion(SeriesRing[Expr]):
         return self._composed(e) if isinstance(e, Function) and len(e.args) == 1 else None
 
     def number(self, e: Any) -> Expr:
-        """Convert a number, or an average that no other rule expands, to a coefficient of order 0.
+        """Convert a number, or an expression for which there is no other rule, to a coefficient of order 0.
 
-        Only an expansion of order 0 takes a Gaussian average. Raises :class:`NotApplicable` for others.
+        Other expressions than numbers, such as a Gaussian average, are converted only if the expansion has
+        order 0: the functions of layers in them become functions of layer times. Raises
+        :class:`NotApplicable` at higher orders.
         """
         if sympify(e).is_Number:
             return sympify(e)
@@ -273,7 +276,8 @@ class LayerExpansion(SeriesRing[Expr]):
     def _composed(self, e: Expr) -> PowerCoefficients:
         """Return the series of a known function of an expression, such as ``exp(f(t))``.
 
-        The expression is a series in the inverse depth itself.
+        The expression is a series in the inverse depth itself. Raises :class:`NotApplicable` if the function
+        or a derivative that is needed jumps.
         """
         scalar, x = self.series(e.args[0]), Dummy("x", real=True)
         slopes = [e.func(x).diff(x, j) / factorial(j) for j in range(self.order + 1)]
@@ -296,8 +300,9 @@ class LayerExpansion(SeriesRing[Expr]):
     def _given(self, e: AppliedUndef, inner: list[Expr]) -> PowerCoefficients:
         """Return the series of a given function of an unknown one, such as ``dloss(t, f(t))``, in u.
 
-        u is the small power of L. ``inner`` holds the arguments that contain unknown functions: only the last
-        may. The derivatives of the given function by it have the prefixes ``d``, ``dd``, ... before its name.
+        u is the small power of L. ``inner`` holds the arguments that contain unknown functions; raises
+        :class:`NotApplicable` unless this is the last argument alone. The derivatives of the given function
+        by it have the prefixes ``d``, ``dd``, ... before its name.
         """
         if len(inner) > 1 or e.args[-1] != inner[0]:
             raise NotApplicable(f"only the last argument of {e} may be an unknown function")
@@ -442,7 +447,7 @@ class LayerExpansion(SeriesRing[Expr]):
         return on_side.xreplace({tau: place, tau_: place})
 
     def _layered(self, x: Expr) -> bool:
-        """Return whether an expression is a coefficient of both layer times, tau and ``tau_``."""
+        """Return whether an expression is a coefficient with two layer times, of the field and the source."""
         if not (isinstance(x, AppliedUndef) and str(x.func) in self.made):
             return False
         name, *_, side = self.made[str(x.func)]
@@ -510,7 +515,10 @@ class LayerExpansion(SeriesRing[Expr]):
 
 
 def place(layer: Expr) -> tuple[Expr, int]:
-    """Return ``(layer time, offset)`` of a layer: (tau, 2) of ``ell + 2``, (1, -1) of ``L - 1``."""
+    """Return ``(layer time, offset)`` of a layer: (tau, 2) of ``ell + 2``, (1, -1) of ``L - 1``, (0, 1) of 1.
+
+    The layer time of the layer k of a source is ``tau_``. Raises :class:`NotApplicable` for any other layer.
+    """
     base, at = next(((x, y) for x, y in ((ell, tau), (k, tau_), (L, S.One)) if layer.has(x)), (0, S.Zero))
     if not (layer - base).is_Integer:
         raise NotApplicable(f"{layer} is not a layer: close the system and rescale it first (derive.depth)")
@@ -526,8 +534,9 @@ def cuts(rows: list[LayerRecursion], slots: Mapping[str, int]) -> dict[str, int]
     """Return, for each function of two layers (ell, k), the value of ``ell - k`` at which it may jump.
 
     For this and larger values the function is on the upper side of its source at layer k. The value is that
-    of its own jump, or follows from the functions in its equation. ``rows`` are the recursions over layers;
-    ``slots`` counts the layer arguments of each function.
+    of its own jump, or follows from the functions in its equation; it is 0 for a function that does not jump.
+    ``rows`` are the recursions over layers; ``slots`` counts the layer arguments of each function. Raises
+    :class:`NotApplicable` if a function and those in its equation jump at different layers.
     """
     offsets: dict[str, int] = {}
     of_two = [e for e in rows if slots[str(e.lhs.func)] == 2]
@@ -558,11 +567,11 @@ def cuts(rows: list[LayerRecursion], slots: Mapping[str, int]) -> dict[str, int]
 
 
 def crossings(added: Iterable[Expr], slots: Mapping[str, int], cuts: Mapping[str, int]) -> dict[str, int]:
-    """Return the ``ell - k`` at which functions of the layers (ell + a, k) in the terms ``added`` jump.
+    """Return, for each function of (ell + a, k) in the terms ``added``, the ``ell - k`` at which it jumps.
 
     The result maps names to values. From its value of ``ell - k`` on a function is on the upper side of its
     source at layer k. ``cuts`` has the value for a = 0, and ``slots`` counts layer arguments. For a function
-    with several shifts a the lowest value is returned.
+    with several shifts a the lowest value is returned. Functions that are not in ``cuts`` are left out.
     """
     offsets: dict[str, int] = {}
     for e in added:
