@@ -58,10 +58,12 @@ ASSUMED = (
 def effective(theory: Theory) -> Theory:
     """Return the linear theory of the stream of a nonlinear residual network as L grows.
 
-    Each layer is averaged over its own Gaussian source. ``V_mn(ell, t, s) = <phi^(m)(z_t) phi^(n)(z_s)>``
-    with z Gaussian of covariance ``C_x(ell - 1)``, and ``M_m(ell, t) = <phi^(m)(z_t)>``, are among its order
-    parameters as Gaussian averages. Assumptions are stated in its ``reduction``. Raises
-    :class:`NotApplicable` for a theory without such layers.
+    Each layer is averaged over the Gaussian source z of its inner field h. In the result ``u(ell, t)`` is a
+    Gaussian source with the covariance of the branch's output o(z). Its order parameters contain the averages
+    ``V_mn(ell, t, s) = <phi^(m)(z_t) phi^(n)(z_s)>`` and ``M_m(ell, t) = <phi^(m)(z_t)>`` that occur, where z
+    has the covariance ``C_x(ell - 1)``. phi stays undefined, see :func:`with_activation`. The assumptions are
+    the text ``reduction`` of the result. Raises :class:`NotApplicable` for a theory without such layers, and
+    for an entrywise rule.
 
     >>> from derive import mean_field
     >>> from derive.program.networks.residual import nonlinear_program
@@ -127,7 +129,8 @@ class _Effective:
     def pair(self, m: int, n: int, time: Expr, past: Expr) -> Expr:
         """Return ``V_mn = <phi^(m)(z_time) phi^(n)(z_past)>``, an average over the Gaussian z of layer ell.
 
-        phi^(m) is the derivative of order m. The definition is added to the order parameters.
+        phi^(m) is the derivative of order m. For m > n the equal average ``V_nm(ell, past, time)`` is
+        returned. The definition is added to the order parameters.
         """
         # The two factors may be exchanged, V_mn(time, past) = V_nm(past, time). The factor with the lower
         # order of derivative is written first, and for equal orders that at time t.
@@ -139,7 +142,11 @@ class _Effective:
         return self.named(f"V_{m}{n}", (time, past), GaussianAverage(a * b, both))
 
     def named(self, name: str, times: tuple[Expr, ...], value: Expr) -> Expr:
-        """Add the Gaussian average ``value`` to the order parameters as ``name``; return it at ``times``."""
+        """Add the Gaussian average ``value`` to the order parameters as ``name``; return it at ``times``.
+
+        ``times`` has one time, or two. ``value`` is the definition of ``name(ell, t)``, or of ``name(ell, t,
+        s)``; the result is the function ``name`` of ell and ``times``.
+        """
         symbol = Function(name)(ell, *(t, s)[: len(times)])
         inside = next(r for r in self.x.ranges if r.index == ell)
         self.averages.setdefault(name, OrderParameter(symbol, value, "correlation", (inside,)))
@@ -147,7 +154,10 @@ class _Effective:
 
     @cached_property
     def gradients(self) -> Expr:
-        """The covariance ``<dx(ell, t) dx(ell, s)>`` of the gradient dx on the residual stream."""
+        """Order parameter ``<dx(ell, t) dx(ell, s)>``, the covariance of the gradient dx on the stream.
+
+        Raises NotApplicable if the theory has no such order parameter.
+        """
         pair = self.above * self.above.xreplace({t: s})
         matching = [q for q in self.whole.correlations() if q.definition == Average(pair)]
         if not matching:
@@ -172,8 +182,8 @@ class _Effective:
     def product(self, body: Expr) -> Expr:
         """Return the average of one product over the Gaussian source u and the gradient e of a layer.
 
-        Factors are derivatives of ``phi(u)``, gradients e, and others that are not averaged. Raises
-        NotApplicable for more than two of either.
+        Factors are derivatives of ``phi(u)``, gradients e, and others that are not averaged. A product with a
+        single gradient averages to zero. Raises NotApplicable for more than two of either.
         """
         plain, slopes, gradients = S.One, [], []
         for y in factors(body):
@@ -209,7 +219,8 @@ class _Effective:
     def leading(self, body: Expr) -> Expr:
         """Replace in an expression the inner field h by its source u and the stream's gradient dx by e.
 
-        This is the leading order in the branch. Averages in the expression are carried out.
+        The gradient b of the inner field is replaced by its expression in u and e. This is the leading order
+        in the branch. Averages in the expression are carried out.
         """
         body = body.replace(lambda y: isinstance(y, Average), lambda y: self.averaged(self.leading(y.body)))
         names = {self.h.lhs.func: self.u, self.dx.lhs.func: e}
@@ -241,10 +252,11 @@ class _Effective:
         return first + by_h * drift + by_dx * known
 
     def response(self) -> tuple[list[tuple[Expr, Expr]], Expr]:
-        """Return the averaged response ``<d b(t) / d u(s)>`` of the gradient b to the source of its layer.
+        """Return the averaged response ``<d b(t) / d u(s)>`` of the gradient b to the source u of its layer.
 
-        The first result is a list of pairs of a term and the last s at which the term is present; the second
-        is the coefficient of the Kronecker delta of t and s.
+        The first result is a list of pairs (term, last): the term, a function of t and s, is part of the
+        response for all s from 0 to ``last``. The second result is the coefficient of the Kronecker delta of
+        t and s.
         """
         past = Symbol("s_1", **s.assumptions0)
         moved = chain_rule(self.gradient, self.u(ell, past), frozenset({str(self.u)}), frozenset({"e"}))
@@ -264,7 +276,10 @@ class _Effective:
     # -- the stream --------------------------------------------------------------------------------------
 
     def theory(self) -> Theory:
-        """Return the linear theory of the residual stream, without the inner fields of the layers."""
+        """Return the linear theory of the residual stream, without the inner fields of the layers.
+
+        Order parameters that are averages of inner fields are left out, and the averages of phi are added.
+        """
         stream = {self.x.lhs: self.forward(), self.dx.lhs: self.backward()}
         others = (q for q in self.whole.equations if q not in (self.h, self.b))
         equations = tuple(replace(q, terms=tuple(stream.get(q.lhs, q.terms))) for q in others)
@@ -279,7 +294,8 @@ class _Effective:
         def covariance(v: Source) -> Expr:
             """Return the covariance of a source in the averaged theory.
 
-            For the source u of a layer it is that of the branch's output at h = u.
+            For the source u of a layer it is the covariance of the branch's output at h = u; for other
+            sources it is that of the theory, with averages of inner fields at leading order.
             """
             if v.symbol.func == self.u:
                 return self.averaged(output * output.xreplace({t: s}))
@@ -297,8 +313,9 @@ class _Effective:
     def forward(self) -> Iterator[Term]:
         """Yield the terms of ``x(ell) = x(ell - 1) + share (u + sum of averaged kernels)``.
 
-        ``share`` is the branch multiplier. A kernel in the equation of h is multiplied by ``<o'(u_t) d b(s) /
-        d e(s)>``, with o the output of the branch.
+        ``share`` is the constant in front of the branch. u is here a source with the covariance of the
+        branch's output o. A kernel that multiplies b(s) in the equation of h is multiplied by ``<o'(u_t) d
+        b(s)/d e(s)>`` and applied to the gradient dx(s) of the stream.
         """
         yield next(y for y in self.x.terms if y.expr == neighbour(self.x))
         rise = self.slope(self.output, self.u(ell, t))
@@ -361,9 +378,10 @@ def _names(body: Expr) -> set[str]:
 
 
 def with_activation(theory: Theory, function: Callable[[Expr], Expr]) -> Theory:
-    """Return the theory with ``function`` in place of phi.
+    """Return the theory with ``function`` in place of phi in its Gaussian averages.
 
-    Gaussian averages with a closed form are evaluated.
+    The theory is one that :func:`effective` returns: phi occurs in the definitions of its order parameters.
+    Averages with a closed form are evaluated.
 
     >>> from derive import mean_field
     >>> from derive.program.networks.residual import nonlinear_program
@@ -390,10 +408,12 @@ class BranchDiversity(ConditionalResult):
     Parameters
     ----------
     roughness : Expr
-        Variance of a branch's output, ``<o(h)^2>``: in the square distance ``<(x(tau + e) - x(tau))^2>`` of
-        the stream it multiplies e, for a branch multiplier ``1/sqrt(L)``.
+        Variance of a branch's output, ``<o(h)^2>``. For a branch multiplier ``1/sqrt(L)`` the square
+        distance of the stream at two close layer times is ``<(x(tau + dtau) - x(tau))^2> = roughness *
+        dtau``.
     alignment : Expr
-        Cosine between the gradients ``b`` of two neighbouring branches, ``<phi'>^2/<phi'^2>``.
+        Cosine between the gradients ``b`` of two neighbouring branches; ``<phi'>^2/<phi'^2>`` for the
+        branch ``o = phi(h)`` minus its mean.
     """
 
     roughness: Expr

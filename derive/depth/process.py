@@ -51,27 +51,36 @@ DRIFT = S.NegativeOne
 class LayerProcess(ConditionalResult):
     """Stochastic differential equations in layer time, with the averages that close them.
 
+    A block is one layer of the stack: it reads the residual stream and adds a branch to it. ``L**e`` below
+    stands for the power of the depth by which a quantity is divided, so that its limit is of order one.
+
     Parameters
     ----------
     single_site : tuple of Eq
-        Equations of fields in the body of the network, ``d h/d tau``, and of those at its two ends.
+        Equations ``d h/d tau = ...`` of the fields of the residual stream, and the equations of the
+        fields at the two ends of the network.
     noise : tuple of Eq
-        Covariances of the Gaussian sources; those of the body are white in layer time.
+        Covariances of the Gaussian sources. The covariance of a source that enters the stream contains
+        ``DiracDelta(tau - tau_)``: it is white noise in layer time.
     order_parameters, numbers : tuple of Eq
-        Averages at a layer time, and the outputs, errors and tangent kernel.
+        Averages at a layer time; and the outputs, errors, tangent kernel and the scalars that each block
+        has.
     units : mapping of str to Expr
-        The power of L by which each response is divided, so that it has a limit.
+        ``L**e`` by the name of each response; responses with e = 0 are left out.
     dropped : tuple of Dropped
         Terms that vanish as L grows.
     inner : tuple of Eq
-        Equations of fields within a block, functionals of the stream at the same layer time. A term with a
-        negative power of L is kept if a response or average whose leading terms vanish comes from it.
+        Equations of fields within a block, functionals of the stream at the same layer time. A term with
+        a negative power of L is kept if a response or average whose leading terms vanish comes from it.
     sizes : mapping of str to Expr
-        The power of L by which each other quantity of a block is divided.
+        ``L**e`` by the name of each other quantity of a block with e not 0. White noise is divided by
+        ``1/sqrt(L)`` in addition.
     vanishing : mapping of str to Expr
-        Numbers of a block that no limit equation contains, with the power of L with which they vanish.
+        Scalars of a block that vanish like ``L**e``, by name; no other equation of the limit contains
+        them.
     same : mapping of str to str
-        Fields that differ from the stream by branches only, and the name of the stream in the limit.
+        Fields that differ from the stream only by branches within a block, with the name of the field of
+        the stream that replaces them in the limit.
     """
 
     single_site: tuple[Eq, ...]
@@ -136,7 +145,7 @@ class LayerProcess(ConditionalResult):
         )
 
     def _of_blocks(self) -> Iterator[str]:
-        """Yield the conditions of blocks with inner fields."""
+        """Yield the conditions about blocks with inner fields; none if the process has none."""
         if self.same:
             told = ", ".join(f"{x} = {y}" for x, y in self.same.items())
             yield f"derived: fields of the stream within a block are one in the limit: {told}"
@@ -191,10 +200,10 @@ def layer_process(theory: Theory, scaling: Scaling) -> LayerProcess:
 
 
 class _Process:
-    """Equations in layer time from the powers of L of all quantities."""
+    """Derivation of the equations in layer time: each term is kept or dropped by its power of L."""
 
     def __init__(self, theory: Theory, scaling: Scaling) -> None:
-        """Count powers and find the equations that the limit needs."""
+        """Count the powers of L of all quantities, and collect the names of those that have a layer."""
         self.theory, self.scaling = theory, scaling
         self.blocks = BlockSizes(theory, scaling)
         powers = self.blocks.orders
@@ -241,10 +250,13 @@ class _Process:
     # -- quantities that the limit contains --------------------------------------------------------------
 
     def needed(self) -> set[str]:
-        """Return the names of all quantities in the equations of the limit, and mark the terms that are kept.
+        """Return the names of the quantities with a layer that occur in the equations of the limit.
 
-        A term from which a response comes may stand in an equation that was read before: the search is
-        repeated until no more terms are marked.
+        The search begins with the streams, the ends, outputs, errors and tangent kernel, and follows the
+        equation of each quantity that it meets. It also marks terms that are kept although they are smaller
+        than others in their equation, because a response or average whose leading terms vanish comes from
+        them. A marked term may stand in an equation that was read before, so that the search is repeated
+        until no more terms are marked.
         """
         ends = [u for u in self.theory.sources if not u.symbol.args[0].has(ell)]
         while True:
@@ -260,11 +272,14 @@ class _Process:
                 return names
 
     def functions(self, e: Expr) -> Iterator[str]:
-        """Yield the names of the functions in an equation of the limit; fields at an end are other fields."""
+        """Yield the names of the functions with arguments in an expression of the limit.
+
+        Fields and sources of a block that are taken at an end of the network, and not at tau, are left out.
+        """
         return (str(x.func) for x in e.atoms(AppliedUndef) if x.args[:1] and not self.blocks.at_end(x, tau))
 
     def statements(self, name: str) -> Iterator[Expr]:
-        """Yield the right-hand sides of what the limit states about a quantity, and mark kept terms."""
+        """Yield the right-hand sides of a quantity's equations in the limit, and mark kept terms."""
         if name in self.blocks.inner:
             yield self.inner_equation(name).rhs
         if name in self.blocks.layered:
@@ -277,22 +292,26 @@ class _Process:
             yield self.number(self.blocks.numbers[name]).rhs
 
     def is_needed(self, u: Source, needed: set[str]) -> bool:
-        """Return whether the limit contains a source."""
+        """Return whether a source is that of a single layer, or has its name in ``needed``."""
         return not u.symbol.args[0].has(ell) or str(u.symbol.func) in needed
 
     def sized(self, needed: set[str]) -> dict[str, Expr]:
-        """Return the powers of the quantities of a block other than responses; a noise in its own units."""
+        """Return the exponent e of the size ``L**e`` of each needed quantity of a block, without responses.
+
+        For a source that is white noise in layer time, e does not contain the factor ``1/sqrt(L)`` of white
+        noise.
+        """
         names = [n for n in self.orders if n in needed and n not in self.responses]
         return {
             n: self.noise_units.get(n, S.Zero) if n in self.blocks.white else self.orders[n] for n in names
         }
 
     def block_numbers(self) -> list[Equation]:
-        """Return the equations of numbers of a block."""
+        """Return the equations of the scalars that each block has: those with a layer index."""
         return [e for e in self.theory.scalars if e.layers is not None]
 
     def vanishing(self, needed: set[str]) -> list[str]:
-        """Return the names of numbers of a block that vanish and that no equation contains."""
+        """Return the names of scalars of a block that vanish as L grows and are not in ``needed``."""
         names = [e.name for e in self.block_numbers() if e.name not in needed and e.name in self.orders]
         return [n for n in names if self.orders[n].is_negative]
 
@@ -306,9 +325,10 @@ class _Process:
         return self.expanded[e]
 
     def in_units(self, e: Expr) -> Expr:
-        """Return an expression with all quantities of a block in their units, and leading terms in functions.
+        """Return an expression in which each quantity X of a block of order e in L is replaced by ``L**e X``.
 
-        An average gets the power of L that was counted for it.
+        In the arguments of nonlinear functions, quantities that vanish as L grows are set to zero. An average
+        becomes a sum of averages of products, each with the power of L that was counted for it.
         """
         if isinstance(e, Average):
             return Add(*[self.average_in_units(x) for x in Add.make_args(e.body.expand())])
@@ -325,20 +345,23 @@ class _Process:
         return e.func(*[self.leading(x) for x in e.args]) if is_function and e.args else e
 
     def unit(self, e: AppliedUndef) -> Expr:
-        """Return a quantity in its unit."""
+        """Return ``L**e X`` for a quantity X of a block that is of order e in L, and zero if X vanishes.
+
+        A quantity at an end of the network, or without a layer, is returned unchanged.
+        """
         name = str(e.func)
         if self.blocks.at_end(e) or name not in self.layered:
             return e
         return S.Zero if name in self.absent else L ** self.orders[name] * e
 
     def average_in_units(self, body: Expr) -> Expr:
-        """Return the average of one product, in its unit."""
+        """Return ``L**e`` times the average of one product, with the power e of L counted for it."""
         order = self.blocks.average(body)
         self.marks |= order.marks
         return S.Zero if order.power == ABSENT else L**order.power * Average(body)
 
     def leading(self, e: Expr) -> Expr:
-        """Return the argument of a function without quantities that vanish as L grows."""
+        """Return the argument of a function with zero for the quantities in it that vanish as L grows."""
 
         def put(x: AppliedUndef) -> Expr:
             small = str(x.func) in self.absent or self.orders.get(str(x.func), S.Zero).is_negative
@@ -347,9 +370,11 @@ class _Process:
         return rewritten(e, self.layered, put)
 
     def kept(self, lhs: Expr, e: Expr, least: Expr, key: tuple[str, int] | None = None) -> Expr:
-        """Return the terms of order ``L**least`` at layer times, and record smaller ones as dropped.
+        """Return the terms of order ``L**least`` of ``e`` at layer times, divided by ``L**least``.
 
-        A marked term is kept with its power.
+        ``e`` is the right-hand side of the equation of ``lhs``, or its term number ``key[1]``. Smaller terms
+        are recorded as dropped; if ``key`` is marked they are kept with their remaining power of L. Raises
+        NotApplicable for a larger term.
         """
         total = S.Zero
         for order, rest in sorted(self.terms(e), key=lambda x: -x[0]):
@@ -367,7 +392,10 @@ class _Process:
     # -- at layer times ----------------------------------------------------------------------------------
 
     def at(self, e: Expr) -> Expr:
-        """Return functions of layers at their layer times, and one name for all fields of a stream."""
+        """Return an expression with layers replaced by layer times, ``tau`` for ell and 1 for L.
+
+        All fields of one stream get the same name.
+        """
 
         def put(x: AppliedUndef) -> Expr:
             name = self.blocks.members.get(str(x.func), str(x.func))
@@ -397,14 +425,14 @@ class _Process:
                 )
 
     def inner_equation(self, name: str) -> Eq:
-        """Return the equation of a field within a block."""
+        """Return the equation of a field within a block at layer time, divided by the field's power of L."""
         e = self.blocks.inner[name]
         least = self.orders.get(name, S.Zero)
         rhs = Add(*[self.kept(e.lhs, x.expr, least, (name, i)) for i, x in enumerate(e.terms)])
         return Eq(self.at(e.lhs), rhs, evaluate=False)
 
     def named(self, e: Expr) -> Expr:
-        """Return an expression with functions of their own for sources of single layers, such as ``u_1(t)``.
+        """Return an expression with ``u_1(t)`` in place of ``u(1, t)``, for all sources of single layers.
 
         Sources of the first and last layer are not white noise in layer time.
         """
@@ -417,7 +445,11 @@ class _Process:
         return rewritten(e, singles, put)
 
     def covariance(self, u: Source) -> Eq:
-        """Return the covariance of a source, which is white in layer time if it enters the stream."""
+        """Return the equation ``<u u> = ...`` of the covariance of a source.
+
+        The right-hand side contains ``DiracDelta(tau - tau_)`` if the source is one of a block and enters the
+        stream.
+        """
         name, value = str(u.symbol.func), sympify(u.covariance)
         if not u.symbol.args[0].has(ell):
             pair = self.named(u.symbol * u.partner)
@@ -430,12 +462,16 @@ class _Process:
         return Eq(Average(pair), DiracDelta(tau - tau_) * value if white else value, evaluate=False)
 
     def number(self, e: Equation) -> Eq:
-        """Return the equation of a number of a block, in its unit."""
+        """Return the equation of a scalar of a block at layer time, divided by the scalar's power of L."""
         value = self.kept(e.lhs, e.rhs, self.orders.get(e.name, S.Zero))
         return Eq(self.at(e.lhs), value, evaluate=False)
 
     def numbers(self) -> Iterator[Eq]:
-        """Yield outputs, errors and the tangent kernel; sums over layers become integrals over layer time."""
+        """Yield the equations of outputs, errors and tangent kernel at leading order in L.
+
+        Sums over layers become L times integrals over layer time. Smaller terms are recorded as dropped;
+        raises NotApplicable for a term that grows with L.
+        """
         singles = [e for e in self.theory.scalars if e.layers is None]
         for e in (*singles, *self.theory.observables):
             value = S.Zero

@@ -24,7 +24,10 @@ from derive.theory import Equation, Theory
 
 
 def ends_apart(cross: CrossLayer) -> CrossLayer:
-    """Return the system in which responses to single members of a family of sources have their own names.
+    """Return the system in which responses to the sources of single layers have individual names.
+
+    Single layers are the first and last ones, if their sources differ from the family of sources of the other
+    layers. The name of such a response contains the layer: ``R_hu_1`` for ``R_hu(ell, 1, t, s)``.
 
     Parameters
     ----------
@@ -91,6 +94,8 @@ def ends_apart(cross: CrossLayer) -> CrossLayer:
 def rescale(cross: CrossLayer, factor: Expr) -> CrossLayer:
     """Return the system with responses divided by ``factor``, closed and with its two ends separated.
 
+    Responses to the sources of single layers at the two ends, such as ``R_hu_1``, are not divided.
+
     Parameters
     ----------
     cross : CrossLayer
@@ -153,7 +158,7 @@ def relabelled(cross: CrossLayer, shifts: Mapping[str, Expr]) -> CrossLayer:
         return rewritten(e, of, label)
 
     def row(e: Equation) -> Equation:
-        """Return the equation of a response with the layer label k of its source counted anew."""
+        """Return the equation of a response with its source's layer label k replaced by the shifted label."""
         shift = of.get(str(e.lhs.func), S.Zero)
         ranges = (IndexRange(k, r.lower + shift, r.upper + shift) if r.index == k else r for r in e.ranges)
         return _mapped(replace(e, ranges=tuple(ranges)), lambda x: _tidy(moved(x.xreplace({k: k - shift}))))
@@ -184,7 +189,8 @@ def _mapped(e: Equation, fun: Callable[[Expr], Expr]) -> Equation:
 def _decided(e: Expr, ranges: tuple[IndexRange, ...]) -> Expr:
     """Return an expression with zero for Kronecker deltas of layers that never coincide.
 
-    ``ranges`` are the ranges of the layers ell and k.
+    ``ranges`` are the ranges of the layers ell and k. A delta vanishes if the value of ell or k that it
+    requires lies outside of its range.
     """
 
     def decide(x: KroneckerDelta) -> Expr:
@@ -197,7 +203,7 @@ def _decided(e: Expr, ranges: tuple[IndexRange, ...]) -> Expr:
 
 
 def _tidy(e: Expr) -> Expr:
-    """Return ``e`` with Kronecker deltas solved for the layer label k of a source.
+    """Return ``e`` with Kronecker deltas of ell and k solved for k, the layer label of a source.
 
     For example, ``delta(k - 1, ell - 1)`` becomes ``delta(k, ell)``.
     """
@@ -231,7 +237,8 @@ def gamma_c_recursion(theory: Theory) -> CrossLayer:
     Raises
     ------
     NotApplicable
-        If the theory has other fields or families of sources.
+        If the theory has other fields or families of sources, or if the covariance of a source is not a
+        single order parameter.
 
     Notes
     -----
@@ -283,7 +290,10 @@ def gamma_c_recursion(theory: Theory) -> CrossLayer:
         return e.xreplace({x: Function(n)(x.args[0] + d, *x.args[1:]) for x, (n, d) in covariances.items()})
 
     def row(e: Eq) -> Eq:
-        """Return the equation of a covariance, with the layer label of the weight matrix of its source."""
+        """Return the equation of a correlation C in which ell labels the weight matrix of its source.
+
+        Other equations are renamed only.
+        """
         back = {ell: ell - named[str(e.lhs.func)][1]} if str(e.lhs.func) in named else {}
         return Eq(put(e.lhs).xreplace(back), put(e.rhs).xreplace(back), evaluate=False)
 

@@ -43,33 +43,37 @@ def expand(
     Parameters
     ----------
     theory : Theory | Program | Mapping[Expr, Expr]
-        Theory or program. A map ``{x: x after one step}`` gives the differential equation whose solution it
-        follows.
+        Theory or program. For a map ``{x: x after one step}`` the result is the modified equation: the
+        differential equation whose solution passes through the values of x after each step, as a series
+        in the step ``small``.
     small : Expr, optional
         ``gamma0``, one over a size, such as ``1/nu``, ``1/alpha`` or ``1/alpha_B``, or the learning rate
         ``eta``.
     order : int, optional
         Highest order.
     **options : Any
-        ``together={alpha: 3 * nu}``: other sizes that grow with the size, as multiples of it.
+        For an expansion in a size only: ``together={alpha: 3 * nu}`` are other sizes that grow with the
+        size, as multiples of it.
 
     Returns
     -------
     Expansion
         `LinearExpansion` for a linear theory in gamma0, `NonlinearExpansion` for a nonlinear one,
-        `KinkExpansion` in powers of ``|gamma0|`` if phi has a kink, `TheorySeries` in a size or the learning
-        rate, `ModifiedEquation` for a map.
+        `KinkExpansion` in powers of ``|gamma0|`` if phi has a kink and ``order`` is not 0, `TheorySeries`
+        in a size or the learning rate, `ModifiedEquation` for a map. A `KinkExpansion` contains all
+        orders that are known, also those above ``order``.
 
     Raises
     ------
     NotApplicable
-        If the theory has no such expansion.
+        If the theory has no such expansion, or an entrywise training rule.
     ValueError
-        If the order is negative or the parameter is another one.
+        If the order is negative, or if ``small`` is not gamma0, eta, or one over a symbol.
 
     Notes
     -----
-    A theory at an integer depth is expanded at symbolic depth, because it is a member of that family.
+    If a theory at an integer depth has no expansion in gamma0, the theory of symbolic depth to which it
+    belongs is expanded.
 
     Examples
     --------

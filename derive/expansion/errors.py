@@ -58,14 +58,15 @@ class ErrorLaw:
 
     @property
     def affine(self) -> bool:
-        """Whether the error is the target minus the output, up to a factor of the sample."""
+        """Whether the error is an affine function of the output, as ``y - f`` of the square loss is."""
         x = Dummy("x", real=True)
         return not self.body.xreplace({self.output: x}).diff(x).has(x)
 
     def slope(self, k: int) -> Expr:
         """Return the Taylor coefficient ``e^(k)/k!`` of the error e as a function of the output.
 
-        Raises :class:`~derive.errors.NotApplicable` if the error or its slope jumps.
+        For k = 0 that is the error itself. Raises :class:`~derive.errors.NotApplicable` for k > 0 if the
+        error or its slope jumps.
         """
         x = Dummy("x", real=True)
         derivative = self.body.xreplace({self.output: x}).diff(x, k) / factorial(k) if k else self.body
@@ -99,8 +100,9 @@ class ErrorLaw:
 def _error_and_output(scalars: Mapping[str, Equation]) -> tuple[str, str]:
     """Return the names of the error and of the output among the scalars of a theory.
 
-    A program may call them anything: the error is the only scalar whose equation contains exactly one other
-    scalar, the output.
+    They are ``Delta`` and ``f`` if both exist. A program may use other names; then the error is the only
+    scalar whose equation contains exactly one other scalar, the output. Raises NotApplicable if this does not
+    hold.
     """
     if {ERROR, OUTPUT} <= {*scalars}:
         return ERROR, OUTPUT

@@ -88,7 +88,7 @@ class Expansion(ABC):
 
     @abstractmethod
     def render(self, format: str = "text") -> str:
-        """Return all coefficients as text or LaTeX.
+        """Return the coefficients as text or LaTeX.
 
         Parameters
         ----------
@@ -98,7 +98,7 @@ class Expansion(ABC):
         Returns
         -------
         str
-            The coefficients.
+            The coefficients; which of them are shown depends on the kind of expansion.
 
         Raises
         ------
@@ -165,6 +165,8 @@ class Expansion(ABC):
     def error_estimate(self, name: str, *args: Any, **where: Any) -> Expr:
         """Return an estimate of the truncation error of a quantity's series.
 
+        It continues the last known coefficients as a geometric series, and is not a bound.
+
         Parameters
         ----------
         name : str
@@ -177,7 +179,7 @@ class Expansion(ABC):
         Returns
         -------
         Expr
-            Estimate; see :meth:`.PowerSeries.error_estimate`.
+            Estimate as a function of the variable; see :meth:`.PowerSeries.error_estimate`.
         """
         return self.series(name, *args, **where).error_estimate()
 

@@ -111,22 +111,23 @@ def entry(expansion: LinearSeries, name: str, n: int, now: Expr = t, past: Expr 
         Correlation of fields (``H``) or of gradients (``G``), response (``A``, ``B``), kernel (``C``,
         ``D``), tangent kernel ``K``, or output ``f`` at time ``now``.
     n : int
-        Order.
+        Order, at most 8.
     now : Expr, optional
         First time.
     past : Expr, optional
-        Second time.
+        Second time. A, B, C and D hold for ``past < now``.
 
     Returns
     -------
     Expr
-        Expression in the integrals ``v``; samples are mu and alpha.
+        Expression in the integrals ``v``; samples are mu and alpha, and beta, ... for those summed over.
 
     Raises
     ------
     NotApplicable
-        If products of such integrals under one more sum over time do not reduce (discrete rules, from order
-        4).
+        If products of such integrals under one more sum over time do not reduce (discrete rules, from
+        order 4), if a response contains such integrals and the weights of the rule decay, or if the order
+        has too many words.
 
     Examples
     --------
@@ -376,12 +377,12 @@ class _Entries:
     def letter(
         self, x: Expr, row: int | None
     ) -> tuple[Memory, int, tuple[int | None, int | None], int | None]:
-        """Return the memory at the front of a chain of causal kernels with the samples that belong to it.
+        """Return the first kernel of a chain of causal kernels, a memory, with the samples that belong to it.
 
-        A memory is a correlation X times the error. The result is (memory x, number of a new summed sample:
-        that of the error, row and column of X, sample on the left of the next kernel). ``row`` is the sample
-        on the left of x. Samples are None where a kernel has no sample index. Raises NotApplicable if x is no
-        memory.
+        A memory x is a correlation X times the error, which is summed over samples. The result has four
+        members: x; the number of the error's sample, which is new; the pair (row, column) of samples of X;
+        and the sample on the left of the next kernel. ``row`` is the sample on the left of x. Samples are
+        None where a kernel has no sample index. Raises NotApplicable if x is not a memory.
         """
         if not isinstance(x, Memory):
             raise NotApplicable(
@@ -443,7 +444,7 @@ class _Entries:
         """Yield products of iterated integrals whose sum is the entry of a product of causal kernels.
 
         ``ls`` are the kernels. The entry is that at ``(row, t), (col, s)`` with s < t, for the samples row
-        and col.
+        and col. It is without the weight of the update at s, which :meth:`group` adds.
         """
         x, a, place, following = self.letter(ls[0], row)
         final = len(ls) == 1

@@ -33,8 +33,8 @@ class LinearExpansion(LinearSeries, Expansion):
     kernels ``C``, ``D``) at layer ``ell``: a sum of operator words with coefficients polynomial in ell and L.
     ``output[n]`` is the operator whose entries at equal times are f at that order. ``tangent[n]`` is the
     tangent kernel as triples (coefficient, word of G, word of H), to be multiplied entry by entry. ``Memory``
-    letters contain the coefficients of the error. Compare selfconsistent2023 (16), (P.2)-(P.4), which leave
-    out A and B.
+    letters contain the coefficients of the error. These lists end at order 8. Compare selfconsistent2023
+    (16), (P.2)-(P.4), which leave out A and B.
 
     Parameters
     ----------
@@ -43,7 +43,8 @@ class LinearExpansion(LinearSeries, Expansion):
     order : int
         Highest order.
     sums : dict
-        Words of each operator with their coefficients, one mapping for each order.
+        ``sums[X][n]`` maps the words in order n of the operator X to their coefficients; X is also ``f``
+        for the output and ``K`` for the tangent kernel, whose keys are pairs of words.
     """
 
     variable = gamma0
@@ -108,7 +109,7 @@ class LinearExpansion(LinearSeries, Expansion):
         name : str
             Name of the operator.
         n : int
-            Order.
+            Order, at most 8.
         layer : Expr | int, optional
             Layer.
 
@@ -172,9 +173,10 @@ class LinearExpansion(LinearSeries, Expansion):
         modules : Any, optional
             Modules for the compiled function, as in SymPy's ``lambdify``.
         layer : Expr | int, optional
-            Layer.
+            Layer; an integer if ``depth`` is given.
         depth : int | None, optional
-            Integer depth, at which the recursion of the closure is compiled, to any order.
+            Integer depth, at which the recursion of the closure is compiled. Without it the words are
+            compiled, which exist up to order 8.
         **where : Any
             No further options; any raises TypeError.
 
@@ -274,7 +276,7 @@ class LinearExpansion(LinearSeries, Expansion):
         Returns
         -------
         Expr
-            Estimate for the :meth:`entry`.
+            Estimate for the :meth:`entry`, which continues its last coefficients as a geometric series.
         """
         coefficients = (self.entry(name, n, now, past) for n in range(self.order + 1))
         return PowerSeries(tuple(coefficients), gamma0).error_estimate()
@@ -308,7 +310,7 @@ def expand_linear(theory: Theory, order: int = 2) -> LinearExpansion:
     Parameters
     ----------
     theory : Theory
-        Linear theory.
+        Linear theory with a family of hidden layers.
     order : int, optional
         Highest order.
 
@@ -320,7 +322,8 @@ def expand_linear(theory: Theory, order: int = 2) -> LinearExpansion:
     Raises
     ------
     NotApplicable
-        If the closure is not a first-order recursion in the layer.
+        If the theory is not linear or has no family of layers, or if the closure is not a first-order
+        recursion in the layer.
     ValueError
         If the order is negative.
 

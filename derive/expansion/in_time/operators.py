@@ -215,7 +215,8 @@ class Exponentials:
     def volterra(self, drive: PolyElement, rate: Any, powers: Sequence[int]) -> PolyElement:
         """Solve the linear Volterra equation ``u(t) = drive(t) - rate * (integral of u from 0 to t)``.
 
-        In steps the integral is a sum from 0 to t - 1.
+        In steps the integral is a sum from 0 to t - 1. ``rate`` must agree with ``powers``, from which the
+        solution is computed.
 
         Parameters
         ----------
@@ -224,7 +225,8 @@ class Exponentials:
         rate : field element
             Factor of the integral.
         powers : Sequence[int]
-            Exponents (n_1, n_2, ...) of the product of exponentials that solves the equation for the drive 1.
+            Exponents (n_1, n_2, ...) of the product of exponentials that solves the equation for the
+            drive 1. Its eigenvalue is ``-rate``, or ``1 - rate`` in steps.
 
         Returns
         -------
@@ -344,7 +346,7 @@ class ModeVector:
 
     @property
     def kind(self) -> tuple[Any, ...]:
-        """Power of the unit of the entries; only vectors in which it agrees can be added."""
+        """Power ``unit`` of the common factor U; only vectors in which it agrees can be added."""
         return (self.unit,)
 
 
@@ -364,7 +366,7 @@ class ModeKernel(ModeVector):
 
     @property
     def kind(self) -> tuple[Any, ...]:
-        """Power of the unit, ``causal`` and ``flipped``; only kernels in which these agree can be added."""
+        """Power ``unit`` of U, ``causal`` and ``flipped``; kernels are added only if these agree."""
         return self.unit, self.causal, self.flipped
 
     def at(self, row: int, column: int) -> dict[TimeErrorPowers, PolyElement]:
@@ -393,8 +395,8 @@ class Modes:
 
     Operators are matrices over modes whose entries are exponential polynomials of two times. ``errors[n]`` is
     order n in gamma0 of the error of each mode, as far as it is solved; ``rates`` are the eigenvalues of the
-    data. ``feedback`` is the factor of the error in its own equation; powers of its inverse are taken out of
-    operators.
+    data. ``feedback`` is the factor c in the lazy output ``f_k = c rate_k int Delta_k``; powers of 1/c are
+    taken out of operators. It is 1 by default.
     """
 
     def __init__(
@@ -434,7 +436,10 @@ class Modes:
         return ModeKernel(entries, unit=-1, causal=False)
 
     def sum(self, parts: Sequence[ModeOperator]) -> ModeOperator | None:
-        """Return the sum of operators; None if all are multiples of the identity and cancel."""
+        """Return the sum of operators; None if it is zero because multiples of the identity cancel.
+
+        Raises NotApplicable for the sum of a multiple of the identity and a kernel of two times.
+        """
         operators = [x for x in parts if isinstance(x, ModeKernel)]
         total = sum((x.number for x in parts if isinstance(x, Multiple)), self.functions.zero)
         if operators and len(operators) < len(parts):
@@ -536,8 +541,9 @@ class Modes:
     def product(self, a: ModeKernel, b: ModeKernel) -> ModeKernel:
         """Return the operator product ``(a b)(t, s) = sum_k int_0^t a_ik(t, r) b_kj(r, s) dr``, k over modes.
 
-        If b is causal, the integral begins at s. In discrete time it is a sum. Raises NotApplicable if ``a``
-        is not causal, because the integration time is then unbounded.
+        If b is causal, the integral begins at s. In discrete time it is a sum. Unless b is a transpose
+        (``flipped``), ``a`` must be causal and not a transpose; raises NotApplicable otherwise, because the
+        integration time is then unbounded.
         """
         if b.flipped:
             return self.flipped(self.product(self.flipped(b), self.flipped(a)))
@@ -606,7 +612,7 @@ class OperatorValues(ABC):
         """Return order n in gamma0 of an operator of the theory at a layer, as a kernel of two times.
 
         ``name`` is that of an order parameter or of a kernel, such as ``H`` or ``C``, or ``K`` for the
-        tangent kernel.
+        tangent kernel, which does not depend on ``layer``.
         """
 
     @abstractmethod
@@ -715,7 +721,8 @@ class AtDepth(OperatorValues):
         """Return order n in gamma0 of an operator of the theory at a layer, as a kernel of two times.
 
         ``name`` is that of an order parameter or of a kernel, such as ``H`` or ``C``, or ``K`` for the
-        tangent kernel. The layer is an integer or L; raises ValueError for a symbolic one.
+        tangent kernel, which does not depend on ``layer``. The layer is an integer or L; raises ValueError
+        for a symbolic one.
         """
         place = self.recursion.placed(layer)
         if name != "K" and not place.is_Integer:
@@ -727,7 +734,10 @@ class AtDepth(OperatorValues):
         return kernel or ZERO
 
     def output(self, n: int) -> ModeVector:
-        """Return order n in gamma0 of the network's output, as one function of time for each mode."""
+        """Return order n in gamma0 of the network's output, as one function of time for each mode.
+
+        Terms with orders of the error that are not yet solved are left out.
+        """
         kernel = self.recursion.output(n)
         assert not isinstance(kernel, Multiple)
         return self.algebra.equal_times(kernel or ZERO)
@@ -749,7 +759,8 @@ class FromWords(OperatorValues):
         """Return order n in gamma0 of an operator of the theory at a layer, as a kernel of two times.
 
         It is a sum of operator words, each evaluated as a product of kernels. ``name`` is that of an order
-        parameter or of a kernel, such as ``H`` or ``C``, or ``K`` for the tangent kernel.
+        parameter or of a kernel, such as ``H`` or ``C``, or ``K`` for the tangent kernel, which does not
+        depend on ``layer``.
         """
         a = self.algebra
         if name == "K":

@@ -58,7 +58,7 @@ from derive.show import latex, text
 
 @dataclass(frozen=True)
 class Mode:
-    """Eigendirection of the input kernel.
+    """Eigendirection of the input kernel, or several equivalent ones without a target.
 
     Parameters
     ----------
@@ -92,13 +92,15 @@ def modes_of(
     Returns
     -------
     tuple[Mode, ...]
-        Modes with a target first, then those without.
+        First one mode for each different eigenvalue, the direction of the targets in its eigenspace. Its
+        target is the given one, or the length of several; it is 0 if all are 0. Then, for each eigenspace
+        with more directions, one mode without target that stands for these.
 
     Raises
     ------
     ValueError
-        If the lists have different lengths, an eigenvalue is negative or a decimal number, or a multiplicity
-        is not positive.
+        If the lists have different lengths, an eigenvalue is negative or a decimal number, or a
+        multiplicity is not positive.
 
     Examples
     --------
@@ -154,11 +156,11 @@ def exact(name: str, x: Any) -> Expr:
 class Scales:
     """Units of time and of operators, and the exponentials of which the lazy error of each mode is a product.
 
-    ``rates[k]`` is the eigenvalue of mode k times ``unit``, an element of ``field``. Time in these units is
-    ``clock * t``. The error of mode k at gamma0 = 0 is the product over j of the exponential with eigenvalue
-    ``exponents[j]`` to the power ``powers[k][j]``. ``names`` maps auxiliary symbols of the field to the
-    expressions for which they stand. ``reference`` is a symbolic eigenvalue that is set to 1 as the unit, or
-    None.
+    The lazy error is the error at gamma0 = 0. ``rates[k]`` is the eigenvalue of mode k times ``unit``, an
+    element of ``field``. The exponentials are functions of ``clock * t``. The lazy error of mode k is the
+    product over j of the exponential with eigenvalue ``exponents[j]`` to the power ``powers[k][j]``.
+    ``names`` maps auxiliary symbols of the field to the expressions for which they stand. ``reference`` is a
+    symbolic eigenvalue that is set to 1 as the unit, or None.
     """
 
     field: Any
@@ -205,7 +207,8 @@ def _flow(values: list[Expr], weight: Expr) -> tuple[list[Expr], dict[str, Any]]
     """Return (rates, units) of the modes for continuous time, from their eigenvalues ``values``.
 
     ``units`` are the fields unit, clock, names and reference of :class:`Scales`. If all eigenvalues are
-    proportional to one symbol, that symbol is the unit of the rates. The error decays at ``weight`` times the
+    homogeneous of degree one in their symbols, such as a and 2 b, the first symbol is the unit of the rates,
+    and the other symbols in the rates stand for ratios to it. The error decays at ``weight`` times the
     eigenvalue.
     """
     symbols = sorted({x for v in values for x in v.free_symbols}, key=str)
@@ -222,8 +225,9 @@ def _steps(values: list[Expr], weight: Expr) -> tuple[list[Expr], dict[str, Any]
     """Return (decays, units) of the modes for discrete time, from their eigenvalues ``values``.
 
     A decay is the fraction ``weight * eigenvalue`` of the error that one step removes. ``units`` are the
-    fields unit, clock and names of :class:`Scales`. If symbolic eigenvalues are independent, the remaining
-    fraction of each becomes a symbol of its own.
+    fields unit, clock and names of :class:`Scales`. Without symbols the decays are numbers. If there is one
+    nonzero eigenvalue, or if all are single symbols, the remaining fraction of each becomes a symbol;
+    otherwise ``weight`` does.
     """
     scales = {"unit": weight, "clock": S.One}
     if weight.is_Rational and not any(v.free_symbols for v in values):
@@ -271,8 +275,9 @@ class ExpressionWriter:
     """Converter of exponential polynomials in time, with common factors, to SymPy expressions.
 
     ``functions`` is their ring and ``scales`` has the units of time. ``known`` maps parameters of the
-    polynomials, such as targets, to the expressions for which they stand. ``feedback`` is the number of whose
-    inverse powers are taken out of operators. ``rates`` caches the exponents of exponentials.
+    polynomials, such as targets, to the expressions for which they stand. ``feedback`` is the number c in the
+    lazy output ``f_k = c rate_k int Delta_k``, whose inverse powers are taken out of operators. ``rates``
+    caches the exponents of exponentials.
     """
 
     functions: Exponentials
@@ -285,7 +290,7 @@ class ExpressionWriter:
         """Return the common factor of all entries of a vector or operator x over modes.
 
         It is ``U**x.unit / c**x.damping``, where eigenvalues are written as numbers divided by U, and c is
-        the feedback of the error on itself.
+        ``feedback``.
         """
         return Mul(Pow(self.scales.unit, x.unit), Pow(self.feedback, -x.damping))
 
@@ -323,7 +328,7 @@ class ExpressionWriter:
         return Mul(power, *waves)
 
     def rate(self, powers: TimeErrorPowers) -> tuple[Expr, ...]:
-        """Return the factors of v, where the exponentials to the powers ``powers`` are ``exp(v time)``.
+        """Return the factors of v, where the product of the exponentials to ``powers`` is ``exp(v time)``.
 
         In discrete time the product is ``v^time``.
         """
@@ -414,8 +419,8 @@ class InTime(Expansion):
     Parameters
     ----------
     modes : tuple of Mode
-        Modes by number: first one for each different eigenvalue, along the targets, then one for the other
-        directions of each eigenspace.
+        Modes by number: first one for each different eigenvalue, the direction of the targets in its
+        eigenspace, then one for the other directions of each eigenspace that has more.
     order : int
         Highest order.
     depth : Expr
@@ -450,15 +455,15 @@ class InTime(Expansion):
         Parameters
         ----------
         name : str
-            At a layer, a correlation of fields (``H``) or of gradients (``G``), a response (``A``, ``B``) or
-            a kernel (``C``, ``D``); the tangent kernel ``K``; or the error ``Delta``, the output ``f`` or the
-            ``loss`` at time ``now``.
+            At a layer, a correlation of fields (``H``) or of gradients (``G``), a response (``A``, ``B``)
+            or a kernel (``C``, ``D``); the tangent kernel ``K``; or the error ``Delta``, the output ``f``
+            or the ``loss`` at time ``now``.
         n : int
             Order.
         *modes : int
             Numbers of the modes: two for H and K, one for A, B, C, D, Delta and f. Missing ones are 0.
         layer : Any, optional
-            Layer.
+            Layer. At an integer depth it must be given, an integer or L, for a quantity at a layer.
         now : Expr, optional
             First time.
         past : Expr, optional
@@ -531,6 +536,9 @@ class InTime(Expansion):
 
     def drive(self, n: int, mode: int = 0, now: Expr = t) -> Expr:
         """Return the drive of the error at order n: ``dDelta_n/dt + rate Delta_n``.
+
+        ``rate`` is the rate at which the lazy error of the mode decays, or the fraction that one step
+        removes.
 
         Parameters
         ----------
@@ -664,14 +672,16 @@ def in_time(
     expansion : LinearSeries
         Linear expansion.
     eigenvalues : Sequence[Any], optional
-        Eigenvalues of the kernel; by default those of whitened data, of any number of samples.
+        Eigenvalues of the input kernel; by default those of whitened data, of any number of samples.
     targets : Sequence[Any] | None, optional
-        Projections of the targets on the eigenvectors; symbols by default.
+        Projections of the targets on the eigenvectors; by default the symbol y for one eigenvalue, which
+        is the length of the target vector, and y1, y2, ... for several.
     multiplicities : Sequence[Any] | None, optional
-        Number of eigenvectors of each eigenvalue.
+        Number of eigenvectors of each eigenvalue; one by default, or the symbol P if neither targets nor
+        multiplicities are given for one eigenvalue.
     depth : int | None, optional
-        Integer depth, at which the equations of the closure are solved to any ``order``. By default layer and
-        depth are symbols, to the order of the expansion.
+        Integer depth, at which the equations of the closure are solved to any ``order``. By default layer
+        and depth are symbols, and ``order`` is at most that of the expansion.
     order : int | None, optional
         Highest order; that of the expansion by default.
     constants : Mapping[Symbol, Any] | None, optional
@@ -685,10 +695,10 @@ def in_time(
     Raises
     ------
     ValueError
-        If numbers are not exact or not possible.
+        If numbers are not exact or not possible, or if the order is too high at symbolic depth.
     NotApplicable
-        For a rule whose weights decay, for errors that are not the target minus the output, and for steps
-        that remove the lazy error of a mode at once.
+        For a rule whose weights decay, for errors that are not the target minus the output, for steps
+        that remove the lazy error of a mode at once, and for an irrational number together with symbols.
 
     Notes
     -----

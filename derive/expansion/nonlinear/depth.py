@@ -94,8 +94,8 @@ def laws_of_one_sample(laws: Laws, names: Iterable[str]) -> dict[ForestCoefficie
 def _at_layer(terms: Terms, moved: int = 0) -> LayerPolynomial:
     """Return a sum of products as a polynomial in tensors and Gaussian averages, for one sample.
 
-    A tensor is a number for each layer that multiplies a sum over times. Each one is listed with its layer
-    minus ell, to which ``moved`` is added.
+    A tensor is a number for each layer that multiplies a sum over times. Each tensor and each average is
+    listed with its layer minus ell; ``moved`` is added to all of these.
     """
     monomials = []
     for p, c in terms.items():
@@ -142,8 +142,9 @@ def _with_whole_kernels(
 ) -> dict[ForestCoefficient, LayerPolynomial]:
     """Return the recursions with the sum of D and its part at equal times as one tensor, instead of D.
 
-    D is the kernel in the equation of z at order 0. The keys of ``laws`` are tensors, the values the
-    right-hand sides of their recursions over layers.
+    D is the kernel in the equation of z at order 0: it has one tensor for earlier times and one for equal
+    times. The sum replaces the first of them. The keys of ``laws`` are tensors, the values the right-hand
+    sides of their recursions over layers. Without both tensors the recursions are returned unchanged.
     """
     parts = [t for t in laws if t.name == "D" and t.order == 0]
     now = next((t for t in parts if t.shape[0].marked), None)
@@ -166,8 +167,9 @@ class AtFixedPoint:
 
     A tensor is a number for each layer that multiplies a sum over times in the nonlinear expansion; ``found``
     maps it to its closed form. ``moments`` gives numbers for Gaussian averages of derivatives of phi, by the
-    orders of the derivatives: ``{(1, 1): 1}`` states ``<phi'^2> = 1``. Other averages stay `symbols`. If the
-    factor of a recursion over layers is one, its solution is a polynomial in ell.
+    orders of the derivatives: ``{(1, 1): 1, (0, 2): 0}`` states ``<phi'^2> = 1`` and ``<phi phi''> = 0``.
+    These two are given together. Other averages stay `symbols`. If the factor of a recursion over layers is
+    one, its solution is a polynomial in ell.
     """
 
     def __init__(
@@ -239,8 +241,8 @@ class AtFixedPoint:
     def base(self, tensor: ForestCoefficient) -> tuple[Expr, PolyElement]:
         """Return (layer, value): a layer at which a tensor of the expansion is known, and its value there.
 
-        The kernels C and D are known at the first and at the last layer, because they contain no response
-        there; order parameters have given values at the ends of the network.
+        The kernel C is known at layer 1 and D at layer L, because they contain no response there; order
+        parameters have given values before the first or after the last layer.
         """
         if tensor.name in KERNELS:
             whole = tensor.shape == WHOLE
@@ -263,7 +265,7 @@ class AtFixedPoint:
         """Solve the recursion ``X(ell) = m X(ell + step) + known`` of a tensor X over layers, in closed form.
 
         ``law`` is the right-hand side as a polynomial in tensors. Raises NotApplicable if it is not linear in
-        X.
+        X, or if the factor m depends on the layer.
         """
         if (tensor.name, tensor.order) == ("Phi", 0):
             return self.constant(self.moments[0, 0])
@@ -289,7 +291,8 @@ class AtFixedPoint:
         """Return a coefficient of order n in gamma0 of the tangent kernel, as a function of L.
 
         It multiplies the forest ``shape``, a sum over times that does not depend on the layer. By default
-        that is the forest of order 0, which is 1.
+        that is the forest of order 0, which is 1. The tangent kernel is a sum of products of order
+        parameters: in each product one factor is taken at order n and the others at order 0.
         """
         total = self.constant(0)
         for y in self.site.tangent:
@@ -311,7 +314,7 @@ class AtFixedPoint:
         return self.written(self.found[tensor])
 
     def average(self, orders: DerivativeOrders) -> Expr:
-        """Return the Gaussian average for which a symbol such as ``m_0_2`` stands, here ``<phi phi''>``.
+        """Return the Gaussian average for which a symbol such as ``m_1_3`` stands, here ``<phi' phi'''>``.
 
         ``orders`` are the orders of the derivatives of phi whose product is averaged.
         """
@@ -344,7 +347,7 @@ NOTHING = Rational(-(10**6))
 class Leading:
     """Leading terms of a function of ell and L: those ``c ell^a L^b`` of the highest degree a + b.
 
-    ``terms`` maps (a, b) to c. Terms of degree ``beyond`` or less are unknown, up to logarithms.
+    ``terms`` maps (a, b) to c. Terms of degree ``beyond`` or less, which may contain logarithms, are unknown.
     """
 
     terms: DepthPowers
@@ -393,10 +396,11 @@ def _added(*parts: DepthPowers) -> DepthPowers:
 
 
 class AtCriticality:
-    """Leading powers of ell and L of all tensors of one sample, for a given phi.
+    """Leading powers of ell and L of the tensors of one sample, for a given phi.
 
-    Raises :class:`NotApplicable` for a phi whose variance does not fall as 1/ell, and if a leading power
-    depends on the first layers.
+    The tensors are those in the order parameters ``names``, and all that their recursions over layers
+    contain. Raises :class:`NotApplicable` for a phi whose variance does not fall as 1/ell, and if a leading
+    power depends on the first layers.
 
     >>> from sympy import tanh
     >>> from derive.expansion.nonlinear.trees import solved_laws
@@ -527,8 +531,10 @@ class AtCriticality:
     def tangent(self, n: int, shape: Forest = PAIR) -> Expr:
         """Return the leading term in L of a coefficient in order n of the tangent kernel.
 
-        The coefficient multiplies the forest ``shape``, a sum over times. It is a sum over layers; the terms
-        at the ends have lower degree in L.
+        The coefficient multiplies the forest ``shape``, a sum over times. The tangent kernel is a sum over
+        layers of products of order parameters: in each product one factor is taken at order n and the others
+        at order 0. The terms at the ends have lower degree in L and are left out. Raises NotApplicable if the
+        sum depends on the first layers.
         """
         total = Leading({})
         for y in self.site.tangent:

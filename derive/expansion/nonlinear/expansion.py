@@ -214,10 +214,11 @@ class Writer:
         return Sum(body, *[(self.sample(i), 1, P) for i in bound]) if bound and body != 0 else body
 
     def time(self, p: Piece, row: Expr = t, col: Expr = s) -> Expr:
-        """Return the factors of a product that depend on time, summed over all times but two.
+        """Return the product of tensors and of factors that depend on time, summed over all times but two.
 
-        The two times are ``row`` and ``col``. The factors are iterated integrals of the error and tensors
-        that are functions of time. The Gaussian average is left out, and samples are not summed over.
+        The two times are ``row`` and ``col``. Factors that depend on time are iterated integrals of the
+        error, derivatives of phi and sources r, and the delta of equal times and samples of a response. The
+        coefficient and the Gaussian average are left out, and samples are not summed over.
         """
         tree = _Tree(self, p, row, col)
         times = {x.sample: tree.times[i] for i, x in reversed(list(enumerate(p.nodes)))}
@@ -244,7 +245,7 @@ class _Tree:
     """Converter of the time dependence of one product, a forest of times, to a SymPy expression.
 
     Nodes of the forest are times; the children of a node are earlier times. The roots are the times ``row``
-    and ``col``, and all other times are summed over.
+    and ``col``, and the time of a perturbation (the marked node) is ``col``. All other times are summed over.
     """
 
     def __init__(self, writer: Writer, p: Piece, row: Expr, col: Expr) -> None:
@@ -320,7 +321,7 @@ class _Tree:
         return not self.writer.site.discrete or (x.error == OPAQUE and "D" in kernels)
 
     def over_times(self, e: Expr) -> Expr:
-        """Return the sum or integral of e over all times of the tree except those of its roots.
+        """Return the sum or integral of e over all times of the tree that are neither ``row`` nor ``col``.
 
         Factors that do not depend on a summed time are moved in front of its sum.
         """
@@ -384,16 +385,17 @@ class NonlinearExpansion(Laws, Expansion):
         ----------
         name : str
             Order parameter (``Phi``, ``G``, ``A``, ``B``), kernel (``C``, ``D`` of h and z), ``f``,
-            ``Delta``, ``K`` (the tangent kernel) or ``loss``, the mean of Delta^2.
+            ``Delta``, ``K`` (the tangent kernel) or ``loss``, the mean of Delta^2 over samples.
         n : int
             Order.
         layer : Any, optional
-            Layer, symbolic by default.
+            Layer of an order parameter or kernel, symbolic by default.
 
         Returns
         -------
         Expr
-            Averages over static sources, and kernels of the neighbouring layers.
+            Averages over static sources, and kernels of the neighbouring layers. K and the loss are given
+            in undefined functions: orders of Phi and G at each layer, and orders of Delta.
 
         Raises
         ------
@@ -401,6 +403,8 @@ class NonlinearExpansion(Laws, Expansion):
             If there is no quantity of that name.
         IndexError
             If ``n`` is beyond the order.
+        NotApplicable
+            For the loss, if the error is not affine in the output.
 
         Notes
         -----
@@ -449,16 +453,16 @@ class NonlinearExpansion(Laws, Expansion):
         name : str
             ``h``, ``z``, ``g`` or ``phi`` (of h).
         n : int
-            Order; it may exceed that of the series. Kernels beyond the order of the series are then not known
-            to vanish.
+            Order; it may exceed that of the series. Orders of kernels and of the error above that of the
+            series are then undefined functions, also those that vanish.
         layer : Any, optional
             Layer, symbolic by default.
 
         Returns
         -------
         Expr
-            Expression in the sources u and r at all times and the kernels C and D, as in selfconsistent2023
-            (P.9).
+            Expression in the sources u and r at all times and the kernels C and D, as in
+            selfconsistent2023 (P.9).
 
         Raises
         ------
@@ -612,8 +616,8 @@ class NonlinearExpansion(Laws, Expansion):
         ----------
         where : {"fixed point", "critical"}
             ``"fixed point"``: the variance of the sample is the same at each layer; exact, for any phi.
-            ``"critical"``: phi is known, odd, of slope 1 and concave for positive arguments; the result is
-            the leading powers of ell and L.
+            ``"critical"``: phi is known, odd, of slope 1 and concave for positive arguments; the result
+            is the leading powers of ell and L.
         names : tuple[str, ...], optional
             Names of the order parameters, and ``f``.
 
@@ -626,6 +630,8 @@ class NonlinearExpansion(Laws, Expansion):
         ------
         ValueError
             If ``where`` is another one.
+        NotApplicable
+            If the recursions have no solution of this form, or if phi is not as ``"critical"`` requires.
 
         Examples
         --------
@@ -719,7 +725,11 @@ class NonlinearExpansion(Laws, Expansion):
         return list(self.forests(name, n))
 
     def _kernel(self, name: str, n: int, layer: Expr) -> Expr:
-        """Return order n in gamma0 of the kernel C in the equation of h, or D in that of z, at a layer."""
+        """Return order n in gamma0 of the kernel C in the equation of h, or D in that of z, at a layer.
+
+        Order 0 is written with the tensors ``C0``, ``D0`` and ``D0_now``, higher orders with undefined
+        functions of two times.
+        """
         writer = self.writer(layer)
         if n == 0:
             return _causal(writer.terms(coefficient(Neighbour(name), 0, self._shapes)))
@@ -866,7 +876,10 @@ class _Shown:
         return rf"\left[{whole}\right]_{{{n}}}" if self.latex else f"[{whole}]_{n}"
 
     def terms(self, e: Expr) -> list[str]:
-        """Return the texts of the terms of a sum, shortest first; of a long sum, only the number of terms."""
+        """Return the texts of the terms of a sum, shortest first; of a long sum, only the number of terms.
+
+        The causality factors of responses are left out, and ``v_since`` is written as ``v``.
+        """
         terms = Add.make_args(e.subs(EARLIER, 1).replace(Function("v_since"), Function("v")))
         if len(terms) > LONGEST:
             return [rf"\text{{{len(terms)} terms}}" if self.latex else f"{len(terms)} terms"]
@@ -879,7 +892,7 @@ class _Shown:
                 yield self.label(name, n, (mu, t)), self.terms(self.x.field(name, n))
 
     def static(self) -> Iterator[tuple[str, list[str]]]:
-        """Yield (left-hand side, terms) of the recursion over layers of each tensor of order 0.
+        """Yield (left-hand side, terms) of the recursion over layers of each tensor of order 0, except f.
 
         Tensors of order 0 do not depend on time.
         """

@@ -150,10 +150,11 @@ class KinkExpansion(Expansion):
     -----
     :attr:`jumps` and :attr:`equations` contain
 
-    * ``X(t)``, ``sigma(kappa, t)``: position and slope of the unit at the kink of ``kappa``, and ``Xbar(t)``,
-      ``sigma(kappa)``, the same if the unit kept its initial slope;
-    * ``V(mu, t)``, ``Vbar(mu, t)``: ``[h_mu - u_mu]_1`` of the same unit for the other samples, whose slopes
-      ``sigma(mu)`` and features ``phi(u(mu))`` keep their initial values;
+    * ``X(t)``, ``sigma(kappa, t)``: position (h over ``|gamma0|``) and slope of the unit at the kink of
+      ``kappa``, and ``Xbar(t)``, ``sigma(kappa)``, the same if the unit kept its initial slope;
+    * ``V(mu, t)``: the coefficient of gamma0 in ``h_mu - u_mu`` of the same unit for another sample mu, whose
+      slope ``sigma(mu)`` and feature ``phi(u(mu))`` keep their initial values; ``Vbar(mu, t)`` is the same if
+      the unit kept its initial slope for ``kappa``;
     * ``xi(t)``: the change of the source ``u_kappa``, Gaussian with covariance :attr:`drift`.
     """
 
@@ -202,7 +203,8 @@ class KinkExpansion(Expansion):
         sample : Expr
             Sample.
         followed : bool, optional
-            Whether slopes are taken at their times; otherwise they keep their initial values.
+            Whether the slopes are those at the time at which they act, ``sigma(beta, t_)``; otherwise
+            they are the initial ones, ``sigma(beta)``.
 
         Returns
         -------
@@ -259,7 +261,8 @@ class KinkExpansion(Expansion):
     def equations(self) -> tuple[Eq, ...]:
         """Equations of motion of a unit whose h is near the kink of phi for one sample, at leading order.
 
-        They give its position and slope of phi, with the slopes at their times and with initial slopes.
+        They give X, the slopes sigma and V along the path of the unit, and Xbar, the initial slopes and Vbar
+        if the unit kept its initial slope.
         """
         rest = self.side(u(mu))
 
@@ -306,9 +309,9 @@ class KinkExpansion(Expansion):
     ) -> dict[str, tuple[Expr, Expr]]:
         """Return (order 0, order 1) in ``|gamma0|`` of the fields of a unit at the kink, by name.
 
-        The fields are phi(h), z and g, and the factors rho and upsilon of responses. With ``is_kappa`` the
-        sample is kappa, for which h is at the kink. With ``followed`` the slope of phi is that at ``time``,
-        else the initial one.
+        The fields are phi(h), z and g, and the factors of responses ``rho = G^-1 r`` and ``upsilon = Phi^-1
+        u``, with the covariances G of r and Phi of u at order 0. With ``is_kappa`` the sample is kappa, for
+        which h is at the kink. With ``followed`` the slope of phi is that at ``time``, else the initial one.
         """
         at = kappa if is_kappa else sample
         if is_kappa:
@@ -389,7 +392,10 @@ class KinkExpansion(Expansion):
 
     @property
     def known(self) -> dict[str, int]:
-        """Highest known power of ``|gamma0|`` of each order parameter, f, error and loss, by name."""
+        """Highest known power of ``|gamma0|`` of Phi, G, f, tangent kernel K, error and loss, by name.
+
+        There is no loss if the error is not affine in the output.
+        """
         orders = {name: min(j.order, self.highest) for name, j in self.jumps.items() if name in FACTORS}
         least = min(orders.values())
         read = ("K", "Delta", "loss") if ErrorLaw.of(self.bulk.theory).affine else ("K", "Delta")
@@ -439,6 +445,8 @@ class KinkExpansion(Expansion):
     def layer(self, name: str) -> Expr:
         """Return the contribution of units at the kink of phi to an average of one layer.
 
+        It is the coefficient of the lowest power of ``|gamma0|`` to which these units contribute.
+
         Parameters
         ----------
         name : str
@@ -448,8 +456,8 @@ class KinkExpansion(Expansion):
         Returns
         -------
         Expr
-            Density of ``u_kappa`` at zero, times the average over the other fields there: ``<delta(u_kappa)
-            ...>``.
+            Sum over kappa of ``<delta(u_kappa) ...>``: the density of ``u_kappa`` at zero, times the
+            average over the other fields there of an integral over the initial position x.
         """
         jump, ways = self.jumps[name], []
         for cases in (jump.cases, jump.after):
@@ -522,20 +530,21 @@ class KinkExpansion(Expansion):
         return moved + self._of_bulk(name, n)
 
     def response(self, name: str, n: int) -> Expr:
-        """Return a response of the population at layer ell; zero with one hidden layer.
+        """Return a response of the units at layer ell; zero with one hidden layer.
 
         Parameters
         ----------
         name : str
-            ``A`` or ``B``; B is stored one layer below.
+            ``A``, the response of phi(h) to r, or ``B``, that of g to u. In the theory the response of g
+            at layer ell is ``B(ell - 1)``.
         n : int
             Order: 1 for A, -1 or 0 for B.
 
         Returns
         -------
         Expr
-            Response. A, and B at order 0, are summed over the times of the perturbation, and A is without the
-            part from ``Delta1``.
+            Response. A, and B at order 0, are summed over the times of the perturbation, and A is without
+            the part from ``Delta1``.
 
         Raises
         ------
@@ -586,6 +595,8 @@ class KinkExpansion(Expansion):
 
     def one_sample(self, name: str) -> Expr:
         """Return the contribution of units at the kink of phi to G or f in closed form, for one sample.
+
+        The network has one hidden layer.
 
         Parameters
         ----------
@@ -885,10 +896,11 @@ size = Symbol("rho", positive=True)
 def _half(series: KinkExpansion, body: Expr, side: int, force: Expr, push: Expr) -> Expr:
     """Integrate the contribution ``body`` of one sample over the units that start on one side of the kink.
 
-    ``side`` is 1 for units that start above the kink and -1 below. All have the same source r of z, ``push``.
-    Their position X obeys ``dX/dv = force * (slope of phi at X)``, where v is the time integral of the error.
-    The result is a function of v at the earlier time and v + dv at the later one. Raises
-    :class:`NotApplicable` if both sides move units onto the kink.
+    ``side`` is 1 for units that start above the kink and -1 below. ``push`` is the value of r, the source of
+    z, of all these units. Their position X obeys ``dX/dv = force * (slope of phi at X)``, where v is the time
+    integral of the error and ``force`` is a number times ``push``. The result is a function of v at the
+    earlier time and v + dv at the later one. Raises :class:`NotApplicable` if both sides move units onto the
+    kink.
     """
     near, far = (series.above, series.below)[::side]
     start = side * away

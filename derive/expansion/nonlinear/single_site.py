@@ -64,11 +64,13 @@ class Summand:
 class Site:
     """Equations of the units of one layer of a perceptron: those of h and z, and of their order parameters.
 
-    ``h`` and ``z`` are the terms of their equations besides the sources u and r, whose covariances ``u`` and
-    ``r`` name. ``weight`` is k(t, s), the weight of an update. ``forward`` and ``backward`` are the layer
-    shifts of the responses A and B, None if there are none. ``bases`` maps (order parameter, layer) to given
-    values before the first and after the last layer. ``tangent`` are the terms of the tangent kernel.
-    ``discrete`` is true if past times are summed and not integrated.
+    ``h`` and ``z`` are the terms of their equations besides the Gaussian sources u and r. The members ``u``
+    and ``r`` name the order parameters that are the covariances of these sources. ``weight`` is k(t, s), the
+    weight of an update. ``forward`` is the layer of the response A minus that of its source r, ``backward``
+    the same for B and u; both are None if there are no responses. ``bases`` maps (order parameter, layer) to
+    given values before the first and after the last layer. ``layer`` is ell, or 1 for one hidden layer.
+    ``tangent`` are the terms of the tangent kernel. ``discrete`` is true if past times are summed and not
+    integrated.
     """
 
     h: tuple[Edge, ...]
@@ -215,9 +217,10 @@ class _Reader:
         return kernel
 
     def kernel(self, e: Expr, layer: Expr) -> Neighbour | None:
-        """Return the order parameter that an expression is, with its layer relative to ``layer``.
+        """Return the order parameter that ``e`` consists of, with its layer relative to ``layer``.
 
-        Kernels of the data and the number one are marked as given. Returns None for any other expression.
+        Kernels of the data and the number one are marked as given. Returns None if ``e`` is another number, a
+        sum or a product.
         """
         if e == 1:
             return Neighbour("1", 0, True)
@@ -291,7 +294,8 @@ class _Reader:
     def response(self, source: str, what: str) -> int | None:
         """Return the layer of the response to a source minus that of the source; None if the theory has none.
 
-        ``what`` is the field that responds, ``phi`` or ``g``.
+        ``what`` is the field that responds, ``phi`` or ``g``; raises NotApplicable if another quantity
+        responds.
         """
         for q in self.theory.responses():
             (atom,) = q.definition.atoms(Response)

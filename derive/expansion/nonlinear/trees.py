@@ -9,8 +9,8 @@ derivatives of phi at ``u_alpha``, and powers of ``r_alpha``. Numbers that depen
 :class:`Fields` gives the terms of h, z, g and phi(h) from the equations of h and z. :func:`average` averages
 their products over the sources, whose covariances also depend on gamma0. :func:`solved_laws` gives the
 recursions over layers that the tensors obey, order by order. The forests of an order parameter at an order
-are found by iteration through the layer, from none, as beyond the ends of the network, until no new ones
-appear. An order without forests vanishes.
+are found by iteration: the search begins with the values that are given at the ends of the network, and the
+equations of one layer are used until no new forests appear. An order without forests vanishes.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ class Node(NamedTuple):
     """Node of a tree: one time, and the factors of a product at this time, which belong to one sample.
 
     ``parent`` is the position of the parent node, a later time (-1 for a root). ``error`` is the order of the
-    error in the weight of the sum over this time (-1 for none), ``phi`` are the orders of the derivatives of
-    phi at u, and ``r`` is the power of r. ``marked`` is true for the time at which a source is perturbed.
+    error in the weight of the sum over this time (-1 for none, -2 if the weight is part of an undefined
+    function of two times). ``phi`` are the orders of the derivatives of phi at u, and ``r`` is the power of
+    r. ``marked`` is true for the time at which a source is perturbed.
     """
 
     parent: int
@@ -92,9 +93,10 @@ class StaticTensor(NamedTuple):
 class Piece(NamedTuple):
     """One product in the nonlinear expansion: tensors, Gaussian averages, and a forest of times.
 
-    ``nodes`` are the times that are summed over, with the factors at each time. ``statics`` are tensors,
-    numbers that depend on the layer and on samples. ``averages`` are pairs (sample number, orders of the
-    derivatives of phi at the source of this sample); together they are one average over the sources.
+    ``nodes`` are times, with the factors at each time. The product is a function of the times of the roots
+    and of the marked node; all other times are summed over. ``statics`` are tensors, numbers that depend on
+    the layer and on samples. ``averages`` are pairs (sample number, orders of the derivatives of phi at the
+    source of this sample); together they are one average over the sources.
     """
 
     nodes: Forest = (Node(-1, ROW),)
@@ -125,7 +127,7 @@ class Piece(NamedTuple):
         )
 
     def shifted(self, by: int) -> Piece:
-        """Return the product with the numbers of its summed samples increased by ``by``."""
+        """Return the product with the numbers of its summed samples (2 and higher) increased by ``by``."""
         return self.renamed({i: i + by for i in self.labels() if i >= BOUND})
 
     def changed(self, i: int, **fields: Any) -> Piece:
@@ -181,7 +183,7 @@ CORRELATIONS = frozenset({"Phi", "G", "K_x"})
 
 
 def _symmetric(s: StaticTensor) -> StaticTensor:
-    """Return of two equal tensors, with row and column exchanged, the one that comes first in sort order.
+    """Return a tensor, or the equal one with row and column exchanged, whichever comes first in sort order.
 
     Only tensors of symmetric order parameters (Phi, G and the kernel of the data) are exchanged.
     """
@@ -507,7 +509,8 @@ class OpaqueFields(Fields):
     def forests(self, name: str, n: int) -> dict[Forest, Terms]:
         """Return the forests (sums over times) in order n of the kernel ``C`` or ``D``.
 
-        Higher orders are one function of two times and not written out.
+        An order other than 0 has one forest, which stands for an undefined function of two times, and no
+        terms; it has none if the order vanishes.
         """
         if n == 0:
             return super().forests(name, n)
@@ -531,7 +534,7 @@ def source_derivative(terms: Terms, source: str) -> Terms:
     """Return the derivative of a field by its source ``r`` or ``u`` at an earlier or equal time.
 
     ``terms`` is the field as a sum of products. In each product of the result the node of the perturbed time
-    is marked.
+    is marked. If that time is an earlier one, its sample becomes that of the column.
     """
     return collected(
         (c * many, q)
@@ -571,9 +574,10 @@ WeightedProduct = tuple[Rational, Piece]
 def average(series: TermsByOrder, n: int, u: Neighbour, r: Neighbour, shapes: Shapes) -> Terms:
     """Return order n of the average of a series of products over the Gaussian sources u and r.
 
-    ``u`` and ``r`` name the order parameters that are their covariances. By Price's theorem the change of the
-    covariance of u acts as ``<F> -> <exp(1/2 sum dPhi d^2/du du) F>``. The source r occurs in powers only,
-    and Isserlis' theorem pairs them with the full covariance. Sources at order 0 do not depend on time.
+    ``u`` and ``r`` name the order parameters that are their covariances. By Price's theorem the change dPhi
+    of the covariance of u from its value at gamma0 = 0 acts as ``<F> -> <exp(1/2 sum dPhi d^2/du du) F>``.
+    The source r occurs in powers only, and Isserlis' theorem pairs them with the full covariance. Sources at
+    order 0 do not depend on time.
     """
 
     def parts() -> Iterator[WeightedProduct]:
@@ -809,7 +813,10 @@ def solved_laws(site: Site, order: int) -> Laws:
 
 
 def _beyond(p: Piece, site: Site) -> bool:
-    """Return whether a product vanishes at the last layer, as an order parameter beyond it is zero."""
+    """Return whether a product vanishes at the last layer, because of an order parameter beyond that layer.
+
+    This order parameter has a given value there: zero, or any value if the tensor is of order 1 or higher.
+    """
     for x in p.statics:
         value = site.bases.get((x.tensor.name, L + x.shift))
         if value == 0 or (value is not None and x.tensor.order > 0):
