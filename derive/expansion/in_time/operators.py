@@ -496,9 +496,11 @@ class Modes:
     def remembered(self, kernel: str, order: int, body: ModeOperator) -> ModeKernel:
         """Return the memory of a correlation X in a kernel: X times the error, as part of an update.
 
-        X is the operator ``body``, and ``order`` the order in gamma0 of the error. The result is ``sum_j
-        X_ij(t, s) error_j(s)`` for a ``kernel`` with a mode index on its left, else ``X(t, s) error_j(s)``.
-        The weight of an update adds one to ``unit`` and one to ``damping``, see :class:`ModeVector`.
+        X is the operator ``body``, and ``order`` the order in gamma0 of the error. If the kernel of the
+        theory with the name ``kernel`` has a mode index on its left (such as C), the result has the rows i
+        ``sum_j X_ij(t, s) error_j(s)`` and one column. Otherwise it has one row, with the columns j ``X(t, s)
+        error_j(s)``. The weight of an update adds one to ``unit`` and one to ``damping``, see
+        :class:`ModeVector`.
         """
         assert isinstance(body, ModeKernel)
         rows, error = self.rows[kernel], self.errors[order]

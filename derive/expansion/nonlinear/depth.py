@@ -166,8 +166,9 @@ class AtFixedPoint:
     """Tensors of one sample in closed form in ell and L, if the variance of h is the same at every layer.
 
     A tensor is a number for each layer that multiplies a sum over times in the nonlinear expansion; ``found``
-    maps it to its closed form. ``moments`` gives numbers for Gaussian averages of derivatives of phi, by the
-    orders of the derivatives: ``{(1, 1): 1, (0, 2): 0}`` states ``<phi'^2> = 1`` and ``<phi phi''> = 0``.
+    maps it to its closed form, in terms of the averages ``q = <phi^2>``, the variance, ``x = <phi'^2>`` and
+    ``p = <phi'^2> + <phi phi''>``. ``moments`` gives numbers for Gaussian averages of derivatives of phi, by
+    the orders of the derivatives: ``{(1, 1): 1, (0, 2): 0}`` states ``<phi'^2> = 1`` and ``<phi phi''> = 0``.
     These two are given together. Other averages stay `symbols`. If the factor of a recursion over layers is
     one, its solution is a polynomial in ell.
     """
@@ -212,9 +213,10 @@ class AtFixedPoint:
         )
 
     def written(self, e: PolyElement) -> Expr:
-        """Return a function of the layer as a SymPy expression in ell, L, x and p.
+        """Return a function of the layer as a SymPy expression in ell, L and the averages q, x and p.
 
-        x is ``<phi'^2>`` and p is ``<phi'^2> + <phi phi''>``, averages over the Gaussian field h.
+        q is the variance ``<phi^2>``, x is ``<phi'^2>`` and p is ``<phi'^2> + <phi phi''>``, averages over
+        the Gaussian field h.
         """
         return Add(
             *[

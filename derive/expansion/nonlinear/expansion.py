@@ -315,7 +315,11 @@ class _Tree:
         return weight * self.hanging(i)
 
     def reaches(self, i: int) -> bool:
-        """Return whether the sum over the time of node i includes the next later time, of its parent."""
+        """Return whether the sum over the time of node i includes the next later time, of its parent.
+
+        An integral does. In steps, only a sum over an undefined kernel D does, because D has a part at equal
+        times.
+        """
         x = self.p.nodes[i]
         kernels = {y.tensor.name for y in self.p.statics if x.sample in y.samples and y.tensor.moves}
         return not self.writer.site.discrete or (x.error == OPAQUE and "D" in kernels)
@@ -640,7 +644,7 @@ class NonlinearExpansion(Laws, Expansion):
         >>> series = expand_nonlinear(mean_field(mlp(L, tanh)), 0)
         >>> series.depth_dependence("critical").tangent(0)  # order 0 of the tangent kernel, in the limit
         1/2
-        >>> series.depth_dependence().tangent(0)  # x = <phi'^2>
+        >>> series.depth_dependence().tangent(0)  # q = <phi^2>, x = <phi'^2>
         q*x*x**L/(x - 1) - q/(x - 1)
         """
         if where == "fixed point":
