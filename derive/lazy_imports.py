@@ -12,7 +12,10 @@ from typing import Any
 
 
 def loader(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a ``__getattr__`` for a package; ``homes`` maps each name to the module that defines it.
+    """Return a ``__getattr__`` for a package, which imports the module of a name when the name is read.
+
+    ``homes`` maps each name to the module that defines it, relative to ``package``. The function raises
+    AttributeError for other names.
 
     >>> load = loader("derive", {"mean_field": "theory"})
     >>> load("mean_field").__name__

@@ -29,17 +29,18 @@ from derive.linear.operators import J, Kernel, Operator, WithoutCode, operator
 
 
 class Memory(WithoutCode, Expr):  # type: ignore[misc, unused-ignore]
-    """Memory ``Memory(C, n, X)`` of X in kernel C, with the error at order n.
+    """Memory ``Memory(C, n, X)`` of a correlation X in kernel C, with the error at order n in gamma0.
 
-    It is the part ``sum_alpha Delta_alpha(s) X(t, s)`` of the causal kernel C, printed as ``Cn[X]``. It is
-    linear in the correlation X, and a noncommutative letter if X is a single word.
+    It is the term ``sum_alpha Delta_alpha(s) X(t, s)`` of the causal kernel C, or ``Delta_alpha(s) X(t, s)``
+    of the kernel D, printed as ``Cn[X]`` or ``Dn[X]``. It is linear in X, and a noncommutative letter (a
+    factor of operator words) if X is a single word.
 
     Parameters
     ----------
     kernel : str
         Name of the kernel.
     order : int
-        Order of the error.
+        Order in gamma0 of the error. The order of X is not included.
     body : Expr
         The correlation X, as an operator word.
 
@@ -59,7 +60,7 @@ class Memory(WithoutCode, Expr):  # type: ignore[misc, unused-ignore]
 
     @property
     def kernel(self) -> str:
-        """Name of the kernel, such as ``C``, of which the memory is a part."""
+        """Name of the kernel, such as ``C``, that has the memory as a term."""
         return str(self.args[0])
 
     @property
@@ -73,7 +74,7 @@ class Memory(WithoutCode, Expr):  # type: ignore[misc, unused-ignore]
         return self.args[2]
 
     def as_matrix(self, shape: Callable[[Expr], tuple[Expr, Expr]]) -> Operator:
-        """Return the memory as a matrix expression with the shape of its kernel.
+        """Return the memory as one matrix symbol, such as ``C0[K_x]``, with the shape of its kernel.
 
         Parameters
         ----------
@@ -83,7 +84,7 @@ class Memory(WithoutCode, Expr):  # type: ignore[misc, unused-ignore]
         Returns
         -------
         Operator
-            Matrix.
+            Matrix symbol.
         """
         return Operator(f"{self.kernel}{self.order}", self.body, *shape(self))
 
@@ -128,7 +129,10 @@ def terms(e: Expr) -> list[tuple[Expr, Expr]]:
 
 
 def _is_letter(x: Expr) -> bool:
-    """Return whether an expression is one operator, or a positive power of one, and not a sum or product."""
+    """Return whether an expression is one operator, its transpose, or a positive integer power of one.
+
+    Sums, products and inverses are not letters.
+    """
     base = x.base if isinstance(x, Pow) and x.exp.is_Integer and x.exp > 0 else x
     return isinstance(base, Memory | transpose) or base.is_Symbol or isinstance(base, Indexed)
 
@@ -178,9 +182,10 @@ class Transposes(dict[Expr, Expr]):
 
 
 def parts_of(kernel: Kernel, closure: LinearClosure) -> tuple[list[AppliedUndef], list[AppliedUndef]]:
-    """Return the terms of a causal kernel: the responses, and the correlations that the error multiplies.
+    """Return the order parameters in the terms of a causal kernel, as two lists: responses, and correlations.
 
-    Both are order parameters at their layer.
+    A response is a term by itself; a correlation is multiplied by the error. Raises NotApplicable for a term
+    without exactly one order parameter.
 
     >>> from derive import linear_closure, mean_field, mlp
     >>> closure = linear_closure(mean_field(mlp()))
@@ -207,9 +212,11 @@ OperatorProduct = tuple[LayerLimits | None, AppliedUndef | None, AppliedUndef]
 def layer_products(closure: LinearClosure) -> list[OperatorProduct]:
     """Return the terms of a linear theory's tangent kernel as triples (limits, first factor, second factor).
 
-    A term is the product of two order parameters, entry by entry. Limits are the first and last layer if the
-    term is summed over layers, else None. The second factor depends on samples; a first factor None stands
-    for the number 1. The result is empty for a theory without a tangent kernel.
+    A term is the entrywise product of two order parameters, such as
+    ``G(ell + 1, t, s) * H(ell, mu, alpha, t, s)``. Limits are the first and last layer if the term is summed
+    over layers, else None. The second factor is the one with indices of samples; a first factor None stands
+    for the number 1. The list is empty for a theory without a tangent kernel. Raises NotApplicable for a term
+    of another form.
     """
     if not closure.theory.observables:
         return []
@@ -259,22 +266,23 @@ class Algebra(Protocol[AlgebraElement]):
         """Return the product of two operators entry by entry, as in the tangent kernel."""
 
     def orders(self, n: int) -> Iterable[int]:
-        """Return the orders in gamma0, up to n, at which the error is known and does not vanish."""
+        """Return the orders in gamma0, up to n, of the error that have been found so far not to vanish."""
 
     def remembered(self, kernel: str, order: int, body: AlgebraElement) -> AlgebraElement:
         """Return the memory of a correlation X = ``body`` in a kernel: X times the error at one order.
 
-        ``kernel`` names the kernel of which it is a part, ``order`` is the order in gamma0 of the error.
+        ``kernel`` is the name of the kernel that has the memory as a term; ``order`` is the order in gamma0
+        of the error.
         """
 
 
 class Recursion(Generic[AlgebraElement]):
     """Solution of the operator equations of a linear theory at an integer depth, order by order in gamma0.
 
-    The operators are its order parameters and kernels, in the representation ``algebra``; None stands for
-    zero. Those of one layer follow from those of the neighbouring layer, with the product ``[a b]_n = sum_k
-    a_k b_(n-k)`` and the inverse ``[1/a]_n = - sum_(k>0) a_k [1/a]_(n-k)`` for ``a_0 = 1``. Odd orders are
-    computed like even ones, and vanish.
+    The operators are the order parameters and kernels of the theory, in the representation ``algebra``; None
+    stands for zero. The operators of a layer follow from those of the neighbouring layer, with the product
+    ``[a b]_n = sum_k a_k b_(n-k)`` and the inverse ``[1/a]_n = - sum_(k>0) a_k [1/a]_(n-k)`` for ``a_0 = 1``.
+    Odd orders are computed like even ones, and vanish.
     """
 
     def __init__(self, closure: LinearClosure, algebra: Algebra[AlgebraElement], depth: Any) -> None:
@@ -298,8 +306,8 @@ class Recursion(Generic[AlgebraElement]):
     def computed(self, name: str, layer: Expr, n: int) -> AlgebraElement | None:
         """Compute order n in gamma0 of the operator ``name`` at a layer; None if it vanishes.
 
-        At the end of the network where the operator is given it is the given value, elsewhere it follows from
-        its equation.
+        Just beyond the end of the network where the recursion over layers starts, the operator is given (such
+        as ``H[0] = K_x``); at other layers it follows from its equation.
         """
         place, value = self.ends.get(name, (None, S.Zero))
         return self.at_order(value, n) if layer == place else self.law(name, layer, n)
@@ -307,7 +315,8 @@ class Recursion(Generic[AlgebraElement]):
     def output(self, n: int) -> AlgebraElement | None:
         """Return order n in gamma0 of the output f, as an operator whose entries at equal times are f.
 
-        The theory gives gamma0 times f. Raises :class:`NotApplicable` if that does not vanish at gamma0 = 0.
+        The closure gives the operator of gamma0 times f, so that its order n + 1 is taken. Raises
+        :class:`NotApplicable` if its order 0 does not vanish.
         """
         average = self.closure.outputs[0]
         if self.at_order(average.rhs, 0) is not None:
@@ -344,14 +353,15 @@ class Recursion(Generic[AlgebraElement]):
     def factor(self, a: AppliedUndef | None, layer: Expr, n: int) -> AlgebraElement | None:
         """Return order n in gamma0 of an order parameter ``a`` in the tangent kernel, at a layer.
 
-        ``a`` None stands for the kernel that is 1. The result None stands for zero.
+        ``a`` None stands for the kernel that is 1. An ``a`` without an equation does not depend on gamma0 and
+        has order 0 only. The result None stands for zero.
         """
         if a is not None and str(a.func) in self.laws:
             return self.at(str(a.func), self.placed(a.args[0].subs(ell, layer)), n)
         return self.algebra.constant(J if a is None else operator(str(a.func))) if n == 0 else None
 
     def forget(self, n: int) -> None:
-        """Delete cached values of order n and beyond, because the error of order n has just been found."""
+        """Delete cached operators of order n and beyond, which were computed without the error of order n."""
         self.cache = {k: v for k, v in self.cache.items() if k[1] < n}
         self.operators = {k: v for k, v in self.operators.items() if k[1] < n}
 
@@ -362,7 +372,7 @@ class Recursion(Generic[AlgebraElement]):
     def law(self, name: str, layer: Expr, n: int) -> AlgebraElement | None:
         """Return order n in gamma0 of the operator ``name`` at a layer by its equation, None if zero.
 
-        A covariance or response has an equation that the theory states; a kernel is a response plus a
+        A correlation or response function has an equation in the closure; a kernel is a response plus a
         correlation times the error.
         """
         if name in self.laws:
@@ -557,9 +567,10 @@ def _unpickled(kind: type[LinearSeries], closure: LinearClosure, order: int) -> 
 def linear_series(closure: LinearClosure, order: int) -> LinearSeries:
     """Expand the operators of a linear theory in powers of gamma0, as sums of operator words.
 
-    The words (products of kernels) are given up to order ``WORDS``. The recursion over layers is solved with
-    the error as one letter; the series of the error is then substituted. Raises :class:`NotApplicable` if the
-    operator equations ``closure`` are not a first-order recursion in the layer.
+    The words (products of kernels) are given up to the smaller of ``order`` and ``WORDS``. The recursion over
+    layers is solved with the error as one letter; the series of the error is then substituted. Raises
+    :class:`NotApplicable` if the operator equations ``closure`` have no family of layers, or are not a
+    first-order recursion in the layer.
     """
     last = min(order, WORDS)
     degree = 3 * last // 2 + 2
@@ -588,8 +599,8 @@ def linear_series(closure: LinearClosure, order: int) -> LinearSeries:
 class Errors:
     """Expansion of the error in operator words: replaces the error of order 0 in each letter by its series.
 
-    A word is a product of letters (operators). ``orders`` are the orders in gamma0 at which the error does
-    not vanish.
+    A word is a product of letters (operators), and only letters that are memories contain the error.
+    ``orders`` are the orders in gamma0 at which the error does not vanish.
 
     >>> from derive.linear.operators import operator
     >>> c, d = (Memory(x, 0, operator("K_x")) for x in "CD")
@@ -605,9 +616,9 @@ class Errors:
     def of(cls, output: Sequence[WordCoefficients]) -> Errors:
         """Find the orders at which the error does not vanish, and return the expansion with these.
 
-        ``output[n]`` are the operator words of the output at the power n of gamma0 beside the errors. If all
-        words of an order contain the error of that order, the error obeys a homogeneous Volterra equation and
-        vanishes.
+        ``output[n]`` are the operator words of the output that are multiplied by gamma0^n, before the error
+        in them is expanded. If all words of an order contain the error of that order, the error obeys a
+        homogeneous Volterra equation and vanishes at that order.
         """
         orders = [0]
         for n in range(1, len(output)):
@@ -616,10 +627,11 @@ class Errors:
         return cls(orders)
 
     def expanded(self, parts: Sequence[WordCoefficients], n: int) -> Iterable[tuple[Any, Sampled]]:
-        """Yield (word, coefficient): operator words of order n in gamma0, with orders of the error chosen.
+        """Yield (word, coefficient): operator words of total order n in gamma0, with an order for each error.
 
-        ``parts[m]`` maps words to coefficients at the power m of gamma0 that stands beside the errors. A word
-        of the tangent kernel is a pair of words.
+        ``parts[m]`` maps the words that are multiplied by gamma0^m to their coefficients, before the errors
+        in them are expanded; orders of the errors add up to n - m. A word of the tangent kernel is a pair of
+        words.
         """
         for m, words in enumerate(parts[: n + 1]):
             for w, c in words.items():
@@ -641,7 +653,7 @@ class Errors:
     def letter(self, x: Expr, n: int) -> list[Expr]:
         """Return the versions of a letter (one operator) of order n, with an order for each error in it.
 
-        The orders of these errors add up to n.
+        The orders of these errors add up to n. A letter without an error has a version at order 0 only.
         """
         if n == 0:
             return [x]
@@ -659,8 +671,8 @@ class Errors:
 class _WordAlgebra:
     """Representation of operators as sums of operator words, dictionaries from words to coefficients.
 
-    A word is a tuple of letters (kernels); coefficients are polynomials in ell and L. The error in all
-    letters has order 0.
+    A word is a tuple of letters (kernels); coefficients are polynomials in ell and L, stored as their values
+    on a grid. The error in all letters has order 0.
     """
 
     def __init__(self, closure: LinearClosure, degree: int) -> None:
@@ -717,10 +729,10 @@ class _WordAlgebra:
         return {(memory(kernel, order, w),): c for w, c in body.items()}
 
     def rest(self, a: WordCoefficients) -> WordCoefficients | None:
-        """Return the right-hand side of an operator's equation without that operator itself.
+        """Return ``a``, the right-hand side of an operator equation for X, without its term X.
 
-        The operator occurs at the neighbouring layer, as a letter ``X[layer]``. Raises :class:`NotApplicable`
-        if it occurs with a coefficient other than 1 or in a product.
+        X occurs at the neighbouring layer, as a letter ``X[layer]``. Raises :class:`NotApplicable` if it
+        occurs with a coefficient other than 1 or in a product. The result is None if nothing else is left.
         """
         unknown = {w: c for w, c in a.items() if any(isinstance(x, Indexed) for x in w)}
         if beside := [w for w, c in unknown.items() if len(w) > 1 or c is not self.numbers.one]:
@@ -765,7 +777,8 @@ class AnyDepth(Recursion[WordCoefficients]):
         """Return order n in gamma0 of the operator ``name`` in closed form in the symbolic layer ell.
 
         The equation of the operator X is ``X(ell) = X(ell + step) + e(ell)`` with step 1 or -1, so that X is
-        a sum of e from the end of the network at which X is given.
+        its given value beyond one end of the network plus the sum of e from that end to ell. Without X on the
+        right-hand side the result is e. Raises NotApplicable for other equations.
         """
         if (name, n) in self.steps:
             raise NotApplicable(

@@ -1,7 +1,7 @@
-"""Recursions of a linear expansion: each order as a function of lower orders.
+"""Recursions of a linear expansion: each order of an operator from lower orders and from other operators.
 
-With ``X = sum_n gamma0^n X_n``, an equation ``X = (1 - M)^-1 N (1 - M')^-1`` of the closure becomes ``X = N +
-M X + X M' - M X M'``; a product contributes to order n the products of orders that add up to n.
+With ``X = sum_n gamma0^n X_n``, an equation ``X = (1 - M)^-1 N (1 - M')^-1`` of the closure becomes
+``X = N + M X + X M' - M X M'``; a product contributes to order n the products of orders that add up to n.
 `LinearExpansion` uses the recursions beyond the orders that it writes as operator words, and compiles them at
 an integer depth.
 """
@@ -27,10 +27,11 @@ OperatorTerm = tuple[Expr, int, OperatorFactors]
 
 
 def laws(closure: LinearClosure) -> dict[str, list[OperatorTerm]]:
-    """Return the terms of the equation of each operator at layer ``ell``, and of the output at L.
+    """Return the terms of the right-hand side of each operator's equation, by name of the operator.
 
-    The equations have no inverses. Terms are (number, power of gamma0, factors). In a memory ``C0[X]`` the
-    error has an order of its own, which is added to that of X.
+    Operators are those at layer ``ell``, and the output ``f`` at layer L. The equations have no inverses.
+    Terms are (number, power of gamma0, factors). A memory ``C0[X]`` of order n is the sum over products of
+    the error at order k with X at order n - k.
 
     >>> from derive import linear_closure, mean_field, mlp
     >>> for c, power, word in laws(linear_closure(mean_field(mlp())))["A"]: print(c, power, word)
@@ -120,13 +121,17 @@ class Orders:
             self.nonzero |= more
 
     def coefficient(self, name: str, n: int) -> Expr:
-        """Return order n in gamma0 of the operator ``name`` at layer ``ell``, in terms of lower orders."""
+        """Return order n in gamma0 of the operator ``name`` at layer ``ell``, by its recursion.
+
+        The factors are lower orders, and order n of other operators or of the neighbouring layer.
+        """
         return Add(*self.products(name, n))
 
     def products(self, name: str, n: int) -> Iterator[Expr]:
         """Yield the nonzero products in the recursion of order n in gamma0 of the operator ``name``.
 
-        Their sum is that order. Factors are operators at lower orders, such as ``H2[ell]``.
+        Their sum is that order. Factors are operators at orders that add up to at most n, such as
+        ``H2[ell]``.
         """
         for c, power, factors in self.laws[name]:
             yield from (Mul(c, *x) for x in self.filled(factors, n - power))
@@ -163,9 +168,10 @@ class Orders:
 class _Matrices:
     """Representation of operators as matrix expressions, in which every sum and product is a named step.
 
-    The memory of a matrix X in the kernel C is ``W_C * (X E_k)``, entry by entry, with the error at order k
-    as the matrix ``E_k[(alpha, s), s'] = Delta_k,alpha(s)`` at ``s' = s``. In D, which has samples on its
-    right, it is ``W_D * (X E_k^T)``. ``W[.., t, .., s]`` is the weight of an update at s in the weights at t.
+    The memory of a matrix X in the kernel C is ``W_C * (X E_k)``, entry by entry. ``E_k`` is the matrix of
+    the error at order k: ``E_k[(alpha, s), s'] = Delta_k,alpha(s)`` at ``s' = s``, else 0. In D, which has
+    samples on its right, the memory is ``W_D * (X E_k^T)``. ``W[.., t, .., s]`` is the weight that the update
+    of step s has in the weights at t.
     """
 
     def __init__(self, closure: LinearClosure) -> None:
@@ -237,10 +243,12 @@ MatrixChain = tuple[list[tuple[MatrixSymbol, Expr]], list[MatrixSymbol], Expr]
 
 
 def chain(closure: LinearClosure, depth: int, order: int, name: str, layer: int) -> MatrixChain:
-    """Return the truncated series of an operator at an integer depth, as steps between matrices.
+    """Return the series ``sum_(n <= order) gamma0^n X_n`` of an operator X as steps between matrices.
 
-    The result is (steps, input matrices, result): each step is a matrix symbol with its definition. Input
-    matrices are K_x, J, the weights ``W_C`` and ``W_D``, and the orders ``Delta_0``, ... of the error.
+    X is the operator ``name`` at ``layer``, for the integer ``depth``. The triple is (steps, input matrices,
+    result): each step is a matrix symbol with its definition, and the result is an expression in gamma0 and
+    these symbols, 0 if all orders vanish. Input matrices are those that occur of K_x, J, the weights ``W_C``
+    and ``W_D``, and the orders ``Delta_0``, ... of the error.
     """
     algebra = _Matrices(closure)
     recursion: Recursion[Expr] = Recursion(closure, algebra, depth)

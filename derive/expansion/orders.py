@@ -71,7 +71,7 @@ SourceAtIndices = tuple[str, tuple[Expr, ...]]
 def named(name: object, *orders: int) -> str:
     """Return the name of one order of a quantity; order zero keeps the name itself.
 
-    An order parameter has two orders, those of the two fields that it averages.
+    A correlation has two orders, those of the two fields that it averages; other quantities have one.
 
     >>> named("v", 0), named("v", 2), named("C_v", 1, 0)
     ('v', 'v__2', 'C_v__1_0')
@@ -90,7 +90,10 @@ def orders_in(name: str) -> tuple[str, tuple[int, ...]]:
 
 
 def at_order(a: AppliedUndef, *orders: int) -> AppliedUndef:
-    """Return one coefficient of a field, source or order parameter: ``h__2(t)`` for order 2 of ``h(t)``."""
+    """Return one coefficient of a field, source or order parameter: ``h__2(t)`` for order 2 of ``h(t)``.
+
+    ``orders`` are two numbers for a correlation and one for any other quantity.
+    """
     return Function(named(a.func, *orders))(*a.args)
 
 
@@ -111,15 +114,17 @@ class TheorySeries(Expansion):
     order : int
         Highest order.
     tables : frozenset of str
-        Names of given functions of two times, the weights of a rule, that are series as well.
+        Names of given functions of two times, such as the weights ``w(t, s)`` of past steps, that are power
+        series in the small parameter as well.
     scales : tuple of (str, Expr)
-        Factors between responses of ``theory`` and those of ``scaled``, whose sources may be scaled.
+        Pairs of a response's name and a factor: the response of ``theory`` is the factor times that of
+        ``scaled``, in which its source has been multiplied by this factor.
 
     Notes
     -----
     :attr:`expanded` is the theory of all orders: for each field ``a`` it has fields ``a, a__1, a__2, ...``
-    whose sum, with powers of the variable, is the field. A correlation has at order n the parts ``C__k_l =
-    <a_k b_l>`` with ``k + l = n``.
+    whose sum, with powers of the variable, is the field. A correlation has at order n the parts
+    ``C__k_l = <a_k b_l>`` with ``k + l = n``.
     """
 
     theory: Theory
@@ -178,7 +183,7 @@ class TheorySeries(Expansion):
         return tuple(e.eq for e in (*self.expanded.equations, *self.expanded.scalars) if e.name in names)
 
     def coefficient(self, name: str, n: int) -> Expr:
-        """Return one order of a field, order parameter or scalar.
+        """Return the coefficient of one power of the small parameter in a field, order parameter or scalar.
 
         Parameters
         ----------
@@ -190,7 +195,7 @@ class TheorySeries(Expansion):
         Returns
         -------
         Expr
-            Expression in the parts of :attr:`expanded`, which its solution gives.
+            Expression in the quantities of the theory :attr:`expanded`.
 
         Raises
         ------
@@ -229,18 +234,19 @@ class TheorySeries(Expansion):
         return (f"every quantity is a power series in {self.variable}",)
 
     def parts(self, name: str) -> tuple[tuple[tuple[Expr, tuple[int, ...]], ...], ...]:
-        """Return the terms of an order parameter or scalar at each order of the small parameter.
+        """Return the terms of a quantity at each order of the small parameter.
 
         Parameters
         ----------
         name : str
-            Name of the quantity.
+            Name of a field, order parameter or scalar.
 
         Returns
         -------
         tuple[tuple[tuple[Expr, tuple[int, ...]], ...], ...]
             For each order n a tuple of terms, pairs (factor, orders). A correlation ``<a b>`` has the terms
-            ``<a_k b_l>`` with orders (k, l), other quantities those with orders (k,).
+            ``<a_k b_l>`` with orders (k, l) and factor 1. Other quantities have terms with orders (k,); the
+            factor is the coefficient of order n - k in the factor of ``scales``, 1 for k = n without one.
 
         Examples
         --------
@@ -262,7 +268,7 @@ class TheorySeries(Expansion):
     def render(self, format: str = "text", show: Show = "single-site") -> str:
         """Return the theory whose fields are the coefficients of all orders as text, LaTeX or JSON.
 
-        Orders are written as lower indices.
+        In text and LaTeX an order is written in parentheses as a lower index.
 
         Parameters
         ----------
@@ -323,17 +329,18 @@ def expand_sizes(
     order : int
         Highest order.
     together : Mapping[Symbol, Expr] | None, optional
-        Sizes that grow with it, as multiples of it: ``{alpha: 2 * nu}``.
+        Other sizes that grow in proportion to ``size``, as multiples of it: ``{alpha: 2 * nu}``.
 
     Returns
     -------
     TheorySeries
-        Expansion in ``1/size``.
+        Expansion in ``1/size``. Its equations are derived when they are first read.
 
     Raises
     ------
     NotApplicable
-        If the theory is not a power series in ``1/size``, is not linear, or does not depend on the size.
+        If the theory does not depend on the size. The result raises it if the theory is not linear, or not a
+        power series in ``1/size``.
     ValueError
         If the order is negative.
 
@@ -431,8 +438,8 @@ class Expander(Expressions):
     def equation(self, e: Equation, live: set[SourceAtIndices]) -> Iterator[Equation]:
         """Yield the equation of each coefficient of a field or scalar, from order 0 on.
 
-        ``live`` are the sources that have a covariance or to which something responds; others are set to
-        zero.
+        ``live`` are the sources (name, indices) that have a covariance or to which something responds; others
+        are set to zero. Raises NotApplicable for an equation of a rate of change.
         """
         if not isinstance(e.lhs, AppliedUndef):
             raise NotApplicable(
@@ -444,9 +451,10 @@ class Expander(Expressions):
             yield Equation(at_order(e.lhs, n), tuple(self.term(x, y) for x, y in kept if y != 0), e.ranges)
 
     def series(self, e: Expr, term: Term | None = None) -> PowerCoefficients:
-        """Return the coefficients in powers of the small parameter of a covariance or of one term's product.
+        """Return the coefficients of small^0, small^1, ... of the expression ``e``, for the small parameter.
 
-        ``term`` is the term of an equation to which ``e`` belongs; it is not used here.
+        The expression is a covariance, or the product of coefficient, kernel and field of the term ``term``,
+        which is not used here.
         """
         return self.coefficients(e)
 
@@ -531,7 +539,10 @@ class Expander(Expressions):
     # -- expressions -----------------------------------------------------------------------------------
 
     def is_given(self, e: Expr) -> bool:
-        """Return whether an expression consists of given data alone, such as an eigenvalue or its root."""
+        """Return whether all functions in an expression are given data, such as an eigenvalue or its root.
+
+        The result is false for an expression without functions, or with the small parameter or an average.
+        """
         functions = e.atoms(AppliedUndef)
         return (
             bool(functions) and not any(self.kind(a) for a in functions) and not e.has(self.variable, Average)
@@ -601,7 +612,7 @@ class Expander(Expressions):
 
 
 def _place(a: AppliedUndef) -> SourceAtIndices:
-    """Return the name of a source, and its indices without the time."""
+    """Return the pair (name of a source, its indices without the time)."""
     return str(a.func), tuple(a.args[:-1])
 
 
@@ -615,7 +626,9 @@ WEIGHT = "w"
 
 
 def boundary_coefficients(order: int) -> tuple[Expr, ...]:
-    """Return b_1 ... b_order, the coefficients of the derivatives at both ends of a sum over steps.
+    """Return b_1 ... b_order, the Taylor coefficients of ``z/(e^z - 1)``.
+
+    In the formula of Euler and Maclaurin they multiply derivatives at both ends of a sum over steps.
 
     >>> boundary_coefficients(4)
     (-1/2, 1/12, 0, -1/720)
@@ -662,8 +675,9 @@ def expand_step_size(theory: Theory, order: int) -> TheorySeries:
     Returns
     -------
     TheorySeries
-        Expansion in ``eta``. The order zero is the theory of the flow (its rule ``multistep``: weights ``w``
-        represent the integral); t is rate times steps.
+        Expansion in ``eta`` at fixed time t, the rate times the number of steps. Sums over past steps are
+        written with weights ``w(t, s)``, as in the rule ``Multistep``; at order zero they stand for the
+        integral of the flow (see ``weights``). Its equations are derived when they are first read.
 
     Raises
     ------
@@ -710,7 +724,8 @@ def _counts_steps(e: Expr) -> bool:
 def _weighted(x: Term) -> Term:
     """Return a term with the weights ``w(t, s)`` in place of the learning rate in its sum over past steps.
 
-    A term without the rate is returned unchanged.
+    A term without the rate is returned unchanged. Raises NotApplicable if the rate is not a factor of a sum
+    over the steps before t.
     """
     body = x.coefficient * x.kernel
     kept = body / eta
@@ -753,12 +768,12 @@ class ModifiedEquation(Expansion):
         return tuple(self._named)
 
     def coefficient(self, name: str, n: int) -> Expr:
-        """Return one order of the rate of change of an unknown.
+        """Return one order of the rate of change of a variable of the map.
 
         Parameters
         ----------
         name : str
-            Name of the unknown.
+            Name of the variable.
         n : int
             Order; 0 is the flow.
 
@@ -770,7 +785,7 @@ class ModifiedEquation(Expansion):
         Raises
         ------
         KeyError
-            If there is no unknown of that name.
+            If there is no variable of that name.
         IndexError
             If ``n`` is beyond the order.
         """
@@ -810,17 +825,18 @@ class ModifiedEquation(Expansion):
         return replace(self, rates=cut, order=n)
 
     def drift(self, quantity: Expr) -> PowerSeries:
-        """Return the rate of change of a function of the unknowns.
+        """Return the rate of change of a function of the variables, by the chain rule.
 
         Parameters
         ----------
         quantity : Expr
-            Function of the unknowns.
+            Function of the variables of the map.
 
         Returns
         -------
         PowerSeries
-            Rate of change; it starts at order 1 or later if the flow conserves the quantity.
+            Rate of change as a series in the step; its coefficient of order 0 is zero if the flow conserves
+            the quantity.
 
         Examples
         --------
@@ -892,10 +908,10 @@ def modified_equation(step: Mapping[Expr, Expr], order: int, variable: Symbol = 
     known: dict[tuple[int, int], dict[Expr, Expr]] = {}
 
     def repeated(j: int, m: int) -> dict[Expr, Expr]:
-        """Return order m in the step of ``(F . d/dx)^j x``, for each unknown x.
+        """Return order m in the step of ``(F . d/dx)^j x``, for each variable x of the map.
 
-        The derivative along F is applied j times. F is the right-hand side of the differential equation; only
-        its orders up to m are needed.
+        The derivative along ``F = F_0 + step F_1 + ...``, the right-hand side of the differential equation,
+        is applied j times. Only F_0 to F_m are needed.
         """
         if j == 1:
             return fields[m]
@@ -915,7 +931,7 @@ def modified_equation(step: Mapping[Expr, Expr], order: int, variable: Symbol = 
 
 
 def _along(field: Mapping[Expr, Expr], e: Expr) -> Expr:
-    """Return the derivative of ``e`` along the vector field that maps each unknown to its rate of change."""
+    """Return the derivative of ``e`` along the vector field ``field``, a map from variable to rate."""
     return Add(*[e.diff(x) * v for x, v in field.items()])
 
 

@@ -147,7 +147,8 @@ class _EquationWriter:
     def laws(self) -> PrintedBlock:
         """Yield (left-hand side, terms) of the recursion of each operator at a symbolic order n in gamma0.
 
-        Initial values at the ends of the network and the equation of the error follow.
+        The tangent kernel, the values of operators just beyond the ends of the network, and the equation of
+        the error follow.
         """
         known = laws(self.x.closure)
         for name, law in known.items():
@@ -171,9 +172,10 @@ class _EquationWriter:
         yield self.show(Function(ERROR)(mu, t)), [self.show(ErrorLaw.of(self.theory).body)]
 
     def term(self, x: OperatorTerm, joint: str | None = None) -> str:
-        """Return the text of one term in a recursion: a sum over orders of its operators with sum n.
+        """Return the text of one term in a recursion: a sum over the orders of its operators.
 
-        ``x`` is (number, power of gamma0, operators). ``joint`` is the text between two operators.
+        ``x`` is (number, power of gamma0, operators); the orders add up to n minus this power. ``joint`` is
+        the text between two operators, by default that of an operator product.
         """
         c, power, factors = x
         total = f"n-{power}" if power else "n"
@@ -186,9 +188,10 @@ class _EquationWriter:
         return self.words.signed_sum([(c, shown)])
 
     def at_order(self, x: Expr, orders: Iterator[str]) -> str:
-        """Return the text of an operator with its order, for which the next letter of ``orders`` stands.
+        """Return the text of an operator with a letter for its order, the next one of ``orders``.
 
-        Operators that do not depend on gamma0 have no order.
+        A memory takes two letters, for the orders of the error and of its correlation. Operators that do not
+        depend on gamma0 have no order.
         """
         if isinstance(x, transpose):
             return self.script.flipped(self.at_order(x.args[0], orders))
@@ -207,9 +210,10 @@ class _EquationWriter:
                 yield self.show(k.entry), [self.show(k.definition)]
 
     def letters(self) -> PrintedBlock:
-        """Yield (c or d, time integral): the error at order 0 times a data kernel, as part of C or of D.
+        """Yield (c or d, time integral) for the short names c and d in the printed operator words.
 
-        These two short names are used in the printed operator words.
+        They are the memories of a data kernel, or of the kernel 1, with the error at order 0: terms of the
+        kernels C and D.
         """
         for name in ("C", "D"):
             small = self.x.expr(name, 0).atoms(Memory) if name in self.x.sums else []
@@ -221,7 +225,7 @@ class _EquationWriter:
                     yield self.show(Function(name.lower())(sample, t, s)), [self.show(e)]
 
     def groups(self, terms: list[Group]) -> str:
-        """Return the text of an entry as time integrals, a sum of groups of terms with a common coefficient.
+        """Return the text of one entry of an operator, given as a sum of groups of time integrals.
 
         Equal coefficients of neighbouring groups are written once, before brackets.
         """
@@ -233,7 +237,10 @@ class _EquationWriter:
         return self.words.signed_sum(parts)
 
     def body(self, x: Group) -> str:
-        """Return the text of a group of time integrals: weight, sum over samples, factors."""
+        """Return the text of a group of time integrals: weight, sum over samples, factors.
+
+        The coefficient of the group is left out.
+        """
         samples = "".join(self.show(r.index) for r in x.samples)
         parts = [] if x.weight == 1 else [self.script.weight(self.show(x.weight))]
         parts += [self.script.summation(samples)] if samples else []
@@ -243,7 +250,10 @@ class _EquationWriter:
         return " ".join(filter(None, parts))
 
     def entries(self) -> PrintedBlock:
-        """Yield (order parameter, orders): its entries as time integrals of the error, order by order."""
+        """Yield (order parameter, orders): its entries as time integrals of the error, order by order.
+
+        Orders above ``INTEGRALS``, and those without such a form, are written as dots.
+        """
         for name, samples in ENTRIES.items():
             if name not in self.known:
                 continue
@@ -257,7 +267,7 @@ class _EquationWriter:
     def written(self, name: str, n: int) -> list[Group] | None:
         """Return an operator's entry of order n in gamma0 as time integrals of the error.
 
-        Returns None if it has no such form, as responses with momentum.
+        Returns None if the entry cannot be written so; an example is a response with momentum.
         """
         try:
             return groups(self.x, name, n)
@@ -440,8 +450,8 @@ class Words:
     def words(self, ws: Iterable[Word]) -> list[str]:
         """Return the texts of operator words that have the same coefficient, some of them joined.
 
-        A word and its transpose share one text, and so do memories in the same kernel with the same order of
-        the error.
+        A word X and its transpose share the text ``{X}_sym``, which stands for ``X + X^T``. Memories in the
+        same kernel with the same order of the error are joined to the memory of a sum.
         """
         left, shown = dict.fromkeys(ws), []
         alike: dict[tuple[str, int], list[Word]] = {}
@@ -484,8 +494,8 @@ class Words:
     def products(self, coefficients: Mapping[tuple[Word, Word], PolyElement]) -> str:
         """Return the text of a sum of entrywise products of two operator words, as in the tangent kernel.
 
-        ``coefficients`` maps pairs of words to numbers. Products with the same coefficient and the same
-        constant word are put in one bracket.
+        ``coefficients`` maps pairs of words to polynomials. Products with the same coefficient that share a
+        word without the error (the second word, if it has no error, else the first) are put in one bracket.
         """
         together: dict[PolyElement, dict[tuple[str, Word], list[Word]]] = {}
         for (a, b), c in coefficients.items():

@@ -63,11 +63,13 @@ ON_DATA = ("v", "Delta", "h0")
 
 
 def lazy_regression(theory: Theory, order: int, name: str = "C_v") -> PowerSeries:
-    """Return an order parameter at equal times for ``gamma0 -> 0`` and wide layers, in powers of 1/alpha.
+    """Return a correlation at equal times for ``gamma0 -> 0`` and wide layers, in powers of 1/alpha.
 
-    Coefficients are functions of t and of ``q``, the fraction of the error that a step leaves
-    (:func:`kept_share`). Raises :class:`NotApplicable` for a flow, for weights with decay, momentum or noise,
-    for fresh batches, and for theories without a sample ratio.
+    ``name`` is the correlation of one of the fields v, Delta and h0 with itself, such as ``C_v``, the test
+    loss. Coefficients are functions of the step t and of ``q``, the fraction of the error that a step leaves
+    (:func:`kept_share`), which stays a symbol. Raises :class:`NotApplicable` for a flow, for weights with
+    decay, momentum or noise, for fresh batches, for centered outputs, and for theories without a sample
+    ratio.
 
     >>> from derive.program import isotropic
     >>> losses = lazy_regression(mean_field(isotropic()), 1)
@@ -81,8 +83,9 @@ def lazy_regression(theory: Theory, order: int, name: str = "C_v") -> PowerSerie
 def kept_share(theory: Theory) -> Expr:
     """Return ``q``, the fraction of the error that one step of the lazy network leaves, for unlimited data.
 
-    It equals that of the network on one sample. Raises :class:`NotApplicable` as :func:`lazy_regression`
-    does, and for residual networks.
+    It is that of a chain of the same depth with the learning rate ``eta``, on one sample with a data kernel
+    of 1: one minus ``eta`` times the lazy tangent kernel. Raises :class:`NotApplicable` for a flow, for
+    weights with decay, momentum or noise, and for residual networks.
 
     >>> from derive.program import isotropic
     >>> kept_share(mean_field(isotropic()))
@@ -145,9 +148,9 @@ class _Regression:
         return {str(a.func) for x in row.actions for a in x.weight.atoms(AppliedUndef)} & set(self.responses)
 
     def response_function(self, name: str) -> Expr | None:
-        """Return the generating function ``sum_t z^t R(t)`` of a response R to a source t steps before.
+        """Return the generating function ``sum_t z^t R(t)``; R is the response to a source t steps earlier.
 
-        Returns None if the field that responds is not yet solved.
+        Returns None if the equation of the field that responds is not yet solved.
         """
         if name not in self.response_functions:
             node = next(iter(self.responses[name].definition.atoms(Response)))
@@ -223,7 +226,7 @@ class _Regression:
         return total
 
     def at_equal_times(self, name: str) -> PowerSeries:
-        """Return the order parameter ``name`` at s = t as a series whose coefficients are functions of t."""
+        """Return the correlation ``name`` at s = t as a series in 1/alpha with functions of t."""
         coefficients = []
         for terms in self.series.parts(name):
             parts = [self.correlation(Function(named(name, *k))(t, s)) for _, k in terms]
@@ -302,7 +305,8 @@ def _at(base: Expr, m: int, time: Expr) -> Expr:
 def _regression(theory: Theory) -> Theory:
     """Return the theory of linear regression with the lazy kernel, without the fields of the layers.
 
-    The memory of the residual v on earlier errors has the constant weight q - 1.
+    Only the equations of v, Delta and h0 remain. The responses and memories of v, the residual, are replaced
+    by ``(q - 1) sum_(s<t) h0(s)``. Raises NotApplicable if one of them does not contain h0.
     """
     equations = [e for e in theory.equations if e.name in ON_DATA]
     kernel = Term("memory", Function("h0")(s), kernel=remaining - 1, reach="strict")

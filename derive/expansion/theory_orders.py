@@ -56,8 +56,9 @@ class StrengthSeries(TheorySeries):
     def parts(self, name: str) -> tuple[tuple[tuple[Expr, tuple[int, ...]], ...], ...]:
         """Return the nonzero parts of a quantity, order by order; empty for an order that vanishes.
 
-        Each part is a pair (factor, orders). An order parameter has two orders, those of the two fields that
-        it averages, a field or scalar has one.
+        Each part is a pair (factor, orders), and the factor is 1. A correlation has two orders, those of the
+        two fields that it averages; a response, field or scalar has one. A quantity with the factor
+        1/gamma0^p is expanded without this factor, so that its part of order n has the order n + p.
 
         >>> from derive import mean_field, mlp
         >>> lazy = expand_strength(mean_field(mlp(1, bias=True)), 2)
@@ -80,9 +81,10 @@ class StrengthSeries(TheorySeries):
         return frozenset(str(i.name) for i in items)
 
     def observable(self, e: Equation) -> PowerCoefficients:
-        """Return the coefficients of gamma0^0, gamma0^1, ... of an observable, by those of the theory.
+        """Return the coefficients of gamma0^0, gamma0^1, ... of an observable, such as the tangent kernel.
 
-        ``e`` is its equation. Coefficients that vanish are set to zero.
+        ``e`` is its equation. The coefficients are expressions in those of order parameters and scalars, of
+        which vanishing ones are set to zero.
         """
         nonzero = self._nonzero
         series = _Strength(self)
@@ -222,8 +224,8 @@ class _Strength(Expander):
     def series(self, e: Expr, term: Term | None = None) -> PowerCoefficients:
         """Return the coefficients of gamma0^0, gamma0^1, ... of an expression.
 
-        Its coefficients of negative powers are added to ``poles``. ``term`` is the term of an equation to
-        which the expression belongs; they are summed over times as there.
+        Coefficients of negative powers are added to ``poles``. If the expression belongs to the term ``term``
+        of an equation, they are summed over indices and times as that term is.
         """
         pole, coefficients = self.laurent(e.expand())
         summed = term is not None and (term.reach or term.over)
@@ -263,10 +265,10 @@ class _Strength(Expander):
         return self.kinds.get(orders_in(str(a.func))[0], "")
 
     def record(self, name: str, n: int, parts: Iterable[Expr]) -> None:
-        """Lower the highest known order of ``name`` to n - 1 if an expression in ``parts`` is not known.
+        """Lower the highest known order of ``name`` to n - 1 if the coefficient of order n is not known.
 
-        ``parts`` are the terms of order n; unknown coefficients in them are marked by a symbol. Raises
-        NotApplicable if no order remains.
+        ``parts`` are the terms of that coefficient; unknown coefficients in them are marked by a symbol.
+        Raises NotApplicable if no order remains.
         """
         if self.dependence is not None and any(y.has(UNKNOWN) for y in parts):
             self.known_to[name] = min(self.known_to[name], n - 1)
@@ -280,7 +282,8 @@ class _Strength(Expander):
     def laurent(self, e: Expr) -> tuple[list[Expr], PowerCoefficients]:
         """Return the Laurent series in gamma0 of an expression as two lists of coefficients.
 
-        The first list is for 1/gamma0 and its powers, the second for gamma0^0, gamma0^1, ....
+        The first list has the nonzero coefficients of negative powers, in no particular order; the second has
+        those of gamma0^0, gamma0^1, ....
         """
         poles: list[Expr] = []
         total: PowerCoefficients = [S.Zero] * (self.order + 1)
@@ -296,10 +299,11 @@ class _Strength(Expander):
         return poles, total
 
     def known(self, x: Expr) -> PowerCoefficients | None:
-        """Return the series in gamma0 of a field, source or order parameter, as a list of coefficients.
+        """Return the series in gamma0 of an expression that is not a sum, product or power, as a list.
 
-        Coefficients that vanish are zero, and those that are not yet known contain a marker symbol. None for
-        a sum, product or power, which is expanded.
+        Coefficients of a field, source or order parameter that vanish are zero, and those that are not yet
+        known are replaced by a marker symbol. The result is None for a sum, product or power, which the
+        caller expands.
         """
         series = super().known(x)
         if not isinstance(x, AppliedUndef) or not self.kind(x) or series is None:
@@ -344,9 +348,9 @@ def place(a: AppliedUndef) -> QuantityAtLayer:
 class SourceDependence:
     """Search for the quantities of a linear theory that do not vanish, by the sources on which each depends.
 
-    ``fields`` maps each field (name and layer) to the set of its sources, ``pairs`` are the pairs of
-    correlated sources, ``nonzero`` the quantities that do not vanish. ``random`` are the names of fields and
-    sources. The sets grow until nothing changes.
+    ``fields`` maps each field (name and layer) to the set of its sources, where given data count as one
+    source; ``pairs`` are the pairs of correlated sources, ``nonzero`` the quantities that do not vanish.
+    ``random`` are the names of fields and sources. The sets grow until nothing changes.
     """
 
     def __init__(self, theory: Theory, random: frozenset[str]) -> None:

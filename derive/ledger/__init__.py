@@ -133,9 +133,9 @@ class Entry:
         needs = self.verdict in _NEED_EVIDENCE and not self.evidence
         self._require(not needs, "evidence", f"a verdict {self.verdict!r} needs evidence")
         lacks = self.verdict in FINDINGS and not self.correct.strip()
-        self._require(not lacks, "correct", f"a verdict {self.verdict!r} needs what is true instead")
+        self._require(not lacks, "correct", f"a verdict {self.verdict!r} needs the correct form")
         needless = self.cause and self.verdict not in FINDINGS
-        self._require(not needless, "cause", f"a verdict {self.verdict!r} is no finding and has no cause")
+        self._require(not needless, "cause", f"a verdict {self.verdict!r} must not have a cause")
 
     def _require(self, condition: object, name: str, problem: str) -> None:
         """Raise ValueError if ``condition`` is false.
@@ -287,7 +287,7 @@ def causes(source: str | None = None) -> tuple[Cause, ...]:
     Returns
     -------
     tuple of Cause
-        Causes of wrong equations first, then those of misprints.
+        For each paper, causes of wrong equations first, then those of misprints.
 
     Raises
     ------
@@ -431,12 +431,14 @@ def distinguishing_number(entry: Entry) -> tuple[str, float, float] | None:
     Returns
     -------
     tuple of (str, float, float) or None
-        Label, absolute value, and tolerance.  None if no recorded value exceeds its tolerance.
+        Label, absolute value, and tolerance, from the recorded evidence of the entry.  None if no recorded
+        value exceeds its tolerance.
 
     Notes
     -----
     Recorded values beyond their tolerance reject a printed form.  Among them, a label with the number of the
-    entry is preferred, then a label with the word "printed", then the largest ratio of value to tolerance.
+    entry in parentheses is preferred, then a label with the word "printed", then the largest ratio of value
+    to tolerance.
 
     Examples
     --------

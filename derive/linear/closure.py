@@ -36,10 +36,11 @@ class LinearClosure:
     A word is a product of letters, each of which is an operator over samples and times
     (:mod:`derive.linear.operators`). :meth:`covariance`, :meth:`response` and :meth:`field` return matrix
     expressions for ``lambdify``. ``equations`` are the single-site equations, ``fields`` their solutions in
-    terms of the sources, ``kernels`` the entries of the operators, ``covariances`` and ``responses`` the
-    correlation and response functions in closed form, ``base`` their values beyond the ends of the network,
-    ``outputs`` the averages in the scalars. ``layers`` is the range of the layer index, None if the layers
-    are written out.
+    terms of the sources, ``kernels`` the entries of the operators. ``covariances`` and ``responses`` give the
+    correlation and response functions of a layer in terms of kernels and of covariances of its sources, which
+    are correlations of neighbouring layers; ``base`` gives their values just beyond the ends of the network.
+    ``outputs`` are the averages of two fields in the scalars, such as ``<h g>`` in the output. ``layers`` is
+    the range of the layer index, None for a theory without families of layers.
     """
 
     theory: Theory
@@ -66,9 +67,10 @@ class LinearClosure:
         )
 
     def covariance(self, name: str) -> Expr:
-        """Return the closed form of a correlation function as a matrix.
+        """Return a correlation function, or one of the averages in ``outputs``, as a matrix expression.
 
-        Raise KeyError for an unknown name.
+        Raise KeyError for an unknown name. The expression contains kernels and correlations of neighbouring
+        layers.
 
         Rows and columns are pairs (sample, time) with the time last, or times alone: ``T`` of them.
 
@@ -86,11 +88,11 @@ class LinearClosure:
         return self.matrix(_named((*self.covariances, *self.outputs), name))
 
     def response(self, name: str) -> Expr:
-        """Return the closed form of a response function as a matrix; raise KeyError for an unknown name."""
+        """Return a response function in terms of kernels, as a matrix; raise KeyError for an unknown name."""
         return self.matrix(_named(self.responses, name))
 
     def field(self, name: str) -> Expr:
-        """Return a field in terms of the sources as a matrix expression.
+        """Return a field in terms of the sources, as a matrix expression with one column.
 
         Raise KeyError for an unknown name.
         """
@@ -175,7 +177,9 @@ def linear_closure(theory: Theory | Program) -> LinearClosure:
     Raises
     ------
     NotApplicable
-        If an equation is not linear in the fields.
+        If the equation of a field is not one Gaussian source with factor 1 plus memories of strictly earlier
+        times (biases, for example, add a second source), if a correlation contains a field at time 0, or if
+        only some of the fields belong to the family of layers.
 
     Examples
     --------
@@ -223,7 +227,8 @@ class _Closure:
         """Return the kernels by which an equation depends on past fields, by name of the field.
 
         ``row`` is the equation in linear form. Each kernel is divided by the scale (gamma0) of the program.
-        Raises NotApplicable for a term that is not a memory of strictly earlier times.
+        Raises NotApplicable unless the equation is one Gaussian source with factor 1 plus memories of
+        strictly earlier times.
         """
         kernels: dict[str, Expr] = {}
         if row.source is not None and row.given != 0:
@@ -268,8 +273,8 @@ class _Closure:
     def base_cases(self) -> Iterator[Eq]:
         """Yield equations for operators just beyond the first and the last layer, such as ``H[0] = K_x``.
 
-        These are the values with which the recursions over layers begin. Values other than zero and named
-        operators are left out.
+        These are the values with which the recursions over layers begin. A value is left out unless it is 0,
+        1 (the operator J), an order parameter or a data kernel.
         """
         for symbol, value in self.known:
             word = S.Zero if value == 0 else self.operator(value)
@@ -292,7 +297,10 @@ class _Closure:
     # -- sources and operators ------------------------------------------------
 
     def sources_of(self, symbol: AppliedUndef) -> Iterator[Source]:
-        """Yield the covariances of the source ``symbol``, at the layer ``ell`` if it is in a family."""
+        """Yield the covariances of the source ``symbol`` with itself and with other sources.
+
+        They are those at the layer ``ell`` if the source is in a family of layers.
+        """
         for u in self.sources:
             indices = match(u.symbol, symbol, u.ranges)
             if indices is not None and u.symbol.args[0].has(ell) == symbol.args[0].has(ell):
@@ -367,8 +375,8 @@ class _Block:
     def covariance_operator(self, u: Source) -> Expr:
         """Return the operator of a source's covariance, as a noncommutative symbol.
 
-        It is named after the order parameter or data that the covariance equals; otherwise a new operator
-        with the entries of the covariance is stored.
+        It is named after the order parameter or data kernel that the covariance equals. For any other
+        covariance it has a new name; its entries, and those of a data kernel, are stored in ``extra``.
         """
         word, ranges = self.c.operator(u.covariance), [r for r in u.ranges if r.index != ell]
         rows = tuple(r for r in ranges if u.symbol.has(r.index))
@@ -437,9 +445,9 @@ class _Block:
         return place.has(ell) or any(k.has(q.symbol.func) for k in gains)
 
     def outputs(self) -> list[Eq]:
-        """Return equations for the correlations of two fields that the scalars of the theory contain.
+        """Return equations for those averages in the scalars that are of a product of two fields.
 
-        Such an average, like ``<g h>`` in the output of the network, is named ``C_gh`` and given as an
+        Such an average, like ``<h g>`` in the output of the network, is named ``C_hg`` and given as an
         operator.
         """
         equations = []
@@ -464,7 +472,10 @@ def _eq(lhs: Expr, rhs: Expr) -> Eq:
 
 
 def _at_ell(e: Equation) -> Equation:
-    """Return the equation of a family written for ``h(ell + 1)`` as one for ``h(ell)``."""
+    """Return the equation of a family written for ``h(ell + 1)`` as one for ``h(ell)``.
+
+    The range of ell is shifted likewise. Other equations are returned unchanged.
+    """
     shift = e.symbol.args[0] - ell if e.layers else S.Zero
     ranges = (IndexRange(ell, r.lower + shift, r.upper + shift) if r.index == ell else r for r in e.ranges)
     return replace(e.subs(ell, ell - shift), ranges=tuple(ranges)) if shift != 0 else e

@@ -40,7 +40,7 @@ class LinearTerm(Term):
 
     @property
     def name(self) -> str:
-        """The name of the field."""
+        """The name of the field or source."""
         return str(self.field.func)
 
     @property
@@ -117,10 +117,10 @@ class LinearForm:
     sources: tuple[str, ...]
 
     def row(self, name: str, site: Any = None) -> Row:
-        """Return the equation of the field ``name`` in linear form.
+        """Return the equation of the field ``name`` in linear form, by default the first one.
 
-        For a family of layers with several equations, ``site`` selects that of the field at this layer. Raise
-        KeyError if no equation has this name.
+        A family of layers has several equations; ``site`` selects that of the field at this layer, such as 1
+        or ``ell + 1``. Raise KeyError if there is no such equation.
         """
         for r in self.rows:
             if r.name == name and (site is None or r.field.args[0] == sympify(site)):
@@ -131,7 +131,8 @@ class LinearForm:
     def now(self) -> dict[str, set[str]]:
         """For each field by name, the names of fields and sources at time t in its equation.
 
-        Names that act only through another field are not listed.
+        The last term of a sum over ``s = 0..t`` is at time t as well. Names that act only through another
+        field are not listed.
         """
         return computed_now(self.rows, {*self.fields, *self.sources})
 

@@ -1,7 +1,8 @@
 """Lazy limit ``gamma0 = 0`` of a linear network of any depth, with responses that do not vanish.
 
-At gamma0 = 0 the correlation functions of neighbouring layers are equal, and a response is the operator of
-its layer. The definitions of the operators are then recursions over layers, which are solved here.
+At gamma0 = 0 the correlation functions of neighbouring layers are equal, and each response function equals a
+kernel: ``A[ell] = C[ell]`` and ``B[ell - 1] = D[ell]``. The definitions of the kernels are then recursions
+over layers, which are solved here.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from derive.theory import Theory
 class Lazy:
     """Linear theory at ``gamma0 = 0``.
 
-    ``fields`` are Gaussian sources, ``kernels`` the operators C and D of each layer (by linear2025 F.4 also
-    the responses), ``output`` the output as a memory of past errors, and ``error`` the linear equation of the
-    error.
+    ``fields`` are the fields, which equal their Gaussian sources; ``kernels`` are the kernels C and D of each
+    layer, which equal the responses (linear2025 F.4); ``output`` is the output as a memory of past errors,
+    and ``error`` the equation of motion of the error, linear for the square loss.
     """
 
     closure: LinearClosure
@@ -59,7 +60,8 @@ def lazy(theory: Theory | Program) -> Lazy:
     Raises
     ------
     NotApplicable
-        If the recursions over layers are not first-order and uniform, or the network has several outputs.
+        If ``linear_closure`` refuses the theory, if the recursions over layers are not first-order and
+        uniform, or if the network has several outputs.
 
     Examples
     --------
@@ -76,7 +78,7 @@ def lazy(theory: Theory | Program) -> Lazy:
 def at_resolvents(e: Expr) -> Expr:
     """Return an operator expression at leading order in gamma0: inverses ``(1 - M)^-1`` become 1.
 
-    Inverses are even in gamma0.
+    M is of order gamma0^2, so that no term of order gamma0 is lost.
     """
     return e.xreplace({x: Pow(x.base.subs(gamma0, 0), -1) for x in resolvents(e)})
 
@@ -133,11 +135,11 @@ class _Lazy:
         )
 
     def solved(self, k: Kernel) -> Kernel:
-        """Return the response kernel ``k`` of a layer in closed form, from its recursion over layers.
+        """Return the kernel ``k`` of a layer, which equals a response, in closed form.
 
-        The recursion ``K(ell) = K(ell + step) + increment``, with step 1 or -1, starts from zero at an end of
-        the network; the solution is a number of layers times the increment. Raises NotApplicable if the
-        increment depends on the layer.
+        Its definition is the recursion ``K(ell) = K(ell + step) + increment``, with step 1 or -1, that starts
+        from zero at an end of the network; the solution is a number of layers times the increment. Without a
+        recursion it is the increment. Raises NotApplicable if the increment depends on the layer.
         """
         increment, step = S.Zero, S.Zero
         for x in Add.make_args(k.definition):
@@ -232,7 +234,8 @@ class _Lazy:
     def error(self, output: Eq) -> Eq:
         """Return the equation of motion of the error: its change in a step, or its time derivative.
 
-        It follows from the equation of the ``output``. If the weight of past errors in the output depends on
+        It is the derivative of the error by the output times the change of the ``output``, which is exact for
+        a flow or if the error is linear in the output. If the weight of past errors in the output depends on
         the present time, as with weight decay, the error itself is given as a sum over past errors.
         """
         delta = next(e for e in self.closure.theory.scalars if e.lhs != output.lhs)

@@ -114,8 +114,8 @@ J = operator("J")
 class Operator(MatrixSymbol):  # type: ignore[misc, unused-ignore]
     """Matrix symbol of an operator at a layer: ``Operator("C", ell, rows, columns)``.
 
-    An operator without a layer is a plain ``MatrixSymbol``; an operator that stands for a word has the word
-    in place of the layer. Substitution acts on the layer.
+    An operator without a layer is a plain ``MatrixSymbol``. For the memory of an operator word, the word
+    stands in place of the layer. Substitution acts on the layer.
 
     >>> from derive import P
     >>> from derive.calculus.symbols import ell
@@ -130,7 +130,7 @@ class Operator(MatrixSymbol):  # type: ignore[misc, unused-ignore]
 
     @property
     def layer(self) -> Expr:
-        """The index of the layer to which the operator belongs."""
+        """The index of the layer of the operator, or the operator word whose memory it is."""
         return self.args[1]
 
     @property
@@ -185,9 +185,9 @@ def size(ranges: Iterable[IndexRange]) -> Expr:
 def matrix(word: Expr, shape: Callable[[Expr], tuple[Expr, Expr]]) -> Expr:
     """Return a sum of words as a matrix expression; ``shape`` returns rows and columns of each letter.
 
-    Arguments for ``lambdify`` are the :class:`Operator` symbols, and the symbols of the shape if there is an
-    identity; vectors are matrices of one column. A word that is a number stays a number. A letter with a
-    method ``as_matrix(shape)`` is converted by it.
+    Arguments for ``lambdify`` are the symbols of the matrices (:class:`Operator`, or ``MatrixSymbol`` without
+    a layer), and the symbols of the shape if there is an identity; vectors are matrices of one column. A word
+    that is a number stays a number. A letter with a method ``as_matrix(shape)`` is converted by it.
 
     >>> import mpmath
     >>> from sympy import lambdify
@@ -236,9 +236,9 @@ def _composed_matrix(e: Expr, shape: Callable[[Expr], tuple[Expr, Expr]]) -> Exp
 class Kernel:
     """Operator given by its entries: ``entry(.., rows, cols, t, s) = definition``.
 
-    ``rows`` and ``cols`` are the ranges of sample-like indices on either side. ``causal`` is ``"strict"`` if
-    the entry is zero unless ``s < t``, ``"past"`` unless ``s <= t``, and empty for a kernel that is not
-    causal.
+    ``rows`` and ``cols`` are the ranges of the indices other than layer and time, such as samples, of the
+    vectors on the left and on the right. ``causal`` is ``"strict"`` if the entry is zero unless ``s < t``,
+    ``"past"`` unless ``s <= t``, and empty for a kernel that is not causal.
     """
 
     operator: Expr
@@ -255,14 +255,14 @@ class Kernel:
 
     @property
     def site(self) -> tuple[Expr, ...]:
-        """The layer, if the operator has one."""
+        """The layer as a tuple of one member; empty if the operator has no layer."""
         return tuple(self.operator.args[1:])
 
     def at(self, rows: tuple[Expr, ...], cols: tuple[Expr, ...], time: Expr, past: Expr) -> Expr:
-        """Return the entry of the operator at given indices and times, by its definition.
+        """Return the definition of the entry with indices and times replaced.
 
-        ``rows`` and ``cols`` replace the sample-like indices on either side, and ``time`` and ``past`` the
-        two times.
+        ``rows`` and ``cols`` replace the indices of the two sides, ``time`` replaces t and ``past`` replaces
+        s.
         """
         names = {r.index: x for r, x in zip((*self.rows, *self.cols), (*rows, *cols), strict=True)}
         return substitute(self.definition, names | {t: time, s: past})

@@ -26,12 +26,14 @@ from derive.theory import Equation, Term, Theory, stein
 
 
 def read_first(theory: Theory) -> Theory:
-    """Return the theory with outputs evaluated in the first layer.
+    """Return the theory with its output evaluated in the first layer.
 
-    An output is the average ``<g h>`` of gradient and field of the last layer. The same average of the first
-    layer differs from it by what further layers add (biases, for example); each addition is a new field, such
-    as ``h_own``. Raises :class:`NotApplicable` if an output is not such an average of two fields of the last
-    layer, or if the additions of a layer cannot be separated (another matrix on the way back).
+    The output is the average ``<g h>`` of gradient and field of the last layer. The same average of the first
+    layer differs from it by what further layers add (biases, for example). If they add anything, the
+    additions become a new field such as ``h_own``, and the output is the average of the first layer plus the
+    sum of ``<g h_own>`` over the other layers. Raises :class:`NotApplicable` if the scalars contain other
+    averages than one of a product of two fields of the last layer, or if the additions of a layer cannot be
+    separated (another matrix on the way back).
 
     >>> from derive import mean_field, mlp
     >>> print(read_first(mean_field(mlp())).equation("f").rhs)
@@ -56,10 +58,11 @@ def read_first(theory: Theory) -> Theory:
         return e.xreplace({a: a.func(layer, *a.args[1:]) for a in of_last})
 
     def terms(layer: Expr, k: int) -> dict[Term, Expr]:
-        """Return the average ``<g h>`` at ``layer``, in units of the output, term by term.
+        """Return the average ``<g h>`` at ``layer``, with its factor in the output, term by term.
 
         One of the two fields (number ``k``, 0 or 1) is replaced by its equation. Keys are the terms of this
-        equation and values their contributions to the average.
+        equation and values their contributions to the average. The result is empty if the field has no
+        equation for inner layers.
         """
         opened = _opened(theory, [at(layer, x) for x in pairs[0]], k)
         return {x: at(layer, output.rhs / overlap) * value for x, value in opened.items()}
@@ -109,9 +112,10 @@ def read_first(theory: Theory) -> Theory:
 
 
 def _row(theory: Theory, field: Expr) -> Equation | None:
-    """Return the theory's equation of ``field`` for inner layers: all layers but one end.
+    """Return the equation of ``field``, a field such as ``h(ell + 1)`` or ``g(ell)``, for inner layers.
 
-    It holds for one layer of each pair of neighbours. None if there is no such equation for this layer.
+    Inner layers are those of an equation in which ell runs from 1 to the depth minus 1, all layers but one
+    end. None if there is no such equation for this layer.
     """
     inner = [e for e in theory.equations if _between(e.layers, theory)]
     return next((e for e in inner if (match(e.lhs, field, e.ranges) or {}).get(ell) == ell), None)

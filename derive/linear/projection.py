@@ -54,21 +54,24 @@ def error_projected(theory: Theory | Program, field: str | None = None, error: s
     theory : Theory or Program
         A linear theory, or a program of a linear network.
     field, error : str, optional
-        The names of the projected field and of the error. By default they are read from the updates of the
-        program's matrices: the error is their factor, and the field is the right vector of a family of
-        layers.
+        The names of the projected field h and of the error Delta. By default they are read from the updates
+        of the trained matrices: the error is the scalar in their coefficients, and the field is the vector
+        that the matrices of a family of layers act on. If these are not unique, they are ``h`` and ``Delta``.
 
     Returns
     -------
     Theory
-        The theory with the new field ``p(ell, t)``, its source ``u_p(ell, t)``, ``q(ell, mu, t, s) = <h_mu(t)
-        p(s)>``, ``Q(ell, t, s) = <p(t) p(s)>``, for a response ``A`` of the field the response ``a`` of p,
-        and for a response ``B`` to its source ``b`` with ``B_alpha(t, s) = b(t, s) Delta_alpha(s)``.
+        The theory with the new field ``p(ell, t) = sum_mu Delta_mu(t) h_mu(t)`` and its source
+        ``u_p(ell, t)``, the new correlations ``q(ell, mu, t, s) = <h_mu(t) p(s)>`` and
+        ``Q(ell, t, s) = <p(t) p(s)>``, and for each response ``A`` of h the response ``a`` of p. A response
+        ``B`` of another field to the source u of h is replaced by ``b``, its response to u_p, with
+        ``B_alpha(t, s) = b(t, s) Delta_alpha(s)``.
 
     Raises
     ------
     NotApplicable
-        If another field depends on the projected field otherwise than through the projection.
+        If another field depends on the projected field otherwise than through the projection, or if the
+        theory has no such error with samples, or no Gaussian source or correlation of the field.
 
     Examples
     --------
@@ -83,10 +86,10 @@ def error_projected(theory: Theory | Program, field: str | None = None, error: s
 
 
 def _field_and_error(program: Program) -> tuple[str, str]:
-    """Return the names of the field to project and of the error; by default ``h`` and ``Delta``.
+    """Return the names of the field to project and of the error; ``h`` and ``Delta`` if they are not unique.
 
-    The field is the one that a family of trained matrices acts on; without a family, the one that a trained
-    matrix makes of a given vector.
+    The field is the one that a family of trained matrices acts on; without a family, the one that is the
+    product of a trained matrix and another vector.
     """
     trained = [w for w in program.trained() if isinstance(w, TrainedMatrix)]
     families = [w for w in trained if w.initial.index is not None]

@@ -43,10 +43,10 @@ k = Symbol("k", integer=True)
 class PerturbedSource:
     """Gaussian source whose perturbation is followed: ``symbol`` at layer k, at primed indices and at time s.
 
-    ``ranges`` are those of the primed indices. ``layered`` says whether the source has a layer, and
-    ``layers`` is the range of k if it exists for several layers: for the range ``family`` and for the single
-    layers ``singles``. ``constant`` means that the source is one number for all times, so that its
-    perturbation has no time.
+    ``ranges`` are those of the primed indices. ``layered`` says whether the source has a layer. ``layers`` is
+    the whole range of k, ``family`` the part of it in which the source has an equation with a symbolic layer,
+    and ``singles`` are the other layers; ``layers`` and ``family`` are None without a symbolic layer.
+    ``constant`` means that the source is one number for all times, so that its perturbation has no time.
     """
 
     name: str
@@ -92,14 +92,14 @@ class CrossLayer:
     scalars: tuple[Eq, ...]
 
     def response(self, name: str, site: Expr | int | None = None) -> Equation:
-        """Return the equation of a response.
+        """Return the equation of a response, by default the first one with this name.
 
         Parameters
         ----------
         name : str
             The name, such as ``R_hu``.
         site : Expr or int, optional
-            The layer of a single member.
+            The layer of the field on the left-hand side, such as 1 or ``ell + 1``.
 
         Returns
         -------
@@ -130,7 +130,7 @@ class CrossLayer:
         Raises
         ------
         KeyError
-            If no propagator has this name.
+            If no correlation function or scalar has this name.
         """
         return find((*self.correlations, *self.scalars), name, "correlation")
 
@@ -186,10 +186,10 @@ class CrossLayer:
         return aligned_latex((*responses, *self.fields, *self.correlations, *self.scalars), self.theory)
 
     def closed(self) -> CrossLayer:
-        """Return the equations with responses of the theory replaced by those between layers, ``R_hu``.
+        """Return the system with each response of the theory replaced by a response between layers, ``R_hu``.
 
-        A response of the theory, an average within one layer, is a value of R_hu at equal layers. Afterwards
-        the equations contain no other responses.
+        A response of the theory, an average within one layer, is the value of R_hu at equal layers.
+        Afterwards the equations contain no other responses; ``diagonal`` is unchanged.
 
         Returns
         -------
@@ -266,12 +266,12 @@ def cross_layer(theory: Theory) -> CrossLayer:
     """Differentiate the single-site equations of a linear theory with respect to all of its sources.
 
     Sums over time begin where causality lets them: at the time of the perturbation, or one step later if the
-    field does not respond within the step.
+    field does not respond within the step. In a flow they are integrals.
 
     Parameters
     ----------
     theory : Theory
-        A linear theory of discrete steps.
+        A linear theory whose equations give the fields, not their rates of change.
 
     Returns
     -------
@@ -281,7 +281,8 @@ def cross_layer(theory: Theory) -> CrossLayer:
     Raises
     ------
     NotApplicable
-        If an equation is not linear in the fields.
+        If an equation is not linear in the fields or gives a rate of change, or if a field is not one of the
+        program, as after a projection.
 
     Examples
     --------
@@ -572,10 +573,10 @@ START = operator("O")
 class Transfer:
     """Responses ``H_y_into(t, s)`` of fields y to a unit perturbation of the equation of ``into`` at time s.
 
-    ``equations`` determine them for every field y on the same units; ``reduced`` are the same after the
-    elimination of as many of them as possible. ``operators`` are the responses in closed form by name of y:
-    expressions in noncommutative operators, whose entries are ``kernels``, and in inverses, which exist
-    because memory is causal. :meth:`matrix` returns them for ``lambdify``.
+    ``equations`` determine them for every field y on the units of ``into``; ``reduced`` are those that remain
+    after as many responses as possible are eliminated. ``operators`` maps the name of y to the response in
+    closed form: an expression in noncommutative operators, whose entries are ``kernels``, and in inverses,
+    which exist because memory is causal. :meth:`matrix` returns it for ``lambdify``.
     """
 
     theory: Theory
@@ -597,7 +598,7 @@ class Transfer:
 
         Raises KeyError for an unknown name.
         """
-        return find(self.equations, f"H_{name}_{self.into}", "answer")
+        return find(self.equations, f"H_{name}_{self.into}", "response")
 
     def matrix(self, name: str) -> Expr:
         """Return the response of a field in closed form, as a matrix expression over times.
@@ -618,7 +619,8 @@ class Transfer:
     def reduced(self) -> tuple[Eq, ...]:
         """The equations of the responses after elimination of those that can be substituted into the others.
 
-        These are responses without memory, and those that other equations need at equal times only.
+        Responses without memory are eliminated, and those that other equations need at equal times only. The
+        response of ``into`` itself remains.
         """
         todo = {e.lhs: e.rhs for e in self.equations}
         for instant in (True, False):
@@ -633,9 +635,10 @@ class Transfer:
     def _dispensable(lhs: AppliedUndef, todo: dict[AppliedUndef, Expr], instant: bool) -> bool:
         """Return whether a response can be eliminated by substitution into the other equations.
 
-        ``todo`` maps responses to the right-hand sides of their equations. Other equations must contain the
-        response ``lhs``, and its own must not. With ``instant`` it must also have no memory; without, others
-        must need it at equal times only.
+        ``todo`` maps responses to the right-hand sides of their equations. The response ``lhs`` must occur in
+        another equation, and not on the right-hand side of its own. With ``instant`` that side must have no
+        sum over time and no perturbation; without, the other equations must need ``lhs`` at time t or time 0
+        only.
         """
         rhs, others = todo[lhs], [e for x, e in todo.items() if x != lhs]
         met = [a for e in others for a in e.atoms(AppliedUndef) if a.func == lhs.func]
@@ -645,9 +648,10 @@ class Transfer:
 
 
 def transfer(theory: Theory, into: str) -> Transfer:
-    """Return the responses of the population of ``into`` to a unit perturbation of its equation at time s.
+    """Return the responses of all fields on the units of ``into`` to a unit perturbation of ``into``.
 
-    Raises :class:`NotApplicable` if the fields have layers, or an equation is not linear in them.
+    The perturbation is added to the equation of the field ``into`` at time s. Raises :class:`NotApplicable`
+    if the fields have layers, or an equation is not linear in them or gives a rate of change.
 
     >>> from derive import isotropic, mean_field
     >>> from derive.reduce.data import instant_responses
@@ -677,13 +681,14 @@ def transfer(theory: Theory, into: str) -> Transfer:
 def population(theory: Theory, name: str) -> Iterator[Equation]:
     """Yield the equations of all fields on the units of the field ``name``.
 
-    Raises :class:`NotApplicable` if that field has layers, or if a rate of change is given instead of a
-    field.
+    Raises :class:`NotApplicable` if the program has no such field, if that field has layers or is read at
+    several times of a task, or if an equation gives a rate of change instead of a field.
     """
     field = theory.program.field_of(name)
     if field is None or field.layered or field.ordered:
         raise NotApplicable(
-            f"{name} is a field of several layers or times of a task; transfer functions need a single one"
+            f"{name} is not a single field of the program, without layers and times of a task; transfer "
+            "functions need one"
         )
     for e in theory.equations:
         other = theory.program.field_of(e.name)
@@ -795,7 +800,7 @@ def _word(theory: Theory, r: Row, a: LinearTerm, entry: Expr, kernels: dict[Expr
 
 
 def _started(word: Expr, kernels: dict[Expr, Kernel]) -> Expr:
-    """Return a product of operators with the value 0 for a strictly causal kernel taken at time 0.
+    """Return an expression in operators in which strictly causal kernels taken at time 0 are replaced by 0.
 
     START stands for the evaluation at time 0, where the memory of such a kernel is empty.
     """

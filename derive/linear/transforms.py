@@ -1,9 +1,9 @@
 """Laplace transforms of linear theories whose kernels depend on differences of times only.
 
-The training is a flow with constant rates in which only weights without kernels are trained, such as the
-readout of random features. Every kernel of the linear form is then a response, a number, or a function of
-``t - s``. Responses are then functions of time differences too. With
-the rates z and z' of the two times of a correlation,
+The training is a flow with constant rates, and no correlation function enters as a kernel, as when only the
+readout of random features is trained. Every kernel of the linear form is then a response, a number, or a
+function of ``t - s``. Responses are then functions of time differences too. With the rates z and z' of the
+two times of a correlation,
 
     R(z) = int_0^oo exp(-z tau) R(tau) dtau,   C(z, z') = int int exp(-z t - z' s) C(t, s) dt ds,
 
@@ -56,8 +56,9 @@ _age = Dummy("tau", positive=True)
 class PairTerm:
     """Term of the Laplace transform of a correlation in two times, with the rates z and z'.
 
-    It is ``factor * sum over units of left(z) * right(z')``, times ``correlation``: the transform of the
-    correlation that gives the covariance of a source, 1 for a source that is constant in time.
+    It is ``factor * correlation * sum over units of left(z) * right(z')``. The covariance of a source is a
+    number in ``factor`` times a correlation, whose transform is ``correlation``; this is 1 for a source that
+    is constant in time.
     """
 
     factor: Expr
@@ -70,7 +71,8 @@ class PairTerm:
 class PairEquation:
     """Equation ``symbol = sum of terms`` for the Laplace transform of a correlation, ``symbol = C(z, z')``.
 
-    Each term is summed over ``units``, a range of their index, if the fields have attributes.
+    Each term is summed over ``units``, the range of the index of units, if the correlation is a sum over
+    units with different attributes; otherwise ``units`` is None.
     """
 
     symbol: Expr
@@ -92,7 +94,8 @@ class PairEquation:
 class Transforms:
     """Laplace transforms of a linear theory at the rates z and z'.
 
-    ``responses`` determine the transforms ``R(z)`` of responses, ``correlations`` the ``C(z, z')``.
+    ``responses`` are equations for the transforms ``R(z)`` of responses, whose right-hand sides contain other
+    such transforms; ``correlations`` are those for the ``C(z, z')``.
     """
 
     theory: Theory
@@ -127,8 +130,8 @@ def transforms(theory: Theory) -> Transforms:
     Raises
     ------
     NotApplicable
-        For discrete steps, layers, scalars beside fields, and kernels that are not functions of time
-        differences.
+        For discrete steps, layers, scalars beside fields, sources that are correlated with each other,
+        correlations of two different fields, and kernels that are not functions of time differences.
 
     Examples
     --------
@@ -148,7 +151,7 @@ class _Transforms:
     """Derivation of the Laplace-transformed equations of a theory, with rates z and z' of two times."""
 
     def __init__(self, theory: Theory) -> None:
-        """Read the linear form; raise NotApplicable for steps, scalars and correlated sources."""
+        """Read the linear form; raise NotApplicable for steps, scalars and mutually correlated sources."""
         program = theory.program
         if program.rule.discrete:
             raise NotApplicable("Laplace transforms need a flow; the rule has discrete steps")
@@ -232,7 +235,7 @@ class _Transforms:
         """Return the Laplace transform of the memory kernel of the term ``x`` in the equation ``r``.
 
         The term is a convolution over past times of this kernel with a field, or a number times the field at
-        time t, which is then returned. Raises NotApplicable for any other term.
+        time t; the number is then returned. Raises NotApplicable for any other term.
         """
         if x.over or (x.field.args[-1] != (s if x.reach else t)):
             raise NotApplicable(f"{r.lhs} contains {x.expr}, which is not a convolution in time")
@@ -262,9 +265,11 @@ class _Transforms:
         return e
 
     def entry(self, r: Row, x: LinearTerm) -> Expr:
-        """Return the Laplace transform of the factor of a source, the term ``x``, in the equation ``r``.
+        """Return the Laplace transform of the factor or kernel of a source in the equation ``r``.
 
-        For a source that is constant in time it includes the transform 1/z of its time course.
+        The term ``x`` is a factor times the source, or a convolution of a kernel with it. For a source that
+        is constant in time the result includes the transform 1/z of its time course; for another source a
+        factor must be a number, which is returned.
         """
         u = self.source[str(x.field.func)]
         if x.over:
@@ -303,7 +308,11 @@ class _Transforms:
         return value_of_average if value_of_average.has(Sum) else factor(value_of_average)
 
     def of_pair(self, q: OrderParameter) -> PairEquation:
-        """Return the transformed equation of a correlation of two fields."""
+        """Return the transformed equation of a correlation of one field with itself.
+
+        The correlation may be a sum over units with different attributes. Raises NotApplicable for the
+        correlation of two different fields.
+        """
         averages = list(q.definition.atoms(Average))
         sums = list(q.definition.atoms(Sum))
         if len(averages) != 1 or len(sums) > 1:

@@ -55,16 +55,19 @@ def with_numbers(program: Parts) -> Parts:
 
 
 def number_of(mean: Mean, ranges: Iterable[IndexRange], name: str) -> Definition:
-    """Return the definition of a scalar called ``name`` as an average.
+    """Return the definition of a scalar called ``name`` as the average ``mean``.
 
-    Its indices are those of the average that have one of the ``ranges``.
+    It is a function of those indices of the average that have one of the ``ranges``, and of the time t.
     """
     runs = _runs(mean, ranges)
     return Definition(Function(name)(*(r.index for r in runs), t), mean, runs)
 
 
 def _runs(mean: Mean, ranges: Iterable[IndexRange]) -> tuple[IndexRange, ...]:
-    """Return those of the ``ranges`` whose indices an average has, in a fixed order."""
+    """Return those of the ``ranges`` whose indices an average has, in the order of its functions' arguments.
+
+    Functions with more arguments come first.
+    """
     known = {r.index: r for r in ranges if r.index in mean.free_symbols}
     atoms = sorted(mean.atoms(AppliedUndef), key=lambda a: (-len(a.args), str(a)))
     places = (x for a in atoms for arg in a.args for x in sorted(arg.free_symbols, key=spelled))
@@ -116,8 +119,8 @@ class _NamedAverages:
     def written(self, e: Any, ranges: tuple[IndexRange, ...], *, new: bool = False) -> Expr:
         """Return an expression with scalars in place of averages, the innermost first.
 
-        ``ranges`` are those of the indices of the expression. An average without a scalar gets one if
-        ``new``, and else stays as it is.
+        ``ranges`` are those of the indices of the expression. An average without a scalar gets a new one if
+        ``new`` is true; otherwise it stays as it is.
         """
         e = expression(e)
         if not e.has(Mean):
@@ -130,7 +133,8 @@ class _NamedAverages:
     def _number(self, mean: Mean, ranges: tuple[IndexRange, ...], new: bool) -> Expr:
         """Return the scalar that stands for an average, or the average if it has none and ``new`` is false.
 
-        Averages that differ in the letters of their indices have one scalar.
+        With ``new``, a scalar is defined if there is none. Averages that are equal after renaming of their
+        indices have one scalar.
         """
         runs = _runs(mean, ranges)
         pattern = _pattern(mean, runs)
@@ -148,7 +152,10 @@ class _NamedAverages:
         return self.definitions[pattern].lhs.func(*(r.index for r in runs), t)
 
     def updated(self, weight: Any) -> Any:
-        """Return a weight with scalars in place of all averages in its update, new ones if needed."""
+        """Return a weight with scalars in place of all averages in its update; missing scalars are defined.
+
+        A weight without an update is returned unchanged.
+        """
         if not isinstance(weight, TrainedMatrix | TrainedVector):
             return weight
         return replace(weight, update=self._update(weight.update, ranges_of_family(weight.initial)))

@@ -70,12 +70,12 @@ def test_a_contradiction_needs_evidence(verdict: str) -> None:
 
 @pytest.mark.parametrize("verdict", ["wrong", "misprint"])
 def test_a_finding_says_what_is_true_instead(verdict: str) -> None:
-    with pytest.raises(ValueError, match="needs what is true instead"):
+    with pytest.raises(ValueError, match="needs the correct form"):
         Entry(**{**GOOD, "verdict": verdict, "evidence": ("module:function",)})
 
 
 def test_only_findings_have_causes() -> None:
-    with pytest.raises(ValueError, match="is no finding"):
+    with pytest.raises(ValueError, match="must not have a cause"):
         Entry(**{**GOOD, "cause": "labels of layers"})
 
 
