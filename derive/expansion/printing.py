@@ -275,7 +275,11 @@ class _EquationWriter:
             return None
 
     def errors(self) -> PrintedBlock:
-        """Yield (error, terms) for each order of the error, as an equation in time integrals of the error."""
+        """Yield (error, terms) for each order of the error, as an equation in time integrals of the error.
+
+        If the error is not linear in the output, its order is given by orders of the output, whose equation
+        in time integrals follows. Orders at which the output vanishes are left out.
+        """
         law = ErrorLaw.of(self.theory)
         for n in self.orders:
             terms = groups(self.x, OUTPUT, n)

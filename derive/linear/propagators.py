@@ -64,8 +64,9 @@ class CrossLayer:
     """Closed recursions over layers for the responses of a linear theory to its Gaussian sources.
 
     ``R_hu(ell, k, t, s) = d h(ell, t) / d u(k, s)`` is the response of the field h to the source u. Its
-    arguments are the layer of the field, the layer of the source if each has one, other indices in the same
-    order, and the times; there is no second time for a constant source.
+    arguments are the layer ell of the field, the layer k of the source, the other indices of the field and of
+    the source, and the two times. A layer is left out for a field without layers and for a source without
+    layers or of a single layer, and the second time is left out for a constant source.
 
     Parameters
     ----------
@@ -76,7 +77,7 @@ class CrossLayer:
     responses : tuple of Equation
         The equations of the responses ``R_hu``.
     diagonal : tuple of Eq
-        The responses of the theory in terms of ``R_hu``.
+        The responses of the theory, averages within one layer, in terms of ``R_hu`` at equal layers.
     fields : tuple of Eq
         The fields in terms of the sources.
     correlations, scalars : tuple of Eq

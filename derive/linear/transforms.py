@@ -292,7 +292,10 @@ class _Transforms:
             )
 
         def value(x: Expr) -> Expr:
-            """Return the Laplace transform of an averaged response, from the response of its field."""
+            """Return the Laplace transform of an averaged response, from the response of its field.
+
+            Raises NotApplicable for the response to a source that is constant in time.
+            """
             (node,) = x.atoms(Response)
             (field,) = (a for a in node.body.atoms(AppliedUndef) if str(a.func) in self.answers)
             source = str(node.source.func)
