@@ -3,7 +3,8 @@
 SymPy differentiates a `Piecewise` case by case and leaves out the point mass of a jump, so that theories
 would miss terms. :func:`without_cases_of_fields` writes each function with cases of a field as a sum of
 functions of ``Max``, ``Min`` and ``Heaviside``, whose derivatives contain the point masses. Networks and
-programs apply it to their definitions and losses, before any gradient is taken. Cases of indices stay.
+programs apply it to their definitions and losses, before any gradient is taken. A `Piecewise` whose
+conditions contain indices and parameters only is not changed.
 """
 
 from __future__ import annotations
@@ -57,15 +58,17 @@ LEAST_JUMP = 1e-12
 
 
 class _Unread(ValueError):
-    """Reason why a function with cases cannot be read."""
+    """Error: a function with cases cannot be written by Max, Min and Heaviside; the text gives the reason."""
 
 
 def without_cases_of_fields(e: Expr, where: str, vectors: Collection[Symbol] = ()) -> Expr:
-    """Return ``e`` with functions of cases written by Max, Min and Heaviside.
+    """Return ``e`` with each `Piecewise` of fields written by Max, Min and Heaviside.
 
-    ``where`` names the definition for error messages, and ``vectors`` are the symbols of weight vectors.
-    Cases whose conditions contain no field, number or vector stay. Raises ProgramError for cases of another
-    form, and for functions that jump while their derivatives in SymPy have no point mass.
+    ``where`` names the definition for error messages, and ``vectors`` are the symbols of weight vectors. A
+    `Piecewise` stays if its conditions contain no field, scalar, average, matrix product or weight vector.
+    Raises ProgramError for a `Piecewise` that cannot be written in this way, such as one with conditions on
+    two independent fields. Raises ProgramError also for a function that jumps and whose derivative in SymPy
+    lacks the point mass, such as ``acot(h)`` or ``tanh(1/h)``.
 
     >>> from sympy import Function, exp
     >>> h = Function("h")(Symbol("t"))
@@ -90,7 +93,7 @@ def without_cases_of_fields(e: Expr, where: str, vectors: Collection[Symbol] = (
     e = _with_signs(e, vectors)
 
     def read(x: Piecewise) -> Expr:
-        """Return a function with cases of fields in terms of Max, Min and Heaviside."""
+        """Return a `Piecewise` of fields by Max, Min and Heaviside; raise ProgramError if this fails."""
         try:
             return _by_maxima(x, vectors)
         except _Unread as reason:
@@ -115,9 +118,11 @@ JUMPS = (acot, acoth, atan2, arg)
 
 
 def _jumps(f: Expr, vectors: Collection[Symbol]) -> bool:
-    """Return whether a function of quantities jumps, and its derivative in SymPy has no point mass.
+    """Return whether ``f`` is a function that jumps and whose derivative in SymPy has no point mass.
 
-    These are the functions of the list, and others at a pole of their argument, such as ``tanh(1/h)``.
+    True for the functions in ``JUMPS`` of a field or another quantity (``atan2`` only if its second argument
+    may be negative), and for a function of one quantity with a jump at a pole of its argument, such as
+    ``tanh(1/h)``. A jump at a pole is found from values of the function on both sides of the pole.
     """
     if isinstance(f, JUMPS):
         positive = isinstance(f, atan2) and f.args[1].is_positive
@@ -174,9 +179,11 @@ def _quantities(e: Any, vectors: Collection[Symbol]) -> list[Expr]:
 
 @dataclass(frozen=True)
 class _Line:
-    """Combination ``form`` of quantities on which all conditions of a function with cases depend.
+    """Quantity, or combination of quantities, on which all conditions of a function with cases depend.
 
-    ``v`` is a symbol for its value, and ``quantity`` is replaced by ``solved``, which contains ``v``.
+    ``form`` is this combination, such as ``f - y``, and ``v`` a symbol for its value. In the function with
+    cases, ``quantity``, one of the quantities in ``form``, is replaced by ``solved``, which expresses it by
+    ``v`` and the others.
     """
 
     v: Symbol
@@ -185,14 +192,15 @@ class _Line:
     solved: Expr
 
     def text(self, e: Any) -> str:
-        """Return an expression of ``v`` as text, with the quantities themselves."""
+        """Return an expression as text, with ``form`` in place of the symbol ``v``."""
         return str(spelled(e.xreplace({self.v: self.form})))
 
 
 def _line(relations: list[Relational], vectors: Collection[Symbol]) -> _Line:
-    """Return the combination of quantities that all relations contain; raise _Unread if they differ.
+    """Return the combination of quantities that is the same in all relations; raise _Unread if they differ.
 
-    It is one quantity, or of first degree in each, such as ``f - y`` or ``f*y``.
+    It is a single quantity, or a polynomial of first degree in each of several, such as ``f - y`` or ``f*y``.
+    Relations may contain it with different factors, and with different terms that contain no quantity.
     """
     quantities = sorted({q for r in relations for q in _quantities(r, vectors)}, key=spelled)
     v = Dummy("v", real=True)
@@ -226,13 +234,13 @@ def _listed(quantities: list[Expr]) -> str:
 
 
 def _by_maxima(e: Piecewise, vectors: Collection[Symbol]) -> Expr:
-    """Return a function with cases of one quantity v in terms of Max, Min and Heaviside.
+    """Return a function with cases of one quantity v by Max, Min and Heaviside; raise _Unread if it cannot.
 
-    Let f_i be its form between the thresholds c_i and c_(i+1). Lines are written as
-    ``f_0(v) + sum_i [D_i(Max(v, c_i)) - D_i(c_i)]`` with ``D_i = f_i - f_(i-1)``, other functions as
-    ``f_0(Min(v, c_1)) + sum_i [f_i(Max(c_i, Min(v, c_(i+1)))) - f_i(c_i)]``, in which every form is
-    evaluated only where it is used. A jump adds ``D_i(c_i) * Heaviside(v - c_i)``; the value of this step
-    at zero is that of the cases at the threshold.
+    Let f_i be its form between the thresholds c_i and c_(i+1). If all f_i are of first degree in v, the
+    continuous part is ``f_0(v) + sum_i [D_i(Max(v, c_i)) - D_i(c_i)]`` with ``D_i = f_i - f_(i-1)``.
+    Otherwise it is ``f_0(Min(v, c_1)) + sum_i [f_i(Max(c_i, Min(v, c_(i+1)))) - f_i(c_i)]``, in which every
+    form is evaluated only where it is used. A jump adds ``D_i(c_i) * Heaviside(v - c_i)``. The value of this
+    step function at ``v = c_i`` is chosen so that the result equals the case that holds at the threshold.
     """
     relations = sorted(
         {r for x in e.atoms(Piecewise) for _, c in x.args for r in c.atoms(Relational)}, key=spelled
@@ -260,7 +268,11 @@ def _by_maxima(e: Piecewise, vectors: Collection[Symbol]) -> Expr:
 
 
 def _step(left: Expr, right: Expr, there: Expr, cut: Expr, line: _Line) -> Expr:
-    """Return the jump at a threshold as a step function, from the forms on its left and right and at it."""
+    """Return the jump at a threshold ``cut`` as a multiple of a step function, zero without a jump.
+
+    ``left`` and ``right`` are the forms on its two sides, and ``there`` is the form at the threshold. Raises
+    _Unread if the value at the threshold is not that of the left plus a fixed fraction of the jump.
+    """
     before, after, at_cut = (_value(x, cut, line) for x in (left, right, there))
     jump, part = _gap(after, before), _gap(at_cut, before)
     value = S.One if part == jump else simplify(part / jump) if jump != 0 else S.Zero
@@ -270,7 +282,12 @@ def _step(left: Expr, right: Expr, there: Expr, cut: Expr, line: _Line) -> Expr:
 
 
 def _continuous(kept: list[tuple[Expr, Expr]], line: _Line) -> Expr:
-    """Return a function with cases without its jumps, from pairs of first threshold and form."""
+    """Return the continuous part of a function with cases: the function minus its jumps.
+
+    ``kept`` are pairs of a threshold and of the form from there to the next threshold, in ascending order;
+    the first threshold is minus infinity. Raises _Unread if a form contains a step function itself, unless
+    all forms are of first degree.
+    """
     v = line.v
     total = S.Zero
     if all(f.is_polynomial(v) and Poly(f, v).degree() <= 1 for _, f in kept):
@@ -291,7 +308,11 @@ def _continuous(kept: list[tuple[Expr, Expr]], line: _Line) -> Expr:
 
 
 def _roots(r: Relational, line: _Line) -> list[Expr]:
-    """Return the values of the quantity at which a relation changes; raise _Unread if they are not known."""
+    """Return the values of ``line.v`` at which a relation may change; raise _Unread if they are not known.
+
+    They are the values at which both sides are equal, for either sign of each absolute value. They are known
+    if the sides are polynomials of first degree, or of second degree without other symbols.
+    """
     gaps = [r.lhs - r.rhs]
     while any(g.has(Abs) for g in gaps):
         sizes = {g: next(iter(sorted(g.atoms(Abs), key=spelled)), None) for g in gaps}
@@ -312,7 +333,7 @@ def _roots(r: Relational, line: _Line) -> list[Expr]:
 
 
 def _ordered(cuts: set[Expr]) -> list[Expr]:
-    """Return thresholds in increasing order; raise _Unread if their order is not known."""
+    """Return different thresholds in increasing order; raise _Unread if their order is not known."""
     ordered: list[Expr] = []
     for c in sorted(cuts, key=spelled):
         place = 0
@@ -330,15 +351,16 @@ def _ordered(cuts: set[Expr]) -> list[Expr]:
 
 
 def _real(e: Expr) -> Expr:
-    """Return ``e`` expanded, with symbols that are real numbers."""
+    """Return ``e`` expanded; symbols without an assumption on being real are replaced by real dummies."""
     names = {x: Dummy(x.name, real=True) for x in e.free_symbols if x.is_real is None}
     return e.xreplace(names).expand()
 
 
 def _case_at(cases: Piecewise, line: _Line, value: Expr) -> Expr:
-    """Return the form that a function with cases has at a value of its quantity, expanded.
+    """Return the form that a function with cases has where ``line.v`` equals ``value``.
 
-    Functions with cases inside of the form are replaced by their forms at this value as well.
+    Functions with cases inside of the form are replaced by their forms at this value as well. Raises _Unread
+    if a condition is not decided at this value, or if no case holds.
     """
     for form, condition in cases.args:
         truths = {}
@@ -357,7 +379,7 @@ def _case_at(cases: Piecewise, line: _Line, value: Expr) -> Expr:
 
 
 def _divided(e: Expr, line: _Line) -> bool:
-    """Return whether ``e`` is divided by a quantity of the combination on which conditions depend."""
+    """Return whether a denominator in ``e`` contains a field or scalar of the combination ``line.form``."""
     return any(p.exp.is_negative and p.base.has(*line.form.atoms(AppliedUndef)) for p in e.atoms(Pow))
 
 
@@ -370,7 +392,7 @@ def _value(form: Expr, cut: Expr, line: _Line) -> Expr:
 
 
 def _gap(left: Expr, right: Expr) -> Expr:
-    """Return ``left - right`` in a short form, and zero if it is a rounding error."""
+    """Return ``left - right`` in a short form, and zero if it is a rounding error of floats."""
     gap = (left - right).expand()
     if gap != 0 and not gap.has(AppliedUndef):
         gap = simplify(gap)

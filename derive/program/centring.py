@@ -1,7 +1,7 @@
 """Centred networks: outputs are counted from those of the initial weights, ``f(t) - f(0)``.
 
-Errors and the loss of a program are changed to the difference. Initial outputs, which vary between networks,
-then leave the errors; kernels keep their fluctuations.
+In the error signal and in the loss of a program, the output is replaced by this difference. Initial outputs,
+which vary between networks, then do not enter the training; kernels still vary between networks.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ def centred(program: Program) -> Program:
     Parameters
     ----------
     program : Program
-        A program with one output and its error.
+        A program with one output and its error signal.
 
     Returns
     -------
     Program
-        The program with changed errors and loss.
+        The program with ``f(t) - f(0)`` for ``f(t)`` in the error signal and the loss.
 
     Raises
     ------
     NotApplicable
-        If the program has no output with its own error.
+        If the program has no output with an error signal.
 
     Examples
     --------

@@ -24,9 +24,10 @@ Conditions = list[Expr]
 def between(value: Expr, lower: Expr, upper: Expr, label: str) -> Conditions:
     """Return the conditions for ``lower <= value <= upper``; infinite bounds give none.
 
-    A condition is an expression that must be at least zero. A lower bound may be a maximum and an upper one a
-    minimum. Raises :class:`ProgramError` for the other two, because the points between do not form one
-    interval; the message begins with ``label``.
+    A condition is an expression that must be at least zero. A maximum as the lower bound, or a minimum as the
+    upper bound, gives a condition for each of its arguments. Raises :class:`ProgramError` for a minimum in
+    the lower or a maximum in the upper bound, because the points between do not form one interval; the
+    message begins with ``label``.
 
     >>> from sympy.abc import n, p
     >>> between(n, S.One, Min(p, 4), "f")
@@ -56,10 +57,11 @@ def _parts(e: Expr, kind: Any) -> list[Expr]:
 
 
 def implied(condition: Expr, known: Iterable[Expr]) -> bool:
-    """Return whether a condition follows from at most two known conditions.
+    """Return whether a condition is seen to follow from at most two known conditions.
 
     A condition is an expression in integer indices that must be at least zero, such as ``p - r`` for ``r <=
-    p``. It follows if it equals a known condition, or the sum of two, plus a nonnegative number.
+    p``. It follows if it is a nonnegative number, a known condition or a sum of two, plus a nonnegative
+    number. False does not mean that the condition can fail.
 
     >>> from sympy.abc import n, p
     >>> implied(p - 1, [n - 1, p - n]), implied(p - 2, [n - 1, p - n])
@@ -91,7 +93,7 @@ def needed(conditions: Iterable[Expr], known: Iterable[Expr]) -> Conditions:
     """Return those of the ``conditions`` that do not follow from the ``known`` ones or from each other.
 
     A condition is an expression in integer indices that must be at least zero, such as ``p - r`` for ``r <=
-    p``.
+    p``. The test is that of :func:`implied`; of conditions that are equal one is kept.
     """
     remaining = [x for x in dict.fromkeys(y.expand() for y in conditions) if not implied(x, known)]
     for x in tuple(remaining):
@@ -163,8 +165,9 @@ def summed(
     Returns
     -------
     tuple of (Expr, list of Expr)
-        The sum, and the conditions on other indices that are not known, outside of which it must be zero. A
-        sum whose upper limit is one below the lower is zero without a condition.
+        The sum, and those conditions on other indices that do not follow from ``known``. Where one of them
+        fails, the sum over the domain is zero and the returned expression must not be used. A sum whose upper
+        limit is one below the lower is zero without a condition.
 
     Examples
     --------
@@ -193,8 +196,8 @@ def summed(
 def _tightest(bounds: Conditions, known: Conditions, kind: Any) -> Expr:
     """Return the maximum of lower bounds (``kind`` Max) or the minimum of upper bounds (Min).
 
-    Bounds that follow from another bound are left out, if they do for all points that satisfy the ``known``
-    conditions: expressions that are at least zero.
+    A bound is left out if another bound is at least as tight at all points that satisfy the ``known``
+    conditions (expressions that are at least zero).
     """
     remaining = list(dict.fromkeys(bounds))
     sign = 1 if kind is Max else -1

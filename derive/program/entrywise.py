@@ -1,13 +1,13 @@
 """Entrywise training rules: sign descent, Adam, AdamW, RMSprop, Lion, and rules of users.
 
 An entrywise rule moves each weight by a function of the history of its own gradient. The gradient of an entry
-is normalised to order one at large width, ``A = -gamma0 N dloss/dM`` for a matrix M as applied: ``A = sum_mu
-Delta_mu g_i phi_j``. A step is
+has the sign of descent and is normalised to order one at large width, ``A = -gamma0 N dloss/dM`` for a matrix
+M as applied: ``A = sum_mu Delta_mu g_i phi_j``. A step is
 
     W(t + 1) = (1 - decay(t)) W(t) + rate(t) gamma0 n Q_t,
 
 with ``n = 1/(a N)`` for a matrix that acts on a population of ratio a (``1/D`` on data of dimension D), and 1
-for a vector. ``a N`` is the number that divides raw weights; ``fan_in`` of a parametrization replaces a.
+for a vector. ``fan_in`` of a parametrization replaces the ratio a.
 """
 
 from __future__ import annotations
@@ -51,14 +51,17 @@ class Entrywise(NonlinearRule):
     name : str
         Name in printed programs.
     memory_tables : tuple, optional
-        A constant rate and the names of tables of m(t) and k(t, s), if the memory has no closed form.
+        For a decay that depends on the time, so that the memory has no closed form: a constant rate, the name
+        of the table m(t), the factor of the initial weight in the weight at t, and the name of the table
+        k(t, s), the factor of the step at s over this rate.
     bounds : tuple of BoundedParameter, optional
         Parameters in ``Q`` and ``states`` that must be in an interval at all times, such as beta1 of Adam.
 
     Raises
     ------
     ProgramError
-        If Q does not depend on the gradient, a state is defined twice, or a parameter is out of its domain.
+        If Q depends neither on the gradient nor on a state, a state is defined twice, or a parameter is out
+        of its interval.
 
     Examples
     --------
@@ -84,8 +87,9 @@ class Entrywise(NonlinearRule):
     def __post_init__(self) -> None:
         """Convert parameters to expressions; raise ProgramError for invalid ones.
 
-        Refused are states that are not pairs (symbol, next value), states defined twice, a step Q that
-        depends neither on the gradient nor on a state, and a negative rate or decay.
+        Refused are states that are not pairs (symbol, next value), states that are defined twice or named A
+        or t, a step Q that depends neither on the gradient nor on a state, and parameters outside of their
+        intervals, such as a negative rate or decay.
         """
         for key in ("rate", "Q", "decay"):
             object.__setattr__(self, key, expression(getattr(self, key), f"{key} of {self.name}"))
@@ -116,7 +120,7 @@ class Entrywise(NonlinearRule):
         return (self.Q, *(e for _, e in self.states))
 
     def of_gradient(self, factor: Expr) -> Entrywise:
-        """Return the rule for the gradient times a factor, such as ``1/P`` for a mean loss.
+        """Return the rule with ``factor * A`` in place of the gradient A, such as ``A/P`` for a mean loss.
 
         Parameters
         ----------
@@ -144,7 +148,7 @@ class Entrywise(NonlinearRule):
 
 
 def sign_descent(rate: Expr, decay: Expr = S.Zero) -> Entrywise:
-    """Return the rule that moves each entry by the sign of its gradient.
+    """Return the rule whose step Q is the sign of the normalised negative gradient A of each entry.
 
     Parameters
     ----------
@@ -321,7 +325,8 @@ def vectors_by_entries(program: Any) -> dict[str, str]:
 
     An entrywise rule, such as sign descent or Adam, is nonlinear in the gradient of each single weight. Its
     steps depend on the entries of the input vectors, not only on their inner products: with rotated inputs
-    the network is trained differently. The result is empty if no input vector enters such a weight.
+    the network is trained differently. A vector that enters several such weights is listed with the last of
+    them. The result is empty if no input vector enters such a weight.
 
     >>> from derive.program import mlp
     >>> from derive.program.entrywise import sign_descent, vectors_by_entries
@@ -343,7 +348,8 @@ def vectors_by_entries(program: Any) -> dict[str, str]:
 def _bounds(rule: str, **parameters: tuple[Expr | float, RealInterval]) -> tuple[BoundedParameter, ...]:
     """Return parameters of the rule with this name, each given as a value and its interval.
 
-    Raise ProgramError for a value that is not in its interval, whatever its symbols are.
+    Raise ProgramError for a number outside of its interval. An expression with symbols passes unless the
+    assumptions of the symbols exclude every number of the interval.
     """
     bounds = []
     for key, (value, interval) in parameters.items():

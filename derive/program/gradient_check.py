@@ -65,8 +65,10 @@ class Undefined(ValueError):
 class WrongUpdate:
     """Weight whose update is not minus the gradient of the loss, with the two numbers that differ.
 
-    ``by_update`` and ``by_loss`` are the derivative of the loss along a random direction of this weight:
-    computed from the update of the program, and by differentiation of the loss.
+    ``weight`` is its name with the indices of the member of a family, such as ``W(1)``. ``by_update`` and
+    ``by_loss`` are the derivative of the loss along a random direction of this weight: computed from the
+    update of the program, and by differentiation of the loss. ``by_update`` is None if the update contains a
+    field or scalar at indices at which it has no definition.
     """
 
     weight: str
@@ -92,7 +94,7 @@ def check_gradients(program: Program) -> list[WrongUpdate]:
     ------
     NotApplicable
         If there is nothing to compare: no loss, updates that are not gradients on purpose, fields that evolve
-        in continuous time, or a network that is too large to evaluate.
+        in continuous time, a network that is too large to evaluate, or a function that mpmath cannot compute.
 
     Examples
     --------
@@ -164,7 +166,8 @@ def _slope_of_loss(
 ) -> tuple[Any, dict[tuple[str, MemberIndices], DualVector]]:
     """Return the derivative of the loss along ``directions`` of the weights, and the values of all fields.
 
-    Keys are the name and the indices of a weight or field. The loss is summed over its free indices.
+    The second value contains all fields and scalars that the loss depends on, without derivatives. Keys are
+    the name and the indices of a weight, field or scalar. The loss is summed over its free indices.
     """
     assert program.loss is not None
     network = _TinyNetwork(program, numbers, directions)
@@ -225,7 +228,8 @@ class _Numbers:
     def integer(self, e: Any, env: IndexValues) -> int:
         """Return the integer value of an index, or of an expression of indices such as the end of a range.
 
-        ``env`` gives the values of indices; other symbols have their numbers (:meth:`symbol`).
+        ``env`` gives the values of indices; other symbols have their numbers (:meth:`symbol`). Raises
+        NotApplicable if the value is not an integer.
         """
         if e in env:
             return env[e]
@@ -363,7 +367,10 @@ class _TinyNetwork:
         return [(self.numbers.symbol(x), None)]
 
     def weight(self, name: str, key: MemberIndices) -> DualVector:
-        """Return the entries of a vector of weights, with their derivatives along its direction."""
+        """Return the entries of a vector of weights, with their derivatives along its direction.
+
+        The derivative is None if the weight has no direction, because the loss is not differentiated by it.
+        """
         along = self.directions.get((name, key))
         return [(2 * entry(name, key, i), None if along is None else along[i]) for i in range(UNITS)]
 

@@ -80,10 +80,11 @@ ANY = (S.NegativeInfinity, S.Infinity)
 class _Use:
     """Use of the quantity ``target`` in the definition ``by = F(..., target, ...)``, for the chain rule.
 
-    ``kind`` says whether target is used as an entry, in a mean, or in the vector of a matrix product.
-    ``factor`` is the derivative of F by this entry, mean or product. ``inner`` is the derivative by target of
-    the expression in the mean, or the factor of target in the vector of the product. ``runs`` are pairs of a
-    dummy index and its range; the dummies in ``bound`` are summed over in F.
+    ``kind`` says whether target is used as an entry, in a mean, or in a matrix product. A matrix product has
+    one use of its matrix and one of each quantity in its vector. ``factor`` is the derivative of F by this
+    entry, mean or product. ``inner`` is the derivative by target of the expression in the mean, or the factor
+    of target in the vector of the product. ``runs`` are pairs of a dummy index and its range; the dummies in
+    ``bound`` are summed over in F.
     """
 
     by: Expr
@@ -101,9 +102,10 @@ class _Solved:
     """Indices J of a definition ``y(J)`` that uses a quantity ``x(A(J))``, solved from ``A(J) = I``.
 
     I are the indices of x: for ``y(p) = x(p + 1)`` the solution is ``p = I - 1``. ``indices`` maps each
-    solved J to an expression in I. The solution exists for the layers ``low`` to ``high`` of x (ANY for
-    quantities without layers), a range with an index if ``family``; ``shift`` is the layer of x minus that
-    index. ``chosen`` is a product of Kronecker deltas for values of I at which x is used alone.
+    solved J to an expression in I. The solution holds for the layers ``low`` to ``high`` of x (ANY for
+    quantities without layers). ``family`` is true if J contains an index of layers, and ``shift`` is the
+    layer of x minus this index. ``chosen`` is a product of Kronecker deltas, one for each index of a scalar x
+    that is a number or another fixed value in ``A(J)``.
     """
 
     indices: dict[Dummy, Expr]
@@ -143,9 +145,9 @@ class Gradients:
     """Backward pass and updates of a forward pass.
 
     ``output`` is ``f(mu, c, t)``, with ``error`` its ``Delta(mu, c, t)``; without them the gradient is that
-    of minus the scalar called LOSS, which is then one of the definitions. Names of gradients avoid those in
-    ``taken``. The graph has a vertex for each field and scalar, and for each function of fields that a matrix
-    is applied to, such as ``phi(h)``. The slots of a vertex are the symbols for its indices.
+    of minus the scalar named LOSS, whose definition must be among ``definitions``. Names of gradients avoid
+    those in ``taken``. The graph has a vertex for each field and scalar, and for each function of fields that
+    a matrix is applied to, such as ``phi(h)``. The slots of a vertex are the symbols for its indices.
     """
 
     def __init__(  # noqa: PLR0913 (parts of a network)
@@ -236,8 +238,8 @@ class Gradients:
     def _beside(self, vector: Expr, indices: set[Symbol]) -> tuple[Expr, Expr]:
         """Split a vector into a factor that is a number, and the vector over this factor.
 
-        The number has those of ``indices`` (of the definition and its sums) that no field in the vector has:
-        ``c(p)`` in ``c(p) * h(mu, t)``.
+        The number contains the factors that are equal for all units and have one of ``indices`` (those of the
+        definition and its sums) that no field in the vector has: ``c(p)`` in ``c(p) * h(mu, t)``.
         """
         field_symbols = {x for a in self._atoms(vector) for x in a.free_symbols}
         numbers = Mul.make_args(self.split(vector)[0]) if field_symbols else ()
@@ -248,10 +250,9 @@ class Gradients:
         """Return a named function for ``vector``, made if needed; a multiple of one field stays as it is.
 
         The named function, a vertex of the graph, stands for a function of fields such as ``phi(h)`` at its
-        indices.
-
-        ``d`` is the definition that contains the vector, ``indices`` are those of the definition and its
-        sums.
+        indices. A vector without fields stays as it is too. ``d`` is the definition that contains the vector,
+        ``indices`` are those of the definition and its sums. Raises ProgramError if no field in the vector
+        has all indices of the vector.
         """
         atoms = self._atoms(vector)
         plain = not {name_of(a) for a in vector.atoms(AppliedUndef)} & self.scalars
@@ -321,8 +322,9 @@ class Gradients:
     ) -> Iterator[_Use]:
         """Yield the uses of quantities with a gradient in ``e``, a part of the definition of ``by``.
 
-        ``outside`` is the derivative of the definition by ``e``. Sums, means and products inside are entered.
-        The indices have the ranges ``runs``, and those in ``bound`` are summed over.
+        ``outside`` is the derivative of the definition by ``e``. Quantities inside of sums, means and matrix
+        products are found too. The indices have the ranges ``runs``, and those in ``bound`` are summed over.
+        Raises ProgramError for a mean that contains a matrix product or another mean.
         """
         masks: dict[Expr, Dummy] = {}
         masked = self._masked(e, masks)
@@ -381,9 +383,10 @@ class Gradients:
         """Solve the indices of a definition that uses a quantity from the indices of that quantity.
 
         The arguments of ``use.target``, such as ``p + 1``, are set equal to the symbols ``slots``, one after
-        another; indices of sums are kept where another one can be solved for. If ``axis`` is true, the first
-        argument is a layer. Raises :class:`ProgramError` unless each argument is an index plus or minus a
-        number.
+        another. If an argument contains several indices, one that is not summed over is solved for if there
+        is one. If ``axis`` is true, the first argument is a layer. Raises :class:`ProgramError` if an
+        argument is not an index plus or minus a number or other indices, if a field is used at one fixed
+        value of an index other than the layer, or if the range of layers depends on an index.
         """
         runs = dict(use.runs)
         solved: dict[Dummy, Expr] = {}
@@ -432,9 +435,9 @@ class Gradients:
         """Return the conditions under which a use contributes to a gradient: all of its indices are in range.
 
         A condition is an expression that is at least zero. ``solved`` expresses the indices of the use by
-        those of its target, whose ranges are ``spans``; indices that are summed over stay. A shifted index of
-        a field is periodic, and in range everywhere. If ``axis`` is true, the first index of the target is
-        the layer, whose range is not among the conditions.
+        those of its target, whose ranges are ``spans``; indices that are summed over stay. A shifted index
+        that leaves the range of the target is periodic, and gives no condition. If ``axis`` is true, the
+        first index of the target is the layer, whose range is not among the conditions.
         """
         runs, label = dict(use.runs), spelled(_plain(use.by, dict(use.runs)))
         rings = self._rings(use, solved, spans, axis)
@@ -467,7 +470,7 @@ class Gradients:
         return [c.xreplace(solved.indices).expand() for c in conditions if not c.free_symbols & skipped]
 
     def _rings(self, use: _Use, solved: _Solved, spans: SlotRanges, axis: bool) -> set[Dummy]:
-        """Return the periodic indices of a use; the arguments are those of :meth:`_domain`."""
+        """Return the periodic indices of a use (:meth:`_goes_round`); arguments as in :meth:`_domain`."""
         label = spelled(_plain(use.by, dict(use.runs)))
         in_ranges = [c for x, r in use.runs for c in between(x, r.lower, r.upper, label)]
         return {x for x, i in solved.places.items() if self._goes_round(use, x, spans, i, in_ranges, axis)}
@@ -500,7 +503,8 @@ class Gradients:
         """Return the conditions outside of which the gradient with respect to ``name`` is zero.
 
         They are expressions that are at least zero, in the indices of the quantity; the ranges of these
-        indices are not repeated. Only conditions that all uses of the quantity share count.
+        indices are not repeated. A condition is returned only if every use of the quantity has it, so that
+        the list may be incomplete.
         """
         if name not in self.domains:
             # An empty entry ends the recursion for a field that uses itself at another layer.
@@ -544,7 +548,9 @@ class Gradients:
     def _on_axis(self, name: str) -> bool:
         """Return whether the first index of the quantity ``name`` counts layers.
 
-        This includes an ordered field, which is computed for one value of its first index after another.
+        This is so for a layered field, for an ordered field, which is computed for one value of its first
+        index after another, and for functions of such fields. It is so for a scalar if its first index is
+        also that of such a field.
         """
         x = self.fields.get(self.owner.get(name, name))
         # `name` is neither a field nor a function of one. The first index of a scalar counts layers if it is
@@ -611,7 +617,7 @@ class Gradients:
 
     @property
     def labels(self) -> tuple[Symbol, ...]:
-        """The indices of the output."""
+        """The indices of the output, without the time; empty if the gradient is that of the loss."""
         return () if self.output is None else tuple(self.output.args[:-1])
 
     def _extra(self, name: str) -> tuple[Symbol, ...]:
@@ -629,8 +635,9 @@ class Gradients:
         """Return the factor with which the gradient with respect to ``atom`` is normalised.
 
         For a field x it is c if the program contains ``c N`` times the derivative of the output by an entry
-        of x; by default c is ``scale`` times the root of the relative width. For a scalar it is c if the
-        program contains c times that derivative.
+        of x; by default c is ``scale`` times the root of the number of units over N. For a scalar it is c if
+        the program contains c times that derivative, by default ``scale``. For the output itself and the loss
+        it is 1.
         """
         name = name_of(atom)
         if name == self.root:
@@ -671,7 +678,11 @@ class Gradients:
         return first if same[0] == name else f"{first}_{same.index(name) + 1}"
 
     def backward(self, atom: Expr) -> Expr:
-        """Return the gradient at ``atom``, a function of its indices; 1 for the output, -1 for the loss."""
+        """Return the gradient with respect to ``atom`` as a function of its indices.
+
+        It is ``g(mu, t)`` for the field ``h(mu, t)``, with the default name. It is 1 for the output itself,
+        and -1 for the loss, because gradients are those of minus the loss.
+        """
         name = name_of(atom)
         if name == self.root:
             return S.One if self.output is not None else S.NegativeOne
@@ -819,7 +830,7 @@ class Gradients:
     # -- the backward pass -----------------------------------------------------------------------------------
 
     def cells(self, name: str) -> list[_Cell]:
-        """Return the gradient with respect to the quantity ``name``, one expression a range of layers."""
+        """Return the gradient with respect to ``name`` as cells, one for each range of layers."""
         slots, axis = self.slots[name], self._on_axis(name)
         parts: list[tuple[_Cell, Expr]] = []
         for use in self.uses.get(name, ()):
@@ -889,7 +900,8 @@ class Gradients:
     def tidy(self, e: Expr) -> Expr:
         """Return an expression with functions of fields written out, and constants in front of products.
 
-        Constants are also in front of means.
+        Constants are also in front of means. Raises ProgramError if it contains a function whose derivative
+        is not known.
         """
         e = self.written(e)
 
@@ -907,11 +919,11 @@ class Gradients:
     # -- updates ---------------------------------------------------------------------------------------------
 
     def updates(self, weight: GaussianWeight) -> list[Outer] | list[Along]:
-        """Return the terms of the update of a weight, ``-scale^2 N`` times the gradient of the loss.
+        """Return the terms of the update of a weight, minus a factor times the gradient of the loss.
 
-        Each use of the weight gives a term.
-
-        Uses of one form at neighbouring layers are one term.
+        For a vector the factor is ``rate scale^2 N``; for a matrix, as it is applied, this over the number of
+        units that it is applied to. Each use of the weight gives a term; uses of one form at neighbouring
+        layers are one term.
         """
         uses = [u for u in self.uses.get(weight.name, ()) if name_of(u.by) in self.place]
         joined = _joined([self._update(weight, use) for use in uses], weight)
@@ -961,8 +973,8 @@ class Gradients:
     def _update(self, weight: GaussianWeight, use: _Use) -> tuple[_Solved, Outer | Along]:
         """Return the term that one use of a weight adds to the update of this weight.
 
-        The first value of the result relates the indices of the definition that uses the weight to the
-        indices of the weight.
+        The result is a pair: the indices of the definition that uses the weight, solved from the indices of
+        the weight, and the term.
         """
         by, p = use.by, self.parametrization
         symbol = weight.symbol
@@ -1016,9 +1028,10 @@ class Gradients:
     ) -> tuple[dict[Any, Any], tuple[IndexRange, ...]]:
         """Return new names and ranges of the indices over which the term of an update is summed.
 
-        Names are ``alpha`` for ``mu`` and ``p_`` for ``p``. Each index takes all values that it has anywhere
-        in the ``domain``: no range depends on another index. ``spans`` are the ranges of the weight's own
-        indices.
+        Names are ``alpha`` for ``mu`` and ``p_`` for ``p``; an index of layers keeps its name, and if the
+        gradient is that of the loss, every index other than ``mu``. Each index takes all values that it has
+        anywhere in the ``domain``: no range depends on another index. ``spans`` are the ranges of the
+        weight's indices.
         """
         label, free = (
             spelled(_plain(use.by, dict(use.runs))),
@@ -1130,7 +1143,10 @@ def _symbols(r: IndexRange) -> set[Any]:
 
 
 def _slope(e: Expr, x: Dummy) -> Expr:
-    """Return the derivative ``de/dx``, with short cuts for sums, products and powers."""
+    """Return the derivative ``de/dx``, with short cuts for sums, products and powers.
+
+    The derivative of a step function is zero.
+    """
     if e == x:
         return S.One
     inside = [y for y in e.args if x in y.free_symbols]
@@ -1266,8 +1282,10 @@ def _joined(lines: list[tuple[_Solved, Any]], weight: GaussianWeight) -> list[tu
 def _one_update(weight: Any, a: tuple[_Solved, Any], b: tuple[_Solved, Any]) -> tuple[_Solved, Any] | None:
     """Return one term of an update that equals ``a`` at one layer and ``b`` at its neighbours, or None.
 
-    A term is a pair: the layers of the use of the weight from which it comes, and the expression. Uses that
-    differ in a summed index are merged too, if one continues the sum of the other.
+    A term is a pair: the layers of the use of the weight from which it comes, and the expression. The roles
+    of ``a`` and ``b`` may be exchanged. For a weight without layers, two uses are merged if one is a sum over
+    an index and the other is its next or previous term. The result is None if the terms are not the same
+    expression.
     """
     axis = weight.symbol.args[0] if weight.symbol.args else None
     for (one, u), (many, v) in ((a, b), (b, a)):

@@ -66,14 +66,14 @@ class Product(Expr):
     is_commutative = True
 
     def __new__(cls, matrix: Any, transposed: Any, vector: Any) -> Expr:
-        """Return the matrix applied to the vector; a number in front of a field is moved in front of it."""
+        """Return the matrix applied to the vector; the number in ``c * field`` is put before the product."""
         number, vector = number_and_field(expression(vector))
         node = Expr.__new__(cls, expression(matrix), Integer(bool(transposed)), vector)
         return node if number == 1 else number * node
 
     @property
     def matrix(self) -> Expr:
-        """The matrix with its layer index: ``W(ell)``."""
+        """The symbol of the matrix, with the indices of the member for a family: ``W(ell)``."""
         return self.args[0]
 
     @property
@@ -203,8 +203,8 @@ class Population(Rewritable):
     ratio : Expr
         The number of units over N; for a family of populations it may depend on ``ell``.
     given : bool
-        Whether the population (the input space) has fixed vectors only, known by their inner products per
-        unit.
+        Whether the vectors on the population are given and fixed, such as inputs, and known only by their
+        inner products over the number of units.
     site : Expr, optional
         The layer of a member of a family.
     shared : bool
@@ -328,6 +328,9 @@ def _require_ranges(key: str, indices: object) -> None:
 class GaussianMatrix(Rewritable, _NoNumber):
     """Matrix with iid N(0, variance/N) entries at initialisation, or a family of such matrices.
 
+    For rows or columns on a given population of D units, the variance of an entry is ``variance/D``. With a
+    ``symmetry`` other than 0, M_ij and M_ji are correlated.
+
     Parameters
     ----------
     name : str
@@ -335,7 +338,7 @@ class GaussianMatrix(Rewritable, _NoNumber):
     rows, cols : Population
         The units of rows and columns.
     variance : Expr
-        The variance of an entry times N.
+        The variance of an entry times N (times D for a given population).
     index : IndexRange, optional
         The index of a family over layers.
     symmetry : Expr

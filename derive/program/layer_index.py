@@ -111,9 +111,11 @@ def _places_of_layers(program: Parts) -> set[Place]:
 
 
 def _layers_in(part: Any, places: set[Place]) -> set[Symbol]:
-    """Return the indices of layers in a part of a program: its own ones, or else those of its sums.
+    """Return the indices of layers in a part of a program.
 
-    ``places`` are pairs (name of function, number of argument) of the arguments that count layers.
+    They are the indices of layers that have a range in the part (for an expression, its free symbols), or if
+    there are none the summation indices that count layers. ``places`` are pairs (name of function, number of
+    argument) of the arguments that count layers.
     """
     atoms = {a for e in _expressions([part]) for a in e.atoms(AppliedUndef)}
     read = ((str(a.func), k, x) for a in atoms for k, arg in enumerate(a.args) for x in arg.free_symbols)
@@ -134,9 +136,9 @@ def _layers_in(part: Any, places: set[Place]) -> set[Symbol]:
 def _change(part: Any, places: set[Place], indices: set[Symbol], other: Symbol) -> dict[Symbol, Symbol]:
     """Return the renaming of the index symbols in one part of a program, such as a definition.
 
-    The index of layers becomes ``ell``, and another index that is called ``ell`` becomes ``other``.
-    ``places`` are the positions of layers in functions, and ``indices`` all indices of the program; a
-    parameter called ``ell`` keeps its name.
+    The index of layers becomes ``ell`` if there is exactly one, and another index that is called ``ell``
+    becomes ``other``. ``places`` are the positions of layers in functions, and ``indices`` all indices of the
+    program; a parameter called ``ell`` keeps its name.
     """
     layers = _layers_in(part, places)
     every = _indices(part) | {x for e in _expressions([part]) for x in e.free_symbols} & indices

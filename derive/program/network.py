@@ -124,7 +124,10 @@ class Network:
         return tuple(w for w in (*self.weights, *self.frozen) if isinstance(w, GaussianVector))
 
     def definitions(self) -> tuple[Definition, ...]:
-        """Return the forward pass with its ranges.
+        """Return the forward pass as definitions with their ranges.
+
+        Averages whose values a gradient needs, such as one inside another average, are definitions of their
+        own.
 
         Returns
         -------
@@ -139,7 +142,7 @@ class Network:
         return self._named_averages(self._lines(), S.Zero)[0]
 
     def _lines(self) -> tuple[Definition, ...]:
-        """Return the forward pass as the user wrote it, as definitions with their ranges."""
+        """Return the forward pass as definitions with their ranges; definitions of the user are unchanged."""
         if not isinstance(self.forward, Mapping):
             return tuple(self.forward)
         lines = ((lhs, expression(rhs)) for lhs, rhs in self.forward.items())
@@ -207,8 +210,9 @@ class Network:
         """Return forward pass and loss with new scalars in place of averages whose values a gradient needs.
 
         These are averages inside another average or inside a vector that a matrix is applied to, averages in
-        which a scalar or the loss is not linear, and averages of weights in the definition of a field.
-        ``lines`` are the definitions of the forward pass.
+        which a scalar or the loss is not linear, averages of weights in the definition of a field, and all
+        averages of a loss that contains a scalar outside of averages. The definitions of the new scalars come
+        first. ``lines`` are the definitions of the forward pass.
         """
         fields = {x.name for x in self.fields}
         numbers = {d.name for d in lines} - fields
@@ -302,7 +306,7 @@ class Network:
         return tuple(r for _, r in sorted(ranges_with_order, key=lambda x: x[0]))
 
     def __post_init__(self) -> None:
-        """Raise ProgramError for invalid names, and for quantities that are used with wrong indices."""
+        """Raise ProgramError for invalid names and indices; write functions with cases by Max and Min."""
         lines = self.forward if isinstance(self.forward, Mapping) else [d.lhs for d in self.forward]
         for message in wrong_heads(lines, {r.index for r in self.ranges} | {mu, ell}):
             raise ProgramError(message)
@@ -337,7 +341,10 @@ class Network:
         object.__setattr__(self, "forward", forward)
 
     def _read(self, e: Any, where: str) -> Expr:
-        """Return an expression with functions with cases of fields by Max, Min and Heaviside."""
+        """Return an expression in which functions with cases of fields are written by Max, Min and Heaviside.
+
+        ``where`` names the expression in error messages.
+        """
         return without_cases_of_fields(expression(e), where, {v.symbol for v in self.vectors})
 
     def _check_uses(self, lines: list[tuple[Expr, Expr]], *more: Expr) -> None:
@@ -418,9 +425,10 @@ class Network:
                 )
 
     def _check_vectors(self, lines: tuple[Definition, ...]) -> None:
-        """Raise :class:`ProgramError` for a vector that is no field, or in which a matrix meets another.
+        """Raise :class:`ProgramError` for a matrix product in a scalar, or inside of another matrix product.
 
-        A matrix that is applied to a vector with another matrix product in it has no gradient.
+        The definition of a scalar must not contain a matrix product outside of averages. A matrix that is
+        applied to a vector with another matrix product in it has no gradient.
         """
         fields = {x.name for x in self.fields}
         for d in lines:
@@ -491,7 +499,7 @@ class Network:
         return taken
 
     def _check(self, lines: tuple[Definition, ...]) -> None:
-        """Raise ProgramError for definitions without a limit or with ambiguous names.
+        """Raise ProgramError for definitions without a limit of infinite width, and for ambiguous names.
 
         Refused are means of products of two populations, layers of different units that share one matrix, and
         symbols that are named like the second value of an index in a correlation, such as ``alpha`` beside
@@ -565,10 +573,11 @@ class Network:
     ) -> Program:
         """Return the program that descends the gradient of a loss.
 
-        For one output ``f`` the backward fields are gradients of the output at each sample and channel, ``g =
-        gamma0 sqrt(N N_l) df/dh``, and ``error(mu, t)`` is minus the derivative of the loss; updates sum over
-        samples and channels. With several outputs, for a loss that is a mean over units, or if ``together``,
-        they are gradients of minus the loss.
+        An output is a scalar of the forward pass that the loss contains. For one output ``f`` the backward
+        fields are gradients of the output at each sample and channel, ``g = gamma0 sqrt(N N_l) df/dh``, and
+        ``error(mu, t)`` is minus the derivative of the loss; updates sum over samples and channels. With
+        several outputs, for a loss that is a mean over units, or if ``together``, the backward fields are
+        gradients of minus the loss.
 
         Parameters
         ----------
@@ -664,7 +673,10 @@ class Network:
 
 
 def _remedy(index: Symbol) -> str:
-    """Return why a factor of weights cannot depend on an index that is not their own, and what would do."""
+    """Return the end of a message: why a factor of weights cannot depend on ``index``, and what to write.
+
+    The index is the second time ``s``, or an index that the family of the weight does not have.
+    """
     if index == s:
         return f"but a factor is taken at the time of the update: write {t}"
     if index in (mu, alpha):
@@ -697,7 +709,8 @@ def _of_members(
 ) -> GaussianWeight:
     """Return feedback matrices for those members of a family that are left when unused layers are removed.
 
-    ``weight`` is the family before and ``shorter`` after. Feedback of another family is returned unchanged.
+    ``weight`` is the family before and ``shorter`` after. Feedback whose layers are not those of ``weight``
+    is returned unchanged, and so are vectors.
     """
     if not isinstance(feedback, GaussianMatrix) or not isinstance(weight, GaussianMatrix) or shorter is None:
         return feedback
@@ -966,11 +979,13 @@ class _Assembly:
         edited: tuple[Definition, ...],
         updates: Mapping[str, list[Any]],
     ) -> tuple[tuple[Field, ...], tuple[Definition, ...], dict[str, list[Any]]]:
-        """Return fields that equal vectors of weights, with definitions and updates in which they are used.
+        """Return fields that equal vectors of weights, and all definitions and updates rewritten with them.
 
         A vector of weights changes in time. In definitions its symbol stands for its present value; an update
-        at the time s needs its value at s, which the field gives. ``lines`` is the forward pass, ``derived``
-        the backward pass, and ``edited`` the same with feedback weights.
+        at the time s needs its value at s, which the field gives. ``lines`` are the forward pass and the
+        errors, ``derived`` the backward pass, and ``edited`` the backward pass with feedback weights. The
+        result contains the new fields, the forward pass, errors and ``edited`` with the definitions of the
+        new fields, and the updates.
         """
         vectors = self.network.vectors
         new_fields: dict[str, tuple[Field, Definition]] = {}
@@ -978,7 +993,7 @@ class _Assembly:
         def with_fields(vector: Expr, indices: set[Symbol]) -> Expr:
             """Return an expression with fields of the same values in place of its vectors of weights.
 
-            The fields may have those of the indices ``indices``.
+            Fields whose indices are not among ``indices`` are not used.
             """
             for v in vectors:
                 for member in v.uses(vector):
@@ -1073,7 +1088,12 @@ class _Assembly:
     # -- names -----------------------------------------------------------------------------------------------
 
     def _notation(self, names: set[str]) -> dict[Expr, str]:
-        """Return the names ``Phi`` (or ``H``) of the correlation of features and ``G`` of gradients."""
+        """Return the names of two correlations of the field h and its gradient; empty without a field ``h``.
+
+        The correlation of the first function of h that a matrix is applied to is ``Phi``, or that of h itself
+        is ``H`` if there is no such function. The correlation of the gradients by h is ``G``; it is left out
+        if the program has no field for them. A name that is taken gets a number behind it.
+        """
         graph = self.graph
         if "h" not in graph.fields or "h" not in graph.slots:
             return {}
@@ -1151,7 +1171,8 @@ def _one_along(name: str, uses: list[Along]) -> Along:
     """Return the updates from all uses of the vector of weights ``name`` as one sum over indices.
 
     The indices are those of the use with the most of them. A use with fewer indices is divided by the number
-    of values of the missing ones. Raises ProgramError if the uses have different indices.
+    of values of the missing ones, because the sum counts it so many times. Raises ProgramError if the indices
+    of a use are not among those of this use.
     """
     if len(uses) == 1:
         return uses[0]

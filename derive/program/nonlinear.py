@@ -1,10 +1,11 @@
-"""Base class of training rules that are nonlinear in the updates: sign descent, Adam, Muon.
+"""Base class of training rules that are nonlinear in the gradient: sign descent, Adam, Muon.
 
 Such a rule computes a step Q from the history of the gradient of a weight, and moves the weight by it:
 
     W(t + 1) = (1 - decay(t)) W(t) + rate(t) U(t),  U = outside * Q.
 
-Decay and rate are not part of Q, so that the equation of motion with U as its input is linear.
+``outside`` is a factor of the weight (see :class:`~derive.program.training.Outer`). Decay and rate are not
+part of Q, so that the equation of motion with U as its input is linear.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from derive.program.rules import LinearRule, LinearSystem
 
 
 class NonlinearRule:
-    """Base class of rules whose step is nonlinear in the updates.
+    """Base class of rules whose step is a nonlinear function of the gradients of a weight.
 
-    A subclass has ``rate``, ``decay`` and ``name``, and defines its step in :attr:`law`.
+    A subclass has ``rate``, ``decay`` and ``name``, and defines its step in :attr:`law` and the symbols of
+    the step in :attr:`inner`.
     """
 
     rate: Expr
@@ -46,7 +48,7 @@ class NonlinearRule:
 
     @property
     def law(self) -> tuple[Expr, ...]:
-        """The expressions that define the step Q as a function of the gradient of a weight."""
+        """The expressions that define the step: Q, or F of a singular value, and next values of states."""
         raise NotImplementedError
 
     @property
@@ -59,11 +61,15 @@ class NonlinearRule:
 
     @property
     def system(self) -> LinearSystem:
-        """The equation of motion of the weight, with its step instead of its gradient as input."""
+        """The linear equation ``W(t + 1) = (1 - decay) W(t) + rate U(t)``, whose input U is the step."""
         return LinearSystem(1 - self.decay, self.rate)
 
     def memory(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
-        """Return ``(m(t), k(t, s))``, the factors of W(0) and of the step made at ``past``."""
+        """Return ``(m(t), k(t, s))`` at ``time`` and ``past``, in ``W(t) = m(t) W(0) + sum_s k(t, s) U(s)``.
+
+        U(s) is the step made at the time s. With ``memory_tables`` the factors are those tables; otherwise
+        they are the solution of :attr:`system`.
+        """
         if self.memory_tables is not None:
             rate, left, kept = self.memory_tables
             return Function(left)(time), rate * Function(kept)(time, past)
@@ -76,17 +82,17 @@ class NonlinearRule:
 
     @property
     def coefficients(self) -> tuple[Expr, ...]:
-        """The expressions of the rule: rate, decay and step."""
+        """The expressions of the rule: rate, decay and those in :attr:`law`."""
         return (self.rate, self.decay, *self.law)
 
     @property
     def parameters(self) -> frozenset[Symbol]:
-        """The symbols of the rule that have one value for the whole of training."""
+        """The symbols in rate, decay and step, except the time t and the symbols in :attr:`inner`."""
         return frozenset(x for e in self.coefficients for x in e.free_symbols) - {t} - self.inner
 
     @property
     def tables(self) -> frozenset[str]:
-        """The names of functions of time in the rule, such as a schedule ``eta(t)``."""
+        """The names of functions of time in the rule, such as a schedule ``eta(t)`` or a memory table."""
         names = frozenset() if self.memory_tables is None else frozenset(self.memory_tables[1:])
         return names | {str(a.func) for e in self.coefficients for a in e.atoms(AppliedUndef)}
 
@@ -108,10 +114,10 @@ class RewrittenSteps(LinearRule):
 
 
 def require_linear_rules(source: Any, what: str) -> None:
-    """Raise :class:`~derive.errors.NotDerived` if a weight of a program has a rule that is not linear.
+    """Raise :class:`~derive.errors.NotDerived` if a weight of a program has a nonlinear training rule.
 
-    ``source`` is the program, or some of its trained weights; ``what`` is the name of the operation that
-    needs linear rules.
+    This includes rules whose steps are rewritten as updates (:class:`RewrittenSteps`). ``source`` is the
+    program, or some of its trained weights; ``what`` is the name of the operation that needs linear rules.
 
     Examples
     --------

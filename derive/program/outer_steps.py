@@ -2,9 +2,9 @@
 
 Three kinds of steps need no average over pairs of units:
 
-- memoryless steps of a single outer product (one sample in the sum) by a step with ``Q(a b) = Q(a) Q(b)``,
-  such as sign descent: the outer product of the signs;
-- memoryless steps by a polynomial of the gradient: outer products of products of the vectors;
+- steps of rules without states by a function with ``Q(a b) Q(1) = Q(a) Q(b)``, such as sign descent, if the
+  gradient is a single outer product (one sample): the outer product of the signs;
+- steps of rules without states by a polynomial of the gradient: outer products of products of the vectors;
 - functions of the singular values of the gradient: outer products of the same vectors, with coefficients that
   are functions of their inner products (:mod:`derive.program.spectral`).
 
@@ -41,8 +41,9 @@ MOST_TERMS = 64
 def outer_products(program: Program) -> Program:
     """Return the program with steps of nonlinear rules as updates, if they are sums of outer products.
 
-    Raises :class:`~derive.errors.NotApplicable` for a rule on singular values of a matrix that is used in
-    several places, and ProgramError for one of a vector.
+    Weights whose steps have no such form, such as those of Adam, are unchanged. Raises
+    :class:`~derive.errors.NotApplicable` for a rule on singular values of a matrix that is used in several
+    places, and ProgramError for one of a vector.
 
     >>> from derive.program import adam, eta, mlp, muon
     >>> program = outer_products(mlp(2, "tanh", rule=adam(eta), rules={"W": muon(eta)}))
@@ -103,7 +104,8 @@ class _Rewriting:
 
         If the gradient of the weight is a single outer product (one sample) and ``Q(a b) = Q(a) Q(b)/Q(1)``,
         such as for the sign, the step is the outer product of Q of the two vectors. The result is None for
-        other gradients and functions.
+        other functions, for other gradients and for gradients that contain data, of which only inner products
+        are known.
         """
         (u, *more) = w.update.terms
         if more or any(r.lower != r.upper for r in u.over) or self._of_data(u):
@@ -124,7 +126,8 @@ class _Rewriting:
 
         A power of an outer product is the outer product of the powers of its vectors. The result is None if Q
         is not a polynomial, or if it is not linear and the gradient has several terms or contains data, of
-        which only inner products are known.
+        which only inner products are known. It is None also if there are more than MOST_TERMS outer products,
+        or more than one term for a vector of weights.
         """
         try:
             powers = Poly(rule.Q, A).terms()
@@ -176,9 +179,10 @@ class _Rewriting:
     def _spectral(self, w: TrainedMatrix, rule: Spectral) -> Outer:
         """Return the step of a rule on singular values, such as Muon, as a double sum of outer products.
 
-        The gradient is a sum of outer products over samples. The step has the same left and right vectors at
-        two samples, with coefficients that are functions of their inner products. Indices of the left vector
-        only, such as that of several outputs, are summed inside of it.
+        The gradient is a sum over samples mu of ``left(mu) right(mu)^T``. The step is a sum over mu and nu of
+        ``X(mu, nu) left(mu) right(nu)^T``, where X is a function of the inner products of the vectors.
+        Indices of the left vector only, such as that of several outputs, are summed inside of it. Raises
+        NotApplicable if the gradient is not one sum over samples.
         """
         u, *more = w.update.terms
         samples = [r for r in u.over if u.right.has(r.index)]

@@ -113,9 +113,9 @@ class Definition(Rewritable):
         return tuple(IndexRange(*lim) for lim in term.limits) if isinstance(term, Sum) else ()
 
     def ranges_of(self, product: Product) -> tuple[IndexRange, ...]:
-        """Return the ranges of the indices of a product's vector, without those that select the matrix.
+        """Return the ranges of the definition and those of the sum over a product.
 
-        They are the ranges of the definition and those of the sum over the product.
+        Indices of the sum that select a member of a family of matrices are left out.
 
         Parameters
         ----------
@@ -131,7 +131,7 @@ class Definition(Rewritable):
         return (*self.ranges, *sums)
 
     def members(self, product: Product, matrix: GaussianMatrix) -> tuple[IndexRange, ...]:
-        """Return the ranges of the indices that select members of a family of matrices.
+        """Return the ranges of the indices, other than that of layers, that select members of a family.
 
         Each of these indices is summed over, or is an index of the defined quantity.
 
@@ -145,7 +145,7 @@ class Definition(Rewritable):
         Returns
         -------
         tuple of IndexRange
-            The ranges, empty for a single matrix.
+            The ranges, empty for a single matrix and for a family over layers only.
 
         Raises
         ------
@@ -284,7 +284,7 @@ class Parts(Rewritable):
 
     @property
     def tables(self) -> frozenset[str]:
-        """The names of functions in rules, such as a schedule of learning rates."""
+        """The names of functions of time in training rules, such as a schedule of learning rates."""
         rules = [w.rule for w in self.trained()] or [self.rule]
         of_nonlinear_rules = [x.tables for x in rules if isinstance(x, NonlinearRule)]
         of_linear_rules = [
@@ -295,11 +295,12 @@ class Parts(Rewritable):
     # -- rewriting --------------------------------
 
     def drop_idle_indices(self) -> Self:
-        """Return the program with every index removed from fields that do not depend on it.
+        """Return the program with every index removed from fields and scalars that do not depend on it.
 
         In a linear network, for example, the backward fields are the same for all samples. The smallest set
-        of dependences that is consistent with the definitions is kept: an index stays if data depend on it,
-        or if the loss, which is summed over its indices, would lose it.
+        of dependences that is consistent with the definitions is kept: a quantity keeps an index if data in
+        its definition depend on it, directly or through other quantities, or if the loss, which is summed
+        over its indices, would lose it.
         """
         used_positions = _needed_positions(self)
 
@@ -352,7 +353,7 @@ def nested_products(d: Definition) -> Iterator[str]:
 
 
 def ranges_of_family(w: GaussianMatrix | GaussianVector) -> tuple[IndexRange, ...]:
-    """Return the ranges of the indices of a family of weights."""
+    """Return the ranges of the indices of a family of weights; empty for a single weight."""
     return w.indices if isinstance(w, GaussianVector) else ((w.index,) if w.index else ()) + w.others
 
 
@@ -362,8 +363,9 @@ def ranges_of_family(w: GaussianMatrix | GaussianVector) -> tuple[IndexRange, ..
 def _needed_positions(program: Parts) -> dict[str, set[int]]:
     """Return, for each field or scalar by name, the positions of the arguments on which it depends.
 
-    These are the layer, the time, positions at which a definition has an integer, as ``m(2, t)``, and those
-    on which data depend, directly or through other quantities.
+    These are the layer, the time, positions at which a definition has no plain symbol, as ``m(2, t)``, and
+    those on which data depend, directly or through other quantities. Indices over which the loss is summed
+    are kept too if the loss would otherwise not depend on them.
     """
     names = {x.name for x in program.fields} | set(program.scalars)
     used_positions: dict[str, set[int]] = {n: set() for n in names}
@@ -386,10 +388,10 @@ def _needed_positions(program: Parts) -> dict[str, set[int]]:
 def ranges_of_loss(lines: Iterable[Definition], loss: Expr) -> tuple[IndexRange, ...]:
     """Return the ranges over which the free indices of a loss are summed.
 
-    An index has the range that it has in the scalars of the loss at it. An index that these do not have, as
-    of a weight of samples, has its range in the first definition with this index. Definitions may differ:
-    with layers of shared weights, ``h(k + 1)`` is computed for one value of k less than an output ``f(k)`` of
-    each.
+    If a scalar of the loss has the index, its range is that in the definition of the scalar. Another index,
+    such as that of a weight ``rho(mu)`` of samples, has its range in the first definition with this index.
+    Definitions may differ: with layers of shared weights, ``h(k + 1)`` is computed for one value of k less
+    than an output ``f(k)`` of each.
     """
     lines = tuple(lines)
     ranges_by_index: dict[Symbol, IndexRange] = {}

@@ -1,8 +1,9 @@
 """Blocks of attention and perceptrons on a residual stream, at any depth.
 
-A block adds to the stream of each position the output of its attention heads, then a perceptron. Attention
-is a softmax over positions of scores ``k.q/N``, which are deterministic for each head and pair of positions,
-or ``k.q/sqrt(n)``, which are random for each of infinitely many heads.
+A block adds to the stream of each position the output of its attention heads, then a perceptron. Attention is
+a softmax over positions of scores. The score of key k and query q is ``k.q/N``, which is deterministic for
+each head and pair of positions, or ``sum_i Z_i k_i q_i/sqrt(n)`` with normal numbers ``Z`` of the head, which
+is random for each of infinitely many heads.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class _Places:
     def attended(self, at: tuple[Expr, ...], value: Expr) -> Expr:
         """Return the average of ``value`` over positions q, by the softmax of the scores of one head.
 
-        ``at`` is the index of the head, if there are several.
+        ``at`` contains the index of the head, and is empty if there is no such index.
         """
         offset = Function("offset")(*at, p, q) if self.offsets else S.Zero
         weight = softmax(score(ell, *at, mu, p, q, t) + offset, self.ranges[1], self.last)
@@ -123,8 +124,9 @@ def _of_numbers(places: _Places, count: Expr) -> _Heads:
 def _of_random_numbers(places: _Places, ratio: Expr) -> _Heads:
     """Return a population of ``ratio`` N attention heads with random scores, as parts of a network.
 
-    The score of a head is ``sum_i Z_i k_i q_i/sqrt(n)`` over the n components of keys, where the row ``Z`` of
-    standard normal numbers belongs to the head and is not trained.
+    All heads have the same ``n = kappa N`` components of queries q and keys k. The score of a head is
+    ``sum_i Z_i k_i q_i/sqrt(n)``, where the row ``Z`` of standard normal numbers belongs to the head and is
+    not trained. The value of a head is one number at each position.
     """
     keys, each = Population("keys", kappa), Population("heads", ratio)
     query, key, pair = (Field(name, keys, layered=True) for name in ("query", "key", "pair"))
@@ -173,7 +175,8 @@ def attention(  # noqa: PLR0913 (options of a network, most of them keywords)
     heads : int or Expr
         The number of heads, or with random scores the number of heads over N.
     scores : {"numbers", "random"}
-        Deterministic scores ``k.q/N``, or random scores ``k.q/sqrt(n)`` of a population of heads.
+        Deterministic scores ``k.q/N``, or random scores ``sum_i Z_i k_i q_i/sqrt(n)`` of a population of
+        heads, with normal numbers ``Z_i`` of each head that are not trained, and ``n = kappa N``.
     causal : bool
         Whether position p attends to positions up to p only.
     read : {"mean", "last", "each"}
@@ -249,8 +252,8 @@ BranchParts = tuple[dict[Expr, Expr], tuple[GaussianWeight, ...], tuple[Field, .
 def _branches(blocks: IndexRange, heads: _Heads, activation: Any, options: StreamOptions) -> BranchParts:
     """Return the equations of a block of attention and perceptron, with weights and fields of the perceptron.
 
-    The equations give the stream after the block from the contribution of the attention heads and that of the
-    perceptron; without an ``activation`` there is no perceptron.
+    The equations give the stream after the block from the stream before it and the contribution of the
+    attention heads; without an ``activation`` there is no perceptron, so that weights and fields are empty.
     """
     branch = expression(options.get("branch", 1), "branch")
     attended = h(ell - 1, *here) + branch * heads.added
@@ -277,7 +280,8 @@ def _outputs(
 ) -> tuple[Expr, Expr]:
     """Return the left- and right-hand side of the definition of the output.
 
-    ``number`` is the readout at each position p; ``read`` says which positions it is read at.
+    ``number`` is the readout at each position p. ``read`` is "each" for one output at each position, "mean"
+    for the mean over positions, "last" for the last position; anything else raises ProgramError.
     """
     if read == "each":
         return f(mu, p, *channel, t), number

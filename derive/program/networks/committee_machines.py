@@ -68,8 +68,8 @@ def committee(  # noqa: PLR0913 (options of a network, most of them keywords)
     Returns
     -------
     Program
-        The trained student, with ``mse``, the mean of (y - f)^2 on the samples, and ``risk``, that on other
-        inputs without noise.
+        The trained student, with ``mse``, the mean of (y - f)^2 on the samples (of each batch b if there are
+        several), and ``risk``, that on other inputs without noise.
 
     Raises
     ------
@@ -78,7 +78,8 @@ def committee(  # noqa: PLR0913 (options of a network, most of them keywords)
 
     Notes
     -----
-    Inputs x have D entries N(0, 1). With ``phi`` the ``activation``, the outputs of student and teacher are
+    Inputs x, the initial weights ``v_k`` and the weights ``v_star_m`` of the teacher have D entries N(0, 1).
+    With ``phi`` the ``activation``, the outputs of student and teacher are
 
         f = sum_k phi(v_k . x/sqrt(D)),    y = sum_m phi(v_star_m . x/sqrt(D)) + sqrt(noise) eps .
 

@@ -50,7 +50,7 @@ f, y = Function("f"), Function("y")
 
 
 class Options(TypedDict, total=False):
-    """Keyword arguments of :func:`network` that every builder of networks on fixed data accepts."""
+    """Keyword arguments of :func:`network` that :func:`mlp`, :func:`convolution` and others pass on to it."""
 
     outputs: SymbolicCount
     bias: bool | NumberOrExpression
@@ -99,9 +99,9 @@ def network(  # noqa: PLR0913 (options of a network, most of them keywords)
     loss : str
         "sum" or "mean" over samples.
     backward : {"transposed", "independent", "fixed"}
-        The matrices in ``z^l = W^T g^{l+1}``: the forward ones; trained independent ones (gradient
-        independence, O); or fixed random ones, with a fixed vector in place of the readout too (feedback
-        alignment).
+        The matrices in ``z^l = W^T g^{l+1}``: the forward ones; independent ones that receive the same
+        updates (gradient independence, O); or fixed random ones, with a fixed vector in place of the readout
+        too (feedback alignment).
     outputs : int or Expr
         The number C of channels, each with its readout ``w(c)``, error ``Delta(mu, c, t)`` and backward
         fields; updates sum over channels (I).
@@ -252,7 +252,8 @@ def mlp(
     loss : str
         "sum" or "mean" over samples.
     tied : bool
-        Whether the backward pass uses the forward matrices; otherwise trained independent ones (appendix O).
+        Whether the backward pass uses the forward matrices; otherwise independent ones that receive the same
+        updates (appendix O).
     **options
         Other options of :func:`.network`: outputs, bias, branch, relative_widths, init_variance,
         weight_decay, momentum, temperature, sample_weights, objective, rules.
@@ -303,8 +304,8 @@ def convolution(
     positions : int or Expr
         The number of positions ``p``, on a ring: positions are counted modulo this number.
     receptive : int or Expr
-        The number S of neighbours on each side: filters ``W(ell, k)`` have the offsets ``k`` = -S..S. One
-        position or ``receptive=0`` removes the index.
+        The number S of neighbours on each side: filters ``W(ell, k)`` have the offsets ``k`` = -S..S.
+        One position removes the index p, and ``receptive=0`` removes k.
     tied : bool
         As for :func:`.mlp`.
     **options

@@ -1,8 +1,9 @@
 """Perceptron with every kind of weight: input, hidden, readout, biases and gains, normalised or not.
 
-Layer l of two computes ``k_l = W phi(h_(l-1))`` and ``h_l = (1 + q_l) k_l/sqrt(n_l) + b_l``, with gains ``1 +
-q_l`` and biases ``b_l`` of each unit; ``n_l`` is the mean of ``k_l^2`` over the units of the layer (RMS
-normalisation), or 1. Tables of learning rates by kind of weight are derived from it.
+The two hidden layers are ``h_l = (1 + q_l) k_l/sqrt(n_l) + b_l`` with ``k_1 = W0 x``,
+``k_2 = W1 phi(h_1)``, gains ``1 + q_l`` and biases ``b_l`` of each unit; ``n_l`` is the mean of ``k_l^2``
+over the units of the layer (RMS normalisation), or 1. Tables of learning rates by kind of weight are derived
+from this network.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ def mlp_with_gains(
     Returns
     -------
     Program
-        The trained network; gains start at one, all other weights with variance one.
+        The trained network. Gains start at one; biases and readout start as N(0, 1), matrices as N(0, 1)
+        divided by the root of the number of columns. The loss is the sum of (y - f)^2/2 over samples.
 
     Raises
     ------

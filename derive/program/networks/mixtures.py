@@ -47,8 +47,9 @@ def experts(
 ) -> Program:
     """Return a residual network of mixtures of experts, on P fixed samples.
 
-    Each block adds ``sum_e p_e D(e) phi(U(e) n)`` to the stream. The weights p are a softmax over the gates
-    ``r(e).n/N``, which are scalars of each sample.
+    Each block adds ``sum_e p_e D(e) phi(U(e) n)`` to the stream, where n is the normalised stream and U(e),
+    D(e) are trained matrices. The weights p are a softmax over the gates ``r(e).n/N``, which are scalars of
+    each sample, with trained vectors r(e).
 
     Parameters
     ----------
@@ -62,7 +63,7 @@ def experts(
         The number of experts of a block.
     **options
         Other options: :class:`.StreamOptions`. With ``offsets`` a given number ``offset(e, mu)`` is added to
-        each gate, which makes experts differ; equal experts stay equal.
+        each gate. Without offsets all experts of a block are equal at infinite width, and ``p_e = 1/E``.
 
     Returns
     -------

@@ -60,10 +60,11 @@ def normalised(
         Branches and readout are applied to the normalised stream, or the stream is normalised after each
         branch is added.
     named : bool
-        Whether mean squares are scalars ``size``, which results contain, and not averages inside of fields.
+        Whether mean squares are scalars ``size`` and ``last_size``, which results contain, and not averages
+        inside of fields.
     **options
-        Other options: :class:`.StreamOptions`. ``normalisation`` is ``"rms"`` or ``"layer"``; biases are
-        added to the stream.
+        Other options: :class:`.StreamOptions`, except ``offsets``. Biases are added to the stream, not inside
+        of activations.
 
     Returns
     -------

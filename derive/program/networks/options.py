@@ -208,8 +208,9 @@ def indices(
 ) -> tuple[IndexRanges, IndexRanges, IndexRanges]:
     """Return the ranges of channels ``c``, positions ``p`` and offsets ``k``; none for a single value.
 
-    ``receptive`` is the number of neighbours on each side. Raises :class:`ProgramError` for numbers that are
-    too small, and for a filter wider than the ring.
+    Each is a tuple with one range, or an empty tuple. ``receptive`` is the number of neighbours on each side,
+    so that offsets are from ``-receptive`` to ``receptive``. Raises :class:`ProgramError` for numbers that
+    are too small, and for a filter wider than the ring.
 
     >>> indices(outputs=3)[:2]
     ((IndexRange(index=c, lower=1, upper=3),), ())
@@ -298,7 +299,10 @@ def entrywise_rule(
 
 
 def _share_of_loss(loss: str, samples: Expr) -> Expr:
-    """Return the factor of the loss of each sample in the trained loss: 1 for "sum", 1/samples for "mean"."""
+    """Return the factor of the loss of each sample in the trained loss: 1 for "sum", 1/samples for "mean".
+
+    Raises :class:`ProgramError` for another word.
+    """
     share = {"sum": S.One, "mean": 1 / samples}.get(loss)
     if share is None:
         raise ProgramError(f"loss = {loss!r}: must be 'sum' or 'mean'")
@@ -346,7 +350,7 @@ def training_rule(
 
     Notes
     -----
-    With ``U = -gamma^2 grad(loss)``, weights theta with entries N(0, 1) at initialisation follow
+    With ``U = -gamma0^2 N grad(loss)``, weights theta with entries N(0, 1) at initialisation follow
 
     - ``"flow"``: ``d theta = (U - lam theta) dt + sqrt(2 T) dB`` (selfconsistent2023 J; K.1 is this with
       ``lam = lam_K/beta_K`` and ``T = 1/beta_K``, so that its ridge is ``lam_K = lam/T``);
@@ -461,9 +465,12 @@ cross-entropy probabilities of the classes that the channels are."""
 
 
 def objective_of(name: str, target: Expr, output: Expr, channels: IndexRanges = ()) -> Expr:
-    """Return the loss of one sample by name (and, if it is a sum over channels, of one channel).
+    """Return the loss of one sample by name, as an expression of target and output.
 
-    Raises :class:`ProgramError` for an unknown name, and for classes without channels.
+    With several channels the expression of "square", "logistic" and "hinge" is the loss of one channel,
+    because training sums the loss over its indices; that of "cross-entropy" contains the sums over the index
+    in ``channels``. Raises :class:`ProgramError` for an unknown name, and for "cross-entropy" without
+    channels.
 
     >>> y, f = Symbol("y"), Symbol("f")
     >>> objective_of("square", y, f), objective_of("logistic", y, f)
@@ -489,7 +496,9 @@ SAMPLE_WEIGHT = "rho"
 
 
 def has_sample_weights(program: Program) -> bool:
-    """Return whether the loss of each sample of the program is multiplied by a weight.
+    """Return whether the loss of each sample of the program is multiplied by a weight ``rho(mu)``.
+
+    The weight is recognised by its name.
 
     >>> from derive.program import mlp
     >>> has_sample_weights(mlp(2)), has_sample_weights(mlp(2, sample_weights=True))

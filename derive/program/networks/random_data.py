@@ -110,7 +110,7 @@ def isotropic(  # noqa: PLR0913 (options of a network, most of them keywords)
     noise : bool or Expr
         The standard deviation sigma of label noise, or True for a symbol.
     center : bool
-        Whether the initial function is subtracted (eq. 69).
+        Whether the output of the initial network is subtracted from the output (eq. 69).
     branch : number or Expr, optional
         Makes the network residual with this multiplier (eq. 16).
     widths : Expr or callable
@@ -120,8 +120,8 @@ def isotropic(  # noqa: PLR0913 (options of a network, most of them keywords)
     parametrization : {"mean-field", "ntk"}
         With "ntk" gamma0 becomes ``gamma0/sqrt(nu_L)`` (appendix B).
     rule : str or TrainingRule
-        A training rule or its name; the mean over samples is in the fields, so its rate is that of the summed
-        loss.
+        A training rule or its name. The loss is the mean over samples already, so that the rate is not
+        divided by their number.
 
     Returns
     -------
@@ -129,13 +129,14 @@ def isotropic(  # noqa: PLR0913 (options of a network, most of them keywords)
         A program with these fields: on features ``v``, the target minus the vector ``xi`` by which the
         network multiplies inputs (a field too if centred), and ``h0``, proportional to minus the gradient of
         the loss by xi; on samples the errors ``Delta``; on units of layer ell the gradient ``g(ell)`` and
-        ``h(ell)``, h0 multiplied by the weights below.
+        ``h(ell)``, h0 multiplied by the weights below. With "population" there are no samples and no
+        ``Delta``.
 
     Raises
     ------
     ProgramError
-        For an unknown word, a depth below one, label noise without samples, a residual network of unequal
-        widths, or fresh batches in continuous time.
+        For an unknown value of ``data`` or ``parametrization``, a depth below one, label noise without
+        samples, a residual network of unequal widths, or fresh batches in continuous time.
 
     Examples
     --------
@@ -179,7 +180,7 @@ def structured(
     noise : bool or Expr
         The standard deviation sigma of label noise, or True for a symbol.
     center : bool
-        Whether the initial function is subtracted, as in eq. 106.
+        Whether the output of the initial network is subtracted from the output, as in eq. 106.
     parametrization : {"mean-field", "ntk"}
         With "ntk" gamma0 becomes ``gamma0/sqrt(N)``, so that features do not move as N grows.
     rule : str or TrainingRule
@@ -191,8 +192,9 @@ def structured(
         A program with these fields: on modes ``v``, the target minus the vector ``xi`` by which the network
         multiplies inputs (a field too if centred), and ``h0``, proportional to minus the gradient of the loss
         by xi; on samples the errors ``Delta``; on units of layer ell the gradient ``g(ell)`` and ``h(ell)``,
-        h0 multiplied by the weights below. ``C_v`` is weighted by the eigenvalues (eq. 108), so that it is
-        the loss. The population's loss has no samples: no ``Delta`` and no label noise.
+        h0 multiplied by the weights below. ``C_v`` is weighted by the eigenvalues (eq. 108), so that,
+        as a sum over modes, it is the mean square of the error on new inputs without label noise. With
+        "population" there are no samples: no ``Delta`` and no label noise.
 
     Raises
     ------
@@ -228,7 +230,7 @@ def structured(
 
 
 def noise_strength(noise: bool | Expr) -> Expr:
-    """Return the standard deviation of label noise: the given number, or the symbol ``sigma`` for True.
+    """Return the standard deviation of label noise: the number, ``sigma`` for True, and zero for False.
 
     Raises ProgramError if it is negative.
     """
@@ -249,8 +251,9 @@ def require_samples(noise: bool | Expr) -> None:
 class _Linear:
     """Deep linear network of any data: its weights, and the vector that inputs are multiplied by.
 
-    ``inputs`` is the population of features (or modes); ``unit`` is the variance of the entries of W0 in
-    units of one over the reference size; NTK's gamma0 is divided by the root of the width ``ntk``.
+    ``inputs`` is the population of features (or modes). ``unit`` is the variance of the entries of W0 times
+    the reference size (the number of features or modes). With the parametrization "ntk", gamma0 is divided by
+    the root of ``ntk``, by default the width of the last layer over the reference size.
     """
 
     def __init__(  # noqa: PLR0913 (options of a network, most of them keywords)
@@ -314,9 +317,9 @@ class _Linear:
         """Return the network trained on the error ``v = target - xi``, plus ``xi(0)`` if centred.
 
         ``xi`` is the vector by which the network multiplies inputs, and ``target`` that of the teacher. With
-        a matrix ``data`` the loss is the mean square of ``Delta = data @ seen + noise * eps`` over 2, where
-        ``seen`` is v times the scale of each input; without it ``loss`` is given. ``notation`` maps vectors
-        to the names of their correlations.
+        a matrix ``data`` the loss is half the mean square of ``Delta = data @ seen + noise * eps``, where
+        ``seen`` is v times the standard deviation of each input; without it ``loss`` is given. ``notation``
+        maps vectors to the names of their correlations.
         """
         at, g = self.at, self.g
         W0 = GaussianMatrix("W0", self.layer.at(1), self.inputs, self.unit, sources=("u", "r0"))
@@ -398,7 +401,7 @@ def perceptron(  # noqa: PLR0913 (options of a network, most of them keywords)
     teacher : callable, optional
         A function of an expression (``sign``, for example); the identity by default.
     noise, signal : number or Expr
-        The variances of the label noise and of the mean.
+        The variances of the label noise ("teacher") and of the entries of the mean m ("mixture").
     init_variance : number or Expr
         The variance of the initial weights.
     weight_decay, momentum, temperature : number or Expr
@@ -412,7 +415,8 @@ def perceptron(  # noqa: PLR0913 (options of a network, most of them keywords)
     Raises
     ------
     ProgramError
-        If the task or the loss is unknown.
+        If the task or the loss is unknown, the loss does not depend on the prediction, a teacher or noise is
+        given for a mixture, or a number is out of its range.
 
     Examples
     --------
@@ -467,10 +471,11 @@ LabelParts = tuple[tuple[Field, ...], dict[Expr, Expr], tuple[GaussianVector, ..
 
 
 def _teacher(Z: GaussianMatrix, y: Field, teacher: Any, noise: Expr) -> LabelParts:
-    """Return the parts of a perceptron whose labels come from a teacher, ``y = teacher(Z v_star) + noise``.
+    """Return the parts of a perceptron whose labels come from a teacher.
 
-    They are the fields, the definitions and the random vectors of the labels. The last value is the term that
-    the labels add to each prediction ``Z v``; it is zero here.
+    The labels are ``y = teacher(Z v_star) + sqrt(noise) eps``, and ``teacher`` is the identity if it is None.
+    The parts are the fields, the definitions and the random vectors of the labels. The last value is the term
+    that the labels add to each prediction ``Z v``; it is zero here.
     """
     v_star, h_star = Field("v_star", Z.cols), Field("h_star", Z.rows)
     start = GaussianVector("w_star", Z.cols, source="w_star")

@@ -1,8 +1,9 @@
 """Random features: a readout trained on frozen random projections of structured inputs.
 
 Inputs have M modes ``x_k = sqrt(lamda(k)) z_k``, ``z`` standard normal, and the target is ``sum_k
-w_star(k) x_k``.  N features are fixed mixtures ``A x`` of the modes, ``A`` standard normal; the readout a is
-trained.  The network is the vector ``A^T a/N`` that inputs are multiplied by, so this is the forward pass:
+w_star(k) x_k``.  N features are fixed mixtures ``A x`` of the modes, ``A`` standard normal; the readout a
+starts at zero and is trained.  The network is the vector ``A^T a/N`` that inputs are multiplied by, so this
+is the forward pass:
 
     v = w_star - A^T a/N,  Delta = Z sqrt(lamda) v + sigma eps,
 
@@ -33,12 +34,12 @@ def random_features(
     weight_decay: NumberOrExpression = 0,
     momentum: NumberOrExpression = 0,
 ) -> Program:
-    """Return descent on the readout of N random features of structured inputs.
+    """Return descent on the readout of N random features of structured inputs, which starts at zero.
 
     Parameters
     ----------
     data : {"full-batch", "online", "population"}
-        The same P samples at every step, B new ones at each step, or their limit.
+        The same P samples at every step, B new ones at each step, or the limit of infinitely many samples.
     noise : bool or Expr
         Standard deviation of the labels' noise, or True for the symbol ``sigma``.
     rule : str or TrainingRule
@@ -50,9 +51,10 @@ def random_features(
     Returns
     -------
     Program
-        A program with the fields ``a``, the readout weights, on features; ``v``, the error of the learnt
-        function, on modes; and ``Delta``, the errors, on samples. The correlation ``C_v`` of v is weighted by
-        the eigenvalues, so that it is the loss on new data.
+        A program with the fields ``a``, the readout weights, on features; ``v``, the target minus the
+        learnt vector, on modes; and ``Delta``, the errors, on samples (not with "population"). The
+        correlation ``C_v`` of v is weighted by the eigenvalues, so that, as a sum over modes, it is the mean
+        square of the error on new inputs without label noise.
 
     Raises
     ------

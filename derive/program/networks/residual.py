@@ -1,7 +1,7 @@
 """Deep residual networks with frozen ends, trained on one sample in each step (depth2023).
 
-Blocks have one matrix, linear (section 4, Program 1) or not (section 7), for any multiplier ``L^-a`` of the
-branches and learning rate ``L^-b`` (appendix D), or two matrices (section 9), trained as they are or
+Blocks have one matrix, linear (section 4, Program 1) or not (section 7), for any multiplier ``L^-alpha`` of
+the branches and learning rate ``L^-gamma`` (appendix D), or two matrices (section 9), trained as they are or
 linearised within each block. The input is the number ``xi(t)``, sent to the N units by the frozen vector U;
 the output is read by the frozen vector V. Layers count from 0 to L: ``x(0)`` is the input and ``x(ell)``
 follows block ``ell``. ``dx`` is the gradient of the loss, times N. Gradients are normalised by the multiplier
@@ -87,9 +87,10 @@ def depth_program(depth: int | Expr = L, alpha: Expr | float = half, gamma: Expr
 def nonlinear_program(depth: Expr | int = L, alpha: Expr = half, gamma: Expr = half) -> Program:
     """Return the residual network of depth2023 section 7, with one-layer blocks and frozen ends.
 
-    The number of blocks is ``depth``, branches are multiplied by ``depth^-alpha``, and the learning rate is
-    ``depth^-gamma``. In the backward pass, ``dx`` is the gradient at the stream, and ``b`` the gradient at
-    the preactivation h of a block divided by the branch multiplier.
+    Block ``ell`` is ``x(ell) = x(ell - 1) + depth^-alpha (phi(h) - mean(phi(h)))`` with the mean over units
+    and ``h = W(ell) x(ell - 1)``. The number of blocks is ``depth``, and the learning rate is
+    ``depth^-gamma``. In the backward pass, ``dx`` is the gradient at the stream, and ``b`` the gradient at h
+    divided by the branch multiplier.
 
     >>> [str(d.rhs) for d in nonlinear_program().definitions if d.name == "b"]
     ['(dx(ell, t) - Mean(dx(ell, t)))*Derivative(phi(h(ell, t)), h(ell, t))']
@@ -117,8 +118,9 @@ def _trained(  # noqa: PLR0913 (options of a network, most of them keywords)
 ) -> Program:
     """Return the program of a residual stream whose input and output weights are frozen.
 
-    The other weights descend the loss of the output. ``lines`` are the definitions of the blocks, ``weights``
-    their trained matrices, ``rates`` their learning rates by name.
+    ``lines`` are the definitions of the blocks, and the first of ``fields`` is the stream. The matrices
+    ``weights`` descend the loss of the output, with the learning rates ``rates`` by name; those in ``frozen``
+    are not trained.
     """
     x, stream = fields[0], fields[0].population
     readout, (U, V) = Field("readout", stream), (GaussianVector(n, stream, source=n) for n in "UV")

@@ -39,8 +39,9 @@ class StreamOptions(TrainingOptions, total=False):
     """Keyword arguments of all builders with a residual stream.
 
     ``outputs`` is the number of channels C, ``bias`` the variance of trained biases inside of activations
-    (True for 1), ``branch`` the factor of every branch, ``normalisation`` that of the stream before branches
-    and readout, and ``offsets`` adds given numbers to the logits of a softmax.
+    (True for 1), ``branch`` the factor of every branch. ``normalisation`` is "rms" (the default), "layer" or
+    "none", and acts on the stream before branches and readout (:func:`normalised_by`). ``offsets`` adds given
+    numbers to the logits of a softmax.
     """
 
     outputs: SymbolicCount
@@ -57,7 +58,10 @@ def trained(
     channels: IndexRanges,
     **options: Unpack[TrainingOptions],
 ) -> Program:
-    """Return the program that trains the network's ``output`` towards targets ``y`` at the same indices."""
+    """Return the program that trains the network's ``output`` towards targets ``y`` at the same indices.
+
+    The loss is the option ``objective``, by default the square loss; its gradient is that of the whole loss.
+    """
     numbers: dict[str, Any] = {
         key: options.get(key, 0) for key in ("weight_decay", "momentum", "temperature")
     }
@@ -68,6 +72,8 @@ def trained(
 
 def require_known(options: StreamOptions, without: str = "") -> None:
     """Raise :class:`ProgramError` for a keyword that is not an option, or is excluded by ``without``.
+
+    It is raised also for a factor ``branch`` of zero.
 
     >>> require_known({"branch": 2})
     """
@@ -87,7 +93,10 @@ def training_options(options: StreamOptions) -> TrainingOptions:
 
 
 def biases(options: StreamOptions, units: Population, *over: IndexRange) -> tuple[GaussianVector, ...]:
-    """Return the family ``b`` of biases of units, one vector for each value of the indices, or no vector."""
+    """Return the family ``b`` of biases of units in a tuple, empty if the option ``bias`` is absent or False.
+
+    The family has an independent vector for each value of the indices in ``over``.
+    """
     bias = options.get("bias", False)
     if bias is False:
         return ()
@@ -101,7 +110,9 @@ def normalised_by(
     """Return a normalised vector, and the definitions of the scalars in its normalisation.
 
     ``"rms"`` divides by the root mean square, ``"layer"`` by the standard deviation after subtraction of the
-    mean. The scalars are called ``name`` and ``name_mean``; averages are written inline if not ``named``.
+    mean, and ``"none"`` returns the vector unchanged. The scalar ``name`` is the mean square, for
+    ``"layer"`` after subtraction of the mean ``name_mean``. If not ``named``, these averages are written into
+    the vector, without definitions.
     Raises :class:`ProgramError` for another kind.
 
     >>> from derive.program import Field, Population, mu
@@ -126,7 +137,10 @@ def normalised_by(
 
 
 def softmax(logit: Expr, among: IndexRange, last: Expr | None = None) -> Expr:
-    """Return the softmax of a logit over one of its indices, up to the ``last`` value if one is given.
+    """Return the softmax of a logit over its index ``among``.
+
+    The sum in the denominator ends at the value ``last`` of the index if one is given, else at the end of its
+    range.
 
     >>> from sympy import S
     >>> e = Symbol("e", integer=True, positive=True)

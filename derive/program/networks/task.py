@@ -46,7 +46,7 @@ def recurrent_task(  # noqa: PLR0913 (options of a network, most of them keyword
     weight_decay: NumberOrExpression = 0,
     momentum: NumberOrExpression = 0,
 ) -> Program:
-    """Return a recurrent network with a sequence of inputs that is trained on its answers.
+    """Return a recurrent network that receives a sequence of inputs and is trained on its outputs.
 
     Parameters
     ----------
@@ -59,10 +59,11 @@ def recurrent_task(  # noqa: PLR0913 (options of a network, most of them keyword
     loss : str
         "sum" or "mean" over samples.
     leak, gain : number or Expr
-        The leak, and the standard deviation of the recurrent weights.
+        The leak, the fraction of h that a step replaces, and the standard deviation of the recurrent weights
+        times sqrt(N); both are positive.
     read : str
-        "last" trains the answer f(mu, t) at the last step to y(mu), "all" those of all steps f(mu, q, t) to
-        y(mu, q).
+        "last" trains the output f(mu, t) at the last step to y(mu), "all" the outputs f(mu, q, t) at all
+        steps q to y(mu, q).
     objective : str
         The loss of an output, as for :func:`.network`.
     bias : bool, number or Expr
@@ -82,9 +83,11 @@ def recurrent_task(  # noqa: PLR0913 (options of a network, most of them keyword
 
     Notes
     -----
-    The units start at rest and leak, with ``W`` of entries N(0, gain^2/N) at initialisation:
+    With ``W`` of entries N(0, gain^2/N) at initialisation, the units follow
 
         h(k) = (1 - leak) h(k-1) + leak (W phi(h(k-1)) + U x(mu, k) + b),   f(k) = w . phi(h(k))/(gamma0 N) .
+
+    At k = 1 the terms with h(k-1) are absent: ``h(1) = leak (U x(mu, 1) + b)``. Without ``bias`` b is zero.
 
     Gradients pass through all steps of the task.
 
