@@ -62,7 +62,8 @@ class Program(Parts):
     """Training step of a network.
 
     Raises :class:`ProgramError` if a definition uses an undefined quantity, a matrix is applied to a vector
-    of another population, a field depends on itself within a step, or a rule has no linear memory.
+    of another population, a field depends on itself within a step, or the rule of a weight has no methods
+    ``memory`` and ``noise``.
 
     Parameters
     ----------
@@ -85,8 +86,8 @@ class Program(Parts):
     constants : tuple of str
         Names of functions that are known beforehand (targets, kernels of the data).
     notation : mapping of Expr to str
-        For a vector, written at ``(ell, mu, t)``, the name of its correlation function; by default
-        ``C_<vector>``.
+        Names of correlation functions. A key is a vector with its indices, as ``phi(h(ell, mu, t))``,
+        and its value the name of the correlation of this vector; names that are not given are ``C_<vector>``.
     scale : Expr
         A factor of response functions that is written in front of them (the papers use gamma0).
     depth : Expr
@@ -107,7 +108,7 @@ class Program(Parts):
     """
 
     def __post_init__(self) -> None:
-        """Check the program; raise ProgramError for the first problem."""
+        """Write indices and cases in one form; raise ProgramError for the first problem of the program."""
         object.__setattr__(self, "notation", Named(self.notation))
         self._rewrite(with_layer_index)
         self._read_cases()
@@ -133,7 +134,7 @@ class Program(Parts):
         return aligned_latex(Eq(d.lhs, d.rhs, evaluate=False) for d in self.definitions)
 
     def _rewrite(self, change: Callable[[Parts], Parts]) -> None:
-        """Replace all parts of the program by those that a function of them returns, in place."""
+        """Replace the parts of the program by the result of ``change``, a function of them, in place."""
         given = Parts(**{x.name: getattr(self, x.name) for x in fields(self)})
         written = change(given)
         if written is not given:
@@ -142,7 +143,7 @@ class Program(Parts):
             object.__setattr__(self, "notation", Named(self.notation))
 
     def _read_cases(self) -> None:
-        """Write functions with cases of fields by Max, Min and Heaviside, in place."""
+        """Write cases (``Piecewise``) of fields in definitions and loss by Max, Min, Heaviside, in place."""
         symbols = {parameter(v).symbol for v in self.vectors}
         read = [without_cases_of_fields(d.rhs, spelled(d.lhs), symbols) for d in self.definitions]
         if any(x != d.rhs for x, d in zip(read, self.definitions, strict=True)):
@@ -189,9 +190,10 @@ class Program(Parts):
         return self.map(lambda e: e.subs(L, layers)).with_rules(fixed)
 
     def with_layers_counted(self) -> Program:
-        """Return a program that does not depend on ``L`` with its explicit number of layers as depth.
+        """Return a program that does not contain ``L`` with its number of layers as depth.
 
-        A program that depends on ``L`` is returned unchanged.
+        The number of layers is the largest integer layer of the fields that are defined, at least 1. A
+        program that contains ``L``, or whose depth is an integer already, is returned unchanged.
 
         Returns
         -------
@@ -307,7 +309,7 @@ def _problems_of_functions(d: Definition, known: set[str], usable: set[str]) -> 
     """Yield messages for names in a definition that the program does not declare.
 
     ``known`` are the names of fields, scalars, data and constants; ``usable`` also those of weights and
-    kernels.
+    kernels. A function of a known quantity, such as ``phi`` in ``phi(h(mu, t))``, need not be declared.
     """
     if d.name not in known:
         yield f"{d.lhs} is defined but {d.name} is not among the program's fields or scalars"
@@ -340,9 +342,8 @@ def _problems_of_matrices(matrices: Iterable[GaussianMatrix]) -> Iterator[str]:
 def member(matrix: GaussianMatrix, product: Product) -> Expr:
     """Return the layer at which a product uses a family of matrices, ``ell`` in ``W(ell) @ v``.
 
-    The result is 0 for a single matrix.
-
-    Raise ProgramError if the product does not have the indices of the matrix.
+    The result is 0 for a single matrix. Raises ProgramError if the product writes the matrix with another
+    number of indices than its declaration.
     """
     if len(product.matrix.args) != len(matrix.symbol.args):
         raise ProgramError(
@@ -352,7 +353,10 @@ def member(matrix: GaussianMatrix, product: Product) -> Expr:
 
 
 def _elsewhere(expected: Population, actual: Population) -> bool:
-    """Return whether two populations, such as those of layers 1 and 2, consist of different units."""
+    """Return whether two populations have different names, or are layers of one name at different places.
+
+    Layers are not compared if one of the populations has no layer, or if ``actual`` is shared by all layers.
+    """
     layers_differ = not actual.shared and None not in (expected.site, actual.site)
     return actual.name != expected.name or (layers_differ and (expression(expected.site) - actual.site) != 0)
 
@@ -375,7 +379,7 @@ def _problems_of_product(program: Parts, d: Definition, product: Product) -> Ite
 
 
 def _problems_of_loss(program: Parts, known: set[str]) -> Iterator[str]:
-    """Yield messages for names in the loss that the program does not declare, and for input vectors in it.
+    """Yield messages for undeclared names in the loss, and for vectors of the data outside of means.
 
     A ``descent`` (the rates with which weights descend the loss) without a loss gives a message too.
     ``known`` are the declared names.
@@ -415,7 +419,9 @@ def _problems_of_update(program: Parts, w: TrainedMatrix | TrainedVector) -> Ite
 def _problems_of_terms(program: Parts, d: Definition) -> Iterator[str]:
     """Yield messages for terms of a definition that are not linear in the weights.
 
-    Each term may contain one matrix product or one vector of weights, times entrywise factors.
+    Each term may contain one matrix product or one vector of weights, times entrywise factors. A sum over an
+    index may contain a product, but not a vector of weights. The messages of :func:`_problems_of_members`
+    follow.
     """
     parameters = [parameter(v) for v in program.vectors]
     for whole in terms(d.rhs):
@@ -436,7 +442,10 @@ def _problems_of_terms(program: Parts, d: Definition) -> Iterator[str]:
 
 
 def _problems_of_members(program: Parts, d: Definition) -> Iterator[str]:
-    """Yield a message for each family of matrices of which a definition uses some members only."""
+    """Yield a message for each product that does not use all members of a family of matrices, such as heads.
+
+    The members are those of the indices ``others`` of the family; layers may be used one by one.
+    """
     for product in d.products():
         try:
             d.members(product, gaussian(program.matrix_of(product)))
@@ -445,7 +454,7 @@ def _problems_of_members(program: Parts, d: Definition) -> Iterator[str]:
 
 
 def _problems_of_names(program: Parts) -> Iterator[str]:
-    """Yield messages for names that are invalid, used twice, or written with different indices."""
+    """Yield messages for names that are invalid, used twice, or used with different numbers of indices."""
     indices = {r.index for d in program.definitions for r in d.ranges}
     evolving = {d.name for d in program.definitions if d.evolves}
     yield from wrong_heads([d.lhs for d in program.definitions], indices, evolving)
@@ -494,8 +503,8 @@ def _problems_of_rules(program: Parts) -> Iterator[str]:
     """Yield a message for each weight whose training rule is invalid or does not fit the program.
 
     A rule must have the methods ``memory`` and ``noise`` and the same kind of time (steps or flow) as the
-    program, and its parameters must be constant in time. Weights that are drawn anew at every step cannot be
-    trained.
+    program, and its memory may contain no other time or index (:func:`_problems_of_parameters`). Weights that
+    are drawn anew at every step need a rule of discrete steps and cannot be trained.
     """
     for w in program.trained():
         if not (hasattr(w.rule, "memory") and hasattr(w.rule, "noise")):
@@ -521,16 +530,16 @@ def _symbols_of(rule: TrainingRule | NonlinearRule) -> frozenset[Symbol]:
 
 
 def _tables_of_entries(w: TrainedMatrix | TrainedVector) -> frozenset[str]:
-    """Return the names of functions of time in a nonlinear rule of a weight; none for a linear rule."""
+    """Return the names of schedules and of tables in a nonlinear rule of a weight; none for a linear rule."""
     return w.rule.tables if isinstance(w.rule, NonlinearRule) else frozenset()
 
 
 def _problems_of_parameters(program: Parts) -> Iterator[str]:
-    """Yield messages for parameters of rules that depend on a time or on an index.
+    """Yield messages for rules whose memory contains an index or a time other than its two times.
 
-    The memory of a rule depends on its two times only. The parameters of a weight's own rule may depend on
-    the indices of the weight's family. Sizes of populations and the distributions of initial weights are
-    fixed before training, so that they do not depend on time.
+    Coefficients of a rule may depend on the time of the step, as ``eta(t)``, and those of a weight's own rule
+    on the indices of its family. Sizes of populations and the distributions of initial weights are fixed
+    before training, so that they do not depend on time. Rules that cannot be hashed give a message too.
     """
     indices = {ell.name, mu.name, alpha.name}
     indices |= {r.index.name for d in program.definitions for r in d.ranges}
@@ -641,7 +650,8 @@ def _problems_of_places(program: Parts, d: Definition) -> Iterator[str]:
 def layers_of(program: Parts) -> set[Symbol]:
     """Return the index symbols that count layers in the definitions of a program.
 
-    They include the first index of an ordered field, which is computed for one value after another.
+    They are ``ell``, symbols in the first argument of fields with layers, and those of ordered fields, which
+    are computed for one value of their first index after another.
     """
     families = {x.name for x in program.fields if x.layered or x.ordered}
     return indices_of_layers([d.lhs for d in program.definitions], families)
@@ -674,10 +684,11 @@ def _problems_of_reach(program: Parts, where: str, e: Expr) -> Iterator[str]:
 
 
 def _families(program: Parts) -> dict[tuple[str, int], IndexRange]:
-    """Return the ranges of the indices of families, such as fields, by name and number of the argument.
+    """Return the ranges of the indices of fields, scalars and weights.
 
-    Only quantities with one definition for all members are listed. Layers are left out, because the ends of a
-    family of layers have definitions of their own.
+    Keys are pairs (name, position of the index among the arguments). Fields and scalars with more than one
+    definition are left out, as are indices of layers, because the first and the last layer may have
+    definitions of their own.
     """
     ranges_by_place: dict[tuple[str, int], IndexRange] = {}
     counts = Counter(d.name for d in program.definitions)
@@ -702,7 +713,8 @@ def _place(p: Population) -> str:
 def causal_order(program: Parts) -> tuple[Definition, ...]:
     """Return the definitions sorted such that each follows those that it uses at the same time.
 
-    Raises :class:`ProgramError` if a field depends on itself within a step.
+    The definitions of families of layers may use each other at neighbouring layers, if all cycles of such
+    uses ascend the layers or all descend. Raises :class:`ProgramError` for any other cycle.
     """
     definitions = program.definitions
     uses = _uses(program)
@@ -719,8 +731,8 @@ def _uses(program: Parts) -> list[dict[int, set[Expr]]]:
     """Return, for each definition of a program, the definitions that it needs at the same time.
 
     Each entry maps numbers of needed definitions to sets of shifts: the layer at which a quantity is needed
-    minus the layer that is defined (0 for quantities without layers). The keys are sorted, because the order
-    of sets of atoms differs between processes.
+    minus the layer that is defined (0 for quantities without layers). A differential equation needs none. The
+    keys are sorted, because the order of sets of atoms differs between processes.
     """
     table: list[dict[int, set[Expr]]] = []
     for d in program.definitions:
@@ -739,8 +751,9 @@ def _uses(program: Parts) -> list[dict[int, set[Expr]]]:
 def _shift(program: Parts, d: Definition, e: Definition, atom: AppliedUndef) -> Expr | None:
     """Return the layer of ``atom``, a field that the definition ``d`` uses, minus the layer that d defines.
 
-    The shift is zero for quantities without layers. The result is None if the definition ``e`` does not give
-    the layers of atom that d uses.
+    The shift is zero for quantities without layers, and if it depends on the depth while ``d`` or ``e``
+    defines a single layer. The result is None if the definition ``e`` does not give the layers of atom that d
+    uses.
     """
     if not (_layered(program, d) and _layered(program, e)):
         return S.Zero
@@ -754,7 +767,7 @@ def _shift(program: Parts, d: Definition, e: Definition, atom: AppliedUndef) -> 
 
 
 def _layered(program: Parts, d: Definition) -> bool:
-    """Return whether a definition is that of a field or scalar whose first index is the layer."""
+    """Return whether a definition is that of a quantity whose first index is a layer, or an ordered index."""
     x = program.field_of(d.name)
     if x is not None:
         return x.layered or x.ordered
@@ -776,8 +789,9 @@ def _chains_run_one_way(
     """Raise ProgramError unless all cycles of uses within a step ascend the layers, or all descend.
 
     ``component`` are the numbers of definitions that need each other, and ``uses`` their needs with the
-    shifts of the layer. All cycles have positive shift if the weights ``n shift - 1`` have no negative cycle
-    (Bellman and Ford).
+    shifts of the layer. With n above the number of definitions, all cycles have a positive sum of shifts if
+    the edge weights ``n shift - 1`` have no negative cycle, which the algorithm of Bellman and Ford decides.
+    Shifts that are not integers are refused.
     """
     n = len(component) + 1
     edges = [(v, w, x) for v in component for w, xs in uses[v].items() if w in component for x in xs]
@@ -809,8 +823,8 @@ def _within(
     """Return definitions that need each other across layers, in the order in which one layer computes them.
 
     ``component`` are their numbers (a strongly connected component of the graph of uses), and ``uses`` what
-    each needs, with shifts of the layer. Ends of a family come first, then each definition after those that
-    it needs in the same layer.
+    each needs, with shifts of the layer. Definitions of a single layer come first, then those of families;
+    each follows those that it needs in the same layer.
     """
     order: list[int] = []
 
@@ -853,7 +867,7 @@ def used_once(program: Program, what: str) -> None:
 def plain_steps(program: Program) -> None:
     """Raise :class:`NotApplicable` unless all weights follow one rule ``W(t + 1) = W(t) + rate U(t)``.
 
-    The rate is constant; there is no decay, momentum or noise.
+    The rate is constant; there is no decay, momentum or noise. A program without trained weights is refused.
 
     >>> from derive.program import mlp
     >>> plain_steps(mlp(2))

@@ -27,18 +27,21 @@ class Roles:
     Parameters
     ----------
     output, error : AppliedUndef
-        The scalar that is trained and its error, at their indices, such as ``f(mu, t)`` and ``Delta(mu, t)``.
+        The scalar that is trained and its error, with their indices, such as ``f(mu, t)`` and
+        ``Delta(mu, t)``.
     sample, channel, position : Symbol
-        The indices of samples and of outputs, and the index of units of a layer beside that of layers.
+        The index of samples, the index of several outputs, and the index of positions within a layer, such as
+        pixels of an image.
     samples, channels : Expr
         The numbers of samples and of outputs.
     target, weight, kernel : str
-        Names of the targets, of a weight of each sample in the loss, and of the kernel of the inputs.
+        Names of the targets, of the factor of each sample in the loss, and of the kernel of the inputs.
     feature : Expr
         The vector that each layer passes to the next, such as ``tanh(h(ell, mu, t))``.
     field, gradient, backpropagated : str
-        Names of the field of which the feature is a function, of the gradient at it, and of the vector that a
-        matrix passes back to the layer, before it is multiplied by a derivative.
+        Names of the field of which the feature is a function, of the gradient with respect to this field, and
+        of the transposed matrix times the gradient of the layer above, from which ``gradient`` follows by a
+        derivative.
     learnt, residual : str
         Names of vectors of a program on random data: the error of the learnt function, and that of the
         outputs on samples.
@@ -119,7 +122,7 @@ def roles_of(program: Parts) -> Roles:
 
 
 def _position(program: Parts, indices: set[Symbol], field: Expr | str | None) -> Symbol | None:
-    """Return the index of the units of a layer, such as the position in an image; None if it is not unique.
+    """Return the index of positions within a layer, such as pixels; None if there is not exactly one.
 
     It is the only index of the fields that is neither a layer nor among ``indices``, those of outputs and
     samples. If ``field`` is given, only this field is searched.
@@ -145,7 +148,9 @@ def _is_factor(a: AppliedUndef, e: Expr) -> bool:
 def _output_and_error(program: Parts) -> tuple[Definition, Definition] | None:
     """Return the definitions of the output and of its error; None if there is not exactly one such pair.
 
-    An error is a scalar that depends on one output only and is used in updates or fields.
+    An error is a scalar that depends on one output only, has the same indices, and is used in updates or
+    fields. A loss must contain exactly one scalar, which is the output. Of several pairs, those with the
+    error in an update are preferred, then those whose error contains a constant of the program (the targets).
     """
     defined: dict[str, list[Definition]] = {}
     for d in program.definitions:
@@ -189,10 +194,12 @@ def _output_and_error(program: Parts) -> tuple[Definition, Definition] | None:
 
 
 def _roles_of_random_data(program: Parts) -> dict[str, str]:
-    """Return the names of the error vectors of a program on random data, by role; empty for another loss.
+    """Return the names of the error vectors of a program on random data, by role; empty for another program.
 
-    The loss is the mean square of an error. The role ``learnt`` is the error of the learnt function (one
-    entry a feature); ``residual`` is that of samples, a matrix times the former, if the loss contains it.
+    The loss must be the mean square of one vector, and the program must have no given vectors. If this vector
+    is a matrix times a field, it has the role ``residual`` (errors of the outputs on samples) and the field
+    the role ``learnt`` (error of the learnt function, one entry a feature). Otherwise it has the role
+    ``learnt``.
     """
     loss = expression(0 if program.loss is None else program.loss)
     squares = [
@@ -272,7 +279,7 @@ def _at_layer(vector: Expr, field: Expr) -> Expr:
 
 
 def _applied(expressions: Iterable[Expr], names: set[str]) -> list[AppliedUndef]:
-    """Return the functions of these names in expressions, in a fixed order."""
+    """Return the functions with these ``names`` in expressions, with their arguments, sorted as text."""
     functions = {a for e in expressions for a in expression(e).atoms(AppliedUndef) if str(a.func) in names}
     return sorted(functions, key=str)
 

@@ -98,7 +98,7 @@ class LinearSystem:
     start: Expr = S.One
 
     def __post_init__(self) -> None:
-        """Convert the coefficients to immutable SymPy objects, with step functions of time for cases."""
+        """Convert coefficients to immutable SymPy objects, and cases (``Piecewise``) to step functions."""
         if isinstance(self.A, Matrix | ImmutableMatrix) and self.A.shape == (1, 1):
             for name in ("A", "b", "diffusion"):
                 value = getattr(self, name)
@@ -164,11 +164,11 @@ class LinearSystem:
         return not any(x.has(t) for x in self.coefficients)
 
     def solution(self, name: str, time: Expr, past: Expr) -> Any:
-        """Return the result of one of the methods that solve the system, at the times ``time`` and ``past``.
+        """Return the memory or the covariance of the noise at the times ``time`` and ``past``, from a cache.
 
-        ``name`` is ``steps``, ``flow``, ``step_noise`` or ``flow_noise``: memory or covariance of the noise,
-        in discrete or continuous time. The last results are cached, because each check of a program needs
-        them again.
+        ``name`` is that of the method: ``steps`` and ``flow`` give the memory in discrete and continuous
+        time, ``step_noise`` and ``flow_noise`` the covariance. The last results are cached, because each
+        check of a program needs them again.
         """
         known, key = self._solutions, (name, time, past)
         if key not in known:
@@ -262,7 +262,8 @@ class LinearSystem:
     def _step_variance(self) -> tuple[Symbol, Expr]:
         """Variance that n steps with unit noise add to a weight that a step multiplies by the constant ``A``.
 
-        The result is the symbol n and the sum ``sum_(u<n) A^(2 u)`` as an expression of n.
+        The system has no hidden states. The result is the symbol n and the sum ``sum_(u<n) A^(2 u)`` as an
+        expression of n.
         """
         u, first = (Dummy(n, integer=True, nonnegative=True) for n in ("u", "first"))
         kept = Dummy("kept", positive=True)
@@ -383,10 +384,11 @@ class LinearSystem:
 
     @cached_property
     def chain(self) -> tuple[int, ...] | None:
-        """The weight and the hidden states that act on it, ordered so that none acts on an earlier one.
+        """The weight and the hidden states that act on it, ordered so that each acts on earlier ones only.
 
-        The entries are numbers of states; 0 is the weight. None if some of them act on each other in a cycle.
-        With a chain, the memory of a time-dependent system is a sum over intermediate times.
+        The entries are numbers of states, and the first is 0, the weight. None if some of them act on each
+        other in a cycle. With a chain, the memory of a time-dependent system is a sum over intermediate
+        times.
         """
         A, order = self.matrix, list[int]()
         reached = {0}
@@ -480,7 +482,11 @@ Exponentials of logarithms are powers, and SymPy multiplies out powers of number
 
 
 def integral(e: Expr, x: Symbol, low: Expr, high: Expr) -> Expr:
-    """Return the integral of ``e`` over x, in closed form if SymPy finds an elementary one without cases."""
+    """Return the integral of ``e`` over x, in closed form if SymPy finds an elementary one without cases.
+
+    It stays an unevaluated ``Integral`` otherwise, if ``e`` contains Max, Min, Abs or floor, and if the
+    closed form has logarithms and numbers above ``LARGEST_POWER``.
+    """
     if e.has(Max, Min, Abs, floor):
         return Integral(e, (x, low, high))
     antiderivative = integrate(e, x)
@@ -507,9 +513,10 @@ def _neat(e: Expr) -> Expr:
 
 
 def without_cases(e: Expr) -> Expr:
-    """Return ``e`` with functions of time that are defined by cases written as sums of step functions.
+    """Return ``e`` with cases (``Piecewise``) of time written as sums of step functions.
 
     Inside of a sum, SymPy would otherwise move the cases out, with conditions on the summation variable.
+    Raises ProgramError for a condition that does not compare the time with a number.
 
     >>> without_cases(Piecewise((2, t >= 5), (3, True)))
     3 - Heaviside(t - 5, 1)
@@ -520,7 +527,7 @@ def without_cases(e: Expr) -> Expr:
 
 
 def _as_steps(cases: Piecewise) -> Expr:
-    """Return cases as a sum: each value times the step functions of its condition."""
+    """Return cases as a sum: each value times 1 where its condition is the first that holds, else 0."""
     total, left = S.Zero, S.One
     for value, condition in cases.args:
         here = _indicator(condition)
@@ -530,7 +537,10 @@ def _as_steps(cases: Piecewise) -> Expr:
 
 
 def _indicator(condition: Any) -> Expr:
-    """Return 1 where a condition on time holds and 0 elsewhere, as an expression of step functions."""
+    """Return 1 where a condition on time holds and 0 elsewhere, by Heaviside and Kronecker functions.
+
+    Raises ProgramError for a condition that is not a comparison or several joined by "and".
+    """
     if condition in (S.true, S.false):
         return S(int(bool(condition)))
     if isinstance(condition, And):
@@ -630,7 +640,10 @@ class LinearSystemRule:
 
 
 def _bounded(rule: object, domains: Mapping[str, RealInterval]) -> tuple[BoundedParameter, ...]:
-    """Return the parameters of a rule with the intervals in which they must be, by names of parameters."""
+    """Return the parameters of a rule with the intervals in which they must be.
+
+    ``domains`` maps names of parameters to intervals.
+    """
     return tuple(
         BoundedParameter(label, expression(getattr(rule, name), label), domain)
         for name, domain in domains.items()
@@ -679,7 +692,8 @@ class LinearRule(LinearSystemRule):
     Raises
     ------
     ProgramError
-        If the shapes of ``A``, ``b`` and ``diffusion`` differ, or an entry is text.
+        If the shapes of ``A``, ``b`` and ``diffusion`` differ, if an entry is text or not real, or if a
+        variance is negative or a parameter in ``bounds`` is outside of its interval.
 
     Examples
     --------
@@ -703,7 +717,7 @@ class LinearRule(LinearSystemRule):
     bounds: tuple[BoundedParameter, ...] = field(default=(), repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Convert the coefficients to matrices; raise ProgramError for unequal shapes or text as entry."""
+        """Convert the coefficients to SymPy objects and check them, as the class states."""
         for key in ("A", "b", "diffusion"):
             value = getattr(self, key)
             if isinstance(value, list | tuple):
@@ -902,7 +916,7 @@ class MomentumFlow(LinearSystemRule):
 
 @dataclass(frozen=True)
 class Multistep:
-    """Explicit linear multistep integrator of the flow: the update of step s enters W(t) with ``w(t, s)``.
+    """Explicit linear multistep integrator of the flow: W(t) contains ``rate w(t, s)`` times the update at s.
 
     Every explicit linear multistep method (Euler, Adams-Bashforth of any order, on any time grid) has this
     form, so that a discretised flow is a program with an exact mean-field theory. With decay, ``w(t, s)``
@@ -915,13 +929,14 @@ class Multistep:
     weight : str
         The name of the table ``w(t, s)``.
     left : str, optional
-        The name of the table of the factor of W(0), a function of t.
+        The name of the table of the factor of W(0), a function of t; None for the factor 1.
     heat : str, optional
-        The name of the table of the covariance of the noise, a function of t and s.
+        The name of a table, a function of t and s: the covariance of the noise over ``diffusion``. None for a
+        rule without noise.
     discrete : bool
         True: time is discrete.
     diffusion : Expr
-        The strength of the noise in a weight, in units of its initial variance; 0 stands for 1.
+        A factor of the table ``heat``, in units of the initial variance; 0 stands for the factor 1.
 
     Examples
     --------
@@ -949,7 +964,9 @@ class Multistep:
         return _bounded(self, {"rate": NONNEGATIVE, "diffusion": NONNEGATIVE})
 
     def memory(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
-        """Return the factors ``m(t)`` and ``w(t, s)`` as functions whose tables numerics supplies.
+        """Return the factors ``m(t)`` and ``rate w(t, s)``, with functions whose tables numerics supplies.
+
+        The factor ``m(t)`` of W(0) is 1 if the rule has no table for it.
 
         Parameters
         ----------
@@ -1017,9 +1034,10 @@ _LATER, _PAST = Dummy("later", nonnegative=True), Dummy("past", nonnegative=True
 
 @lru_cache(maxsize=256)
 def tables_of(rule: TrainingRule) -> frozenset[str]:
-    """Return the names of the given functions of a rule, such as a schedule ``eta(t)``.
+    """Return the names of the functions that a rule uses without a formula, such as a schedule ``eta(t)``.
 
-    They are in the coefficients of the rule's equation of motion, or in its memory.
+    They are in the coefficients of the rule's equation of motion; for a rule without such an equation, in its
+    memory and noise.
 
     >>> sorted(tables_of(Multistep(left="m"))), sorted(tables_of(GradientDescent(Function("eta")(t))))
     (['m', 'w'], ['eta'])
@@ -1138,7 +1156,8 @@ def with_noise(rule: TrainingRule, variance: Expr, name: str) -> TrainingRule:
 def held_at_rest(rule: TrainingRule) -> Expr | None:
     """Return the ratio of a weight to its update at rest, ``W = number * U``: the fixed point of the system.
 
-    None for a rule without decay, whose weights rest only if updates vanish, and for :class:`Multistep`.
+    None for a rule without decay, whose weights rest only if updates vanish, for coefficients that depend on
+    time, and for a rule without an equation of motion, such as :class:`Multistep`.
 
     >>> lam = Symbol("lam")
     >>> held_at_rest(GradientDescent(Symbol("eta"), decay=Symbol("eta") * lam)), held_at_rest(GradientFlow())

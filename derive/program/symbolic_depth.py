@@ -21,7 +21,7 @@ from derive.program.program import Program
 
 
 def at_symbolic_depth(program: Program) -> Program:
-    """Return the program with ``L`` hidden layers that equals the given one at its own depth.
+    """Return the program of symbolic depth ``L`` that becomes the given one if ``L`` is its number of layers.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def at_symbolic_depth(program: Program) -> Program:
         return L if layer == last else layer
 
     def upper(layer: Expr) -> Expr:
-        """Return the upper end of a range of layers, counted from the last layer: ``L`` minus a number."""
+        """Return an integer upper end of a range as ``L`` minus its distance from the last layer."""
         return layer - last + L if layer.is_Integer else layer
 
     def written(e: Expr) -> Expr:

@@ -36,8 +36,9 @@ class Outer(Rewritable):
     over : tuple of IndexRange
         The indices that are summed.
     gradient : Expr, optional
-        The coefficient with which the gradient of an output is ``left right^T / N``, if it is not that of the
-        update divided by the error and by the square of the program's scale (layers of different widths).
+        The factor c in the gradient ``c left right^T / N`` of an output with respect to the matrix. None: c
+        is ``coefficient`` divided by the error and by the square of the program's scale; layers of different
+        widths need another value.
     more : tuple of Outer
         Further terms, for a matrix that is used in several places.
     outside : Expr
@@ -77,8 +78,9 @@ class Along(Rewritable):
     over : tuple of IndexRange
         The indices that are summed.
     gradient : Expr, optional
-        The coefficient with which the gradient of an output is ``vector/N``, if it is not that of the update
-        divided by the error and by the square of the program's scale (a weight with its own rate).
+        The factor c in the gradient ``c vector / N`` of an output with respect to the trained vector. None: c
+        is ``coefficient`` divided by the error and by the square of the program's scale; a weight with its
+        own rate needs another value.
     outside : Expr
         As in :class:`Outer`.
     """
@@ -211,8 +213,8 @@ class Parametrization(Rewritable):
     """Factors of weights, outputs and learning rates for which the infinite-width limit exists.
 
     A matrix that is applied to n units is ``theta/sqrt(n)``, and raw weights ``theta`` of order one follow
-    ``theta <- theta - rate scale^2 N grad(loss)`` times the rate of the rule. Backward fields are ``g = scale
-    sqrt(N N_l) df/dh``.
+    ``theta <- theta - rate scale^2 N grad(loss)`` times the rate of the rule. The backward field of a field h
+    with ``N_l`` units is ``g = scale sqrt(N N_l) df/dh``.
 
     Parameters
     ----------
@@ -223,7 +225,8 @@ class Parametrization(Rewritable):
     rates : mapping of str to Expr
         Factors of the learning rates of single weights.
     fan_in : mapping of str to Expr
-        Ratios n/N for matrices that are divided by another number of units.
+        Ratios n/N by name of matrix, for matrices ``theta/sqrt(n)`` in which n is not the number of units
+        that the matrix is applied to.
 
     Examples
     --------
@@ -237,7 +240,7 @@ class Parametrization(Rewritable):
     fan_in: Mapping[str, Expr] | tuple[tuple[str, Expr], ...] = ()
 
     def __post_init__(self) -> None:
-        """Raise ProgramError for factors of a wrong kind or value."""
+        """Write ``rates`` and ``fan_in`` as pairs; raise ProgramError for factors of wrong kind or value."""
         for key in ("rates", "fan_in"):
             named = by_name(getattr(self, key), key, '{"W": 2}, numbers by names of weights')
             pairs = tuple((name, expression(value, f"{key}[{name!r}]")) for name, value in named.items())
@@ -248,7 +251,7 @@ class Parametrization(Rewritable):
         REAL.require(self.rate, "rate of the parametrization")
 
     def fan_in_of(self, m: GaussianMatrix) -> Expr:
-        """Return the number n of units that a matrix is applied to, over N.
+        """Return the number n in the scaling ``theta/sqrt(n)`` of a matrix, divided by N.
 
         Parameters
         ----------
@@ -258,13 +261,14 @@ class Parametrization(Rewritable):
         Returns
         -------
         Expr
-            The ratio n/N; for given vectors n over their number of entries.
+            The value in ``fan_in``; by default the number of units that the matrix is applied to, over N, and
+            1 for a matrix that is applied to given vectors.
         """
         ratio = S.One if m.cols.given else expression(m.cols.ratio)
         return expression(dict(self.fan_in).get(m.name, ratio))
 
     def rate_of(self, weight: str) -> Expr:
-        """Return the factor of the learning rate of a weight.
+        """Return the factor of the learning rate of a weight: ``rate`` times its value in ``rates`` or 1.
 
         Parameters
         ----------

@@ -31,7 +31,8 @@ def without_unused_layers(
     lines : tuple of Definition
         The forward pass.
     layered : iterable of str
-        The fields that have layers or are ordered. Other scalars and fields are kept.
+        The fields that have layers or are ordered. Other scalars and fields are kept, and so are fields that
+        no line uses at any layer.
     others : Expr
         Further expressions that use fields, such as the loss.
 
@@ -43,7 +44,7 @@ def without_unused_layers(
     Raises
     ------
     ProgramError
-        If a line uses a layer that no line defines.
+        If a line uses a layer that no line defines. Lines with cases (``Piecewise``) are not checked.
 
     Examples
     --------
@@ -76,6 +77,8 @@ def without_unused_layers(
 
 def without_unused_members(matrix: GaussianMatrix, lines: Iterable[Definition]) -> GaussianMatrix:
     """Return a family of matrices that is cut to the members from the first to the last that lines use.
+
+    A single matrix, and a family that no line uses, are returned unchanged.
 
     >>> from sympy import Function, S
     >>> from derive.program import IndexRange, Population, ell, t
@@ -130,9 +133,10 @@ def _span(a: AppliedUndef, runs: Mapping[Symbol, MemberBounds]) -> MemberBounds:
 
 
 def _kept(d: Definition, read: list[MemberBounds], names: set[str]) -> Iterator[Definition]:
-    """Yield a definition restricted to the layers that are used; nothing if none of them is.
+    """Yield a definition restricted to the layers that are used; nothing if none of its layers is used.
 
-    ``read`` are the first and last layers of all uses of the defined quantity.
+    ``read`` are the first and last layers of all uses of the defined quantity. A quantity without uses, or
+    one that is not in ``names``, is yielded unchanged.
     """
     if d.name not in names or not read:  # a quantity that is not used at all has no gradient and may stay
         yield d
@@ -160,7 +164,7 @@ def _kept(d: Definition, read: list[MemberBounds], names: set[str]) -> Iterator[
 def _size(difference: Expr) -> Expr:
     """Return the difference of two layers as a number that can be compared with others.
 
-    A difference that contains the depth is infinite if it increases with the depth, and minus infinity if it
+    A difference that contains the depth is infinity if it increases with the depth, and minus infinity if it
     decreases.
     """
     if difference.is_Integer:

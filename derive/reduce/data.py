@@ -49,10 +49,10 @@ def absorb_factors(theory: Theory, *sources: str) -> Theory:
     """Return the theory with each of the named sources scaled so that it enters with factor 1 or -1.
 
     Papers write, for example, ``v = w - r0/(nu gamma0)`` with ``<r0 r0> = nu C_g`` as ``v = w - r0`` with
-    ``<r0 r0> = C_g/(nu gamma0^2)``. Responses are multiplied by the same factor; time-dependent factors (the
-    memory of a rule with decay) stay outside, and an attribute of the unit becomes part of the covariance.
-    Raises :class:`NotApplicable` for a source that does not occur, or enters two equations with different
-    factors.
+    ``<r0 r0> = C_g/(nu gamma0^2)``. A response to the source becomes the response to the scaled source, and
+    the equations multiply it by the factor. Time-dependent factors (the memory of a rule with decay) stay in
+    the equations, and an attribute of the unit becomes part of the covariance. Raises :class:`NotApplicable`
+    for a source that does not occur, or enters the equations with different factors.
 
     >>> from derive import isotropic, mean_field
     >>> theory = absorb_factors(mean_field(isotropic()), "r0", "u0")
@@ -172,7 +172,10 @@ def instant_responses(theory: Theory) -> Theory:
 
 
 def _instant(theory: Theory, q: OrderParameter) -> Expr | None:
-    """Return the factor of the Kronecker delta of times in a response, or None if the response has memory."""
+    """Return the factor of the Kronecker delta of times in a response, or None if the response has memory.
+
+    The result is None too if the factor contains an attribute of the unit.
+    """
     node = next(iter(q.definition.atoms(Response)))
     # Insert the equations without memory into the body of the response. Only sources at time t are left,
     # unless the response has memory.
@@ -197,7 +200,8 @@ def _instant(theory: Theory, q: OrderParameter) -> Expr | None:
 def _at_equal_time(x: Term, q: OrderParameter, value: Expr) -> Iterator[Term]:
     """Yield a term with the response ``q`` replaced by ``value`` times a Kronecker delta of its two times.
 
-    The delta removes the sum over past times. Nothing is yielded if the sum excludes the present.
+    The delta removes the sum over past times. Nothing is yielded if the sum excludes the present. A term
+    without the response is yielded unchanged.
     """
     responses = [a for a in x.expr.atoms(AppliedUndef) if is_at(a, q.symbol)]
     if not responses:
@@ -226,10 +230,11 @@ def _at_equal_time(x: Term, q: OrderParameter, value: Expr) -> Iterator[Term]:
 def theory_limit(theory: Theory, values: Mapping[Symbol, Expr]) -> Theory:
     """Return the theory as each parameter in ``values`` goes to its value (many samples, wide layers).
 
-    Order parameters are held fixed. Vanishing terms are removed, as are sources without covariance and
-    responses that no equation contains. Sources with such a parameter in their factors are scaled first
-    (:func:`.absorb_factors`), and responses that have become instantaneous are replaced by their values
-    (:func:`.instant_responses`). Raises :class:`NotApplicable` if a term has no finite limit.
+    The limits are taken one after another, with order parameters held fixed. Vanishing terms are removed, as
+    are sources without covariance, responses that no equation contains, and observables. Sources that enter
+    an equation with a factor of the parameter are scaled first (:func:`.absorb_factors`), and responses that
+    have become instantaneous are replaced by their values (:func:`.instant_responses`). Raises
+    :class:`NotApplicable` if a term has no finite limit.
 
     >>> from sympy import oo
     >>> from derive import isotropic, mean_field
@@ -318,7 +323,7 @@ def at_limit(e: Expr, x: Symbol, value: Expr) -> Expr:
 
 
 def scaled_sources(theory: Theory, x: Symbol) -> list[str]:
-    """Return the names of the sources that enter an equation with a factor of the parameter ``x``."""
+    """Return the names of the sources that enter an equation with a factor that contains ``x``."""
     source_functions = {u.symbol.func for u in theory.sources}
     local = (y for e in theory.equations for y in e.terms if not (y.remembers or y.over) and y.expr.has(x))
     return sorted(
@@ -340,9 +345,10 @@ def mode_sums(theory: Theory) -> Theory:
     """Return the theory with averages over the modes written as sums over them.
 
     The modes are the units of the population with attributes: given constants of each unit, such as its
-    eigenvalue. The number M of modes is the reference size of a program on modes. Written as sums, with the
-    index of the unit, the equations do not contain M: their dimension-free form (linear2025 107-109). Raises
-    :class:`NotApplicable` if the program has no attributes, or if M does not cancel.
+    eigenvalue. An order parameter that was an average over the modes becomes the sum, with the same symbol: M
+    times the average, where M is the number of modes. Fields of the modes get the index of the mode. The
+    equations then do not contain M: their dimension-free form (linear2025 107-109). Observables are left out.
+    Raises :class:`NotApplicable` if the program has no attributes, or if M does not cancel.
 
     >>> from derive import mean_field, structured
     >>> theory = mode_sums(absorb_factors(mean_field(structured()), "r0", "u0"))
@@ -378,7 +384,7 @@ def unit_averages(theory: Theory) -> Theory:
     Raises
     ------
     NotApplicable
-        If the program has no attributes, or the unit has several names.
+        If the program has no attributes, or writes the index of the unit with several names.
 
     Examples
     --------
@@ -402,7 +408,8 @@ UNITS = Symbol("n_units", integer=True, positive=True)
 class _Modes:
     """Rewriting of averages over units with attributes (modes) as sums over them.
 
-    With ``averages`` they become means over the units.
+    Order parameters become these sums: the number of modes times the averages. With ``averages`` they stay
+    averages, written as means over the units.
     """
 
     def __init__(self, theory: Theory, *, averages: bool = False) -> None:
@@ -446,7 +453,8 @@ class _Modes:
     def summed(self, e: Expr) -> Expr:
         """Return an expression in the new order parameters, which are sums over modes instead of averages.
 
-        With ``averages`` order parameters are not changed. Fields receive the index of the mode.
+        An old order parameter is the new one over the number of modes. With ``averages`` order parameters are
+        not changed. Fields receive the index of the mode.
         """
         e = sympify(e)
         return self.indexed(e if self.averages else rewritten(e, self.sums, lambda x: x / self.number))
@@ -479,8 +487,8 @@ BIAS, WIDTH, DATA, NOISE = "bias", "limited width", "limited data", "label noise
 class Part:
     """Contribution of one source of error to a correlation function.
 
-    ``label`` is the kind of error, ``source`` the name of the Gaussian source or given vector, and ``expr``
-    the contribution.
+    ``label`` is the kind of error, ``source`` the name of the Gaussian source, or of the attribute of the
+    units (such as a target), and ``expr`` the contribution.
     """
 
     label: str
@@ -492,8 +500,8 @@ class Part:
 class LossDecomposition:
     """Correlation function of the errors as a sum of contributions of the sources of error.
 
-    ``parts`` are the contributions, and ``transfers`` the transfer functions (responses of a field to
-    sources) that they contain. The loss is the correlation function at ``s = t``.
+    ``parts`` are the contributions. ``transfers`` contain the responses ``H`` in them: those of all fields to
+    a perturbation of the equation of one field. The loss is the correlation function at ``s = t``.
     """
 
     theory: Theory
@@ -519,10 +527,12 @@ def loss_decomposition(theory: Theory, name: str = "C_v") -> LossDecomposition:
 
     ``name`` is the correlation of the error vector v, the loss at equal times. The error vector is linear in
     the Gaussian sources of its population: its correlation function is a sum of one quadratic form for each
-    source, with ``H_v_x(t, s)`` the response of v to a perturbation of the source x. Labels: "bias" for an
-    untrained vector (the target), "limited width" for a trained matrix, "limited data" for an untrained
-    matrix, "label noise" for the part of the samples' errors that comes from a vector. Raises
-    :class:`NotApplicable` if the correlation is not that of a single field.
+    pair of correlated sources, with ``H_v_x(t, s)`` the response of v to a perturbation of the equation of
+    the field x that the source enters. Labels: "limited width" for the source of a trained matrix, "limited
+    data" for that of an untrained matrix, "label noise" for the part of the latter that comes from a noise
+    vector in the errors of samples, and "bias" for any other source (the target). Raises
+    :class:`NotApplicable` if the correlation is not that of a single field, or if another quantity drives
+    this field.
 
     >>> from derive import isotropic, mean_field
     >>> parts = loss_decomposition(absorb_factors(mean_field(isotropic(noise=True)), "r0", "u0"))
@@ -534,7 +544,7 @@ def loss_decomposition(theory: Theory, name: str = "C_v") -> LossDecomposition:
 
 @dataclass(frozen=True)
 class _Entry:
-    """Source or given vector in an equation, with the factor that multiplies it there."""
+    """Source or attribute of the units in an equation, with the factor that multiplies it there."""
 
     equation: Equation
     symbol: AppliedUndef
@@ -575,7 +585,7 @@ class _Decomposition:
     # -- pairs of sources ------------------------------------------------------------------------------------
 
     def entries(self) -> Iterator[_Entry]:
-        """Yield the sources and given vectors in the equations of the field's population.
+        """Yield the sources, and the attributes that are added, in the equations of the field's population.
 
         Raises NotApplicable if another quantity drives these equations.
         """
@@ -597,7 +607,10 @@ class _Decomposition:
                 yield from (_Entry(row, a, part / a) for a in vectors)
 
     def pairs(self) -> Iterator[tuple[_Entry, _Entry, Expr, str]]:
-        """Yield pairs of correlated sources, each with the covariance at two times and the kind of error."""
+        """Yield ordered pairs of correlated sources, their covariance at two times and the kind of error.
+
+        An attribute of the units is paired with itself, with its square as covariance.
+        """
         entries = list(self.entries())
         for x in entries:
             for y in entries:
@@ -625,7 +638,8 @@ class _Decomposition:
     def parts(self, x: _Entry, y: _Entry, covariance: Expr, label: str) -> Iterator[Part]:
         """Yield the contribution of a pair of sources with their ``covariance``.
 
-        If the covariance contains errors of samples with label noise, there are two contributions.
+        If the covariance is that of samples' errors with label noise, each contribution to the correlation of
+        these errors gives one part: "label noise" for the noise vector, ``label`` for the others.
         """
         source = str(x.symbol.func)
         split = self.samples(covariance) if label == DATA and self.depth == 0 else ()
@@ -660,8 +674,9 @@ class _Decomposition:
         """Return the contribution of two correlated sources x and y to the correlation function of a field.
 
         It is ``sum over s_1, s_2 of H(t, s_1) <x(s_1) y(s_2)> H(s, s_2)``, where H is the response of the
-        field to each source, with ``covariance`` for the average; factors in the definition of the
-        correlation multiply it.
+        field to the equation that each source enters, times the factor of the source there, and
+        ``covariance`` is the average. Factors in the definition of the correlation multiply it. In a flow the
+        sums are integrals.
         """
         body = self.transferred(x, self.now, 1) * covariance * self.transferred(y, self.past, 2)
         body *= self.average.args[0] / (self.now * self.past)

@@ -63,11 +63,12 @@ _PAIR = ((mu, 1, P), (alpha, 1, P))
 class Equilibrium(ConditionalResult):
     """Action per unit of width and its saddle point, for a chain of ``depth`` hidden layers.
 
-    ``inverse_temperature`` is b and ``prior`` the variance of a weight without data (in units of the initial
-    variance). ``algebra`` is the action without the integrals over fields, and ``exponent`` that of the
-    integral over one unit of layer ell; ``fhat``, ``Phihat`` and ``hhat`` are conjugate variables, on the
-    imaginary axis. ``Phi(0, mu, alpha)`` is the kernel of the inputs, ``error`` minus the derivative of the
-    loss, ``field`` the preactivation ``h`` and ``phi`` its activation.
+    ``scale`` is gamma0, ``inverse_temperature`` the factor of the energy in the Gibbs density, and ``prior``
+    the variance of a weight without data (in units of the initial variance). ``algebra`` is the action
+    without the integrals over fields, and ``exponent`` the exponent of the integral over the fields of one
+    unit of layer ell; ``fhat``, ``Phihat`` and ``hhat`` are conjugate variables, on the imaginary axis.
+    ``Phi(0, mu, alpha)`` is the kernel of the inputs, ``error`` minus the derivative of the loss, ``field``
+    the preactivation ``h`` and ``phi`` its activation.
     """
 
     depth: Expr
@@ -180,7 +181,10 @@ class Equilibrium(ConditionalResult):
 
     @cached_property
     def conjugate_kernel(self) -> Expr:
-        """The conjugate ``Phihat`` of an inner layer as a matrix, from the correlator (K.22, K.23)."""
+        """The conjugate ``Phihat`` of a layer below the last, as a matrix, from the correlator (K.22, K.23).
+
+        A network with one hidden layer has no such layer.
+        """
         rhs = self.solved["Phihat"].rhs
         (average,) = rhs.atoms(Average)
         return (rhs.coeff(average) * self.correlator).doit()
@@ -209,6 +213,7 @@ class Equilibrium(ConditionalResult):
 
         Unknowns are ``f`` and ``Phi1 .. PhiL``; the kernel of the input is ``K``, the target ``y``. Each
         layer is Gaussian; its variance is the inverse of minus the second derivative of its log density.
+        Raises NotApplicable for a nonlinear network or a symbolic depth.
         """
         if self.phi != self.field or not self.depth.is_Integer:
             raise NotApplicable("closed equations need a linear network and an integer number of layers")
@@ -235,8 +240,9 @@ class Equilibrium(ConditionalResult):
     def linear_output(self, numbers: Mapping[str, Expr] | None = None) -> tuple[Expr, dict[Symbol, Expr]]:
         """Eliminate the kernels from the equations of :meth:`linear_saddle`.
 
-        The equation of the output is linear in the last kernel, that of each kernel in the one below, down to
-        the kernel of the input, which is given.
+        The equation of the output is linear in the last kernel, and that of each kernel in the kernel of the
+        layer below, so that they are solved in this order. The last one gives the kernel of the input, which
+        is known.
 
         Parameters
         ----------
@@ -252,7 +258,8 @@ class Equilibrium(ConditionalResult):
         Raises
         ------
         NotApplicable
-            If :meth:`linear_saddle` raises it, or an equation is not linear in such a kernel.
+            If :meth:`linear_saddle` raises it, or an equation is not linear in the kernel for which it is
+            solved.
 
         Examples
         --------
@@ -289,8 +296,10 @@ class Equilibrium(ConditionalResult):
 def equilibrium(theory: Theory) -> Equilibrium:
     """Return the equilibrium of Langevin dynamics on a chain of layers, of symbolic or integer depth.
 
-    The forward pass and its Gaussian products are those of the theory. Raises :class:`NotApplicable` without
-    noise or without decay, for networks that are not chains, and for samples with weights.
+    The forward pass and its Gaussian products are those of the theory. That all updates are gradients of one
+    loss is assumed, and checked for the readout only. Raises :class:`NotApplicable` for discrete steps,
+    without noise or without decay, for weights with different rules or an initial variance other than 1, for
+    networks that are not chains, and for samples with weights.
 
     >>> from derive import mean_field, mlp
     >>> lam, beta = Symbol("lam", positive=True), Symbol("beta", positive=True)
@@ -317,9 +326,9 @@ def equilibrium(theory: Theory) -> Equilibrium:
 def _gibbs(decay: Expr, diffusion: Expr) -> tuple[Expr, Expr]:
     """Return inverse temperature b and prior variance v of weights in equilibrium with their noise.
 
-    The weights theta move with the velocity ``U - decay theta``, where U is the update, minus the gradient of
-    an energy, and noise of strength ``diffusion``. Without current, ``velocity * p = (diffusion/2)
-    dp/dtheta``, so that the density is ``p ~ exp(-b energy - theta^2/(2 v))``.
+    The weights theta move with the velocity ``U - decay theta``, where U, the update, is minus the gradient
+    of an energy, and with noise of variance ``diffusion`` per unit of time. Without current, ``velocity * p =
+    (diffusion/2) dp/dtheta``, so that the density is ``p ~ exp(-b energy - theta^2/(2 v))``.
     """
     theta, push, density, slope = (Dummy(n) for n in ("theta", "push", "p", "dp"))
     current = (push - decay * theta) * density - diffusion / 2 * slope
@@ -367,7 +376,10 @@ class _Measure:
         return self.chain.phi.xreplace({self.chain.h: self.chain.h.func(site, sample)})
 
     def covariance(self, u: Source) -> Expr:
-        """Return ``<u_mu u_alpha>`` of a product with weights of the prior: its variance times a kernel."""
+        """Return ``<u_mu u_alpha>`` of a product with weights of the prior: its variance times a kernel.
+
+        Raises NotApplicable unless the initial variance of the weights is 1.
+        """
         entries = entry_covariance(self.program.rule, t, s)
         number, kernel = simplify(u.covariance / entries).as_independent(AppliedUndef, as_Add=False)
         if number != 1:
@@ -385,8 +397,9 @@ class _Measure:
     def exponent(self) -> Expr:
         """Return the exponent of the integral over one unit of layer ell.
 
-        Its terms are ``i hhat h``, which holds the preactivation h at its value, the average over the weights
-        of the product that h equals, quadratic in hhat, and the term of the conjugate of the kernel.
+        The preactivation is ``h = u`` with a Gaussian product u. The terms are ``i hhat h``; the exponent of
+        the average of ``exp(-i hhat u)`` over the weights, quadratic in hhat; and minus ``phi phi Phihat/2``.
+        Raises NotApplicable if the covariance of u is not a kernel of the layer below.
         """
         for u in self.sources(str(self.chain.h.func)):
             value, layer = self.covariance(u), u.symbol.args[0] - 1
@@ -458,7 +471,11 @@ def _isolate(condition: Expr, unknown: AppliedUndef) -> Expr:
 
 
 def _linear_root(e: Expr, x: Symbol) -> Expr:
-    """Return the zero of a rational function of ``x`` whose numerator is linear in x."""
+    """Return the zero of a rational function of ``x`` whose numerator is linear in x.
+
+    The zero at ``x = 0`` of a numerator ``x (a x + b)`` is left out. Raises NotApplicable for other
+    numerators.
+    """
     p = Poly(numer(together(e)), x)
     p = p.exquo(Poly(x, x)) if p.degree() > 1 and p.nth(0) == 0 else p
     if p.degree() != 1:

@@ -45,14 +45,14 @@ def frozen_features(theory: Theory) -> Theory:
     Returns
     -------
     Theory
-        Fields without updates, one more field for the updates of each weight, and outputs that move by their
-        gradients.
+        Fields without updates and responses, a field ``moved_<weight>`` for each forward use of a weight (the
+        sum of its updates there), and outputs that are sums of averages ``<gradient * moved>``.
 
     Raises
     ------
     NotApplicable
-        If rules are linear (then there is a tangent kernel), the depth is symbolic, or weights are used in
-        several places.
+        If rules are linear (then there is a tangent kernel), the depth is symbolic, the output or its error
+        is not found, or the update of a weight is a sum over several uses.
 
     Examples
     --------
@@ -115,7 +115,8 @@ class _Frozen:
         """Yield for each forward use of a weight the equation of its updates and their effect on outputs.
 
         The equation defines a field ``moved``, the sum of the weight's updates in one field of the network.
-        The second value lists, for each layer, the average of moved times the gradient of the output.
+        The second value lists averages of moved times the gradient of the output: one for each layer that the
+        equation holds for. Raises NotApplicable for a linear rule.
         """
         if not isinstance(w.rule, NonlinearRule):
             raise NotApplicable(

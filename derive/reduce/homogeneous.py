@@ -32,8 +32,8 @@ class NotHomogeneous(NotApplicable):
 def exponent(e: Expr, powers: Mapping[Expr, Expr]) -> Expr:
     """Return the power of c that ``e`` gains if each key of ``powers`` is multiplied by c to its value.
 
-    All combinations of signs of the keys are checked. Raises :class:`NotHomogeneous` if ``e`` gains no power,
-    or different powers for different signs.
+    All combinations of signs of the keys are checked. Raises :class:`NotHomogeneous` if ``e`` is zero, if it
+    is not multiplied by a power of c, or by different powers for different signs.
 
     >>> from sympy.abc import x, y
     >>> exponent(x**2 * y + y**3, {x: 1, y: 1})
@@ -90,7 +90,8 @@ def exponent(e: Expr, powers: Mapping[Expr, Expr]) -> Expr:
 class Homogeneity:
     """Degree ``kappa`` of a network in its weights: ``f(c theta) = c^kappa f(theta)``.
 
-    ``fields`` are the degrees of the fields on which f depends, those of layer families as functions of ell.
+    ``fields`` are the degrees of the layer families on which f depends, by name, as functions of the index of
+    layers. Fields with a single definition are not in it.
     """
 
     kappa: Expr
@@ -102,7 +103,8 @@ def network_degree(program: Program) -> Homogeneity:
     """Return the degree of a program's output in its trained weights.
 
     Raises :class:`NotHomogeneous`, naming the definition, if its terms scale differently (a bias, a residual
-    branch, most activations).
+    branch, most activations), and NotApplicable if there is not exactly one output, or if the recursion of
+    the degrees over layers is not solved.
 
     >>> from sympy import Lambda, Max
     >>> from derive import mlp
@@ -118,7 +120,10 @@ def network_degree(program: Program) -> Homogeneity:
 
 
 def output(program: Program) -> Definition:
-    """Return the definition of the program's output: the only scalar that is a mean."""
+    """Return the definition of the program's output: the only scalar that contains a mean over units.
+
+    Raises NotApplicable if there is not exactly one.
+    """
     means = [d for d in program.definitions if d.name in program.scalars and d.rhs.has(Mean)]
     if len(means) != 1:
         raise NotApplicable(
@@ -163,8 +168,9 @@ class _Degrees:
     def family(self, name: str, inside: list[Definition], ends: list[Definition]) -> Expr:
         """Return the degree of a layer family by solving ``d(n + 1) = a d(n) + b`` from its first layer.
 
-        ``inside`` is the definition of the family and ``ends`` that of the first layer. All terms must have
-        the same degree.
+        ``inside`` is the definition of the family, and may be missing, and ``ends`` that of the first layer.
+        All terms must have the same degree. Raises NotApplicable if there are more definitions, if a degree
+        depends on the layer otherwise, or if the recursion is not solved.
         """
         if len(ends) != 1 or len(inside) > 1:
             raise NotApplicable(
@@ -252,7 +258,7 @@ def neat(e: Expr) -> Expr:
 class Chain:
     """Network of layers ``h -> phi(h) -> W phi(h)`` with a readout vector ``z`` at its end.
 
-    ``h`` and ``phi`` are the field of the last layer and the function of it in the output. Raises
+    ``h`` is the field of the last layer, and ``phi`` the function of it that the output contains. Raises
     :class:`NotApplicable` for any other network (biases, residual branches, sums over positions).
     """
 
@@ -274,7 +280,10 @@ class Chain:
         self._check()
 
     def _check(self) -> None:
-        """Raise NotApplicable unless inner layers apply a matrix to phi(h), and its transpose backwards."""
+        """Raise NotApplicable unless each matrix product is the whole right-hand side of a definition.
+
+        Matrices, if not transposed, must multiply given data or phi(h) of the layer below.
+        """
         for d in nonempty(self.program.definitions):
             for x in d.products():
                 if d.rhs != x:

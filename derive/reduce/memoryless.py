@@ -120,8 +120,8 @@ class Motion:
     """Equation of motion of a field x: ``dx = (gain - rate x) dt + noise``.
 
     In steps it is ``x(t + 1) = (1 - rate) x + gain + noise``. ``gains`` are terms at time t whose sum is
-    ``gain``, each a number times a field. ``partner`` is the field at other indices: the covariance of the
-    noise of the two is ``diffusion`` per unit of time, and that of the two fields at time 0 is ``start``.
+    ``gain``, from updates of weights. ``partner`` is the field at other indices: the covariance of the noise
+    of the two is ``diffusion``, per step or unit of time, and that of the two fields at time 0 is ``start``.
     """
 
     field: AppliedUndef
@@ -198,9 +198,10 @@ def _motion(theory: Theory, e: Equation) -> Motion:
 
 
 def _source_relaxation(u: Source, discrete: bool) -> tuple[Expr, Expr, Expr]:
-    """Return relaxation rate, noise per time and initial variance of a Gaussian source.
+    """Return relaxation rate, noise covariance per step or unit of time, and initial covariance of a source.
 
-    Raises NotApplicable if the source is not a Markov process.
+    The covariances are those of the source with its partner at other indices. Raises NotApplicable if the
+    source is not a Markov process, with rate and noise that are constant in time.
     """
     moved = [a for a in u.covariance.atoms(AppliedUndef) if {t, s} & a.free_symbols]
     if moved:
@@ -217,7 +218,8 @@ def relaxation(covariance: Expr, discrete: bool = False) -> tuple[Expr, Expr, Ex
     """Return relaxation rate, covariance rate of the noise and initial variance of a Gaussian process.
 
     ``c(t, s)`` for t > s must obey ``dc/dt = -rate c``; then it belongs to ``du = -rate u dt + noise`` (in
-    steps ``u(t + 1) = (1 - rate) u + noise``). Raises :class:`NotApplicable` otherwise.
+    steps ``u(t + 1) = (1 - rate) u + noise``). Raises :class:`NotApplicable` otherwise, and if the noise
+    changes in time.
 
     >>> from sympy import Min, exp
     >>> relaxation(exp(-t - s) * exp(2 * Min(s, t)))
@@ -269,7 +271,7 @@ def exponential(rule: TrainingRule) -> tuple[Expr, Expr, Expr]:
 def _initial_sources(theory: Theory) -> tuple[tuple[Source, ...], dict[str, Expr]]:
     """Return the sources at time 0, and for each name the factor of a source at time t.
 
-    A source at time t is this factor times its value at time 0.
+    A source at time t is this factor times its value at time 0. Raises NotApplicable for other sources.
     """
     sources: list[Source] = []
     scales: dict[str, Expr] = {}
@@ -294,8 +296,8 @@ def _initial_sources(theory: Theory) -> tuple[tuple[Source, ...], dict[str, Expr
 def _scale(covariance: Expr, first: Expr) -> Expr | None:
     """Return the factor ``c``, with ``c(0) = 1``, of a covariance ``c(t) c(s) first``, or None.
 
-    None stands for covariances without such a factor. They include all functions of times that the program
-    does not give, such as a kernel.
+    None stands for covariances without such a factor, and for all that contain functions of time without a
+    formula, such as kernels.
     """
     if not covariance.has(t, s):
         return S.One
@@ -364,9 +366,10 @@ class _Running:
 
 
 def _sums(e: Equation, discrete: bool) -> tuple[list[Term], list[_Running]]:
-    """Return the terms of an equation at time t, and its sums over past times.
+    """Return the terms of an equation without a sum over past times, and its sums over past times.
 
-    The sums are grouped by the common factor with which they depend on t.
+    The sums are grouped by the common factor with which they depend on t. Raises NotApplicable for a sum that
+    contains the present, or that does not separate into factors of t and of past times.
     """
     if e.lhs.is_Derivative:
         raise NotApplicable(

@@ -37,7 +37,7 @@ class TwoLayer:
     of the fields at time 0, ``moments`` the definitions of moments at one time, such as ``H(mu, alpha, t)``,
     and ``rates`` the equations of the moments with averages (F.6). ``closed`` are these and the equation of
     the error without averages (F.7; empty if averages remain), ``error`` is the equation of the error in
-    either case, and ``initial`` are the values at time 0.
+    either case, and ``initial`` are the values at time 0 (only that of the error if averages remain).
     """
 
     theory: Theory
@@ -50,9 +50,10 @@ class TwoLayer:
     initial: tuple[Eq, ...]
 
     def rate(self, name: str) -> Expr:
-        """Return the time derivative of the moment or error ``name`` in closed form.
+        """Return the time derivative of the moment or error ``name``, without averages if the moments close.
 
-        Raises KeyError if it has no closed equation.
+        If they do not, the rate of the error contains averages. Raises KeyError for a moment without a closed
+        equation.
         """
         for e in (*self.closed, self.error):
             if str(e.lhs.args[0].func) == name:

@@ -17,7 +17,7 @@ RESPONSE = "response"
 
 
 def without_equal_times(theory: Theory) -> Theory:
-    """Return the theory in which no field responds to a source of its own step.
+    """Return the theory in which no field responds to a source at the same time.
 
     Terms that sum a response up to the present sum it up to the previous step, and responses vanish at equal
     times. Compared with a network, ``z(t)`` then lacks ``gamma0 B(t, t) phi(h(t))``.
@@ -35,7 +35,7 @@ def without_equal_times(theory: Theory) -> Theory:
     Raises
     ------
     NotApplicable
-        If the theory is a flow, in which the present has no weight.
+        If the theory is a flow, in which a single time has no weight in an integral.
 
     Examples
     --------

@@ -52,9 +52,10 @@ TrainedWeight = TrainedMatrix | TrainedVector
 class Share:
     """Contribution of one weight, or of a family of weights, to the rate of change of the output.
 
-    ``site`` is the layer of the field of the weight, None for a readout, and ``layers`` the range of the
-    family. ``contraction`` is the average ``W . df/dW``; ``curvature`` is the sum of ``d^2 f/dW_ij^2`` over
-    the entries, each in units in which noise of strength D adds ``D dt`` to its variance.
+    ``site`` is the layer of the field that the weight enters, None for a readout, and ``layers`` the range of
+    the family, empty for a single weight. ``contraction`` is ``W . df/dW``, the sum over the entries of the
+    weight, as an average over units. ``curvature`` is the sum of ``d^2 f/dW_ij^2`` over the entries, in units
+    in which noise of strength D adds ``D dt`` to the variance of an entry.
     """
 
     weight: str
@@ -103,7 +104,8 @@ def output_rate(theory: Theory) -> OutputRate:
     """Return the rate of the output of a network under gradient flow with decay and noise, at any depth.
 
     Raises :class:`NotApplicable` for discrete steps, for memory that is not exponential, for updates that are
-    not gradients, for unequal widths, for weights shared by positions, and for noise with skip connections.
+    not gradients, for unequal widths, for weights shared by positions, for a bias that is added to a product,
+    and for noise with skip connections.
 
     >>> from derive import mean_field, mlp
     >>> lam, T = Symbol("lam", positive=True), Symbol("T", positive=True)
@@ -266,11 +268,12 @@ def _slope(*args: Expr) -> Expr:
 class Representer(ConditionalResult):
     """Output at rest of a homogeneous network with weight decay, as kernel ridge regression.
 
-    ``kappa`` is the degree of the network; a weight at rest is ``held`` times its own update; ``balance``
-    follows for the outputs on the samples, and ``rate`` (for a flow, else None) is the approach to it.
-    ``trained`` is the output on the samples and ``anywhere`` that at an input with the tangent kernel ``k``
-    (a column), as matrix expressions in the final tangent kernel ``K``, to which ``ridge`` is added, and the
-    targets ``y``. Rows are pairs of sample and channel; weights of samples are a diagonal matrix.
+    ``kappa`` is the degree of the network, and a weight at rest is ``held`` times its update. ``ridge`` is
+    ``kappa/held``, and ``balance`` the equation ``ridge f = sum K Delta`` of the outputs f and errors Delta
+    on the samples, with the final tangent kernel K. ``rate`` is the equation of ``df/dt`` under gradient
+    flow, None for other rules. ``trained`` is the output on the samples, and ``anywhere`` that at an input
+    with the tangent kernel ``k`` (a column), as matrix expressions in ``K`` and the targets ``y``. Rows are
+    pairs of sample and channel; weights of samples are a diagonal matrix.
     """
 
     kappa: Expr
@@ -304,12 +307,14 @@ class Representer(ConditionalResult):
 def representer(theory: Theory) -> Representer:
     """Return kernel ridge regression as the state at rest of a homogeneous network with weight decay.
 
-    Weights at rest are ``held`` times their updates, so ``theta . grad f`` is that times the tangent kernel
-    times the errors; by Euler's identity it is ``kappa f``. This holds for steps and flows, with momentum,
-    for either loss, any number of outputs and unequal widths. That the weights come to rest is assumed.
+    Weights at rest are ``held`` times their updates, so ``theta . grad f`` is ``held`` times the tangent
+    kernel times the errors; by Euler's identity it is ``kappa f``. This holds for steps and flows, with
+    momentum, for either loss, any number of outputs and unequal widths. That the weights come to rest is
+    assumed.
 
     Raises NotHomogeneous for a network that is not homogeneous, :class:`NotApplicable` for a rule without
-    decay or with noise, for updates that are not gradients, and for errors that are not linear in the output.
+    decay or with noise, for weights that decay differently, for updates that are not gradients, and for
+    errors that are not linear in the output.
 
     >>> from derive import mean_field, mlp
     >>> lam = Symbol("lam", positive=True)
@@ -337,7 +342,7 @@ def representer(theory: Theory) -> Representer:
 
 
 def _ratio_at_rest(program: Program) -> Expr:
-    """Return the ratio of every weight to its update when training has come to rest: 1/decay for a flow.
+    """Return the ratio of a weight to its update when training has come to rest: rate/decay for a flow.
 
     Raises NotApplicable for noise, without weight decay, or if the weights have different ratios.
     """
@@ -431,8 +436,9 @@ def rest_points(theory: Theory) -> tuple[tuple[Expr, Expr, Expr], ...]:
     """Return the fixed points of a linear network with one hidden layer and weight decay, for one sample.
 
     Each is a triple ``(<h^2>, <z^2>, f)``: the mean squares of preactivations and of readout weights, and the
-    output. K is the input kernel of the sample, y its target. Raises :class:`NotApplicable` if the equations
-    of these moments do not close.
+    output, under gradient flow. Unstable fixed points are included. K is the input kernel of the sample, y
+    its target. Raises :class:`NotApplicable` for discrete steps, and if the equations of these moments do not
+    close.
 
     >>> from derive import mean_field, mlp
     >>> lam = Symbol("lam", positive=True)

@@ -29,7 +29,8 @@ from derive.theory import Equation, Theory
 class SingleSite:
     """Stochastic process of one unit of a hidden layer.
 
-    ``flows`` are the equations of motion of its independent fields, without indices on which nothing depends;
+    ``flows`` are the equations of motion of the fields with a source or memory, such as h and z. Their
+    indices on which nothing depends, as that of samples for z, are left out by :func:`single_site`.
     ``definitions`` gives other fields, such as ``g = phi'(h) z``, in terms of them.
     """
 
@@ -142,7 +143,7 @@ class SingleSite:
         return coordinates
 
     def compression(self) -> Expr:
-        """Return minus the divergence of the drift: the growth rate of the density along a path."""
+        """Return minus the divergence of the drift: the relative growth rate of the density along a path."""
         total = S.Zero
         for x in self.flows:
             point, velocity = _coordinate(x.field), self.in_coordinates(x.velocity)

@@ -51,7 +51,8 @@ class Static:
 
     ``fields`` are the remaining equations, ``sources`` and ``kernels`` (correlation functions) refer to each
     other layer by layer, ``tangent`` is the tangent kernel in terms of them, and ``output`` the output at
-    time t as a sum over past errors. The last two are None if the theory has no tangent kernel.
+    time t as a sum over past errors. The last two are None if the theory has no tangent kernel, and
+    ``output`` too if the program has no unique output with one error.
     """
 
     theory: Theory
@@ -70,10 +71,11 @@ class Static:
 def static(theory: Theory) -> Static:
     """Return the limit ``gamma0 -> 0`` of a theory of one layer or of a family of layers.
 
-    Only the output moves, along its tangent kernel, by every update that the rule keeps. Kernels are those of
-    the network at time 0 for any gamma0; for linear networks :mod:`derive.linear.lazy` gives closed forms.
-    Raises :class:`NotApplicable` if fields move at ``gamma0 = 0``: weight decay, noise, or updates without
-    factor gamma0.
+    Only the output moves. It is the sum over past times s of the tangent kernel times the errors and the
+    factor ``k(t, s)`` with which the training rule keeps an update. Kernels are those of the network at time
+    0 for any gamma0; for linear networks :mod:`derive.linear.lazy` gives closed forms. Raises
+    :class:`NotApplicable` if fields move at ``gamma0 = 0``: weight decay, noise, or updates without factor
+    gamma0.
 
     >>> from derive import mean_field, mlp
     >>> end = static(mean_field(mlp(activation="erf")))
@@ -82,7 +84,7 @@ def static(theory: Theory) -> Static:
     >>> print(end.output.rhs)
     Sum(eta*Delta(alpha, s)*K(mu, alpha), (alpha, 1, P), (s, 0, t - 1))
     """
-    require_linear_rules(theory.program, "the theory of weights at rest")
+    require_linear_rules(theory.program, "the theory at gamma0 = 0")
     for u in theory.sources:
         if timeless(sympify(u.covariance)).has(t, s):
             raise NotApplicable(
@@ -113,9 +115,9 @@ def _at_zero_gamma0(e: Equation) -> Equation:
 
 
 def _output(theory: Theory, tangent: Equation | None) -> Eq | None:
-    """Return the output as a sum over past errors times the tangent kernel.
+    """Return the output as a sum over past errors times the tangent kernel and the memory of updates.
 
-    The result is None if there is no tangent kernel, or no output with an error of its own.
+    The result is None if there is no tangent kernel, or if the program has no unique output with one error.
     """
     rule, roles = theory.program.rule, theory.program.roles
     if tangent is None or roles.output is None or roles.error is None:
@@ -147,9 +149,9 @@ tau = Symbol("tau", nonnegative=True)
 class Stationary:
     """Kernels of a theory at ``gamma0 -> 0`` and then at long times, as functions of the time lag ``tau``.
 
-    ``entry`` is the covariance of an entry of the weights; ``fields`` are the covariances of the fields
-    (``H`` of h, ``Z`` of z) in terms of kernels, ``kernels`` the kernels as Gaussian averages in terms of
-    these covariances.
+    ``entry`` is the covariance of an entry of the weights at two times, the same for all weights; ``fields``
+    are the covariances of the fields (``H`` of h, ``Z`` of z) in terms of kernels, and ``kernels`` the
+    kernels as Gaussian averages in terms of these covariances.
     """
 
     theory: Theory
@@ -183,7 +185,8 @@ def stationary(theory: Theory) -> Stationary:
     As gamma0 goes to zero the fields are their Gaussian sources, because memory has a factor gamma0 and
     responses vanish on the sources. Discrete steps have another stationary state: with steps eta, the
     variance is that of the flow over 1 - eta decay/2. Raises :class:`NotApplicable` if weights have no
-    stationary state (no decay), for biases, and if a response does not vanish at gamma0 = 0.
+    stationary state (no decay) or different ones, for biases, and if memory or a response does not vanish at
+    gamma0 = 0.
 
     >>> from derive import mean_field, mlp
     >>> lam, beta = Symbol("lam", positive=True), Symbol("beta", positive=True)
@@ -318,8 +321,8 @@ class _Stationary:
     def vanishing(self, q: OrderParameter) -> None:
         """Raise NotApplicable unless the response ``q`` is zero when the fields are their sources.
 
-        It is zero by its chain rule, or because the result is odd in a source that is independent of the
-        others.
+        It is zero if its derivative by the chain rule is zero, or odd in a source that is independent of the
+        other sources, so that its average vanishes.
         """
         (response,) = q.definition.atoms(Response)
         names = {field: Function(source) for source, field in self.of_source.items()}

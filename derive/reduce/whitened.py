@@ -66,12 +66,14 @@ output = Symbol("f", positive=True)
 
 
 def whitened_deep(theory: Theory) -> Theory:
-    """Return the theory of one sample that stands for all, for ``K_x = 1``.
+    """Return the theory of one sample, the component along the targets, of a linear network with ``K_x = 1``.
 
-    ``h_y``, ``u_y``, ``H_y``, ``A_y``, ``B_y`` are projections on n; the scalars ``Delta(t)`` and ``f(t)``
-    keep their names, and the constant ``y`` is the length of the target vector. Raises :class:`NotApplicable`
-    if something moves in a direction orthogonal to the targets, and if samples are not indices of vectors:
-    errors that are not linear in the outputs, or targets of several outputs.
+    The input kernel between samples is the identity. ``h_y``, ``u_y``, ``H_y``, ``A_y``, ``B_y`` are
+    projections on n, the direction of the targets; the scalars ``Delta(t)`` and ``f(t)`` keep their names,
+    and the constant ``y`` is the length of the target vector. Raises :class:`NotApplicable` for nonlinear
+    networks, weights of samples, targets of several outputs and theories that are reduced already, if
+    something moves in a direction orthogonal to the targets, and for errors that are not linear in the
+    outputs.
 
     >>> from derive import mean_field, mlp
     >>> from derive.program import ell
@@ -86,9 +88,9 @@ class _Whitened:
     """Theory in a basis of the samples whose first vector is n, the direction of the targets.
 
     With the identity as input kernel all bases of the samples are equivalent, if samples are indices of
-    vectors: once in a term or, summed over, twice. Sample 1 is the direction of the targets; sample 2 stands
-    for all other directions, on which the targets do not depend. Deterministic functions of sample 2, or of
-    samples 1 and 2, vanish.
+    vectors: in each term a free sample occurs once, and a sample that is summed over twice. Sample 1 is the
+    direction of the targets; sample 2 stands for all directions orthogonal to it. Deterministic functions of
+    sample 2, or of samples 1 and 2, vanish.
     """
 
     def __init__(self, theory: Theory) -> None:
@@ -283,7 +285,7 @@ class Whitened:
     ``tensors`` are the functions of samples in terms of their projections on the targets, ``scalar`` the
     equations of these (F.8) and ``initial`` their values at 0; ``invariants`` are conserved (F.10),
     ``eliminated`` gives the other unknowns as functions of the error, ``error`` and ``output`` are the
-    remaining equation in Delta and in f (F.11), ``motion`` its solution.
+    remaining equation written for Delta and for f (F.11), and ``motion`` its solution f(t).
     """
 
     theory: TwoLayer
@@ -496,9 +498,10 @@ def _approach(rate: Expr, rests: dict[Expr, Expr], start: Expr) -> Expr:
 class SingularStrength:
     """Singularities in complex gamma0 of the time until the output f is reached.
 
-    ``singular`` are the singularities, ``removable`` points at which only the formula is singular, ``radius``
-    is that of the series about gamma0 = 0 for fixed f, ``uniform`` the smallest radius over all f between the
-    initial value and the target.
+    ``singular`` are the values of gamma0, functions of f, at which the time is singular, and ``removable``
+    those at which only its formula is. ``radius`` is the radius of convergence of the series about gamma0 = 0
+    for fixed f, and ``uniform`` its limit as f goes to the target, where a radius that falls with f is
+    smallest.
     """
 
     singular: tuple[Expr, ...]
@@ -510,9 +513,9 @@ class SingularStrength:
 def series_radius(w: Whitened) -> SingularStrength:
     """Return the radius of convergence in gamma0 of the exact time until the output f is reached.
 
-    Singular points of ``int dx/rate`` are those at which a singularity of 1/rate reaches an end of the path,
-    or two of them pinch the path. A square root that vanishes is not a singularity if the formula is even in
-    it.
+    The singularities are the values of gamma0 at which a square root in the formula of the time vanishes,
+    unless the formula is even in this root. Raises NotApplicable if an output at rest depends on gamma0,
+    because the time would have more singularities.
 
     >>> from derive import mean_field, mlp
     >>> print(series_radius(whitened(two_layer(mean_field(mlp(1, rule="flow"))))).radius)

@@ -109,9 +109,10 @@ class Bottleneck(ConditionalResult):
         Name of the effect (``width``, ``batch``, ``labels``, ``steps``, ...) and symbol of the size.
     share
         Loss that the finite size adds, divided by the loss of the law, to first order: a power of
-        time. None if nothing is added before the crossover.
+        time. None if nothing is added before the crossover, or if powers do not change.
     crossover
-        Time at which the share is one. None if it does not grow.
+        Time at which the finite size begins to limit the loss, such as that at which the share is one. None
+        if it does not.
     after
         Loss after the crossover, a power of time. None if it is not derived.
     kernel
@@ -135,8 +136,8 @@ class Bottleneck(ConditionalResult):
     def exponent(self, size: Symbol) -> Expr:
         """Return the power of a finite size in the crossover time.
 
-        ``size`` is one of ``SIZES``: the width N, the batch size B or the learning rate eta. If the crossover
-        is at ``t ~ N^3``, the result for N is 3. Raises NotApplicable if there is no crossover.
+        ``size`` is one of ``SIZES``, such as the width N, the batch size B or the learning rate eta. If the
+        crossover is at ``t ~ N^3``, the result for N is 3. Raises NotApplicable if there is no crossover.
         """
         if self.crossover is None:
             raise NotApplicable(
@@ -173,8 +174,10 @@ def resources(reduced: RankOne, theory: Theory, online: Theory, steps: Theory) -
     Raises
     ------
     NotApplicable
-        If noise of a mode is not constant in units of the kernel's root, if batches are not fresh, or if the
-        growth of the singular values depends on the batch of the same step.
+        If the rate at which a mode forgets noise, the initial variance or the variance of batches depends on
+        time, if the initial variance differs between modes, if the loss from noise of a mode is not a
+        constant times its rate, if batches are not fresh, if a batch changes the learnt function within its
+        own step, or if steps have no single edge of stability.
 
     Examples
     --------
@@ -278,10 +281,10 @@ def _batch_variance(form: LinearForm, theory: Theory) -> tuple[Expr, Expr]:
 
 
 def _edge(steps: Theory) -> Expr:
-    """Return the edge of stability: the learning rate times the kernel above which steps diverge.
+    """Return the edge of stability, such as 2: the learning rate times the kernel above which steps diverge.
 
-    In a step of the theory ``steps`` the loss of the mode with the largest eigenvalue, 1, is multiplied by a
-    factor. The factor is 1 at the edge, such as 2.
+    In a step of the theory ``steps`` the loss of the first mode, whose eigenvalue is assumed to be 1, is
+    multiplied by a factor, which is 1 at the edge. Raises NotApplicable if there is not exactly one edge.
     """
     summand = lazy_modes(steps).with_K
     growth = (summand.subs(t, 1) / summand.subs(t, 0)).subs(lamda(k), 1)
@@ -316,7 +319,7 @@ class _NormDecrease:
 
 
 _Balanced = tuple[Power, Power, Mapping[Symbol, Expr]]
-"""Loss and kernel as powers of the integrated kernel, and the moments of the profile in them."""
+"""Loss and kernel as powers of X, and values of the symbols for sums over modes in their constants."""
 
 
 def bottlenecks(noise: Resources, law: RichScaling) -> tuple[Bottleneck, ...]:
@@ -416,6 +419,7 @@ class _Bottlenecks:
         """Return the variance that a batch adds to the learnt parts phi, summed over all modes.
 
         It is per unit of X, the integral of the kernel ``C_g(1,t,t)``, and of the squared error on a batch.
+        The eigenvalues are ``k^-capacity``.
         """
         part = Power.of(on_eigenvalues(self.resources.batch_variance).subs(capacity_, self.law.capacity), k)
         return part.coefficient * zeta(-part.power)
@@ -423,7 +427,8 @@ class _Bottlenecks:
     def batch(self) -> Bottleneck:
         """Return the effect on the loss of fresh batches of B samples without label noise.
 
-        The noise of a batch is proportional to its squared error, which is the loss itself.
+        The noise of a batch is proportional to its squared error, which is the loss itself. For easy tasks
+        batches change constants only, and the bottleneck has no share and no crossover.
         """
         conditions = [
             "derived: each batch adds to phi, the learnt part of a mode, noise with a variance proportional "
@@ -499,7 +504,8 @@ class _Bottlenecks:
 
         ``decrease`` is the decrease of the squared singular value of the weights by the noise of the finite
         size, and ``conditions`` are sentences about it. ``after`` are (loss, kernel, values of sums over
-        modes) after the crossover; by default those of :meth:`balanced`.
+        modes) after the crossover of hard tasks; by default those of :meth:`balanced`. Easy tasks have those
+        of :meth:`alone`. If the share falls in time, there is no crossover.
         """
         conditions, share = [self.law_condition, *conditions], self.share(decrease)
         if not self.hard:
@@ -538,7 +544,7 @@ class _Bottlenecks:
         """Return the loss that the noise of a finite size adds, over the loss without it, as a power of time.
 
         It is of first order in the noise. ``decrease`` is the decrease of the squared singular value of the
-        weights by this noise.
+        weights by this noise; for hard tasks the added loss contains the effect of this decrease too.
         """
         law, q = self.law, self.law.profile_exponent
         kernel = Power(tidied(law.named_kernel / law.named_integrated_kernel ** (2 * q)), 2 * q)
@@ -651,7 +657,9 @@ class _Bottlenecks:
     def steps(self) -> Bottleneck:
         """Return the effect of a finite learning rate on the loss.
 
-        The kernel grows up to the edge of stability of the first mode, and is assumed to stay there.
+        The kernel grows up to the edge of stability of the first mode, and is assumed to stay there. For easy
+        tasks the kernel stops growing, and the result is a condition on the learning rate without a
+        crossover.
         """
         law, edge = self.law, self.resources.edge
         conditions = [
