@@ -147,7 +147,9 @@ class DepthFirstStep(Shown, ConditionalResult):
     def large(self, value: Expr) -> Expr:
         """Return the leading term of a value at the layer ``tau L`` for large L, at fixed ``z = L (q - 1)``.
 
-        Raises :class:`NotApplicable` for an expression without one leading power.
+        ``value`` is an expression in ell, L and the exponents, such as ``start``; tau, between 0 and 1, is
+        the relative position of the layer. The result is a power of L times a function of tau and z. Raises
+        :class:`NotApplicable` for an expression without one leading power.
         """
         e = value.subs(ell, tau * L).xreplace({self.gain: z / L})
         # (1 + z/L)^(p L + r) tends to exp(p z)
@@ -228,10 +230,10 @@ class _First:
         return rewritten(e, {*self.known, chi_0.name}, value)
 
     def constants(self) -> None:
-        """Solve the functions of the layer that equal their neighbours: they have their boundary value.
+        """Solve the functions that are the same at all layers, and add them to ``known``.
 
-        These are recursions ``y(ell) = y(ell -+ 1) + terms`` whose terms vanish. Solutions are added to
-        ``known``.
+        These obey ``y(ell) = y(ell - 1)`` or ``y(ell) = y(ell + 1)``: all other terms of their recursion
+        vanish with the solutions found so far. They equal their value at the first or last layer.
         """
         solved_before = -1
         while solved_before != len(self.known):
@@ -245,7 +247,8 @@ class _First:
     def jump(self, name: str) -> None:
         """Solve the equal-time response ``name`` of the field at layer ell to a source at layer k.
 
-        It is a constant times a step function of ``ell - k`` (of ``k - ell`` for gradients).
+        It is a constant times a step function of ``ell - k`` (of ``k - ell`` for gradients), and is added to
+        ``known``.
         """
         (term,) = self.row(name).terms
         (delta,) = term.atoms(KroneckerDelta)
@@ -255,9 +258,10 @@ class _First:
     def grown(self, name: str) -> Expr:
         """Solve and return the correlation ``name``, which obeys a linear recursion in the layer.
 
-        It is ``C(ell) = c + g * (sum of C over the layers below)``, with the solution ``c (1 + g)^ell``; for
-        a gradient the sum is over the layers above, and the power is that of ``L - ell``. Raises
-        NotApplicable if the recursion has another form.
+        It is ``C(ell) = c + g * (sum of C over the layers below)``, with the solution ``c q^ell``, where the
+        symbol q stands for ``1 + g``; for a gradient the sum is over the layers above, and the power is that
+        of ``L - ell``. The solution is added to ``known``, and g is stored as ``gain``. Raises NotApplicable
+        if the recursion has another form, or if g differs from that of another correlation.
         """
         terms = [self.substituted(x) for x in self.row(name).terms]
         sums = Add(*[x / over_layers for x in terms if x.has(over_layers)])
@@ -282,9 +286,10 @@ class _First:
     def bracket(self, name: str) -> Expr:
         """Return the factor of the gradient dx in the preactivation h of a layer after the first step.
 
-        The response S(ell) of the stream to the sources of gradients, ``name``, obeys ``S(ell + 1) = (1 + f)
-        S(ell) + g(ell)``, ``S(1) = 0``: it grows by the same factor for every layer of the source. The result
-        is ``S + g/f`` as a function of ell.
+        ``name`` is the response S of the stream after the step to the sources of gradients before it. Its
+        recursion ``S(ell + 1) = (1 + f) S(ell) + g(ell)`` with ``S(1) = 0`` is solved, where f and g are read
+        off its equation. The result is ``S + g/f``, because S grows in a layer by f times the factor of the
+        gradient. Raises NotApplicable if S depends on the layer of the source.
         """
         partial_sum, m = Dummy("S"), Dummy("m", integer=True, positive=True)
         increase = Add(*[self.substituted(x) for x in self.row(name).terms]).replace(
@@ -305,8 +310,8 @@ class _First:
     def summed(self, name: str, driver: str, bracket: Expr) -> Expr:
         """Return the response ``name``, such as of the stream to the readout, as a function of the layer.
 
-        It is the sum over the layers up to ell of ``bracket`` times the factor with which the response
-        ``driver`` enters the equation of ``name``; ``bracket`` is the solution for ``driver``.
+        It is a sum over the layers up to ell. Its summand is ``bracket``, the result of :meth:`bracket` for
+        the response ``driver``, times the coefficient of ``driver`` in the equation of ``name``.
         """
         terms = [self.substituted(x) for x in self.row(name).terms]
         (factor_,) = [x.coeff(a) for x in terms for a in x.atoms(AppliedUndef) if str(a.func) == driver]
@@ -331,8 +336,8 @@ class Statement(Shown):
         Its value, or a part of it that no other part can cancel, in the first step of a linear network of any
         depth. None if only the power is known.
     leading
-        The same for large L and ``alpha >= 1/2``, with ``z = L^(1 - 2 alpha)`` kept. None if only the
-        power is known.
+        Leading term of ``exact`` for large L and ``alpha >= 1/2``, with ``z = L^(1 - 2 alpha)`` kept. None if
+        only the power is known, or if ``alpha < 1/2``.
     how
         Justification as a sentence.
     """
@@ -357,8 +362,8 @@ def order_in(e: Expr, small: Symbol) -> int:
 def statements(p: DepthExponents, first: DepthFirstStep) -> tuple[Statement, ...]:
     """Return statements about the size of output, stream, preactivation, features and differences of layers.
 
-    Each has the power of L from ``p``, and the value in the first step ``first`` of a linear network if
-    known.
+    Each has the power of L from ``p``, and the value in the first step of a linear network from ``first``.
+    The value is None for features and for the linearisation, of which only the power is known.
     """
     ahead = {ell: (tau + epsilon) * L}, {ell: tau * L}
     window, drift = (e.subs(ahead[0]) - e.subs(ahead[1]) for e in (first.start, first.moved))
@@ -441,7 +446,8 @@ class DepthClass(Shown, ConditionalResult):
     rule, rate
         Training rule, whose learning rate is ``eta L^-rate``.
     region
-        Name of the regime, such as ``depth-muP``.
+        Name of the regime: ``depth-muP``, ``redundant``, ``unfaithful``, ``trivial``, ``unstable in
+        training`` or ``unstable at initialisation``.
     stable_at_init
         The stream does not grow with L before training.
     nontrivial
@@ -455,12 +461,13 @@ class DepthClass(Shown, ConditionalResult):
     stable_in_training
         Changes of the stream and the output stay bounded (Claim 7.2). Def. 7.2 also requires this for h.
     faithful_in_training
-        h is of order one.
+        h is of order one after a step of training.
     diversity
         kappa: layers at a relative distance epsilon differ by ``epsilon^(1 - kappa)`` after a step of
-        training. None if the difference vanishes or grows with L.
+        training. None if the difference vanishes or grows with L, or if the output grows with L.
     exponents
-        Powers of L of root mean squares by name, infinite if they grow faster than powers.
+        Powers of L of root mean squares by name; infinite for ``alpha < 1/2``, where they grow faster than
+        powers.
     statements
         Statements about each quantity.
     basis
@@ -490,13 +497,16 @@ class DepthClass(Shown, ConditionalResult):
 
     @property
     def redundant(self) -> bool:
-        """Whether neighbouring layers have the same features: ``diversity``, the exponent kappa, is zero."""
+        """Whether close layers have nearly the same features: ``diversity``, the exponent kappa, is zero.
+
+        False if ``diversity`` is None.
+        """
         return self.diversity == 0
 
     def as_json(self) -> dict[str, object]:
-        """Return a dictionary of strings, booleans and lists.
+        """Return the classification as a dictionary of strings, booleans and lists.
 
-        Expressions are strings as SymPy prints them.
+        Expressions are strings as SymPy prints them; a ``diversity`` of None stays.
         """
         flags = {n: v for n, v in vars(self).items() if isinstance(v, bool)}
         return {
@@ -568,10 +578,10 @@ class DepthParametrization:
     def classify(self, alpha: GivenNumber, gamma: GivenNumber, rule: str = "sgd") -> DepthClass:
         """Return the class of a network with branches times ``L^-alpha`` and updates of size ``L^-gamma``.
 
-        ``rule`` is the training rule, which sets the learning rate. Numbers are taken exactly (``"1/3"``,
-        ``0.1`` is one tenth); symbols need assumptions that decide every sign, like ``1/2 + Symbol("e",
-        positive=True)``. Raises :class:`NotApplicable` for anything else; the message has the value and what
-        would do.
+        ``rule`` is ``sgd`` or ``sign``; it decides the learning rate ``eta L^-rate`` that gives these
+        updates, and nothing else. Numbers are taken exactly (``"1/3"``, ``0.1`` is one tenth); symbols need
+        assumptions that decide every sign, like ``1/2 + Symbol("e", positive=True)``. Raises
+        :class:`NotApplicable` for anything else; the message has the value and the accepted forms.
         """
         _check(rule)
         p, point = self.exponents, _Point(_number("alpha", alpha), _number("gamma", gamma))
@@ -590,10 +600,10 @@ class DepthParametrization:
             region = "unstable in training" if size["output"] > 0 else "trivial"
 
         def leading(e: Expr) -> Expr:
-            """Return an expression in z for large depth L, with z = 1 at alpha = 1/2 and z -> 0 above.
+            """Return an expression in ``z = L (q - 1)`` for large depth L: z is 1 at alpha = 1/2, 0 above it.
 
-            ``z = L (q - 1)`` is the growth of the stream's variance by all layers, for branches ``L^-alpha``.
-            If the expression vanishes at z = 0, its term linear in z is returned.
+            z is the growth of the stream's variance by all layers. Above alpha = 1/2, an expression that
+            vanishes at z = 0 is replaced by its term linear in z, with z in terms of L and alpha.
             """
             limit_value = e.subs(z, 1 if gain == 0 else 0)
             if gain == 0 or limit_value != 0:
@@ -601,7 +611,10 @@ class DepthParametrization:
             return (e.diff(z).subs(z, 0) * L * self.first_step.gain).expand()
 
         def stated(x: Statement) -> Statement:
-            """Return a statement with the values of alpha and gamma substituted in its formulas."""
+            """Return a statement with the given alpha and gamma substituted in its exponent and formulas.
+
+            For ``alpha < 1/2`` the exponent is infinite and ``leading`` is None.
+            """
             value = None if x.exact is None else point.at(x.exact)
             if gain > 0:
                 return replace(x, exponent=S.Infinity, exact=value, leading=None)
@@ -649,9 +662,11 @@ class DepthParametrization:
 
     @cached_property
     def kappas(self) -> tuple[Expr, Expr]:
-        """Exponents kappa of the difference between close layers: of its random and of its shared part.
+        """Exponents kappa of the difference of the stream between close layers: (random part, shared part).
 
-        A part is proportional to ``epsilon^(1 - kappa)`` for layers at the relative distance epsilon.
+        The root mean square of a part is proportional to ``epsilon^(1 - kappa)`` for layers at the relative
+        distance epsilon. The random part is that before training, a sum over independent layers; the shared
+        part is the change in the first step, which has the same sign in all layers.
         """
         near = [x.leading for x in self.statements if x.leading is not None and x.leading.has(epsilon)]
         noise, drift = (order_in(x, epsilon) for x in near)
@@ -691,7 +706,7 @@ class _Point:
 
 
 def _number(name: str, value: GivenNumber) -> Expr:
-    """Return the exponent ``name`` as an exact number, or as a real expression without L.
+    """Return the exponent ``name`` as a rational number, or as a real expression in symbols other than L.
 
     Raises NotApplicable for any other value.
     """
@@ -716,9 +731,9 @@ def _number(name: str, value: GivenNumber) -> Expr:
 def update_power(program: Program, rule: str | Entrywise = "sgd") -> Expr:
     """Return the gamma of a rule with rate ``eta L^-c``: its updates enter h of a layer with ``L^-gamma``.
 
-    It follows from the theory of ``program``, with linear residual layers and rate ``L^-gamma``, trained
-    by the rule itself: the gradient of a weight contains the factor of its branch, which gradient descent
-    keeps and the sign removes. An entrywise rule raises the factor to its degree. Raises
+    It is read off the theory of ``program``, a network of linear residual layers, trained by the rule with
+    the rate ``L^-c``. The gradient of a weight contains the factor ``L^-alpha`` of its branch: gradient
+    descent keeps it, the sign removes it, and an entrywise rule raises it to the degree of the rule. Raises
     :class:`NotApplicable` for another rule or program.
 
     >>> from derive.program import depth_program
@@ -738,8 +753,8 @@ def update_power(program: Program, rule: str | Entrywise = "sgd") -> Expr:
 def trained_by(program: Program, rule: str | Entrywise) -> Program:
     """Return a linear residual network trained by a rule with learning rate ``L^-c``.
 
-    For an entrywise rule only powers of L are correct: its step is represented by an update of the rank
-    of the gradient, with the power of L of the rule's step and the signs of the gradient.
+    ``sgd`` and ``sign`` are exact. For an :class:`Entrywise` rule only the power of L is correct: its step is
+    replaced by the gradient itself, an outer product, with the power of L that the step of the rule has.
 
     >>> from derive.program import depth_program
     >>> (W,) = trained_by(depth_program(alpha=alpha, gamma=gamma), "sign").matrices
@@ -799,6 +814,9 @@ def _check(rule: str | Entrywise) -> None:
 class FirstUpdate(Shown, ConditionalResult):
     """First step at width one and rate eta: ``x_1^L = x_0^L - eta L^-alpha A_L + O(eta^2)``.
 
+    x_0^L and x_1^L are the stream after the last layer before and after the step, and A_L sums the effects of
+    the updates of all layers. E is the average over the initial weights.
+
     Attributes
     ----------
     rule
@@ -806,11 +824,11 @@ class FirstUpdate(Shown, ConditionalResult):
     square
         ``E A_L^2`` for every L.
     leading
-        Its value for large L and alpha > 1/2.
+        Leading term of ``square`` for large L and alpha > 1/2.
     at_half
-        Factor of ``leading`` at alpha = 1/2.
+        Factor by which ``leading`` must be multiplied at alpha = 1/2.
     rate
-        The c at which ``eta L^(-alpha - c) A_L`` is of order one.
+        The exponent c for which the learning rate ``eta L^-c`` changes the stream by order one.
     """
 
     rule: str
@@ -830,14 +848,16 @@ class FirstUpdate(Shown, ConditionalResult):
 
 
 def first_update(program: Program, rule: str = "sgd") -> FirstUpdate:
-    """Return ``E A_L^2`` at fixed slope chi of the loss, from the product of independent layers at width one.
+    """Return the first step at width one, with ``E A_L^2`` at fixed slope chi of the loss.
 
-    At width one the definitions and the update of ``program`` are equations between numbers: ``x(ell) = y
-    x(ell - 1)`` and ``dx(ell - 1) = y dx(ell)`` with a random factor y. A further layer multiplies the change
-    by the layers below by ``y rule(y) = |y|^p``, where p is one more than the degree of the rule. It adds the
-    change by its own update, a multiple of ``P = x rule(x)``. So ``(P, A)`` is multiplied in each layer by a
-    random triangular matrix, and ``(E P^2, E P A, E A^2)`` by the matrix of its second moments. Raises
-    :class:`NotApplicable` for another rule or program.
+    A_L is defined in :class:`FirstUpdate`. At width one the definitions and the update of ``program`` are
+    equations between numbers: ``x(ell) = y x(ell - 1)`` and ``dx(ell - 1) = y dx(ell)`` with a factor y that
+    is random and independent in each layer. A further layer multiplies the effect of the updates below it by
+    y, because the stream passes it, and by ``rule(y)``, because their gradients pass it; ``y rule(y) =
+    |y|^p``, where p is one more than the degree of the rule. It adds the effect of its own update, a multiple
+    of ``P = x rule(x)``, which also grows by ``|y|^p``. So ``(P, A)`` is multiplied in each layer by a random
+    triangular matrix, and ``(E P^2, E P A, E A^2)`` by the matrix of its second moments. ``rule`` is ``sgd``
+    or ``sign``. Raises :class:`NotApplicable` for another rule or program.
 
     >>> from derive.program import depth_program
     >>> program = depth_program(alpha=alpha, gamma=gamma)
@@ -878,8 +898,9 @@ layer_factor, layer_increase = Dummy("own", positive=True), Dummy("added", real=
 def _width_one(program: Program, rule: str) -> tuple[Expr, Expr]:
     """Return the factor y of a layer at width one, and the change of x(ell) over ``x rule(x)``.
 
-    The slope of the loss at x(ell) is chi. The rule must be odd and homogeneous, so that ``y rule(y)`` is a
-    power of ``|y|``.
+    The change is that by the update of the layer ell itself, at the learning rate ``L^-c``, and x is the
+    stream below the layer. The slope of the loss at x(ell) is chi. The rule must be odd and homogeneous, so
+    that ``y rule(y)`` is a power of ``|y|``; NotApplicable is raised if it is not odd.
     """
     step, (W,) = RULES[rule], trained_by(program, rule).matrices
     if step(-S.One) != -step(S.One) or gaussian(W).variance != 1:
@@ -903,9 +924,9 @@ def _width_one(program: Program, rule: str) -> tuple[Expr, Expr]:
 def _second_moments(step: Matrix) -> tuple[Matrix, dict[int, Dummy]]:
     """Return the matrix of second moments of a random linear map of (P, A), and symbols for averages in it.
 
-    ``step`` is the 2x2 matrix that multiplies ``(P, A)`` in a layer; its entries are polynomials of a random
-    factor y. The returned 3x3 matrix multiplies ``(E P^2, E P A, E A^2)``. The dictionary has, by n = 1 and
-    2, the symbol ``m_n`` for ``E y^n``.
+    ``step`` is the 2x2 matrix that multiplies ``(P, A)`` in a layer; its entries are polynomials of the
+    random number a = ``layer_factor``. The returned 3x3 matrix multiplies ``(E P^2, E P A, E A^2)``. The
+    dictionary has, by n = 1 and 2, the symbol ``m_n`` for ``E a^n``.
     """
     names = symbols("P A", cls=Dummy)
     pairs = list(combinations_with_replacement(range(2), 2))
@@ -913,7 +934,7 @@ def _second_moments(step: Matrix) -> tuple[Matrix, dict[int, Dummy]]:
     moments = {n: Dummy(f"m_{n}", positive=True) for n in (1, 2)}
 
     def averaged(e: Expr) -> Expr:
-        """Return a polynomial in the random factor y of a layer with ``m_n`` in place of ``y^n``."""
+        """Return a polynomial in ``layer_factor``, the random number a, with ``m_n`` in place of ``a^n``."""
         return Add(*[k * moments.get(n, S.One) for (n,), k in Poly(e, layer_factor).terms()])
 
     grown = [Poly(after[i] * after[j], *names) for i, j in pairs]
@@ -922,9 +943,9 @@ def _second_moments(step: Matrix) -> tuple[Matrix, dict[int, Dummy]]:
 
 
 def _repeated(step: Matrix, count: Expr) -> Matrix:
-    """Return ``step**count`` of a triangular matrix whose diagonal has one number: a binomial sum.
+    """Return ``step**count`` of a triangular matrix with equal diagonal entries, as a binomial sum.
 
-    ``count`` may be a symbol.
+    ``count`` may be a symbol. Raises NotApplicable for another matrix.
     """
     size, number = step.shape[0], step[0, 0]
     nilpotent = step - number * eye(size)

@@ -80,8 +80,8 @@ class StepRow:
 class Steps:
     """Equations of correlations and responses at the times ``0 .. last``, as functions of the layer.
 
-    They stand in the order of the equations of the theory and of time. ``times`` has, by the name of a
-    function with its times, the name without times and the times.
+    They are ordered by time, and at each time as in the theory. ``times`` maps the name of a function with
+    its times, such as ``C_x_1_0``, to its name without times and its times, ``("C_x", (1, 0))``.
     """
 
     theory: Theory
@@ -99,7 +99,7 @@ class Steps:
         return f"{head}(t, t)" if len(times) == 2 and times[0] == times[1] else head
 
     def row(self, name: str) -> StepRow:
-        """Return the equation of a function as a recursion in the layer, or its only equation if it has none.
+        """Return the recursion of a function in the layer, or its first equation if it has no recursion.
 
         ``name`` includes the times, such as ``C_x_1_0``. Raises KeyError with the known names.
         """
@@ -191,7 +191,7 @@ class _StepWriter:
     def named(self, x: AppliedUndef) -> Expr:
         """Return a function with its times in its name, the later time first for a correlation.
 
-        The result is 0 for an acausal response.
+        A function named in ``same`` becomes a symbol. The result is 0 for an acausal response.
         """
         name, n = str(x.func), self.layers.get(str(x.func), 0)
         layers, times = x.args[:n], x.args[n:]
@@ -220,10 +220,11 @@ def sizes(
 ) -> Sizes:
     """Return the power of L of every function of ``steps``, or of those in ``of`` and their inputs.
 
-    Names without an equation (the slope of the loss, averages of an activation) are of order one; a name
-    in ``like`` is as large as the largest of the functions listed for it. Functions with the same value
-    of ``named`` count as one. Raises :class:`NotApplicable` if in ``domain``, a region of alpha and
-    gamma, a function increases itself from layer to layer by a positive power of L.
+    The powers hold in ``domain``, a region of alpha and gamma. Functions without an equation (the slope of
+    the loss, averages of an activation) are of order one. A function that is a key of ``like`` is as large as
+    the largest of the functions listed there for it. Functions for which ``named`` returns the same name are
+    counted as one. Raises :class:`NotApplicable` if in ``domain`` a function increases itself from layer to
+    layer by a positive power of L.
 
     >>> from derive.depth.balance import alpha, as_expression, gamma
     >>> from derive.theory import mean_field
@@ -292,7 +293,8 @@ class Ladder:
 def ladder(theory: Theory) -> Ladder:
     """Return the stream of a residual network, its gradient, and the names of sources and correlations.
 
-    Raises NotApplicable unless the theory has exactly one stream and one gradient, each with a source.
+    Raises NotApplicable unless the theory has exactly one stream and one gradient, each with a source, and
+    input and output vectors that are not trained.
     """
     families = [e for e in theory.equations if e.layers]
     by_direction = {e.lhs.args[0] - near.args[0]: e for e in families if (near := neighbour(e)) is not None}
@@ -317,13 +319,14 @@ def ladder(theory: Theory) -> Ladder:
 
 
 def changes(steps: Steps, field: str | None = None) -> Steps:
-    """Return the equations of the changes of the stream in place of those of its correlations.
+    """Return the equations of the changes of a field by training in place of those of its correlations.
 
-    With the stream ``x_t = x_0 + dx_t``, the changes of its correlations are ``E_x_t(ell) = <(x_t - x_0)
-    x_0>`` and ``D_x_t_s(ell) = <(x_t - x_0)(x_s - x_0)>``, and ``d_R_xU_t(ell)`` is the change of a
-    response to a frozen source. Responses that are the same function at (t, t) and (0, 0) have one name.
-    Nonlinear layers have the covariance ``K`` of their branch's output in place of C: its parts are
-    ``K_0_0``, ``KE_t``, ``KD_t_s``. Raises :class:`NotApplicable` if the field has no correlations.
+    The field is named by ``field``, by default the stream x. With ``x_t = x_0 + dx_t``, the changes of its
+    correlations are ``E_x_t(ell) = <(x_t - x_0) x_0>`` and ``D_x_t_s(ell) = <(x_t - x_0)(x_s - x_0)>``, and
+    ``d_R_xU_t(ell)`` is the change of a response to a frozen source. A response at (t, t) that obeys the same
+    equations as at (0, 0) is replaced by that at (0, 0). Nonlinear layers have the covariance ``K`` of their
+    branch's output in place of C: its parts are ``K_0_0``, ``KE_t``, ``KD_t_s``. Raises
+    :class:`NotApplicable` if the field has no correlations.
 
     >>> from derive.theory import mean_field
     >>> from derive.program import depth_program
@@ -365,10 +368,10 @@ class _Changes:
         self.covariance = self.branch()
 
     def alike(self, r: StepRow, head: str) -> bool:
-        """Return whether a function obeys the same recursion in the layer as the function ``head`` at (0, 0).
+        """Return whether a response at equal times obeys the same equations as it does at the times (0, 0).
 
-        ``r`` is an equation of the first function, a response at equal times; ``head`` is a name without
-        times.
+        ``r`` is one equation of the response at equal times, and ``head`` is the name of the response without
+        times. All equations of both, the recursion in the layer and the boundary values, are compared.
         """
         first, now = self.steps.named(f"{head}_0_0"), self.steps.named(r.name)
         return all(a.terms == b.terms for a, b in zip(first, now, strict=True))
@@ -477,16 +480,16 @@ class Shown:
 
 @dataclass(frozen=True)
 class DepthExponents(Shown, ConditionalResult):
-    """Powers of the depth L for ``alpha >= 1/2`` in the first step, and in ``later`` at all steps.
+    """Powers of the depth L in the first step, for ``alpha >= 1/2``, and in ``later`` at all steps.
 
-    All are powers of root mean squares. x is the stream, ``h = W x`` the preactivation of a layer with the
-    weights W, and f the output, each at step t.
+    All but ``gain`` and ``later`` are powers of root mean squares. x is the stream, ``h = W x`` the
+    preactivation of a layer with the weights W, and f the output, each at step t = 1.
 
     Attributes
     ----------
     gain
-        Growth of the variance of the stream before training by all layers together; if it is positive the
-        variance grows like ``exp(L^gain)``.
+        Power of L of the relative growth of the stream's variance before training by all layers together; if
+        it is positive the variance grows like ``exp(L^gain)``.
     output, stream
         f_t - f_0, and x_t - x_0.
     bracket
@@ -496,11 +499,13 @@ class DepthExponents(Shown, ConditionalResult):
     preactivation, feature
         h_t, and h_t - h_0.
     noise, drift
-        Random and shared part of the difference of x between layers at a fixed relative distance.
+        Difference of x between layers at a fixed relative distance: the random part from independent layers,
+        and the part along the readout, which all layers share.
     linearisation
         Error in x if every layer is linearised in the change of its weights.
     later
-        Powers at all steps, by the names of functions.
+        Powers of the correlations, responses and output at all steps, by name, for ``alpha + gamma >= 1``.
+        That of a correlation is the power of a mean square.
     averaged
         True if the theory has nonlinear layers, averaged over their own sources.
     """
@@ -539,9 +544,10 @@ def depth_exponents(theory: Theory) -> DepthExponents:
     """Return the powers of L of a residual network with branches times ``L^-alpha`` and rates ``L^-gamma``.
 
     Both are symbols of :mod:`derive.depth.balance`. A theory of nonlinear layers must be
-    :func:`~derive.depth.nonlinear.effective`; its ``gain`` is that of the gradient, and ``stream`` is found
-    for ``alpha + gamma >= 1``. Linear layers need no linearisation: their ``linearisation`` is that of
-    ``phi(h)`` in place of h. Raises :class:`NotApplicable` for a theory without residual layers.
+    :func:`~derive.depth.nonlinear.effective`; its ``gain`` is that of the gradient, and ``stream`` holds for
+    ``alpha + gamma >= 1``. Linear layers need no linearisation: their ``linearisation`` is that of
+    ``phi(h)`` in place of h. Raises :class:`NotApplicable` for a theory without residual layers, or if the
+    change of a linear stream in the second step has a larger power than in the first.
 
     >>> from derive.depth.balance import alpha, gamma
     >>> from derive.program import depth_program
@@ -571,8 +577,8 @@ def depth_exponents(theory: Theory) -> DepthExponents:
     def kernels(*kinds: str) -> ExponentMaximum:
         """Return the power of L of the factor with which the initial gradient enters h after the first step.
 
-        ``kinds`` selects terms in the equation of the stream, such as ``memory`` or ``response``; the largest
-        counts.
+        ``kinds`` are the kinds of terms in the equation of the stream that count, ``memory`` or ``response``;
+        the result is the largest power of their kernels.
         """
         powers: list[ExponentMaximum] = []
         for y in (counted(x.kernel) for x in net.up.terms if x.kind in kinds):

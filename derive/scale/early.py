@@ -57,8 +57,9 @@ class MemoryFree(ConditionalResult):
     drive : Expr
         Part that label noise adds in one step.
     dropped : Mapping[str, Expr]
-        Four neglected terms in the step from ``step``, by their names ``TERMS``; they sum to
-        ``C_v(step + 1) - factor C_v(step) - drive``.
+        Four neglected terms in the step from ``step``, by name: ``growth of the kernel``, ``growth of the
+        weights' noise``, ``memory of earlier inputs`` and ``correlation of weights and error``. They sum to
+        ``C_v(step + 1) - factor C_v(step) - drive`` with the exact C_v.
     step : int
         Step at which the neglected terms are evaluated.
     order : int | None
@@ -96,16 +97,19 @@ class MemoryFree(ConditionalResult):
 
     @cached_property
     def error(self) -> Expr:
-        """Error of one step of the recursion: the sum of the neglected terms."""
+        """Error of one step of the recursion: the exact loss minus that of the recursion after the step.
+
+        It is the sum of the neglected terms.
+        """
         return cancel(Add(*self.dropped.values()))
 
     def leading(self, name: str | None = None) -> Expr:
-        """Return the lowest power of the learning rate in a neglected term.
+        """Return one neglected term, or the sum of all, to the lowest power of the learning rate.
 
         Parameters
         ----------
         name : str | None, optional
-            Name of the term; the sum of all by default.
+            Name of the neglected term; the sum of all by default.
 
         Returns
         -------
@@ -162,8 +166,9 @@ def memory_free(theory: Theory, step: int = 1, order: int | None = None) -> Memo
     Raises
     ------
     NotApplicable
-        If the error depends on the initial weights (not centred), if these decay or receive noise, if batches
-        are repeated (samples then have a memory), for a flow, and for several outputs.
+        If the error depends on the initial weights (not centred), if these decay or receive noise, if the
+        learning rate depends on the time, if batches are repeated (samples then have a memory), for a flow,
+        for several outputs, for a step below 1, and for a symbolic depth without an order.
 
     Examples
     --------
@@ -227,10 +232,9 @@ class _EarlyRecursion:
             )
 
     def remembered(self) -> bool:
-        """Return whether inputs h0 of steps 0 and 1 are correlated beyond their common error v.
+        """Return whether samples are reused, so that the inputs h0 of steps 0 and 1 share samples.
 
-        This is so if batches are repeated. If not, ``C_h0(1, 0)`` equals the correlation of ``v(1)`` and
-        ``h0(0)``.
+        With fresh batches ``C_h0(1, 0)`` equals the correlation of ``v(1)`` and ``h0(0)``. Both are compared.
         """
         error, earlier = (self.exact.form(Function(x)(k)) for x, k in (("v", S.One), ("h0", S.Zero)))
         return bool(self.exact.value(Function("C_h0")(S.One, S.Zero)) - self.exact.overlap(error, earlier))
@@ -273,19 +277,19 @@ class _EarlyRecursion:
         return {x: self.shown(exact.trimmed(value)) for x, value in terms.items()}
 
     def kernel(self, now: Expr, past: Expr) -> Any:
-        """Return k(now, past): the factor of the input ``h0(past)`` in the network's function at ``now``.
+        """Return k(now, past): the factor of the input ``h0(past)`` in the network's function xi at ``now``.
 
-        It is the sum of the kernels of all memory terms of h0, in the ring of coefficients of the exact
-        steps.
+        It is the sum of the kernels of all memory terms of h0 in the equation of xi, as a coefficient of the
+        exact steps.
         """
         row = self.exact.row(Function("xi")(now))
         factors = [self.exact.kernel(x, now, past) for x in row.actions if x.name == "h0" and x.reach]
         return sum(factors, self.exact.zero)
 
     def source(self, now: Expr) -> SourceCombination:
-        """Return the change of the Gaussian source of the network's function in the step from ``now``.
+        """Return the change of the Gaussian source of the network's function xi in the step from ``now``.
 
-        The result has coefficients by source.
+        The result maps each source to its coefficient.
         """
         return gathered(
             (y, sign * c)

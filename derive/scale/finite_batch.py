@@ -57,13 +57,14 @@ class BatchNoise(ConditionalResult):
     Attributes
     ----------
     kernel
-        Kernel of the modes: factor of the eigenvalue in the step of a mode.
+        Kernel of the modes: on the population loss a step multiplies the error of mode k by ``1 - kernel
+        lamda(k)``, where ``lamda(k)`` is its eigenvalue.
     renewal
         Renewal equation ``loss(t) = signal(t) + sum gain(t - s) errors(s)`` over ``s < t``.
     errors
-        Squared error on a batch in terms of the loss ``C_v(t, t)``.
+        Squared error on a batch in terms of the loss ``C_v(t, t)``, such as ``sigma^2 + C_v(t, t)``.
     signal
-        Loss of descent on the population loss, at late times.
+        Loss of descent on the population loss, which has no noise of batches, at late times.
     gain
         Increase of the loss, some steps later, by a unit of squared error on a batch; at late times.
     amplification
@@ -107,7 +108,7 @@ class BatchNoise(ConditionalResult):
         return solution, signal, gain, labels
 
     def floor(self, amplification: Expr | None = None) -> Expr:
-        """Return the loss at late times, which is zero without label noise.
+        """Return the constant that the loss reaches at late times, which is zero without label noise.
 
         ``amplification`` may be a symbol that replaces :attr:`amplification`, the sum of the gain over all
         steps.
@@ -116,12 +117,13 @@ class BatchNoise(ConditionalResult):
         return factor(loss.diff(labels) * self.label).subs(gain, amplification or self.amplification)
 
     def decay(self, names: bool = False) -> Powers:
-        """Return the loss without label noise at late times, as powers of time.
+        """Return the loss without label noise at late times, as a sum of two powers of time.
 
-        It is of first order in the singular parts of the transforms of signal and gain. If the signal
-        falls more slowly than the gain (``source < 2 - 1/capacity``), the loss is the amplified
+        They are the leading powers of the signal and of the gain, with factors from the renewal equation. If
+        the signal falls more slowly than the gain (``source < 2 - 1/capacity``), the loss is the amplified
         signal; for larger sources it falls as the gain, and no larger source makes it fall faster. If
-        ``names`` is true, the sums over all steps are the symbols q and A.
+        ``names`` is true, the sums over all steps of the gain and of the signal are written as the symbols q
+        and A.
         """
         loss, signal, gain, labels = self._renewed
         sums = {gain: q, signal: A} if names else {gain: self.amplification, signal: self.learnt}
@@ -256,7 +258,10 @@ def _geometric(ratio: Expr) -> Expr:
 
 
 def _all_steps(e: Expr, first: int) -> Expr:
-    """Return the sum over steps ``lag >= first`` of a geometric sequence in ``lag``, where it converges."""
+    """Return the sum over steps ``lag >= first`` of a geometric sequence in ``lag``, where it converges.
+
+    Raises NotApplicable for another sequence.
+    """
     ratio = simplify(e.subs(lag, lag + 1) / e)
     if ratio.has(lag):
         raise NotApplicable(f"{e} is not a geometric sequence in the number of steps {lag}")

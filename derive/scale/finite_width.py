@@ -74,9 +74,10 @@ age = Symbol("age", positive=True)
 class FirstInWidth:
     """Order 1/N of a lazy flow, times N: changes of the kernel and of the mean error, as Laplace transforms.
 
-    They are the effect of one driving mode, whose eigenvalue is ``driver``, and are to be summed over it.
-    ``kernel`` is added to the transform of the kernel of the modes, and ``error`` to that of the mean error
-    of mode k, which is a product of a function of mode k and one of the driver.
+    They are the effect of the fluctuations of one mode, the driving mode, whose eigenvalue is the symbol
+    :data:`driver`; the whole effect is the sum over all driving modes. ``kernel`` is added to the transform
+    of the kernel of the modes. ``error`` is added to the transform of the mean error of mode k, and is a
+    product of a function of mode k and one of the driving mode.
     """
 
     kernel: Expr
@@ -177,10 +178,11 @@ _a, _b = Symbol("a_h"), Symbol("b_g")
 
 
 def _first_in_response() -> Expr:
-    """Return the first order in b of the response of g to u, for ``h = u + b g`` and ``g = r + a h``.
+    """Return the part of order b of the response of g to u, for ``h = u + b g`` and ``g = r + a h``.
 
-    a and b are the memory kernels of a layer, and b is small, of order 1/N. The response a itself, of order
-    zero, is left out. It is checked that the response of h to r is b to this order.
+    a and b are the memory kernels of a layer, and b is small, of order 1/N. The response is a to order zero;
+    at order b only the part from b itself is returned, without the change of a at this order. It is checked
+    that the response of h to r is b to this order.
     """
     h, g, u, r, small, more = (Dummy(x) for x in "hgure1")
     fields = solve([u + _b * g - h, r + _a * h - g], [g, h])
@@ -196,7 +198,9 @@ def _first_in_response() -> Expr:
 
 @dataclass(frozen=True)
 class WidthNoise(ConditionalResult):
-    """Order 1/N of the lazy loss of a flow, times N: a variance and a shift of the mean.
+    """Order 1/N of the lazy loss of a flow, as a variance and a shift of the mean.
+
+    ``variance``, ``mean``, ``total`` and ``share`` are multiplied by N.
 
     Attributes
     ----------
@@ -205,14 +209,14 @@ class WidthNoise(ConditionalResult):
     last
         Time at which the last of M modes is learnt.
     variance
-        Variance of the function that N units learn.
+        Part of the loss from the variance of the function that N units learn.
     mean
-        Part from the shift of the mean error.
+        Part of the loss from the shift of the mean error.
     total
-        Sum of variance and mean part.
+        Sum of ``variance`` and ``mean``.
     share
-        Order 1/N of the kernel of the modes over the kernel, times N. The recursion over layers is a
-        series in this ratio over N, so that order 1/N is not sufficient where that is 1.
+        Order 1/N of the kernel of the modes over the kernel. The recursion over layers is a series in
+        ``share/N``, so that order 1/N is not sufficient where ``share/N`` is 1.
     """
 
     lazy: Powers
@@ -361,8 +365,9 @@ def _tidied(expansion: Powers, conditions: Boolean) -> Powers:
 class _Wave:
     """Factor of one mode k in a double sum over modes: ``amplitude k^-decay F(lamda(k) (t + s))``.
 
-    ``F`` is an expression in :data:`argument`, its argument. ``rise`` is the power of the eigenvalue in the
-    amplitude, besides the one in the squared target. t and s are two times.
+    ``F`` is an expression in :data:`argument`, its argument, and is 1 at zero. ``rise`` is the power of the
+    eigenvalue ``lamda(k)`` in front of F, after the squared target of mode k is replaced by that of power-law
+    data, ``k^(-capacity beta - 1)/lamda(k)``. t and s are two times.
     """
 
     amplitude: Expr
@@ -374,7 +379,7 @@ class _Wave:
     def of(cls, summand: Expr) -> _Wave:
         """Return amplitude, decay, rise and F of an expression in mode k and the times t and s.
 
-        Raises NotApplicable unless it depends on ``t + s`` and on the eigenvalue times this sum.
+        Raises NotApplicable unless it is a power of k times a function of ``lamda(k) (t + s)``.
         """
         at_zero = summand.subs({t: age, s: 0})
         if simplify(at_zero.subs(age, t + s) - summand) != 0:

@@ -284,9 +284,10 @@ def same_unit(theory: Theory, one: AppliedUndef, other: AppliedUndef) -> bool:
 class ExactSteps(Unrolled):
     """Order parameters of a theory of given depth as rational functions of its symbols.
 
-    ``order = (x, n)`` drops powers of the symbol x above n everywhere. This is exact up to n for the learning
-    rate, which has no negative powers; gamma0 has negative powers, so that two powers are lost. Raises
-    :class:`NotApplicable` for a symbolic depth and where :class:`Unrolled` does.
+    ``order = (x, n)`` drops powers of the symbol x above n in every intermediate result. For the learning
+    rate, which has no negative powers, the result is exact up to n. gamma0 has negative powers, so that the
+    result is exact up to ``n - 2`` only. Raises :class:`NotApplicable` for a symbolic depth and where
+    :class:`Unrolled` does.
 
     >>> from derive import isotropic, mean_field
     >>> steps = ExactSteps(mean_field(isotropic(1, data="population", center=True)), order=(eta, 2))
@@ -340,7 +341,10 @@ class ExactSteps(Unrolled):
         return self.field.to_sympy(x).xreplace({y: x ** Rational(1, n) for y, (x, n) in self.roots.items()})
 
     def trimmed(self, x: Any) -> Any:
-        """Return a rational function without those powers of a symbol that exceed ``order``."""
+        """Return a rational function without those powers of a symbol that exceed ``order``.
+
+        Functions whose denominator is not a monomial are returned unchanged.
+        """
         if self.order is None or not x or len(x.denom) != 1:
             return x
         ((denominator, _),) = x.denom.terms()
@@ -457,8 +461,8 @@ def few_steps(
     name : str, optional
         Name of the function.
     order : tuple[Symbol, int] | None, optional
-        Symbol, the learning rate or gamma0, and its highest power; higher powers are dropped exactly (see
-        :class:`ExactSteps`).
+        Symbol, the learning rate or gamma0, and its highest power n; higher powers are dropped. The result is
+        exact up to n for the learning rate, and up to ``n - 2`` for gamma0 (see :class:`ExactSteps`).
 
     Returns
     -------
@@ -468,7 +472,8 @@ def few_steps(
     Raises
     ------
     NotApplicable
-        For another depth, a flow, several outputs, modes, and fields that are not linear in their sources.
+        For a symbolic depth without an order in the learning rate, a flow, several outputs, modes, and fields
+        that are not linear in their sources.
 
     Notes
     -----
@@ -568,7 +573,8 @@ class LayerFamilies(ABC):
         """Return the family ``key`` and all unsolved families on which it depends directly or indirectly.
 
         A family has one order parameter for each layer. The value of each key is a pair: its order parameter
-        at layer ell, and for each family in this the set of layers minus ell at which it occurs.
+        at layer ell as an expression in other order parameters, and for each family that occurs in this
+        expression the set of its distances in layers (its layer minus ell).
         """
         reached: dict[OrderParameterAtTimes, tuple[Expr, dict[OrderParameterAtTimes, set[Expr]]]] = {}
         todo = [key]
@@ -844,11 +850,13 @@ class FirstStep(ConditionalResult):
     after : Expr
         Value after the step.
     values : Mapping[Expr, Expr]
-        Order parameters at integer times, families as functions of the layer ``ell``.
+        Order parameters at integer times. At a symbolic depth those of layers are functions of the layer
+        ``ell``.
     root : Expr | None
-        Eigenvalue of the recurrence that the symbol q represents; None if q does not occur.
+        Eigenvalue of the recurrence in the layer that the symbol q represents; None if q does not occur.
     parameter : tuple[Symbol, Expr] | None
-        Symbol and its expression in q; None if q does not occur.
+        Symbol of the theory that is replaced by an expression in q everywhere, and this expression; None if q
+        does not occur.
     name : str
         Name of the function.
     """
@@ -883,10 +891,11 @@ class FirstStep(ConditionalResult):
 
     @cached_property
     def growth_factor(self) -> Expr:
-        """Ratio ``C_v(1)/C_v(0)`` of the test loss without label noise after and before the first step.
+        """Ratio of the correlation function after and before the first step, by default ``C_v(1)/C_v(0)``.
 
-        It is sorted by powers of the learning rate, or of all other symbols if the rate is expressed by q, an
-        eigenvalue of the recursion in the layer; coefficients are factored.
+        For ``C_v`` it is the ratio of the test losses against targets without label noise. It is sorted by
+        powers of the learning rate, or of all other symbols if the rate is expressed by q, an eigenvalue of
+        the recursion in the layer; coefficients are factored.
         """
         growth = self.after / self.before
         if self.degree is not None:
@@ -905,7 +914,7 @@ class FirstStep(ConditionalResult):
 
     @cached_property
     def degree(self) -> int | None:
-        """Degree of the growth factor in the learning rate; None if it is not a polynomial."""
+        """Degree of the growth factor in the learning rate; None if it is not a polynomial or if q occurs."""
         growth = self.after / self.before
         if self.root is not None or not growth.is_polynomial(eta):
             return None
@@ -924,8 +933,9 @@ class FirstStep(ConditionalResult):
         Returns
         -------
         Expr
-            Expression in real roots, which can be compiled for either sign. If q is complex, its modulus is
-            one and 1/q is its conjugate, so that imaginary parts cancel.
+            Expression without q. The root of a number x in q is written as ``sqrt(max(0, x)) + i sqrt(max(0,
+            -x))``, so that it can be compiled for both signs of x. If q is complex, its modulus is one and
+            1/q is its conjugate, so that imaginary parts cancel.
         """
         if self.root is None:
             return e
@@ -939,7 +949,8 @@ class FirstStep(ConditionalResult):
     def critical_learning_rate(self) -> Expr:
         """Learning rate above which the first step increases the loss.
 
-        Raises :class:`NotApplicable` if it is not a rational function: see :func:`smallest_rate`.
+        Raises :class:`NotApplicable` unless the growth factor is a polynomial of degree two in the learning
+        rate; :func:`smallest_rate` evaluates other cases.
         """
         if self.degree is None:
             raise NotApplicable(
@@ -978,7 +989,8 @@ def first_step(theory: Theory | Program, name: str = "C_v") -> FirstStep:
     Raises
     ------
     NotApplicable
-        For a flow, several outputs, modes, and layers whose recurrence has no closed form.
+        For a flow, several outputs, modes, layers whose recurrence has no closed form, and a name that is not
+        a correlation function of the theory.
 
     Examples
     --------
@@ -1008,7 +1020,7 @@ def smallest_rate(growth: Expr, rate: Symbol) -> float | None:
     Parameters
     ----------
     growth : Expr
-        Growth factor in which all other symbols are exact numbers.
+        Growth factor, a rational function of the rate in which all other symbols are exact numbers.
     rate : Symbol
         Symbol of the learning rate.
 
@@ -1016,6 +1028,11 @@ def smallest_rate(growth: Expr, rate: Symbol) -> float | None:
     -------
     float | None
         The rate, or None if no rate has this property.
+
+    Raises
+    ------
+    NotApplicable
+        If the growth factor is not one at the rate zero.
 
     Examples
     --------
@@ -1030,7 +1047,8 @@ def smallest_rate(growth: Expr, rate: Symbol) -> float | None:
 def _unchanged_rates(growth: Expr, rate: Symbol) -> Poly:
     """Return a polynomial in the rate that vanishes where the loss does not change, without the root zero.
 
-    ``growth`` is the ratio of the losses after and before the step.
+    ``growth`` is the ratio of the losses after and before the step. Raises NotApplicable if it is not one at
+    the rate zero.
     """
     polynomial = Poly(fraction(cancel(growth - 1))[0], rate)
     if polynomial.nth(0) != 0:

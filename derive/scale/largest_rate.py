@@ -84,16 +84,18 @@ class LargestRate(ConditionalResult):
     regime : str
         ``"rich"`` or ``"lazy"``.
     rate : Expr
-        The rate; for lazy networks it includes the first correction of finite width.
+        The rate. For lazy networks it is 2 over the largest eigenvalue of a semicircle at finite nu, of which
+        ``prefactor`` and ``exponent`` give the limit nu -> oo.
     exponent : Expr
         Power of nu.
     prefactor : Expr
         Factor of the power.
     neglected : Expr
-        Relative size of neglected terms.
+        Relative size of neglected terms: of those of the initial weights for rich networks; for lazy ones the
+        standard deviation of the kernel's eigenvalues over their mean.
     crossover : Expr | None
-        Width nu at which the leading orders of rich and lazy training are equal; None if their ratio does not
-        depend on it.
+        Width nu at which the leading orders of the rich and of the lazy rate are equal; None if their ratio
+        does not depend on nu.
     basis : tuple[str, ...]
         Assumptions and derived statements behind the rate, as sentences.
     """
@@ -126,7 +128,7 @@ def largest_rate(source: Theory | Program, regime: str = "rich") -> LargestRate:
     Parameters
     ----------
     source : Theory | Program
-        Theory or program.
+        Theory or program of a centred network on the population loss.
     regime : {"rich", "lazy"}
         ``"rich"`` (gamma0 -> oo) or ``"lazy"`` (gamma0 -> 0, wide layers; for other widths see
         :func:`.lazy_kernel`).
@@ -134,7 +136,9 @@ def largest_rate(source: Theory | Program, regime: str = "rich") -> LargestRate:
     Returns
     -------
     LargestRate
-        Rate on the population loss above which no solution that has learnt the target is stable.
+        For ``"rich"`` the rate above which no aligned network that has learnt the target is stable. For
+        ``"lazy"`` 2 over the largest eigenvalue of the constant kernel, under the assumption that the
+        eigenvalues have a semicircle distribution.
 
     Raises
     ------
@@ -196,8 +200,9 @@ class _Regime:
 def _rich(theory: Theory) -> _Regime:
     """Return the largest stable learning rate as gamma0 -> oo.
 
-    Its power of the parameters follows from dominant balance of updates, and its prefactor from the sharpness
-    of aligned weights of rank one. Raises NotApplicable if the powers differ.
+    Its powers of gamma0 and other parameters follow from dominant balance of updates, and its prefactor from
+    the sharpness of aligned weights of rank one. Raises NotApplicable if the powers of both derivations
+    differ.
     """
     end, balance = aligned(theory.program), dominant_balance(theory)
     ratio = _plain(end.rate / balance.rate)
@@ -222,8 +227,10 @@ def _rich(theory: Theory) -> _Regime:
 def _lazy(theory: Theory) -> _Regime:
     """Return the largest stable learning rate as gamma0 -> 0: 2 over the largest eigenvalue of the kernel.
 
-    The eigenvalues are assumed to have a semicircle distribution, whose mean and variance follow from the
-    first step of training.
+    The loss after the first step over that before is the mean of ``(1 - eta lambda)^2`` over the eigenvalues
+    lambda, which gives their mean and variance. Their distribution is assumed to be a semicircle with this
+    mean and variance, which ends at the mean plus twice the standard deviation. Raises NotApplicable if the
+    network is not centred.
     """
     step = first_step(theory)
     if step.degree != 2:
@@ -259,9 +266,10 @@ size = Symbol("S", positive=True)
 class Aligned(ConditionalResult):
     """Deep linear network with aligned weights of rank one.
 
-    With singular values ``s_M`` and small steps ``s_M ds_M/dt = strengths[M] xi v``, so that
-    ``s_M^2/strengths[M]`` of any two weights M differ by a constant: in a balanced network they all equal
-    ``size``.
+    Each weight M is a singular value ``s_M`` times a matrix of rank one along directions that neighbouring
+    weights share. In small steps ``s_M ds_M/dt = strengths[M] xi v``, where xi is the function that the
+    network has learnt and v its error. So ``s_M^2/strengths[M]`` of any two weights differ by a constant; in
+    a balanced network they all equal the symbol ``size``.
 
     Parameters
     ----------
@@ -274,7 +282,8 @@ class Aligned(ConditionalResult):
     end : Expr
         Value of ``size`` at which the output is the target.
     sharpness : Expr
-        Factor by which a step at the end of training reduces an error, over the learning rate.
+        Curvature of the loss at the end of training: a step multiplies a small error by ``1 - rate *
+        sharpness``.
     basis : tuple[str, ...]
         Conditions of the derivation.
     """
@@ -440,8 +449,9 @@ class _Aligned:
     def number(self, e: Expr) -> Expr:
         """Return an expression of vectors as a number: its component along the shared direction.
 
-        A matrix becomes its singular value times the number of units over N, and a field becomes its
-        amplitude.
+        A product of a matrix and a vector becomes the singular value times the number of summed units over N
+        times the number of the vector. A field becomes its amplitude, a readout its singular value, and a
+        vector that is not trained the root of its variance.
         """
         if isinstance(e, Product):
             matrix = gaussian(self.program.matrix_of(e))
@@ -514,21 +524,23 @@ i, j = Symbol("i", nonnegative=True), Symbol("j", nonnegative=True)
 
 @dataclass(frozen=True)
 class Balance(ConditionalResult):
-    """Powers of gamma0 and other parameters of the quantities of a linear theory.
+    """Sizes of the fields and of the learning rate of a linear theory as gamma0 -> oo.
+
+    All sizes are products of powers of gamma0 and other parameters, without numerical factors.
 
     Parameters
     ----------
     theory : Theory
         Theory whose terms are balanced.
     rate : Expr
-        Learning rate at which the number of training steps does not grow, up to a number.
+        Size of the learning rate at which the number of training steps does not grow with gamma0.
     sizes : Mapping[Expr, Expr]
-        Sizes of the fields, each a product of powers.
+        Sizes of the fields.
     dropped : Mapping[Expr, Expr]
         Terms of the random initial weights, with their size relative to the field of their equation, at the
         layer where it is largest.
     neglected : Expr
-        Largest of these.
+        Largest of the relative sizes in ``dropped``.
     """
 
     theory: Theory
@@ -562,6 +574,9 @@ class Balance(ConditionalResult):
 
 def dominant_balance(theory: Theory) -> Balance:
     """Return the balance of a linear theory in exact steps as gamma0 -> oo.
+
+    In every equation the terms of the updates of a weight are assumed to be as large as the field, and terms
+    of the random initial weights to be smaller.
 
     Parameters
     ----------
@@ -634,8 +649,8 @@ class _Balance:
     def rows(self, e: Equation) -> Iterator[Expr]:
         """Yield the conditions of the linear system from one equation, as expressions that must vanish.
 
-        Each is the logarithm of the size of a kept term minus that of the field of the equation; powers of
-        the layer vanish separately.
+        Each is the logarithm of the size of a kept term minus that of the field of the equation. If this is a
+        polynomial in the layer, each of its coefficients must vanish.
         """
         for x in self.kept(e):
             for part in Add.make_args(x.coefficient * x.kernel * x.field):
@@ -643,10 +658,10 @@ class _Balance:
                 yield from Poly(gap, ell).coeffs() if gap.has(ell) else [gap]
 
     def kept(self, e: Equation) -> tuple[Term, ...]:
-        """Return the terms of an equation that balance its field.
+        """Return the terms of an equation that must be as large as its field.
 
-        These are the memory (updates of weights) and terms of untrained weights. All terms are returned if
-        the equation has no memory.
+        These are the memory, which is the effect of the updates of weights, and the terms of matrices that
+        are not trained. All terms are returned if the equation has no memory.
         """
         if not any(x.kind == "memory" for x in e.terms):
             return e.terms
@@ -691,8 +706,8 @@ class _Balance:
     def of_name(self, a: AppliedUndef) -> Expr:
         """Return the logarithm of the size of one field, source or order parameter.
 
-        That of a layered field is ``unknown + unknown * layer``. That of a source is half the logarithm of
-        its variance.
+        That of a layered field is ``unknown + unknown * layer``, or one unknown for each layer if the depth
+        is a number. That of a source is half the logarithm of its variance.
         """
         name = str(a.func)
         field = self.theory.program.field_of(name)
@@ -717,7 +732,7 @@ class _Balance:
     def average(self, q: OrderParameter, place: Mapping[Expr, Expr]) -> Expr:
         """Return the logarithm of the size of an order parameter, from the fields in its definition.
 
-        ``place`` is ``{ell: layer}``.
+        ``place`` is ``{ell: layer}``, or empty for an order parameter without a layer.
         """
         (average,) = q.definition.atoms(Average)
         factor_, body = q.definition / average, average.args[0].xreplace(place)
@@ -802,9 +817,9 @@ def _greatest(logarithms: Iterable[Expr]) -> Expr:
 
 
 def _sign(e: Expr) -> int:
-    """Return the sign, -1, 0 or 1, of a rational function of depth L and layer ell, for all of their values.
+    """Return the sign, -1, 0 or 1, of a rational function of depth L and layer ell, for ``1 <= ell <= L``.
 
-    Raises NotApplicable if the sign depends on them.
+    Raises NotApplicable if the sign depends on L or ell.
     """
     product = 1
     for x in fraction(together(e.xreplace({L: 1 + i + j, ell: 1 + i}))):

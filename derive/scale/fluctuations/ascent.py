@@ -3,8 +3,8 @@
 With one sample a gradient flow moves weights along the gradient of the output, at a speed that is the error.
 In the time ``tau``, the integral of the error, every network follows the ascent of its own output ``F(tau)``,
 for any target. From the derived fluctuations of steps with an error of one the module derives the means of
-the Taylor coefficients of F and N Cov of them, exactly, for a number of layers or as polynomials of it.
-:mod:`derive.scale.fluctuations.feature_learning` uses it.
+the Taylor coefficients of F and N times their covariances over networks (N Cov), exactly, for a number of
+layers or as polynomials of it. :mod:`derive.scale.fluctuations.feature_learning` uses it.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class AscentCoefficients:
     depth : Expr
         Number of layers, or ``L``.
     means : dict[int, Expr]
-        Means of ``c_n`` at infinite width, by n.
+        Means of ``c_n`` at infinite width, by odd n. They vanish for even n.
     covariances : dict[tuple[int, int], Expr]
-        N times the covariances of ``c_m`` and ``c_n``, by (m, n) with m not above n.
+        N times the covariances of ``c_m`` and ``c_n``, by (m, n) with ``m <= n`` and an even sum.
 
     Notes
     -----
@@ -72,12 +72,20 @@ class AscentCoefficients:
         -------
         Expr
             N times the covariance over networks.
+
+        Raises
+        ------
+        KeyError
+            If ``m + n`` is odd, or above the order to which the coefficients were derived.
         """
         return self.covariances[min(m, n), max(m, n)]
 
 
 def in_small_steps(program: Program) -> Program:
-    """Return the program trained in exact steps of the learning rate eta; its flow is the limit eta -> 0."""
+    """Return the program trained in exact steps of the learning rate eta; its flow is the limit eta -> 0.
+
+    Raises NotApplicable for weights with decay, memory or noise, and for different learning rates.
+    """
     require_linear_rules(program, "steps of small rates")
     rules = {w.rule for w in program.trained()}
     memory = {tuple(map(sympify, rule.memory(t, s))) for rule in rules}
@@ -109,7 +117,8 @@ def ascent_coefficients(program: Program, order: int = 4) -> AscentCoefficients:
     Raises
     ------
     NotApplicable
-        If fields are not linear in products of weights, or if constants are not integers.
+        If fields are not linear in products of weights, if constants are not integers, if weights decay or
+        have rules with memory or noise, or if coefficients up to depth 12 are not polynomials in the depth.
 
     Notes
     -----
@@ -145,7 +154,8 @@ DEEPEST = 12
 def _interpolated(values: list[AscentCoefficients]) -> AscentCoefficients | None:
     """Return Taylor coefficients as polynomials in the number of layers L, from values at L = 1, 2, ....
 
-    Returns None if there are too few depths to determine and confirm the polynomials.
+    Returns None if there are too few depths to determine and confirm the polynomials. Raises NotApplicable
+    for more than ``DEEPEST`` depths.
     """
     if len(values) > DEEPEST:
         raise NotApplicable(
@@ -175,7 +185,8 @@ def _polynomial(values: list[Expr]) -> Expr | None:
 def _at_depth(program: Program, order: int) -> AscentCoefficients:
     """Return the Taylor coefficients of the output for a program whose number of layers is known.
 
-    Covariances of the coefficients m and n are included for ``m + n`` up to ``order``.
+    Covariances of the coefficients m and n are included for even ``m + n`` up to ``order``, and means for odd
+    n up to ``order + 1``.
     """
     theory = DrivenSteps(fluctuations(program), order)
     _require_scaling(theory.theory)
@@ -285,9 +296,11 @@ class DrivenSteps:
     # -- the equations, written out --------------------------------------------------------------------------
 
     def _write(self) -> None:
-        """Write out the terms of the exponent at all layers and times, and the unit of each product.
+        """Write out the terms of the exponent at all layers and times, and the population of each product.
 
-        They are stored by unit and by product in ``site``, ``sources``, ``memory`` and ``influences``.
+        ``site`` has the population and layer of each product, ``memory`` the memory terms of its equation;
+        ``sources`` and ``influences`` have, by population and layer, the covariances of sources and the terms
+        that contain an order parameter.
         """
         for e, home in zip(self.theory.products, self.theory.homes, strict=False):
             for at in self._values(e.ranges):
@@ -331,7 +344,7 @@ class DrivenSteps:
             self._influence(pair)
 
     def _influence(self, pair: WeightedPair) -> None:
-        """Store a term of the exponent under its unit if it contains an order parameter.
+        """Store a term of the exponent under its population and layer if it contains an order parameter.
 
         Without the order parameter it is the derivative of the exponent by this order parameter.
         """

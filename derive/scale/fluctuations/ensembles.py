@@ -40,9 +40,10 @@ class BestEnsemble(ConditionalResult):
     order : int
         Power q of 1/N in the loss ``a/N^q + b/(N E)``.
     members : Expr
-        Best number of networks, in terms of a, b and the cost C.
+        Best number of networks, in terms of a, b and the cost C. It is 0 for p = 1, where the variance
+        depends on the cost alone, so that one network of the largest width is best.
     width : Expr
-        Width of each of these networks.
+        Width of each of these networks; infinite for p = 1.
     """
 
     power: Expr
@@ -109,13 +110,15 @@ class EnsembleLaw(ConditionalResult):
     Parameters
     ----------
     loss : Expr
-        Loss of a sample at infinite width.
+        Loss of a sample at infinite width, as a function of the output f and the target y.
     bias : Expr
-        N times the part from the shift of the mean output, by N times the shift ``m``.
+        Coefficient of 1/N from the shift of the mean output, in terms of ``m``, which is N times the shift.
     spread : Expr
-        N times the part from the variance of one network, by N times the variance ``V`` of the output.
+        Coefficient of ``1/(N E)`` from the variance of the output of one network, in terms of ``V``, which is
+        N times the variance.
     next_bias : Expr
-        N squared times the part from the shift at the next order, which is the first one if the loss is flat.
+        Coefficient of 1/N^2 that is quadratic in the shift. It is the first one from the shift where the
+        slope of the loss vanishes (a flat loss).
     """
 
     loss: Expr
@@ -194,8 +197,8 @@ class EnsembleLaw(ConditionalResult):
         Returns
         -------
         BestEnsemble
-            Best ensemble. If the loss is flat, so that the bias vanishes at order 1/N, it is taken at the
-            next order.
+            Best ensemble, in terms of symbols a and b for the coefficients of bias and variance. If the bias
+            vanishes at order 1/N, because the slope of the loss is zero, it is taken at order 1/N^2.
         """
         return best_ensemble(power, 2 if self.bias == 0 else 1)
 
@@ -204,7 +207,7 @@ _output, _target = Symbol("f", real=True), Symbol("y", real=True)
 
 
 def ensemble_law(program: Program) -> EnsembleLaw:
-    """Return the mean loss of the average of several networks.
+    """Return the mean loss of the average output of several networks.
 
     Parameters
     ----------
@@ -214,7 +217,8 @@ def ensemble_law(program: Program) -> EnsembleLaw:
     Returns
     -------
     EnsembleLaw
-        Mean loss.
+        Mean loss, from the second-order expansion of the loss of one sample in the output. An initial output
+        in the loss (centred outputs) is set to zero.
 
     Raises
     ------
@@ -246,19 +250,24 @@ def ensemble_law(program: Program) -> EnsembleLaw:
 
 
 def best_ensemble(power: Expr | int = 2, order: int = 1) -> BestEnsemble:
-    """Return the best number of networks at a fixed cost.
+    """Return the number and width of networks with the smallest loss ``a/N^q + b/(N E)`` at a fixed cost.
 
     Parameters
     ----------
     power : Expr | int, optional
-        Power p of the width in the cost of a network: 2 for operations, 1 for units.
+        Power p of the width in the cost ``E N^p`` of E networks: 2 for operations, 1 for units.
     order : int, optional
-        Power q of 1/N in the bias: 1, or 2 if the loss is flat.
+        Power q of 1/N in the bias: 1, or 2 if the slope of the loss vanishes.
 
     Returns
     -------
     BestEnsemble
         Best ensemble.
+
+    Raises
+    ------
+    NotApplicable
+        If ``power`` is not a number, or is below 1.
 
     Examples
     --------

@@ -39,7 +39,7 @@ RichnessSeries = list[PolyElement]
 
 @dataclass(frozen=True)
 class FeatureLearning(ConditionalResult):
-    """N Cov of error and tangent kernel of a linear network in powers of gamma0.
+    """N times the covariances (N Cov) of error and tangent kernel of a linear network in powers of gamma0.
 
     Parameters
     ----------
@@ -201,12 +201,12 @@ class FeatureLearning(ConditionalResult):
         return self._covariance(self.error_responses, 0, 2)
 
     def kernel_covariance(self) -> dict[int, Expr]:
-        """Return N Cov of the tangent kernel at the times t and s, by powers of gamma0 up to 2.
+        """Return N times the covariance over networks of the tangent kernels at the times t and s.
 
         Returns
         -------
         dict[int, Expr]
-            Coefficients by power.
+            The coefficient of gamma0^n by n, up to n = 2.
         """
         return self._covariance(self.kernel_responses, 1, 2)
 
@@ -246,7 +246,8 @@ def feature_learning(program: Program) -> FeatureLearning:
     Raises
     ------
     NotApplicable
-        For steps, and for networks that are not linear.
+        For steps, for networks that are not linear, and for an error other than ``y - f`` or, with centred
+        outputs, ``y - f + f(0)``.
     """
     require_type(program, Program, "feature_learning", "a program")
     if program.rule.discrete:

@@ -48,7 +48,7 @@ class GramMatrices:
     errors : dict of Expr to Expr
         Errors in terms of outputs and targets.
     kernels : dict of Expr to ImmutableMatrix
-        Matrices Q of the tangent kernel at equal times.
+        Matrix Q of each entry ``sum_ij Q_ij M_ij`` of the tangent kernel at equal times.
     """
 
     fields: tuple[Expr, ...]
@@ -204,8 +204,8 @@ def _step(theory: Fluctuations, e: Equation) -> Eq:
     """Return the equation of one field of a unit after a step, or of its rate in a flow.
 
     The field is a product of a weight and a vector, and ``e`` is its equation with sums over the past. The
-    result contains fields and errors at time t only. Raises NotApplicable if updates do not act after the
-    step, or decay at another rate than the initial weights.
+    result contains fields and errors at time t only. Raises NotApplicable if the field depends on fields
+    after the same step, or if its updates and initial weights decay at different rates.
     """
     discrete = theory.program.rule.discrete
     memory = [x for x in e.terms if x.kind != "source"]

@@ -54,7 +54,8 @@ class InitialCovariance(ConditionalResult):
     value : Expr
         N times their covariance to leading order, in terms of the kernels of infinite width.
     kernels : tuple[Eq, ...]
-        Values of the kernels in ``value`` that are not substituted, each in terms of the one before.
+        Equations of the kernels that remain in ``value``, such as Gaussian averages of an activation. Each is
+        given in terms of those before it. Empty for a symbolic depth.
     """
 
     program: Program
@@ -95,7 +96,8 @@ class InitialMean(ConditionalResult):
     value : Expr
         Its value, in terms of the kernels of infinite width.
     kernels : tuple[Eq, ...]
-        Values of the kernels in ``value`` that are not substituted, each in terms of the one before.
+        Equations of the kernels that remain in ``value``, such as Gaussian averages of an activation. Each is
+        given in terms of those before it. Empty for a symbolic depth.
     """
 
     program: Program
@@ -137,7 +139,7 @@ def initial_mean(program: Program, observable: tuple[Any, ...]) -> InitialMean:
 
     Raises
     ------
-    NotApplicable
+    NotApplicable, KeyError, TypeError
         As :func:`initial_covariance`.
 
     Examples
@@ -174,14 +176,18 @@ def initial_covariance(
     Returns
     -------
     InitialCovariance
-        Expression in the kernels of infinite width; with a symbolic depth a function of ``L``.
+        N times the covariance in terms of the kernels of infinite width; with a symbolic depth a function of
+        ``L``.
 
     Raises
     ------
     NotApplicable
-        With a symbolic depth, if the kernels of infinite width are not powers of a number in the layer.
+        With a symbolic depth, if the kernels of infinite width are not powers of a number in the layer, or
+        for a residual network. With any depth, if a response at time 0 is not zero.
     KeyError
         If there is no observable of that name.
+    TypeError
+        For a wrong number of indices.
 
     Examples
     --------
@@ -333,7 +339,7 @@ def _equations(units: InitialUnits, value: Expr) -> tuple[Eq, ...]:
 
 
 def _tidied(e: Expr) -> Expr:
-    """Return an expression, factored if it is a polynomial."""
+    """Return an expression, factored if it is a polynomial of order parameters without Gaussian averages."""
     return factor(e) if _is_plain(e) else e
 
 
@@ -519,10 +525,11 @@ class _LayerSweep:
         return psi
 
     def _require_all_layers(self, x: _Slope, step: int) -> None:
-        """Raise NotApplicable if the range of layers in a derivative ends before the network does.
+        """Raise NotApplicable unless the layers ``first`` to ``last`` of a derivative reach the required end.
 
-        ``x`` is the derivative by a kernel at a range of layers. For ``step = -1``, kernels follow from those
-        below, and the range must start at layer 1; for ``step = 1`` it must end at the last layer.
+        ``x`` is the derivative by a kernel at these layers. For ``step = -1``, kernels follow from those of
+        the layer below, and ``first`` must be layer 1; for ``step = 1`` they follow from the layer above, and
+        ``last`` must be the last layer.
         """
         ends = (x.first == 1 and step == -1) or (x.last == self.depth and step == 1)
         if not ends:

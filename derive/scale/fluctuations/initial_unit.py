@@ -234,10 +234,10 @@ class InitialUnits:
         return self.average(self.unit(atom))
 
     def kernels(self, field: Expr) -> Iterator[tuple[Expr, AppliedUndef]]:
-        """Yield (factor, order parameter) for each equal-time term in the equation of ``field``.
+        """Yield (factor, order parameter) for each term in the equation of ``field`` that exists at time 0.
 
         ``field`` is a product of a weight and a vector, and the factor multiplies the order parameter in its
-        equation. An index that is summed keeps its symbol.
+        equation. An index that is summed keeps its symbol. Sums over earlier times do not exist at time 0.
         """
         for x in self.theory.terms:
             if len(x.hats) == 1 and x.addend.reach in INSTANT and str(x.hats[0].field.func) in self.products:

@@ -1,9 +1,10 @@
 """Fluctuations of lazy networks: effect of initial outputs and initial tangent kernels on errors.
 
-From the covariances at the start of training the module derives N Cov of errors at all times, as ``gamma0 ->
-0``, where each network of N units is trained by its own tangent kernel. In the eigenbasis of the kernel of
-infinite width a perturbation of the kernel changes error k by ``E_kl(t)`` times the initial error l. The
-module also gives the width from which order 1/N is sufficient, and the loss of ensembles.
+From the covariances at the start of training the module derives N times the covariance (N Cov) of errors at
+all times, as ``gamma0 -> 0``, where each network of N units is trained by its own tangent kernel. In the
+eigenbasis of the kernel of infinite width a change of the entry ``K_kl`` of the kernel changes error k by
+``-E_kl(t)`` times the target l. The module is used for the width from which order 1/N is sufficient, and for
+the loss of ensembles.
 """
 
 from __future__ import annotations
@@ -56,8 +57,9 @@ class LazyFluctuations(ConditionalResult):
     initial : Expr
         Derivative of the error at time t with respect to the initial output; zero for centred outputs.
     response : Expr
-        ``E_kl(t)``: minus the derivative of error k at time t with respect to the entry ``K_kl`` of
-        the kernel, divided by the target l.
+        ``E_kl(t)``: minus the derivative of the error of mode k at time t with respect to the entry ``K_kl``
+        of the kernel, divided by the target of mode l. Modes are eigenvectors of the kernel of infinite
+        width, with eigenvalues ``lamda_k`` and ``lamda_l``; equal ones are a separate case.
     """
 
     program: Program
@@ -104,7 +106,7 @@ class LazyFluctuations(ConditionalResult):
         -------
         Expr
             Expression in ``C_f`` and ``kappa``, which are N Cov of outputs and of entries of the kernel at
-            the start.
+            the start, in the targets ``y`` of the modes, and in the responses ``E`` (:attr:`response`).
         """
         E, y, kappa, C = (Function(x) for x in ("E", "y", "kappa", "C_f"))
         first = {lamda_k: Function("lamda")(k)}
@@ -235,9 +237,10 @@ def _where_different(e: Expr) -> Expr:
 
 
 def _rate(program: Program) -> Expr:
-    """Return the factor of the gradient in an update of all weights, such as the learning rate; 1 for a flow.
+    """Return the factor of the gradient in an update of all weights.
 
-    Raises NotApplicable for different rules, and for decay, memory or noise.
+    In steps it is the learning rate, and in a flow 1; it is divided by the number of samples if the loss is a
+    mean. Raises NotApplicable for different rules, and for decay, memory or noise.
     """
     require_linear_rules(program, "a lazy network with a tangent kernel")
     rules = {w.rule for w in program.trained()}

@@ -3,8 +3,8 @@
 The linear map of :mod:`derive.scale.fluctuations.gram` has two eigenvectors. A and B are the averages over
 units of the squared components along them. Each step multiplies them by numbers that depend on the error
 alone, the output and the tangent kernel are linear in them, and at the start each is a mean of independent
-squares. In flow they have a closed form at every width, and so have all orders in 1/N. In steps moments are
-exact rational functions of N.
+squares. In flow they have a closed form at every width, from which all orders in 1/N follow. In steps moments
+are exact rational functions of N.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ class OneSample(ConditionalResult):
     kernel : tuple[Expr, Expr]
         Coefficients of A and B in the tangent kernel.
     error : Expr
-        Error as a function of :data:`now`, :data:`first` and the target.
+        Error Delta as a function of the output f, the initial output f_0 and the target, by the symbols
+        :data:`now`, :data:`first` and the name of the target.
     units : Expr
         Number of units over N. N times the initial variances of A and B are ``2/units``.
     """
@@ -238,7 +239,7 @@ def one_sample(recursion: GramRecursion) -> OneSample:
     Parameters
     ----------
     recursion : GramRecursion
-        Recursion of the Gram matrix, in steps or in flow.
+        Recursion of the Gram matrix, in steps or in flow. It is written out for one sample.
 
     Returns
     -------
@@ -248,7 +249,8 @@ def one_sample(recursion: GramRecursion) -> OneSample:
     Raises
     ------
     NotApplicable
-        If weights decay, or if the output is not a difference of two squares of independent components.
+        If weights decay, for several outputs, if the two components are correlated at the start, or if the
+        output or the tangent kernel contains their product.
     """
     matrices = _with_plain_names(recursion.matrices(1), recursion.program)
     if len(matrices.errors) != 1:
@@ -340,7 +342,7 @@ class OneLayerFlow(ConditionalResult):
     """Linear network with one hidden layer and one sample in flow, at every width.
 
     A and B are the mean squares over units of the two components of the weights, with initial values A_0 and
-    B_0. Then ``A = A_0 z`` and ``B = B_0/z``, where z grows from 1 to a value at which the error vanishes.
+    B_0. Then ``A = A_0 z`` and ``B = B_0/z``, where z moves from 1 to the value at which the error vanishes.
 
     Parameters
     ----------
@@ -407,8 +409,8 @@ class OneLayerFlow(ConditionalResult):
     def velocity(self) -> Expr:
         """Velocity ``dz/dt``, a polynomial of second degree in z.
 
-        z is the factor by which the mean square of the growing component of the weights exceeds its initial
-        value.
+        z is the factor by which A, the mean square of the first component of the weights, has grown.
+        Coefficients are functions of the initial mean squares A_0 and B_0.
         """
         return (2 * self.modes.rate * growth * self.error).expand()
 
@@ -416,8 +418,8 @@ class OneLayerFlow(ConditionalResult):
     def growth_at_end(self) -> Expr:
         """Value of z at the end of training, where the error vanishes.
 
-        z is the factor by which the mean square of one component of the weights has grown. The value is a
-        function of A_0 and B_0, the initial mean squares of both components.
+        z is the factor by which the mean square of the first component of the weights, A, has grown. The
+        value is a function of A_0 and B_0, the initial mean squares of both components.
         """
         return self._roots[0]
 
@@ -433,7 +435,7 @@ class OneLayerFlow(ConditionalResult):
         return (b + root) / 2, (b - root) / 2
 
     def growth_at(self, time: Expr = t) -> Expr:
-        """Return z at a time, the factor by which one component of the weights has grown (mean square).
+        """Return z at a time, by which the mean square of the first component of the weights has grown.
 
         Parameters
         ----------
@@ -527,10 +529,10 @@ class OneLayerFlow(ConditionalResult):
 
     @cached_property
     def _in_growth(self) -> dict[Expr, Expr]:
-        """Target of the sample in terms of the final value of z, at infinite width.
+        """Target of the sample in terms of the symbol ``last``, the final value of z, at infinite width.
 
         The dictionary has the symbol of the target as its only key. z is the factor by which the mean square
-        of one component of the weights has grown.
+        of the first component of the weights has grown.
         """
         at_end = self.error.subs({growth: last, A: 1, B: 1})
         target = Symbol(str(self.modes.recursion.program.roles.target), real=True)
@@ -637,9 +639,9 @@ def _central_moment(power: int, degrees: Expr) -> Expr:
 
 
 def _integral(e: Expr) -> Expr:
-    """Return the integral of a rational function of z from 1 to z, with logarithms of positive numbers.
+    """Return the integral of a rational function of z from 1 to z, with logarithms that vanish at z = 1.
 
-    z is the factor by which one component of the weights has grown, above 1.
+    z is the factor by which one component of the weights has grown.
     """
     front, body = factor(e).as_independent(growth, as_Add=False)
     rational, logs = S.Zero, S.Zero
@@ -657,8 +659,8 @@ def _integral(e: Expr) -> Expr:
 def _rational_integral(e: Expr) -> Expr:
     """Return an antiderivative in z of a rational function of z.
 
-    Rational functions with poles of one order less are tried first; otherwise SymPy integrates, which gives
-    logarithms.
+    It is a rational function whose poles have an order one less than those of ``e``, if there is one;
+    otherwise SymPy integrates, which may give logarithms.
     """
     denominator = fraction(e)[1].as_independent(growth, as_Add=False)[1]
     poles = Mul(*[Pow(x, n - 1) for x, n in factor_list(denominator, growth)[1]])

@@ -34,14 +34,15 @@ class WidthValidity(ConditionalResult):
     Parameters
     ----------
     lazy : LazyFluctuations
-        Lazy fluctuations of one sample or one mode of the kernel, from which they follow.
+        Lazy fluctuations of one sample or one mode of the kernel, from which the widths follow.
     kernel_width : Expr
-        N times the ratio of order 1/N^2 to order 1/N of the lazy loss, in terms of ``V_K`` and time.
+        Width at which the orders 1/N^2 and 1/N of the lazy loss are equal, in terms of ``V_K`` and time: N
+        times their ratio.
     late : Expr
-        The same ratio at late times.
+        Leading term of ``kernel_width`` at late times, proportional to the squared time.
     output_width : Expr
-        N times the ratio of order 1/N to order one of the initial loss, in terms of ``V_f``; zero if
-        centred.
+        Width at which order 1/N of the initial loss, from the initial output, is equal to its order one, in
+        terms of ``V_f``; zero for centred outputs.
     """
 
     lazy: LazyFluctuations
@@ -138,6 +139,12 @@ def width_validity(program: Program) -> WidthValidity:
     WidthValidity
         Widths.
 
+    Raises
+    ------
+    NotApplicable
+        As :func:`derive.scale.fluctuations.lazy.lazy_fluctuations`, and if the ratio of successive orders in
+        1/N does not grow with the square of the time.
+
     Examples
     --------
     >>> from derive.program import mlp
@@ -161,6 +168,7 @@ def width_validity(program: Program) -> WidthValidity:
 def _order(loss: Expr, n: int) -> Expr:
     """Return the coefficient of 1/N^n of the mean of a function of a Gaussian kernel of variance V_K/N.
 
-    ``loss`` is the function, and ``lamda_k`` the kernel in it.
+    ``loss`` is the function, and ``lamda_k`` the mean of the kernel in it. Only the n-th power of the
+    variance is included.
     """
     return loss.diff(lamda_k, 2 * n) * V_K**n / (2**n * factorial(n))
