@@ -10,6 +10,15 @@ import shlex
 
 from derive.ledger import VERDICTS, Cause, Entry, display, distinguishing_number, recorded
 
+DEVIATIONS = (
+    "Brackets in the last column name the quantity that deviates, and the largest deviation that the "
+    "evidence allows. A z or a score is in units of the largest value that chance allows: 1 is allowed."
+)
+"""Sentences above a table of causes, on its last column."""
+
+PIECES = "| piece of evidence | entries that rest on it | processor time (s) | commit of the last run |"
+"""Head of the table of evidence."""
+
 
 def entry_text(e: Entry) -> str:
     """Return the full text of an entry: printed and correct equation, distance, command, reason, evidence."""
@@ -40,7 +49,7 @@ def causes_table(chosen: list[Cause]) -> str:
     for c in chosen:
         numbers = plain(", ".join(e.number for e in c.entries))
         rows.append(f"| {plain(c.headline)} | {numbers} | {distance(c.entries[0])} |")
-    head = "| what stands, and what differs | equations | what is printed is off by |"
+    head = "| what is right, and what differs | equations | deviation of the first equation as printed |"
     return "\n".join([head, "| --- | --- | --- |", *rows])
 
 
@@ -55,7 +64,7 @@ def causes_counted(chosen: list[Cause]) -> str:
         if own:
             touched = sum(len(c.entries) for c in own)
             causes = "one cause" if len(own) == 1 else f"{len(own)} causes"
-            said.append(f"{causes} of what is {verdict}, in {touched} equations")
+            said.append(f"{causes} with the verdict *{verdict}*, in {touched} equations")
     return f"{'; '.join(reversed(said))}."
 
 
@@ -69,7 +78,7 @@ def glance(chosen: list[Entry]) -> str:
     """Return a table of entries: number, title, verdict and distance of the printed equation."""
     rows = [f"| {e.number} | {plain(e.title)} | {e.verdict} | {distance(e)} |" for e in chosen]
     return "\n".join(
-        ["| number | what it is | verdict | what is printed is off by |", "| --- | --- | --- | --- |", *rows]
+        ["| number | what it is | verdict | deviation as printed |", "| --- | --- | --- | --- |", *rows]
     )
 
 
@@ -85,7 +94,7 @@ def pieces(chosen: list[Entry]) -> str:
         for name in sorted(resting)
         if name in recorded()
     ]
-    return "\n".join(["| piece | entries | seconds | commit |", "| --- | --- | --- | --- |", *rows])
+    return "\n".join([PIECES, "| --- | --- | --- | --- |", *rows])
 
 
 def distance(e: Entry) -> str:

@@ -23,6 +23,7 @@ from typing import Any, ClassVar
 from docutils import nodes
 from docutils.parsers.rst import directives
 from ledger_markdown import (
+    DEVIATIONS,
     cause_text,
     causes_counted,
     causes_table,
@@ -110,7 +111,7 @@ class Causes(LedgerDirective):
 
     def text(self, chosen: list[Entry]) -> str:
         """Return the table of the causes of the chosen entries."""
-        return causes_table(causes_of(chosen))
+        return f"{DEVIATIONS}\n\n{causes_table(causes_of(chosen))}"
 
 
 class Findings(LedgerDirective):

@@ -67,7 +67,7 @@ def test_a_cause_stands_once_with_all_of_its_equations(pages: ModuleType):
 def test_causes_are_counted_and_not_equations(pages: ModuleType):
     linear = list(causes("linear2025"))
     touched = sum(len(c.entries) for c in linear if c.verdict == "wrong")
-    assert f"6 causes of what is wrong, in {touched} equations" in pages.causes_counted(linear)
+    assert f"6 causes with the verdict *wrong*, in {touched} equations" in pages.causes_counted(linear)
 
 
 def test_every_piece_stands_in_the_table_with_its_commit(pages: ModuleType):
