@@ -105,8 +105,10 @@ class LazyKernel(ConditionalResult):
     depth : int
         Number of hidden layers.
     equations : Mapping[Symbol, Expr]
-        Equation of each response (over gamma0 or times it) in terms of the others, in units of the learning
-        rate; that of the symbol ``H`` is ``H(y) = <1/(1 + k y)>``, with ``H(0) = 1``.
+        Right-hand side of the equation of each response, in terms of the others and of y, the learning rate
+        times the sum over earlier steps. A symbol is the response of a backward field to a forward one over
+        gamma0, or of a forward field to a backward one times gamma0; ``H`` is the response of the error to
+        the target, ``H(y) = <1/(1 + k y)>`` with ``H(0) = 1``.
     """
 
     theory: Theory
@@ -177,14 +179,14 @@ class LazyKernel(ConditionalResult):
         return Add(*[binomial(2 * steps, i) * (-eta) ** i * m for i, m in enumerate(moments)])
 
     def rate(self, steps: int, values: Mapping[Symbol, Any]) -> float:
-        """Return the largest rate at which the loss never exceeds its initial value.
+        """Return the largest learning rate at which the loss is at most its initial value after each step.
 
         Parameters
         ----------
         steps : int
-            Number of steps.
+            Number of steps; later ones are not considered.
         values : Mapping[Symbol, Any]
-            Values of all symbols except the rate.
+            Values of all symbols except the learning rate.
 
         Returns
         -------
@@ -193,7 +195,8 @@ class LazyKernel(ConditionalResult):
 
         Notes
         -----
-        The 2n-th root of ``<(1 - eta k)^(2n)>`` grows with n, so that only the last step matters.
+        After n steps the loss has the factor ``<(1 - eta k)^(2n)>``. The 2n-th root of this average grows
+        with n, so that only the last step is tested.
         """
         _, first, second = self.moments(2, values)
         with mpmath.workdps(30 + 2 * steps):
@@ -266,7 +269,7 @@ class LazyKernel(ConditionalResult):
         return factors[0]
 
     def edge(self, values: Mapping[Symbol, Any]) -> float:
-        """Return the largest eigenvalue; two over it is the largest learning rate.
+        """Return the largest eigenvalue; two over it is the largest learning rate at which no mode diverges.
 
         Parameters
         ----------
@@ -327,8 +330,8 @@ def lazy_kernel(theory: Theory, depth: int | None = None) -> LazyKernel:
     Raises
     ------
     NotApplicable
-        For a flow, for weights with decay, memory or noise, for random samples, and if a response does not
-        have the size that the limit needs.
+        For a flow, for weights with decay, memory or noise, for random samples, for several outputs, without
+        a number of hidden layers, and if a response over gamma0 (or times it) diverges as gamma0 -> 0.
 
     Examples
     --------
@@ -391,8 +394,8 @@ class _Responses:
     def error(self) -> tuple[AppliedUndef, AppliedUndef]:
         """Return (error field, target), as symbols.
 
-        The target is an untrained random source, such as a teacher, in the equation of the error. Raises
-        NotApplicable if there is no such source.
+        The target is the Gaussian source of a vector that is not trained, such as the weights of a teacher.
+        The error is the field whose equation contains it. Raises NotApplicable if there is no such source.
         """
         weights = {w.name for w in self.theory.program.trained()}
         for e in self.theory.equations:
@@ -404,7 +407,8 @@ class _Responses:
     def response(self, a: AppliedUndef) -> tuple[Symbol, Expr]:
         """Return (symbol, unit) of a response, which is the symbol times the unit.
 
-        The unit is gamma0 or its inverse, so that the symbol is finite as gamma0 -> 0. Backward fields
+        The unit is gamma0 for the response of a backward field to a forward source, and its inverse for that
+        of a forward field to a backward source, so that the symbol is finite as gamma0 -> 0. Backward fields
         respond to forward ones by the updates. Forward fields respond to backward ones by the error, which
         contains the inverse of gamma0.
         """
@@ -416,9 +420,9 @@ class _Responses:
         return self.unknown[q.symbol]
 
     def answer(self, field: AppliedUndef, source: AppliedUndef) -> Expr:
-        """Return the response of a field to a source of the same unit, as a function of y.
+        """Return the response of a field to a source of the same population and layer, as a function of y.
 
-        It solves the linear system of the equations of all fields of the unit.
+        It solves the linear system of the equations of all fields of this population and layer.
         """
         rows = [r for r in self.form.rows if same_unit(self.theory, r.field, field)]
         symbols = {r.field.func: Dummy(r.name) for r in rows}
@@ -441,8 +445,9 @@ class _Responses:
     def kernel(self, x: LinearTerm) -> Expr:
         """Return the kernel of a term of an equation as a number, which multiplies the field of the term.
 
-        A sum over all earlier steps becomes ``y/eta``, and a response its symbol. Raises NotApplicable for a
-        sum over other times, or with several order parameters.
+        A sum over earlier steps of a correlation function times the field becomes ``y/eta`` times the initial
+        value of the correlation. A sum with a response becomes the symbol of the response times its unit.
+        Raises NotApplicable for a sum over other times, or with several order parameters.
         """
         if not x.reach:
             return x.weight
@@ -460,8 +465,9 @@ class _Responses:
     def start(self, a: AppliedUndef) -> Expr:
         """Return the initial value of a correlation function, which it keeps as gamma0 -> 0.
 
-        It is the covariance of the Gaussian source of its field. If the field contains other terms, the
-        result is an unnamed positive symbol, of which only being finite matters.
+        It is the covariance of the Gaussian source that the equation of its field contains with the factor
+        one. If there is no such source, the result is a new positive symbol, because only that the value is
+        finite matters.
         """
         q = self.named(self.theory.correlations(), a)
         (average,) = q.definition.atoms(Average)
@@ -470,9 +476,8 @@ class _Responses:
         for u in self.theory.sources:
             if u.symbol in sources:
                 return rewritten(sympify(u.covariance), self.names, self.start)
-        # The equation of the field contains other terms besides a source, such as responses, so that the
-        # correlation is not the covariance of a source. A symbol stands for it, because only that it is
-        # finite matters.
+        # The equation of the field contains no Gaussian source with the factor one, so that the correlation
+        # is not the covariance of a source. A symbol stands for it, because only that it is finite matters.
         return Dummy("c", positive=True)
 
 
@@ -580,7 +585,7 @@ class LazySteps(ConditionalResult):
         Raises
         ------
         NotApplicable
-            If it needs moments that are not known.
+            If the degree of the polynomial is above the number of known moments.
         """
         total = S.Zero
         for (power,), c in Poly(e, k).terms():
@@ -593,17 +598,22 @@ class LazySteps(ConditionalResult):
         return total
 
     def loss(self, steps: int) -> Expr:
-        """Return the loss ``C_v`` after a number of steps, for a constant kernel.
+        """Return the loss ``C_v`` after a number of steps, for a constant kernel with the noise of batches.
 
         Parameters
         ----------
         steps : int
-            Number of steps; twice as many moments are needed.
+            Number of steps.
 
         Returns
         -------
         Expr
             ``C_v``, which is 1 before training.
+
+        Raises
+        ------
+        NotApplicable
+            If fewer than ``2 steps`` moments are known.
         """
         losses: list[Expr] = []
         for n in range(steps + 1):
@@ -617,7 +627,8 @@ class LazySteps(ConditionalResult):
     def spread(self) -> Expr:
         """Variance ``<k^2> - <k>^2`` of the eigenvalues k of the tangent kernel.
 
-        If it is zero, the recursion of the loss without memory is exact at every step.
+        If it is zero, ``C_v(t + 1) = <x> C_v(t) + eta^2 <k^2> q(C_v(t))`` is exact at every step. Here ``x =
+        (1 - eta k)^2``, and q is the variance of the noise.
         """
         return factor(self.moments[1] - self.moments[0] ** 2)
 
@@ -625,9 +636,10 @@ class LazySteps(ConditionalResult):
     def free_cumulants(self) -> tuple[Expr, ...]:
         """Free cumulants of the eigenvalue distribution of the lazy kernel, one for each known moment.
 
-        Each moment is ``<k^n> = sum_j kappa_j sum_(i_1 + .. + i_j = n - j) <k^i_1> .. <k^i_j>``. For n > 1
-        they are ``c_n(L) nu^(1 - n)``, the free cumulants of a sum over ``nu D`` independent directions of
-        ``(d/nu) w w^T``, where ``<d^n> = c_n`` does not depend on the width.
+        Each moment is ``<k^n> = sum_j kappa_j sum_(i_1 + .. + i_j = n - j) <k^i_1> .. <k^i_j>``. In layers of
+        ``nu D`` units, with D input features, the cumulants for n > 1 are ``c_n(L) nu^(1 - n)``. They are
+        those of the sum of ``nu D`` matrices ``(d/nu) w w^T`` with independent random unit vectors w of D
+        entries, where ``<d^n> = c_n`` does not depend on the width.
 
         Examples
         --------
@@ -651,7 +663,7 @@ class LazySteps(ConditionalResult):
 
     @cached_property
     def first_rise(self) -> Expr:
-        """Learning rate above which the first step increases the lazy loss, without label noise."""
+        """Learning rate above which the first step increases the lazy loss; label noise is left out."""
         growth = self.average(remaining) + eta**2 * self.moments[1] * self.slope - 1
         return factor(solve(cancel(growth / eta), eta)[0])
 
@@ -675,8 +687,8 @@ class LazySteps(ConditionalResult):
         """Upper bound of the learning rate at which the loss converges, exact if all eigenvalues are equal.
 
         The response :attr:`settles` is convex in the eigenvalue k, so that its average is at least its value
-        at ``<k>``, which is 1 at this rate. Without noise the loss converges if no eigenvalue is above
-        ``2/eta``, and ``<k>`` is not above the largest eigenvalue.
+        at ``<k>``, which is 1 at this rate. Without noise the loss converges up to the rate 2 over the
+        largest eigenvalue, which is at most ``2/<k>``; the result is then ``2/<k>``.
         """
         if self.slope == 0:
             return 2 / self.moments[0]
@@ -686,8 +698,8 @@ class LazySteps(ConditionalResult):
     def widest(self) -> Expr:
         """Ratio of the largest convergent learning rate to :attr:`first_rise`, in the limit of large noise.
 
-        ``first_rise`` is the rate above which the first step increases the loss. Both rates are then small,
-        and the ratio is ``<k^2>/<k>^2`` for the eigenvalues k of the kernel.
+        ``first_rise`` is the rate above which the first step increases the loss. In this limit :attr:`slope`
+        is large and both rates are small; the ratio is ``<k^2>/<k>^2`` for the eigenvalues k of the kernel.
         """
         return factor(self.moments[1] / self.moments[0] ** 2)
 
@@ -709,7 +721,7 @@ class LazySteps(ConditionalResult):
         Raises
         ------
         NotApplicable
-            If moments are not numbers, or belong to a spectrum of fewer points.
+            If moments are not numbers or too few for the nodes, or belong to a spectrum of fewer points.
 
         Examples
         --------
@@ -775,7 +787,10 @@ class LazySteps(ConditionalResult):
         return Float(_crossing(lambda rate: total(rate) < 1, highest, 15))
 
     def bound(self, steps: int) -> Expr:
-        """Return an upper bound of the error of the memory-free recursion.
+        """Return an upper bound of the error of the recursion ``C_v(t + 1) = F C_v(t)``.
+
+        The recursion has no memory of earlier steps: ``F = <x> + eta^2 <k^2> q'``, with the fraction ``x = (1
+        - eta k)^2`` of the loss that an eigenvalue k keeps in a step, and q' of :attr:`slope`.
 
         Parameters
         ----------
@@ -785,19 +800,19 @@ class LazySteps(ConditionalResult):
         Returns
         -------
         Expr
-            Bound of the difference to ``C_v``.
+            Bound of the absolute difference between the recursion and ``C_v`` after these steps.
 
         Notes
         -----
-        With ``F`` the factor of the recursion and ``V = <x^2> - <x>^2``, a step neglects
+        With ``V = <x^2> - <x>^2`` a step neglects
 
             d_t = cov(x, x^t) + eta^2 q' sum_{s < t} cov(x, k^2 x^(t - 1 - s)) C_v(s).
 
         For ``eta k <= 2``, which is a condition on the spectrum, ``x <= 1``. Then the first covariance is
         between 0 and ``t V`` (``x^t`` has slopes up to t), the others are at most ``sqrt(V <k^4>)``
         (Cauchy-Schwarz), and ``C_v(s) <= (1 + eta^2 <k^2> q')^s``. After T steps the errors add up to ``sum_t
-        F^(T - 1 - t) d_t``. Without noise they are positive, so that the recursion is a lower bound at every
-        step. Label noise is left out. Four moments are needed.
+        F^(T - 1 - t) d_t``. Without noise the errors are positive, so that the recursion is a lower bound of
+        ``C_v`` at every step. Label noise is left out. Four moments are needed.
         """
         V = self.average(remaining**2) - self.average(remaining) ** 2
         noise_growth = eta**2 * self.moments[1] * self.slope
@@ -813,12 +828,12 @@ class LazySteps(ConditionalResult):
 
 
 def lazy_steps(theory: Theory, steps: int = 2) -> LazySteps:
-    """Return the lazy limit of a centred linear theory, from its first steps.
+    """Return the moments of the lazy tangent kernel of a centred linear theory, from its first steps.
 
     Parameters
     ----------
     theory : Theory
-        Centred linear theory on fresh isotropic data.
+        Centred linear theory of one output on isotropic data, with fresh batches or the population loss.
     steps : int, optional
         Number of steps, which gives twice as many moments. For the depth L the moment of order n is a
         polynomial of degree ``2 n - 1`` in L.
@@ -831,8 +846,8 @@ def lazy_steps(theory: Theory, steps: int = 2) -> LazySteps:
     Raises
     ------
     NotApplicable
-        If the steps of the theory are not those of a constant kernel: not centred, repeated batches, rules
-        with memory.
+        If the theory is not centred or has several outputs, for rules with memory, and if the loss of the
+        steps is not that of a constant kernel, as with samples that are used again.
 
     Examples
     --------

@@ -48,10 +48,10 @@ def source_of(theory: Theory, name: str) -> Source:
 def response_transforms(theory: Theory, into: str, R: Expr = S.Zero) -> dict[str, Expr]:
     """Return the Laplace transforms of the responses of the fields of a mode at gamma0 = 0, by field names.
 
-    ``into`` is the field whose source is perturbed; the response of a field y is ``H_y_into``. The kernel of
-    the network's function is the constant K, with the transform K/z; the kernel of the inputs contains the
-    response ``R_Delta`` of the error signal on samples, whose transform is ``R``. The memory of a flow is
-    empty at time 0.
+    ``into`` is the field whose source is perturbed. The kernel by which the learnt function xi responds to
+    the field h0 of the inputs is the constant K, with the transform K/z. In all other kernels the response
+    ``R_Delta`` of the error signal on samples is replaced by ``R``, its transform. The memory of a flow is
+    empty at time 0. Raises NotApplicable for kernels without a transform in closed form.
     """
     response_operators = transfer(theory, into)
     values = {START: S.Zero}
@@ -81,6 +81,6 @@ def summable(task: str) -> dict[Symbol, Expr]:
     """Return substitutions by positive symbols for the source beta and the capacity.
 
     ``task`` is ``hard`` (beta below 1) or ``easy`` (beta above 1). SymPy can then compare exponents. The
-    capacity is above 1, so that the sum of the eigenvalues ``k^-capacity`` converges.
+    capacity becomes one plus a positive symbol, so that the sum of the eigenvalues ``k^-capacity`` converges.
     """
     return {**given(task), capacity_: 1 + Symbol("p_a", positive=True)}

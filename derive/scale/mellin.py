@@ -233,7 +233,8 @@ def mode_sum_of(
 
     ``transform`` is the Mellin transform of F as a function of its argument. ``tail`` lists the powers of
     F at large argument: (power, coefficient). The poles are those of zeta, at ``(a - 1)/b``, and of the
-    transform, one for each power of the tail.
+    transform, one for each power of the tail. ``error`` of the result is minus infinity: it does not
+    contain powers that are missing in ``tail``.
     """
     zeta_pole = simplify((a - 1) / b)
     tails = gathered(tail)
@@ -284,9 +285,10 @@ def convolution(  # noqa: PLR0913 - two sums, and the symbols and numbers of one
 ) -> Powers:
     """Return ``int_0^x tau^weight D(tau) W(2 x - less tau) dtau`` for large x.
 
-    ``outer`` and ``inner`` are the F and a of two sums over modes, W and D; W must be a single power of its
-    argument, ``c x^w``. Late tau: each power of D with W gives an Euler integral. Early tau: moments of D,
-    ``early`` of them, with the derivatives of W at 2 x. The first neglected one is the error. Raises
+    W and D are sums ``sum_k k^-a F(k^-b x)`` over modes, with the same b: ``outer`` is the pair (F, a) of W
+    and ``inner`` that of D, and F is an expression in ``y``. W must be a single power ``c x^w`` for large
+    argument. Late tau: each power of D with W gives an Euler integral. Early tau: moments of D, ``early`` of
+    them, with the derivatives of W at 2 x. The first neglected moment is the error. Raises
     :class:`NotApplicable` for another W, and if powers coincide.
 
     >>> from sympy import symbols
@@ -321,10 +323,10 @@ def full_convolution(
 ) -> Powers:
     """Return ``int_0^x tau^weight D(tau) W(x - tau) dtau`` of two sums over modes, for large x.
 
-    ``first`` and ``second`` are the F and a of the sums D and W; both must be a single power of their
-    argument. If both arguments are late, the two powers give an Euler integral; if one is early, its moment
-    multiplies the other sum at x. The second moments are the error. Raises :class:`NotApplicable` for other
-    sums, and if powers coincide.
+    D and W are sums ``sum_k k^-a F(k^-b x)`` with the same b: ``first`` is the pair (F, a) of D and
+    ``second`` that of W. Both must be a single power for large argument. If the arguments of both are large,
+    the two powers give an Euler integral; if that of one is small, its moment multiplies the other sum at x.
+    The next moments are the error. Raises :class:`NotApplicable` for other sums, and if powers coincide.
 
     >>> from sympy import symbols
     >>> x, y = symbols("x y", positive=True)
@@ -434,7 +436,7 @@ def _parts(F: Expr, y: Symbol) -> list[_Part]:
 def _part(term: Expr, y: Symbol) -> _Part:
     """Return the numbers c, m, q and p of one term ``c y^m exp(-q y)`` or ``c y^m (1 + q y)^-p``.
 
-    Raises NotApplicable for a term of another form.
+    Raises NotApplicable for a term of another form, and for one that grows exponentially.
     """
     c, m, q, p = S.One, S.Zero, S.Zero, None
     for f in Mul.make_args(term):

@@ -122,8 +122,9 @@ def kind_of(source: Expr, task: str | None, where: str, meet: Any = 1) -> str:
 def numbers(depth: Any, source: Any, capacity_: Any, *, summed: bool = False) -> dict[Symbol, Expr]:
     """Return the values of the depth L, the source beta and the capacity, by symbol.
 
-    Numbers are exact, and symbols are allowed. Raises ValueError for impossible numbers. If ``summed`` is
-    true, the sum of the eigenvalues ``k^-capacity`` must converge (capacity above 1).
+    Numbers are exact, and symbols are allowed. Raises ValueError unless the depth is a whole number of at
+    least 1, and source and capacity are positive. If ``summed`` is true, the capacity must be above 1, so
+    that the sum of the eigenvalues ``k^-capacity`` converges.
 
     >>> numbers(2, "1/2", 3)
     {L: 2, beta: 1/2, a: 3}
@@ -155,11 +156,12 @@ class LazyModes(ConditionalResult):
         Response ``R_gu(ell)/gamma0`` of the gradient g of layer ell to the source u of the field, constant in
         time.
     kernel
-        Constant K in ``dv(k)/dt = -K lamda(k) v(k)``, the flow of the error v of mode k (or in its step).
+        Constant K in the equation of the error v of mode k: ``dv(k)/dt = -K lamda(k) v(k)`` in a flow, ``v(k,
+        t + 1) - v(k, t) = -K lamda(k) v(k, t)`` in steps, where K contains the learning rate.
     solution
-        Error ``v(k, t)`` of mode k with the symbol K for the kernel.
+        Error ``v(k, t)`` of mode k; the symbol K stands for the kernel.
     with_K
-        Loss of mode k with the symbol K for the kernel.
+        Contribution of mode k to the loss; the symbol K stands for the kernel.
     """
 
     theory: Theory
@@ -175,7 +177,7 @@ class LazyModes(ConditionalResult):
 
     @property
     def summand(self) -> Expr:
-        """Loss of mode k, a function of its eigenvalue ``lamda(k)`` and of the time t."""
+        """Contribution of mode k to the loss, a function of its eigenvalue ``lamda(k)`` and the time t."""
         return self.with_K.xreplace({K: self.kernel})
 
     def _repr_latex_(self) -> str:
@@ -203,6 +205,8 @@ class LazyModes(ConditionalResult):
 
     def cutoff(self) -> Expr:
         """Return the time at which the loss of the last of M modes has decayed by a factor e.
+
+        The data are power-law data: the last mode has the smallest eigenvalue, ``M^-capacity``.
 
         >>> from derive import mean_field, structured
         >>> print(lazy_modes(mean_field(structured(data="population", rule="flow"))).cutoff())
@@ -437,7 +441,7 @@ class LeadingOrder(ConditionalResult):
         return Power(top.coefficient / base.coefficient, simplify(top.power - base.power))
 
     def crossover(self) -> Expr:
-        """Return the time at which gamma0^2 times the correction equals the lazy loss, for hard tasks."""
+        """Return the time at which gamma0^2 times the correction is minus the lazy loss, for hard tasks."""
         x = self.relative(HARD)
         return (-(gamma0**2) * x.coefficient) ** (-1 / x.power)
 

@@ -28,6 +28,8 @@ from derive.show.latex import aligned_latex
 class BranchPowers(ConditionalResult):
     """Powers of L for the weights of branches, for ``alpha >= 1/2``; see :func:`depth_powers`.
 
+    Every attribute except ``rule`` is the p in ``L^p``, to which the quantity that it names is proportional.
+
     Attributes
     ----------
     rule
@@ -39,7 +41,7 @@ class BranchPowers(ConditionalResult):
     epsilon
         Parameter in units of the gradient; None for rules without one.
     decay
-        Decoupled weight decay over the rate; None for rules without decay.
+        Decoupled weight decay, as in ``W <- (1 - rate decay) W``; None for rules without decay.
     size
         Preactivations of a branch after a step. If they are of order one, a normalisation of the branch's
         input divides by numbers of order one.
@@ -183,8 +185,8 @@ def depth_faults(network: DepthParametrization, rule: Entrywise, value: Any) -> 
     Returns
     -------
     dict[str, str]
-        One sentence for each of epsilon, learning rate and decay that the rule has: the effect if it does not
-        depend on depth.
+        One sentence for each of epsilon, learning rate and decay that the rule has: the effect if this one
+        does not depend on the depth and the others have the right powers.
 
     Examples
     --------
@@ -213,7 +215,7 @@ def depth_faults(network: DepthParametrization, rule: Entrywise, value: Any) -> 
 
 
 def _step(rule: Entrywise, gradient: Expr, small: Expr | None) -> Expr:
-    """Return the power of the depth L in a step of an entrywise rule.
+    """Return the power of the depth L in the first step Q of an entrywise rule, without the learning rate.
 
     ``gradient`` is the power of L of the gradient. ``small`` is the power of L of the rule's parameters that
     are measured in units of the gradient, such as epsilon; None is zero.

@@ -72,7 +72,10 @@ INPUT, HIDDEN, READOUT, BIAS, GAIN = KINDS = ("input", "hidden", "readout", "bia
 
 @dataclass(frozen=True)
 class WeightPowers:
-    """Powers of N of one weight, where ``a`` is the power of its multiplier ``N^-a``.
+    """Powers of N of one weight, in terms of the exponent ``a`` of its multiplier ``N^-a``.
+
+    Each quantity is proportional to N to the given power. The multiplier of a readout includes the division
+    of the output by ``N^d``.
 
     Parameters
     ----------
@@ -83,13 +86,13 @@ class WeightPowers:
     variance : Expr | None
         Initial variance of the raw weight; None if no condition fixes it (weights that start at zero).
     gradient : Expr
-        Raw gradient of the loss.
+        Gradient ``dloss/dW`` of the loss with respect to the raw weight, without its multiplier.
     rate : Expr
         Learning rate.
     epsilon : Expr | None
         Parameter in units of the gradient; None for rules without one.
     decay : Expr | None
-        Decoupled weight decay over the rate, as in ``W <- (1 - rate decay) W``; None for rules without decay.
+        Decoupled weight decay, as in ``W <- (1 - rate decay) W``; None for rules without decay.
     """
 
     weight: str
@@ -207,10 +210,13 @@ class OptimizerPowers(ConditionalResult):
     def exponents(self, scales: Mapping[str, Any]) -> dict[str, Expr]:
         """Return numbers for all exponents of N: multipliers, variances, rates, epsilons and decays.
 
+        Exponents that neither ``scales`` nor a condition determines are zero.
+
         Parameters
         ----------
         scales : Mapping[str, Any]
-            Power a of the multiplier ``N^-a`` for each kind of weight.
+            Power a of the multiplier ``N^-a`` for each kind of weight; that of a readout includes the
+            division of the output by ``N^d``.
 
         Returns
         -------
@@ -248,7 +254,8 @@ def optimizer_powers(
     program : Program
         Program of known depth whose weights have entrywise rules; gradient descent is the rule ``Q = A``.
     corner : {"feature learning", "neural tangent"}
-        Regime.
+        Regime. With feature learning each weight changes outputs and fields by order one in a step. In the
+        neural tangent regime initial outputs are of order one, and each weight changes them by order one.
     spectral : Collection[str], optional
         Names of matrices whose rule acts on the singular values of the gradient (Muon).
 
@@ -260,7 +267,7 @@ def optimizer_powers(
     Raises
     ------
     NotApplicable
-        If a weight has another rule, or powers cannot be counted.
+        If a weight has a linear rule, powers cannot be counted, or conditions do not determine a rate.
 
     Examples
     --------
@@ -405,9 +412,11 @@ class ScalingFault:
     field
         Field or output that the weight changes in the first step.
     power
-        Power of N of this change, relative to the right scaling.
+        Power of N in the ratio of this change to that of the right scaling. For a wrong decay it is the power
+        of the fraction of the weight that decay removes in a step.
     degree
-        Degree of a step in the gradient near the wrong epsilon; None for other changes.
+        Degree of the first step in the gradient with the wrong epsilon: the power of c in the step if the
+        gradient is multiplied by c. None if epsilon of this weight is not changed.
     words
         Sentence that describes the effect.
     """
@@ -424,7 +433,7 @@ class ScalingFault:
 def scaling_faults(
     found: OptimizerPowers, scales: Mapping[str, Any], changes: Collection[str] = tuple(CHANGES)
 ) -> tuple[ScalingFault, ...]:
-    """Return the effect on every weight of one wrong exponent of all weights.
+    """Return the effect of wrong scalings on every weight, one scaling at a time for all weights.
 
     Parameters
     ----------
@@ -438,7 +447,8 @@ def scaling_faults(
     Returns
     -------
     tuple[ScalingFault, ...]
-        One effect for each weight and change, also if nothing changes.
+        One effect for each wrong scaling and each weight that has its exponent, also if that of this weight
+        stays the same. A scaling that changes no exponent of any weight is left out.
 
     Examples
     --------

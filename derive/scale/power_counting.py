@@ -89,8 +89,8 @@ class Counted:
     steps
         Last step that was counted.
     initial
-        Parts before training by (name, layer), as derived. It is filled only if fields were assumed to be of
-        order one afterwards.
+        Parts before training by (name, layer), as counted. It is filled only with the option ``assumed`` of
+        :func:`count_powers`, with which ``found`` has the power zero for all of them.
     stopped
         Reason why the count ended early: a field grows, and a function of it has no power. None otherwise.
     nodes
@@ -132,9 +132,9 @@ class Counted:
     ) -> dict[str, tuple[Expr, ...]]:
         """Return the powers of N of the change of a field by each weight's updates, by name of the weight.
 
-        ``name`` is the field, ``site`` its layer and ``step`` the number of updates. Only the first order in
-        the updates must have been counted. If ``systematic`` is true, changes are left out that are random
-        because their mean vanishes.
+        ``name`` is the field, ``site`` its layer and ``step`` the number of updates. A weight has several
+        powers if symbols do not determine the largest. Only the first order in the updates must have been
+        counted. If ``systematic`` is true, changes are left out that are random because their mean vanishes.
         """
         by_weight: dict[str, list[EntrySize]] = {}
         for p in self.parts(name, site, step):
@@ -162,8 +162,8 @@ def count_powers(
     steps : int, optional
         Number of updates.
     assumed : bool, optional
-        Whether every field is assumed to be of order one once its own power at the start is known (the step
-        of an induction over layers), and errors as well.
+        Whether every field and number, such as an error, is assumed to be of order one before training once
+        its own power has been counted (the step of an induction over layers).
     first : bool, optional
         Whether only the first order in the updates is kept.
     until : Sequence[tuple[str, Expr | None]], optional
@@ -180,7 +180,8 @@ def count_powers(
     Raises
     ------
     NotApplicable
-        For a symbolic depth, continuous fields, noise, and functions of N that are not powers.
+        For a symbolic depth, fields that evolve in continuous time, weights that are trained with noise, and
+        functions of N that are not powers.
 
     Examples
     --------
@@ -199,9 +200,10 @@ def count_powers(
 
 
 def gradient_powers(program: Program) -> dict[str, Expr]:
-    """Return the power of N of the gradient of an entry of each weight, in the units of its rule.
+    """Return the power of N of the gradient of an entry of each weight, as its training rule receives it.
 
-    Fields and errors are assumed to be of order one. Weights whose gradient is zero are left out.
+    It is the gradient before training. Fields and errors are assumed to be of order one. Weights whose
+    gradient is zero are left out.
 
     >>> from derive.program import mlp, sign_descent
     >>> gradient_powers(mlp(2, rule=sign_descent(Symbol("eta"))))
@@ -326,7 +328,8 @@ EntrySizes = tuple[EntrySize, ...]
 def combined(parts: Iterable[EntrySize]) -> EntrySizes:
     """Return the parts of a sum, from the parts of its terms.
 
-    A part has a power of N and parities. Among parts that differ only in the power the largest is kept.
+    A part has a power of N and parities. Among parts that differ only in the power the largest is kept;
+    powers with symbols that cannot be compared are all kept.
     """
     kept: dict[EntrySize, list[Expr]] = {}
     for p in parts:
@@ -360,7 +363,7 @@ def top(parts: Iterable[EntrySize]) -> Expr | None:
 
 
 def powers(number: Expr) -> tuple[Expr, ...]:
-    """Return the powers of the width N in a sum of products, one for each term.
+    """Return the powers of the width N in a sum of products, one for each term; equal ones only once.
 
     >>> a = Symbol("a")
     >>> powers(3 * N ** (1 - a) * Symbol("eta")), powers(1 + 2 * N)
@@ -715,7 +718,8 @@ class Counting:
         """Return the size of the Gaussian part of a matrix product, from one part of the vector.
 
         ``use`` is (name of the matrix, layer, whether transposed), ``p`` the part of the vector, and ``gain``
-        the power of N that the matrix multiplies. The result is odd under the sign of a source of its own.
+        the power of N that the matrix adds to that of ``p``. The result is odd under the sign change of a new
+        source, which belongs to ``use`` and to the sources under which ``p`` is odd.
         Vectors without overlap have independent sources; a part of unknown parity is treated as overlapping
         with all vectors.
         """
@@ -835,8 +839,9 @@ def applied(shape: Shape, arguments: tuple[EntrySizes, ...], first: bool = False
     """Return the size of a function of fields: its value without training, and its change to second order.
 
     Sizes are lists of parts: powers of N with parities. ``shape`` has the properties of the function, and
-    ``arguments`` are the parts of each field. If ``first`` is true, updates are infinitesimal. Raises
-    :class:`Grows` if a field grows with N and the function is not homogeneous.
+    ``arguments`` are the parts of each field. If ``first`` is true, updates are infinitesimal. The function
+    is not expanded in updates of a field that grows with N: its degree then gives the power of the change.
+    Raises :class:`Grows` if a field grows with N and the function is not homogeneous.
     """
     start = [tuple(p for p in parts if p.order == 0) for parts in arguments]
     base = top(p for parts in start for p in parts)
@@ -864,7 +869,8 @@ def applied(shape: Shape, arguments: tuple[EntrySizes, ...], first: bool = False
 def _size_of(shape: Shape, base: Expr | None, derivative: int = 0) -> Expr:
     """Return the power of N of a function, or of its derivative, where its argument is of order ``N^base``.
 
-    ``derivative`` is the order of the derivative. ``base`` is None if the argument is zero.
+    ``derivative`` is the order of the derivative. ``base`` is None if the argument is zero. The result is 0
+    for None and for a base with symbols.
     """
     if base is None or base == 0 or base.free_symbols:
         return S.Zero
@@ -897,7 +903,8 @@ def _signature(shape: Shape, start: list[EntrySizes], derivative: int) -> EntryS
 def shape_of(e: Expr, atoms: list[Any]) -> Shape:
     """Return parities, homogeneity and lowest power at zero of a function ``e`` of the fields ``atoms``.
 
-    An undefined function has no parity and a value at zero.
+    An undefined function has no parity and a value at zero. Homogeneity and lowest power are determined for
+    functions of one field only.
 
     >>> from sympy import Function, tanh
     >>> h = Function("h")(Symbol("t"))
@@ -935,7 +942,7 @@ def _growth(plain: Expr) -> tuple[Expr | None, int]:
     """Return (degree, lowest): how a function of one argument behaves at large and at small argument.
 
     The degree is that of a homogeneous function, None for other functions. The second number is the lowest
-    power in the expansion at zero, 0 for homogeneous functions.
+    power in the expansion at zero, 0 for homogeneous functions and for functions with a kink or a jump.
     """
     argument = _SLOTS[0]
     with suppress(NotHomogeneous):

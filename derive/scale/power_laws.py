@@ -185,7 +185,8 @@ class FixedData(ConditionalResult):
     def amplification(self) -> Expr:
         """Factor ``1/(1 - gain)`` at late times, by which errors of learnt modes increase the test loss.
 
-        ``gain`` stands for the sum of :attr:`gain` over the modes.
+        ``gain`` stands for the sum of :attr:`gain` over the modes of power-law data, to leading order in the
+        number of samples. Raises NotApplicable if this sum is not constant at late times.
         """
         gain_sum, freedom_sum = sum_over_modes((P * self.gain).subs(cut_, cut), cut).terms[0], self._free[0]
         if simplify(gain_sum.power - freedom_sum.power) != 0:
@@ -198,7 +199,7 @@ class FixedData(ConditionalResult):
 
     @cached_property
     def floor(self) -> Powers:
-        """Final loss without label noise, as powers of P.
+        """Final test loss on power-law data without label noise, as powers of the number P of samples.
 
         It contains the target in modes that are not learnt, and the error of the learnt modes.
         """
@@ -220,16 +221,17 @@ class FixedData(ConditionalResult):
 
     @cached_property
     def label_floor(self) -> Expr:
-        """Part of the final test loss that fitted label noise adds, for many samples."""
+        """Part of the final test loss that fitted label noise adds, for many samples of power-law data."""
         return factor(self.label * (self.amplification - 1))
 
     @cached_property
     def before_floor(self) -> Power:
-        """Term of order 1/P, times P, of the test loss before it is final: ``c t^-(2 - 1/capacity)``.
+        """Coefficient of 1/P in the test loss before it is final, a power of time ``c t^-(2 - 1/capacity)``.
 
-        P is the number of samples. The term matters for a source above 2. While the first modes are learnt,
-        errors on the samples perturb the other modes. The perturbation has a finite sum, and it decays as the
-        mode is learnt.
+        P is the number of samples of power-law data, and there is no label noise. The constant c contains a
+        sum over modes of the target, which converges for a source above 2. While the first modes are learnt,
+        errors on the samples perturb the other modes; the perturbation of a mode decays as the mode is
+        learnt.
         """
         summand = on_power_law(simplify(self.signal / (cut * cut_)).subs({cut: 0, cut_: 0}))
         summand = powsimp(powdenest(on_eigenvalues(summand), force=True))
@@ -238,16 +240,16 @@ class FixedData(ConditionalResult):
 
     @cached_property
     def label_before_floor(self) -> Power:
-        """Term of order 1/P, times P, of the test loss from fitted label noise: ``c t^(1/capacity)``.
+        """Coefficient of 1/P in the test loss from fitted label noise, a power of time ``c t^(1/capacity)``.
 
-        P is the number of samples. It holds before the loss is final.
+        P is the number of samples of power-law data. The result holds before the loss is final.
         """
         return self._order_one(S.One, self.label)
 
     def _order_one(self, rates: Expr, value: Expr) -> Power:
         """Return P times a term of order 1/P of the loss, summed over modes, as a power of late time.
 
-        The term is the Laplace transform ``gain rates value/(z z')`` at the rates z and z' of two equal
+        The summand is the Laplace transform ``gain rates value/(z z')`` at the rates z and z' of two equal
         times. ``rates`` is a factor in the cut-offs at both rates, and ``value`` a factor that does not
         depend on the mode.
         """
@@ -264,8 +266,9 @@ class FixedData(ConditionalResult):
 def sum_over_modes(summand: Expr, unit: Expr) -> Powers:
     """Return the sum of a summand over infinitely many modes of power-law data, in powers of ``1/unit``.
 
-    ``unit`` is a small eigenvalue: an expression in the cut-off or in a dummy symbol. The summand is a power
-    of k times a function of ``lamda(k)/unit``.
+    ``unit`` is a small eigenvalue: an expression in the cut-off or in a dummy symbol. The summand must be a
+    power of k times a function of ``lamda(k)/unit``, after the targets of power-law data are substituted. Of
+    an algebraic tail of this function one power is kept.
     """
     y, x = Dummy("y", positive=True), Dummy("x", positive=True)
     weight, function = on_power_law(summand).as_independent(lamda(k), *unit.free_symbols, as_Add=False)
@@ -353,8 +356,9 @@ class PowerLaw(ConditionalResult):
     ----------
     regime
         Name of the regime: ``lazy``, ``leading``, ``rich``, ``batch``, ``width``, ``data`` or
-        ``features``. In ``leading`` the law is that of the term ``gamma0^2 c t^-exponent``, and
-        ``constant`` has its sign. In ``data`` it is the final loss, ``constant P^-exponent``.
+        ``features``. In ``leading`` the law is that of the term ``gamma0^2 constant t^-exponent``, which
+        may be negative; in ``width`` it is that of the term ``constant t^-exponent/N``. In ``data`` it is
+        the final loss, ``constant P^-exponent``.
     formula
         Loss with all known terms.
     exponent, constant
@@ -403,8 +407,9 @@ def lazy_law(
     """Return the law of lazy training: ``loss ~ t^-beta`` at any depth, for a flow or in steps.
 
     ``modes`` is the lazy limit of the theory. ``depth``, ``source`` (beta) and ``capacity`` are numbers or
-    symbols. With ``order``, the order gamma0^2 of the loss, the crossover at which a flow leaves the regime
-    is included. Raises ValueError for numbers that are not possible.
+    symbols. With ``order``, the order gamma0^2 of the loss, and a number below 1 for the source, the time at
+    which a flow leaves the regime is included in ``crossover``. Raises ValueError for numbers that are not
+    possible, and for steps in which the first mode diverges.
 
     >>> from derive import mean_field, structured
     >>> from derive.scale.modes import lazy_modes
@@ -442,7 +447,7 @@ def leading_law(
     *,
     task: str | None = None,
 ) -> PowerLaw:
-    """Return the law of order gamma0^2, the first effect of feature learning on the lazy loss.
+    """Return the law of the term of order gamma0^2, the first effect of feature learning on the lazy loss.
 
     ``order`` is this order of the loss at late times. ``depth``, ``source`` and ``capacity`` are numbers or
     symbols. If the source is a symbol, ``task`` states whether it is below 1 (``hard``, the default) or above
@@ -478,9 +483,9 @@ def rich_law(
     """Return the law of the rich regime, in which features have outgrown their initial values.
 
     The law is :func:`.rich_scaling` of the equations ``reduced``; for hard tasks the power depends on
-    depth. ``crossover`` of the result is the start of the regime, where its loss meets the lazy loss of
-    ``modes``. With ``finite``, the noise of finite sizes, ``bottlenecks`` of the result are the times at
-    which each noise dominates and the laws after them, for capacities above 1. Raises as
+    depth, and ``crossover`` of the result has the time at which the regime starts, where its loss meets the
+    lazy loss of ``modes``. With ``finite``, the noise of finite sizes, ``bottlenecks`` of the result are the
+    times at which each noise dominates and the laws after them, for capacities above 1. Raises as
     :func:`leading_law` does, and NotApplicable if the constant has no closed form.
     """
     values = numbers(depth, source, capacity)
@@ -515,11 +520,11 @@ def batch_law(
     """Return the law of descent on fresh batches, lazy and infinitely wide, without label noise.
 
     ``noise`` is the renewal equation of the loss, and ``t`` counts steps. ``depth``, ``source``,
-    ``capacity``, ``learning_rate`` and ``batch`` (its number of samples) are numbers or symbols. If targets
-    are learnt faster than ``t^-(2 - 1/capacity)``, this is the power of the loss: each batch perturbs modes
-    that had been learnt, and their perturbations do not decay faster. The constant contains two sums over
-    modes, q and A of :class:`BatchNoise`: symbols whose sums are in ``names``, or numbers if all five
-    arguments are numbers.
+    ``capacity``, ``learning_rate`` and ``batch`` (number of samples in a batch) are numbers or symbols. The
+    loss falls as ``t^-source``, the power of the population loss, or as ``t^-(2 - 1/capacity)`` if this is
+    slower: each batch perturbs modes that had been learnt, and these perturbations decay with this power. The
+    constant contains two sums over modes, q and A of :class:`BatchNoise`, as symbols, or as numbers if all
+    five arguments are numbers. The sums are in ``names``.
 
     Raises
     ------
@@ -611,7 +616,7 @@ def width_law(
     ``noise`` is this order, the sum of the variance and of the shift of the mean of the function of N units.
     ``depth``, ``source`` and ``capacity`` are numbers or symbols. ``task`` is ``hard`` (source below 1) or
     ``easy``, for a symbolic source. For easy tasks the variance falls more slowly than the loss of infinite
-    width, and dominates long before order 1/N is not sufficient; for hard tasks both have the same power.
+    width, and exceeds it long before higher orders in 1/N matter; for hard tasks both have the same power.
     Raises as :func:`leading_law` does, and ValueError for a capacity of 1 or less.
     """
     values = numbers(depth, source, capacity, summed=True)

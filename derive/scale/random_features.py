@@ -111,9 +111,10 @@ class RandomFeatures(ConditionalResult):
     # -- final loss --------------------------------------------------------------------------------------
 
     def final(self, size: Symbol) -> Expr:
-        """Return the final test loss if ``size`` is the smaller of N features and P samples.
+        """Return the final test loss in terms of the cut-off and of the symbols in ``sums``.
 
-        The effective number S of learnt modes is then equal to ``size``.
+        ``size`` is the smaller of N features and P samples. The cut-off is that at which the effective number
+        S of learnt modes is equal to ``size``; the expression itself is the same for both sizes.
         """
         return factor(self.error.xreplace({cut_: cut, share_: share, share: size}))
 
@@ -128,7 +129,7 @@ class RandomFeatures(ConditionalResult):
     def floor(self, size: Symbol) -> Powers:
         """Return the final loss without label noise as powers of ``size``, N features or P samples.
 
-        The other size is infinite.
+        The data are power-law data, and the other size is infinite.
 
         >>> from derive import mean_field
         >>> from derive.program.networks import random_features
@@ -207,9 +208,10 @@ class RandomFeatures(ConditionalResult):
     def added(self, size: Symbol) -> Powers:
         """Return ``size`` times the correction of order 1/size of the loss before it is final.
 
-        ``size`` is N features or P samples, and the result has powers of time. The sum over modes of the
-        target is that of late times, which converges under the ``conditions``. Where it does not converge,
-        the term is the loss of infinite sizes times ``S/size``, with the effective number S of learnt modes.
+        ``size`` is N features or P samples, and the result has powers of time. It holds under its
+        ``conditions``: a sum over modes of the target, taken at late times, converges. If this sum does not
+        converge, the correction is of the order of the loss of infinite sizes times ``S/size``, with the
+        effective number S of learnt modes, and the result does not hold.
         """
         return self._early[size]
 
@@ -303,9 +305,12 @@ def optimum(terms: Iterable[tuple[Expr, Expr]]) -> Optimum:
 def features_law(theory: RandomFeatures, source: Any = beta, capacity: Any = capacity_) -> PowerLaw:
     """Return the law of random features: the power of time, and the effects of finite sizes that end it.
 
-    Its ``bottlenecks`` are N features, P samples and their label noise: ``share`` is the correction of
-    the loss before it is final, relative to the law of time, ``after`` is the final loss, and
-    ``crossover`` the time at which the law of time meets it.
+    ``bottlenecks`` of the result are N features, P samples and their label noise. ``share`` is the correction
+    of the loss before it is final, divided by the law of time, or None if it falls faster than this law.
+    ``after`` is the final loss, or the part of it that label noise adds. ``crossover`` is the time at which
+    the share is one; without a share it is the time at which the law of time meets the final loss, or None
+    if symbols do not determine the largest power of the final loss. ``optimum`` is None for a symbolic
+    source.
 
     Raises
     ------
@@ -402,8 +407,9 @@ def _ended(
 def _added(theory: RandomFeatures, size: Symbol, top: Power, values: Mapping[Any, Any]) -> tuple[Power, ...]:
     """Return the correction of order 1/size of the loss before it is final, times ``size``, or ().
 
-    It is one power of time. The result is () if it falls faster than ``top``, the loss of infinite sizes.
-    ``values`` are those of source and capacity.
+    It is a power of time. The result is () unless the correction is known to fall more slowly than ``top``,
+    the loss of infinite sizes, and the sum over modes of the target in it converges. ``values`` are those of
+    source and capacity.
     """
     added = theory.added(size)
     if added.conditions.subs(values) != true:
@@ -466,7 +472,7 @@ def eliminated(theory: Theory) -> RandomFeatures:
     sums: dict[Expr, Symbol] = {}
 
     def total(e: Expr, units: IndexRange | None) -> Expr:
-        """Return the sum of ``e`` over the modes ``units``, as a factor times a new symbol for the sum.
+        """Return the sum of ``e`` over the modes ``units``, as a factor times a symbol for the sum.
 
         Responses in ``e`` are first replaced by functions of the cut-off. Without ``units`` there is no sum,
         and the expression is returned in factored form.

@@ -234,7 +234,7 @@ def with_rank_one(e: Expr) -> Expr:
     """
 
     def shape(x: AppliedUndef) -> Expr:
-        """Return the rank-one form of a kernel or field: the product of its sizes c at its times."""
+        """Return the rank-one form of a kernel or field: the product of ``c_h`` or ``c_g`` at its times."""
         size, (layer, *times) = SIZES[str(x.func)[-1]], x.args
         return Mul(*[size(layer, y) for y in times])
 
@@ -747,10 +747,10 @@ class RichScaling(ConditionalResult):
         return self.exponent - Add(*[c.power * c.size for c in self._kept(start)])
 
     def _kept(self, start: Any) -> list[Correction]:
-        """Return the first corrections of the loss whose amplitude is known.
+        """Return the first corrections of the loss with a known amplitude, and with ``start`` the others too.
 
-        ``start`` is a value for kappa, the initial squared singular value of the weights. If it is given,
-        corrections that depend on it are included; None leaves them out.
+        ``start`` is a value for kappa, the initial squared singular value of the weights. It is substituted
+        in all corrections that contain kappa; None leaves out those whose amplitude is not known.
         """
         if start is None:
             return [c for c in self.corrections if c.known]
@@ -782,10 +782,10 @@ def rich_scaling(
 ) -> RichScaling:
     """Return the power laws of the rich regime from the closed equations of a theory.
 
-    ``depth``, ``source`` and ``capacity`` are numbers or symbols. ``task`` (``hard``: source below 1, or
-    ``easy``) is needed if the source is a symbol, and is ``hard`` by default. Raises ValueError for a depth
-    below 1 and for sources or capacities that are not positive, :class:`NotApplicable` for a source of 1,
-    where logarithms occur.
+    ``depth``, ``source`` and ``capacity`` are numbers or symbols. For a symbolic source ``task`` states
+    whether it is below 1 (``hard``, the default) or above (``easy``). Raises ValueError for a depth that is
+    not a whole number of at least 1, for sources or capacities that are not positive, and for a task that
+    contradicts the source; :class:`NotApplicable` for a source of 1, where logarithms occur.
 
     >>> from derive import mean_field, structured
     >>> from derive.scale.rich import rank_one
@@ -953,7 +953,8 @@ class RichBalance:
         """Return the first corrections of the loss, one for each next-order term in the equation of sigma^2.
 
         sigma is the singular value of the weights, and sigma^2 is ``c^(rise - 2)``, where ``c = size X^q`` is
-        that of the gradient. Relative to the leading term each of these terms is ``share X^-d``. ``learnt``
+        the size ``c_g(1)`` of the gradient. Relative to the leading term each of these terms is ``share
+        X^-d``, where X is the integrated kernel. ``learnt``
         are the powers of X in ``sum (w F)^2``, and ``start`` is the initial value of sigma^2.
         """
         top, next_ = learnt.terms
@@ -973,11 +974,11 @@ class RichBalance:
 
         sigma is the singular value of the weights, X the integrated kernel, and the part is relative to the
         leading power. ``c^2 sigma^2 = c^rise`` for the size c of the gradient, ``q`` is the power of X in c,
-        and ``power`` that in the sum of the squared learnt parts phi of modes. The part changes c to ``c = B
-        X^q (1 + e X^-d)``. The memory of ``1/c`` in a mode makes ``c phi`` a combination of the profiles
-        ``F_q`` and ``F_(q+d)``; this changes the norm, which determines e, and the loss, and c changes X. The
-        amplitude is not known if ``q + d`` is one or more, because early times then change the profile more
-        than this part, or if ``1 - 2 q = d``, where a logarithm occurs.
+        and ``power`` that in the sum over modes of ``(c phi)^2``, with the learnt parts phi. The part changes
+        c to ``c = B X^q (1 + e X^-d)``. The memory of ``1/c`` in a mode makes ``c phi`` a combination of the
+        profiles ``F_q`` and ``F_(q+d)``; this changes the norm, which determines e, and the loss, and c
+        changes X. The amplitude is not known if ``q + d`` is one or more, because early times then change the
+        profile more than this part, or if ``1 - 2 q = d``, where a logarithm occurs; ``kappa`` stands for it.
         """
         d = part.power
         r, late_power = simplify(q + d), simplify(1 - 2 * q - d)
@@ -1064,12 +1065,12 @@ class Neglected:
         Ratio of the neglected to the kept term as a function of ``sigma``; squared for sources, because their
         variances add.
     start
-        Part of a response that is constant in units of the field of the layer below: it acts as an
-        initial value of sigma and is subtracted.
+        Part of the term, over the kept term, that is constant in units of the field of the layer below: it
+        acts as an initial value of sigma. A function of ``sigma``.
     power, gamma_power
         Powers of t and gamma0 of the ratio.
     solved
-        True if the equation with the term was solved, false if its powers were counted.
+        True if the ratio was computed from the equations, false if only its powers were counted.
     """
 
     term: Expr
@@ -1134,8 +1135,8 @@ def dropped(law: RichScaling) -> tuple[Neglected, ...]:
         """Add one neglected term to the list of results, with its size relative to the kept term.
 
         ``field`` is the left side of its equation. Only the powers of t and gamma0 in ``size``, its relative
-        size, are used. ``share`` is the ratio as a function of sigma, if known, and ``start`` the part of a
-        response that acts as an initial value of sigma, the singular value of the weights.
+        size, are used. ``share`` is the ratio as a function of sigma, if known, and ``start`` the part of the
+        term that acts as an initial value of sigma, the singular value of the weights.
         """
         powers, of_sigma = ([power_in(y, z) for z in (late, gamma0)] for y in (size, singular_value))
         n = simplify(powers[0] / of_sigma[0])

@@ -30,8 +30,8 @@ class BestSchedule(ConditionalResult):
     """Schedule ``eta(t) ~ T^peak (1 - t/T)^decay`` of T steps, whose final loss is ``~ T^loss``.
 
     ``constant`` and ``constant_loss`` are the powers of T of the best constant rate and of its final
-    loss. If ``peak`` is not negative, the rate is held at the edge of stability, and only its final decay
-    is that of the schedule.
+    loss. If ``peak`` is not negative, the rate does not fall with T but is held at the edge of stability,
+    and only its decay at the end of training is that of the schedule.
     """
 
     decay: Expr
@@ -53,10 +53,11 @@ class BestSchedule(ConditionalResult):
 
 
 def best_schedule(noise: BatchNoise) -> BestSchedule:
-    """Return the schedule with the smallest final loss.
+    """Return the schedule of T steps with the smallest final loss, as powers of T.
 
-    The rate at each value of u enters only the noise and the number of steps, so that with a Lagrange
-    multiplier it is found separately for each u.
+    The label noise is assumed to be larger than the loss, and steps to be small. With u the sum of the
+    learning rates from a step to the end, the rate at each u enters only the noise and the number of steps,
+    so that with a Lagrange multiplier it is found separately for each u.
 
     Parameters
     ----------

@@ -132,7 +132,8 @@ def symbols_of(program: Program) -> dict[str, Expr]:
     """Return the symbol of each exponent of a parametrization by name.
 
     The exponents are a (multiplier) and b (variance) of each weight, c (learning rate) and d (output). Those
-    of a family of weights are functions of the layer.
+    of a family of weights are functions of the layer. A weight W with an entrywise rule has its own c_W, and
+    e_W (epsilon) and s_W (decay) if its rule has these; c is left out if all weights have such rules.
 
     >>> from derive.program import mlp
     >>> symbols_of(mlp(2))
@@ -242,7 +243,7 @@ class _Rescaling:
         return cls(program, new, scales, larger, _INSIDE if _channels_called_c(program) else c)
 
     def multiplied(self, w: GaussianWeight, used: Expr, symbol: Expr) -> Expr:
-        """Return the use of a weight in an expression, times the change of the weight's multiplier.
+        """Return the use of a weight in an expression, times its new multiplier over its written one.
 
         ``used`` is the use, such as a matrix product, and ``symbol`` the weight in it with its layer.
         """
@@ -285,7 +286,7 @@ class _Rescaling:
         return replace(w, initial=self.initial(w.initial), update=rescaled)
 
     def entrywise(self, w: Any, rule: Entrywise) -> Any:
-        """Return a weight with an entrywise rule, in terms of the gradient by the raw weight.
+        """Return a weight whose entrywise rule acts on the gradient with respect to the raw weight.
 
         The raw weight is the weight without its multiplier: ``raw W += rate Q(-dloss/draw W)``.
         """
@@ -374,7 +375,8 @@ class Condition:
     """Condition on exponents: the quantity ``what`` is of order ``N^power``, which must be of order one.
 
     ``requirement`` is the name of the requirement, and ``weight`` the weight whose updates change the
-    quantity.
+    quantity or whose rule it belongs to. ``weight`` is None for quantities before training and for the raw
+    learning rate.
     """
 
     requirement: str
@@ -407,7 +409,8 @@ class Constraints(ConditionalResult):
     def unknowns(self) -> tuple[Expr, ...]:
         """Symbols of the exponents that the conditions may determine: those of each weight, then c and d.
 
-        c belongs to the learning rate ``N^-c``, and d to the output, which is divided by ``N^d``.
+        c belongs to the learning rate ``N^-c``, and d to the output, which is divided by ``N^d``. c is left
+        out if all weights have entrywise rules, which have rates of their own.
         """
         return unknowns(self.program)
 
@@ -511,7 +514,8 @@ def width_constraints(program: Program, spectral: Collection[str] = ()) -> Const
     -------
     Constraints
         Conditions in the order of the paper: fields first, layer by layer, each given those before it; then
-        the changes by one update, to first order, with fields of order one. For outputs only changes that do
+        epsilon and decay of entrywise rules; then the changes by one update, to first order, with fields of
+        order one; last the raw learning rate, if a weight has a linear rule. For outputs only changes that do
         not vanish on average are included (feedback alignment has others, which matter once weights have
         aligned).
 
@@ -636,7 +640,7 @@ def unknowns(program: Program) -> tuple[Expr, ...]:
     """Return the symbols of the exponents of a program of known depth: those of each weight, then c and d.
 
     c belongs to the learning rate ``N^-c``, and d to the output, which is divided by ``N^d``. Each layer of a
-    family has its own.
+    family has its own exponents. c is left out if all weights have entrywise rules.
     """
     symbols_, counting = symbols_of(program), Counting(program)
     exponents: list[Expr] = []
@@ -649,7 +653,8 @@ def unknowns(program: Program) -> tuple[Expr, ...]:
 def outputs(program: Program) -> list[tuple[str, None]]:
     """Return the outputs of a program as pairs (name, None); None stands for no layer.
 
-    They are the means over units of which the loss is a function. All means count if the loss is not known.
+    They are the means over units of which the loss is a function. All means over units count if the loss is
+    not known or contains no mean.
     """
     means = [x.name for x in program.definitions if x.name in program.scalars and x.rhs.has(Mean)]
     in_loss = set() if program.loss is None else {str(a.func) for a in program.loss.atoms(AppliedUndef)}
@@ -718,30 +723,33 @@ WidthPowers = Mapping[QuantityAtLayer, Expr | None]
 class WidthClass(ConditionalResult):
     """Powers of N of all quantities of a program with given exponents.
 
-    A power is None if the quantity does not change at all.
+    A power is None if the quantity is zero, or does not change at all.
 
     Parameters
     ----------
     exponents : Mapping[str, Expr]
         Values of all exponents.
     start : WidthPowers
-        Powers of fields and outputs before training.
+        Powers of all fields and numbers before training.
     rates : WidthPowers
-        Powers of their first change, to first order in the update.
+        Powers of their change by the first update, to first order in the update.
     changes : WidthPowers
-        Powers of their change after ``steps`` updates, if nothing diverged before.
+        Powers of their change after ``steps`` updates, or after the first update with which a quantity in
+        ``hidden`` or ``read`` diverges. Equal to ``rates`` if one diverges before training.
     hidden : tuple[QuantityAtLayer, ...]
         Fields from which outputs are computed.
     read : tuple[QuantityAtLayer, ...]
         Outputs.
     stable_at_start : bool
-        Whether nothing diverges or vanishes before training.
+        Whether no quantity in ``hidden`` or ``read`` diverges before training. They may vanish.
     stable : bool
-        Whether nothing diverges in training.
+        Whether no quantity in ``hidden`` or ``read`` diverges, before training or in it.
     broken : tuple[str, ...]
-        Descriptions of quantities that diverge or vanish.
+        Sentences on those that diverge, on fields that are not of order one before training, and on outputs
+        and fields that all change by less than order one.
     steps : int
-        Number of updates that were counted.
+        Largest number of updates to count, also if the count ended before because a quantity diverges. It
+        is 1 if one diverges before training.
     """
 
     exponents: Mapping[str, Expr]
@@ -768,17 +776,20 @@ class WidthClass(ConditionalResult):
 
     @property
     def nontrivial(self) -> bool:
-        """Whether outputs change by order one."""
+        """Whether nothing diverges and at least one output changes by order one."""
         return self.stable and any(self.changes[x] == 0 for x in self.read)
 
     @property
     def feature_learning(self) -> bool:
-        """Whether fields from which outputs are computed change by order one."""
+        """Whether nothing diverges and a field from which outputs are computed changes by order one."""
         return self.stable and any(self.changes[x] == 0 for x in self.hidden)
 
     @property
     def regime(self) -> str:
-        """Name of the regime: feature learning, lazy, trivial, unstable or unstable at the start."""
+        """Name of the regime: feature learning, lazy, trivial, unstable or unstable at the start.
+
+        In the lazy regime outputs change by order one and fields do not; in the trivial one neither does.
+        """
         if not self.stable_at_start:
             return "unstable at the start"
         if not self.stable:
@@ -799,7 +810,7 @@ def width_class(program: Program, exponents: Mapping[Any, Any], steps: int = 3) 
         Program.
     exponents : Mapping[Any, Any]
         Values of ``a_<weight>``, ``b_<weight>``, ``c`` and ``d`` (as names or symbols); ``a_W`` is for a
-        family, ``a_W(1)`` for one member.
+        family, ``a_W(1)`` for one member. Weights with entrywise rules have others, see :func:`symbols_of`.
     steps : int, optional
         Number of updates. Three are enough: after the first every weight has changed, and after the second
         every backward field.
@@ -857,9 +868,9 @@ def width_class(program: Program, exponents: Mapping[Any, Any], steps: int = 3) 
 
 
 def _read(program: Program, exponents: Mapping[Any, Any]) -> dict[str, Expr]:
-    """Return given exponents of N as rational numbers, by name, one for each weight of each layer.
+    """Return the given exponents of N as rational numbers, by the names that were given.
 
-    Raises NotApplicable for unknown or missing names.
+    Raises NotApplicable for unknown or missing names, and for values that are not numbers.
     """
     by_name = {str(k): _number(str(k), v) for k, v in exponents.items()}
     wanted = {family_name(x) for x in unknowns(program)}
@@ -886,9 +897,10 @@ def _number(key: str, value: Any) -> Expr:
 
 
 def named(program: Program, constraints: Constraints | None = None) -> dict[str, dict[str, Expr]]:
-    """Return common parametrizations of a program, by the number of terms in the sum that a weight enters.
+    """Return common parametrizations of a program by name, each as values of its exponents of N.
 
-    ``constraints`` are those of the program, if they are known already.
+    ``constraints`` are those of the program, if they are known already. Below, the number of terms is that of
+    the sum over units that a weight enters. Raises NotApplicable if all weights have entrywise rules.
 
     - ``NTK``: the scale is the root of the number of terms, ``N^-1/2``; entries and outputs are of order one;
     - ``mean-field``: the same with outputs divided by ``N^1/2``, as programs here are written;
@@ -940,8 +952,9 @@ def symmetries(program: Program) -> tuple[dict[Expr, Expr], ...]:
     Fields X are rescaled by ``N^x`` and raw weights by ``N^w``. Every term of every definition and update
     must have the power of the quantity that it defines; a function that is not homogeneous forbids a
     rescaling of its arguments. This is a linear system for the shifts of exponents, at any N and for any
-    number of steps. The result are a basis of its solutions, as changes of exponents. The depth must be a
-    number.
+    number of steps. The result is a basis of its solutions, as changes of exponents. The depth must be a
+    number. Exponents of the rates, epsilons and decays of entrywise rules do not change, so that symmetries
+    that change them are missing.
 
     >>> from derive.program import mlp
     >>> for shift in symmetries(mlp(2, "tanh")): print(shift)

@@ -62,7 +62,10 @@ class Arranged:
     # -- equations and terms ---------------------------------------------------------------------------
 
     def equation(self, terms: Sequence[Expr]) -> str:
-        """Return a printed right-hand side: terms in the given order, with common factors taken out."""
+        """Return a printed right-hand side: terms in the given order, with common factors taken out.
+
+        If the only term is a sum, its terms are printed, positive ones first.
+        """
         if len(terms) == 1 and isinstance(terms[0], Add):
             terms = self.addends(terms[0])
         return self.added(join(list(terms), self.names))
@@ -179,7 +182,7 @@ class Arranged:
     def indexed(self, atom: AppliedUndef, *, bare: bool = False, hat: bool = False) -> str:
         """Return a printed field or order parameter: layer as superscript, samples as subscripts, then times.
 
-        With ``bare`` only the layer is kept. With ``hat`` the name has a hat, as that of a conjugate field.
+        With ``bare`` only the layer is kept. With ``hat`` the name has a hat, which marks a conjugate field.
         """
         places: dict[str, list[str]] = {LAYER: [], SAMPLE: [], TIME: []}
         for role, x in zip(self.names.roles_of(atom), atom.args, strict=True):
@@ -252,7 +255,8 @@ def _reaches_over(x: Expr, behind: Sequence[Expr]) -> bool:
 def _bounds(x: Loop) -> tuple[Any, ...]:
     """Return a key of a sum by which neighbouring sums are grouped for printing.
 
-    It is equal for sums that share one printed sign, because their lower and upper bounds are equal.
+    It is equal for sums that share one printed sign, because their lower and upper bounds are equal. An
+    integral and a sum over past times have signs of their own.
     """
     is_alone = x.integral or past_time(x) != ""
     return (x,) if is_alone else (x.lower, x.upper)
@@ -347,9 +351,9 @@ def arranged_term(e: Expr, notation: Notation) -> ArrangedTerm:
 
 
 def _unbounded(loops: list[Loop]) -> list[Loop]:
-    """Return sums over all times in the order of the papers: layers, samples, times.
+    """Return the sums of a term in the order of the papers: over layers, samples, then times.
 
-    Sums with finite bounds, or with bounds that contain another index, keep their order.
+    They keep their order if all upper bounds are finite, or if one contains the index of another sum.
     """
     indices = {x.index for x in loops}
     if all(x.upper != oo for x in loops) or any(x.upper.has(*indices) for x in loops):

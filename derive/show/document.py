@@ -35,7 +35,8 @@ class DisplayedEquation:
     process : bool
         Whether the equation is the law of a Gaussian process with covariance ``terms``.
     causal : str
-        Condition on the times as in OrderParameter: "strict" for s < t, another text for s <= t, or none.
+        Times at which the left-hand side is not zero: "strict" for s < t, another text for s <= t, and the
+        empty text for all times.
     """
 
     lhs: tuple[Expr, ...]

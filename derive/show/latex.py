@@ -127,7 +127,7 @@ class PaperLatex(Arranged, LatexPrinter):
         return base + (f"^{{{above}}}" if above else "") + (f"_{{{under}}}" if under else "")
 
     def dotted(self, atom: AppliedUndef, order: int) -> str:
-        """Return a derivative of an activation as a name with dots.
+        """Return a derivative of an activation as a name with one or two dots, or with its order in brackets.
 
         Parameters
         ----------
