@@ -36,7 +36,8 @@ Declares: TypeAlias = Any
 class Name:
     """LaTeX symbol of a name without indices: base letter, superscript and subscript.
 
-    ``K_x`` is ``K`` with a superscript, and ``u_p`` is ``u`` with a subscript.
+    A part of the name after an underscore is the superscript if the name is that of a kernel of given
+    vectors, such as ``K_x``. For other names, such as ``u_p``, it is the subscript.
     """
 
     base: str
@@ -51,17 +52,18 @@ class Notation:
     Parameters
     ----------
     names : mapping of str to str
-        LaTeX of names that are not written as they are.
+        LaTeX of names for which it is stated; for all others it is formed from the name.
     roles : mapping of str to tuple of str
         For each declared function, the role of each argument: ``layer``, ``sample`` or ``time``.
     random : frozenset of str
         Names of the fields of the single-site process.
     scalars, kernels, activations, matrices : frozenset of str
-        Names of these kinds.
+        Names of the numbers of a program, of the kernels of its given vectors, of activations and of
+        matrices.
     ranges : tuple of (Symbol, Expr, Expr)
-        Indices with their bounds, stated in the head of a document.
+        Indices with their bounds, which the first line of a document states.
     letters : frozenset of str
-        The names of symbols.
+        Names of the symbols that occur in the expressions of the theory.
     """
 
     names: Mapping[str, str] = field(default_factory=lambda: PAPERS)
@@ -86,7 +88,8 @@ class Notation:
         Returns
         -------
         tuple of str
-            ``layer``, ``sample`` or ``time`` for each argument; guessed if the function is not declared.
+            ``layer``, ``sample`` or ``time`` for each argument; guessed if the function is not declared with
+            this number of arguments.
         """
         known = self.roles.get(str(atom.func))
         return known if known is not None and len(known) == len(atom.args) else guess_roles(atom)
@@ -123,7 +126,11 @@ class Notation:
         return any(n in self.random or self._is_hatted(n) for n in names)
 
     def _is_hatted(self, name: str) -> bool:
-        """Return whether a name such as ``xihat_w`` is a conjugate field, not a conjugate order parameter."""
+        """Return whether a name such as ``xihat_w`` is a conjugate field, not a conjugate order parameter.
+
+        The name belongs to a conjugate order parameter if it is a declared function's name with ``hat``
+        added.
+        """
         head, *rest = name.split("_", 1)
         return head.endswith("hat") and "_".join([head[:-3], *rest]) not in self.roles
 
@@ -157,9 +164,11 @@ class Notation:
         return Name(base, upper=mark) if name in self.kernels else Name(base, lower=mark)
 
     def _pieces(self, tail: str, known: list[str], start: bool = True) -> list[str] | None:
-        """Return the LaTeX of each of the ``known`` names of which the subscript ``tail`` consists.
+        """Return the LaTeX of each part of the subscript ``tail``: ``known`` names, and other words.
 
-        The result is None if a part of a word would remain. ``start`` is true at the beginning of a word.
+        Underscores separate words, and a word can consist of several known names. ``start`` is false if
+        ``tail`` continues a word whose beginning was a known name. The result is then None if the rest of
+        this word does not consist of known names.
         """
         for head in known:
             rest = tail[len(head) :]
@@ -184,8 +193,10 @@ class Notation:
 def guess_roles(atom: AppliedUndef) -> tuple[str, ...]:
     """Return the role of each argument of an undeclared function: layer, sample or time.
 
-    ``ell`` and ``L`` are layers, integer symbols are samples, and all others are times. A constant of each
-    layer, such as ``a(ell)``, has the layer as a lower index.
+    Expressions of ``ell`` or ``L`` are layers, and so is an integer that is the first of several arguments.
+    Integer symbols other than t and s are samples, and all others are times. If the only argument of a
+    function is an integer or contains ``ell`` or ``L``, its role is ``sample``, so that ``a(ell)`` has a
+    lower index.
     """
     if len(atom.args) == 1 and (atom.args[0].is_Integer or atom.args[0].has(ell, L)):
         return (SAMPLE,)
@@ -267,10 +278,10 @@ def notation(theory: Declares | None = None, names: str | Mapping[str, str] | No
 
 
 def _for_tangent_kernel(table: dict[str, str], observables: Collection[str]) -> dict[str, str]:
-    """Return a table from names to LaTeX in which the entry of ``K`` belongs to the tangent kernel.
+    """Return a table from names to LaTeX in which the symbol of ``K`` is given to the tangent kernel.
 
-    The tangent kernel is called ``K_2`` or similar, and is one of ``observables``, if the program itself has
-    a quantity ``K``.
+    If the program itself has a quantity ``K``, the tangent kernel is called ``K_2`` or similar and is one of
+    ``observables``. The symbol is then moved from ``K`` to this name.
     """
     symbol = table.get("K")
     if symbol is None or "K" in observables:
@@ -280,10 +291,11 @@ def _for_tangent_kernel(table: dict[str, str], observables: Collection[str]) -> 
 
 
 def _distinct_symbols(notation: Notation, names: Iterable[str]) -> dict[str, str]:
-    """Return LaTeX for those names that would otherwise be printed like another name.
+    """Return LaTeX for those names that would otherwise be printed like another name, or like the number pi.
 
-    Such a name gets its subscript in brackets, or upright letters. Examples are ``i1`` and ``i_1``, or
-    ``lamda`` and ``lambda``.
+    Of two such names the shorter one keeps its symbol, and so do all names in ``notation.names``. The other
+    one gets its subscript in brackets, or upright letters. Examples are ``i1`` and ``i_1``, or ``lamda`` and
+    ``lambda``.
     """
     changed: dict[str, str] = {}
     forms = _printed_forms(Name(r"\pi"))
@@ -334,7 +346,11 @@ def _declared(atom: AppliedUndef, times: int, layered: bool) -> tuple[str, ...]:
 
 
 def as_expression(expr: Any, what: str) -> Any:
-    """Return a SymPy expression; raise NotApplicable, naming the function ``what``, for another object."""
+    """Return a SymPy expression; ``what`` is the name of the calling function, for the error message.
+
+    Raises NotApplicable for an object with a method ``render``, such as a theory, and for one that SymPy
+    cannot convert.
+    """
     if hasattr(expr, "render"):
         kind = type(expr).__name__
         raise NotApplicable(

@@ -52,7 +52,9 @@ class PaperText(Arranged, StrPrinter):
         self.names = names
 
     def emptyPrinter(self, expr: Any) -> str:
-        """Return the text of an expression without a method in this class, by its own method if it has one.
+        """Return the text of an expression for whose class this printer has no method.
+
+        The text is that of the method ``_sympystr`` of the expression, if it has one.
 
         Parameters
         ----------
@@ -121,7 +123,7 @@ class PaperText(Arranged, StrPrinter):
         return name + "(" + ", ".join(map(self._print, expr.args)) + ")"
 
     def marked(self, name: Name, layers: Sequence[str], samples: Sequence[str]) -> str:
-        """Return a printed name with superscripts, its own and layers, and subscripts, its own and samples.
+        """Return a printed name with its superscript and layers above, and its subscript and samples below.
 
         Parameters
         ----------
@@ -145,7 +147,7 @@ class PaperText(Arranged, StrPrinter):
         return unicode_name(name.base) + (f"^{above}" if above else "") + (f"_{under}" if under else "")
 
     def dotted(self, atom: AppliedUndef, order: int) -> str:
-        """Return a derivative of an activation as its name with a dot for each order, or with ``^(order)``.
+        """Return a derivative of an activation: its name with one or two dots, or with ``^(order)``.
 
         Parameters
         ----------
@@ -194,7 +196,8 @@ class PaperText(Arranged, StrPrinter):
     def parenthesize(self, item: Any, level: int, strict: bool = False) -> str:
         """Return the text of an operand, in brackets where its precedence requires them.
 
-        Sums, products, derivatives and responses are bracketed below a power.
+        As the base of a power, a derivative, a response, an integral, and a sum or product over an index are
+        put in brackets.
 
         Parameters
         ----------
@@ -203,7 +206,7 @@ class PaperText(Arranged, StrPrinter):
         level : int
             The precedence of the surrounding operation.
         strict : bool
-            As in SymPy: no brackets for equal precedence.
+            If true, an operand whose precedence equals ``level`` gets no brackets, as in SymPy.
 
         Returns
         -------
@@ -316,8 +319,8 @@ class PaperText(Arranged, StrPrinter):
     def stated(self, x: Loop) -> bool:
         """Return whether the bounds of a sum are known from the first line of the document.
 
-        That line states ranges of indices, such as ``mu = 1..P``. An index that is not in it counts as known
-        if its range is that of an index in it, such as that of the samples.
+        That line states ranges of indices, such as ``mu = 1..P``. The bounds of another index are known if an
+        index in that line has the same bounds and the upper one is a symbol, such as P.
 
         Parameters
         ----------
@@ -340,7 +343,8 @@ class PaperText(Arranged, StrPrinter):
     def loop(self, loops: list[Loop]) -> str:
         """Return the sign of a sum or an integral.
 
-        A range stated in the head of the document is not repeated.
+        A range stated in the first line of the document is not repeated, and a sum over past times is written
+        as ``Σ_{s<t}`` or ``Σ_{s≤t}``.
 
         Parameters
         ----------
@@ -387,7 +391,8 @@ def wrap(text: str, columns: int, indent: int) -> str:
 
     A break before a sign is preferred to one between factors, and this to one inside of round brackets. Later
     lines start at ``indent``, two columns further for each open bracket and for a break inside of a product.
-    The term after a broken one starts a new line.
+    The term after a broken one starts a new line. Text without a position for a break is not divided and can
+    be longer.
 
     >>> print(wrap("a = b + [c + d] e", 12, 4))
     a = b

@@ -52,11 +52,12 @@ MatrixProductKey = tuple[str, bool, Expr]
 def equal_time_pairs(
     program: Program, uses: Iterable[Application]
 ) -> set[tuple[MatrixProductKey, MatrixProductKey]]:
-    """Return pairs (a, b) of products such that the vector of a responds at s = t to the source of b.
+    """Return pairs (a, b) of products of one random matrix whose response exists at equal time.
 
-    A product multiplies a Gaussian matrix and a vector, and is given by its key. Whether the vector of a
-    depends on the source of b at equal time depends on the equal-time responses themselves. The smallest
-    solution is found by iteration: start from the empty set and add pairs until nothing changes.
+    The vector of a then responds at s = t to the source of b. A product multiplies a Gaussian matrix and a
+    vector, and is given by its key. Whether the vector of a depends on the source of b at equal time depends
+    on the equal-time responses themselves. The smallest solution is found by iteration: start from the empty
+    set and add pairs until nothing changes.
     """
     applications = list(uses)
     # Pairs of uses of one random matrix that respond to each other: uses of opposite orientation or, if the
@@ -112,9 +113,10 @@ def _graph(program: Program, responding: list[tuple[Application, Application]]) 
 
 
 def computed_now(equations: Iterable[Equation], names: Collection[str]) -> dict[str, set[str]]:
-    """Return for each field those of ``names`` that its equation contains at time t.
+    """Return for the name of each equation those of ``names`` that the equation contains at time t.
 
-    The last term of a sum over ``s = 0..t`` is at time t as well. A rate of change contains none.
+    The last term of a sum over ``s = 0..t`` is at time t as well. Averages and integrals do not count, and
+    the equation of a rate of change contains no names.
     """
     names_by_field: dict[str, set[str]] = {}
     for e in equations:
@@ -126,7 +128,7 @@ def computed_now(equations: Iterable[Equation], names: Collection[str]) -> dict[
 
 
 def reaches(now: Mapping[str, Collection[str]], start: str, goal: str) -> bool:
-    """Return whether ``start`` depends on ``goal``, directly or through other names.
+    """Return whether ``start`` depends on ``goal``, directly or through other names, or is the same name.
 
     ``now`` gives for each name the names from which it is computed (:func:`computed_now`).
 
@@ -145,7 +147,10 @@ def reaches(now: Mapping[str, Collection[str]], start: str, goal: str) -> bool:
 
 
 def _at_once_in(e: Expr, names: Collection[str]) -> set[str]:
-    """Return those of ``names`` that ``e`` contains at time t, or in the last term of a sum up to t."""
+    """Return those of ``names`` that ``e`` contains at time t, or in the last term of a sum up to t.
+
+    Names inside of averages and integrals do not count.
+    """
     if isinstance(e, Integral) or getattr(e, "is_averaged", False):
         return set()
     if isinstance(e, Sum):
@@ -170,13 +175,13 @@ class Application:
     vector : Vector
         Vector that the matrix multiplies.
     member : Expr
-        Member of the family of matrices.
+        Layer index of the matrix, such as ``ell - 1`` for ``W(ell - 1)``; 0 for a matrix without layer.
     gives_field : str
         Name of the defined field.
     layers : tuple[IndexRange, ...]
-        Range of the layer index if the definition is of a family.
+        Range of ``ell`` in the definition if ``member`` depends on it; otherwise empty.
     indices : tuple[Symbol, ...]
-        All other indices of the definition.
+        Indices of the definition other than the layer, and those over which it sums the product.
     summed : tuple[IndexRange, ...]
         Further indices of the family of matrices whose products the definition sums, such as offsets of a
         convolution. All members act together, like one matrix on stacked vectors.
@@ -208,10 +213,11 @@ class Application:
         return self.product.transposed
 
     def entries(self, time: Expr = t, past: Expr = s) -> Expr:
-        """Return the covariance of one entry of the matrix at two times, divided by its initial variance.
+        """Return the covariance of the random part of an entry at two times, divided by its initial variance.
 
-        It is 1 for a matrix that stays as it was drawn, and a Kronecker delta for one that is drawn anew at
-        each step.
+        The random part of a trained matrix consists of the decayed initial weights and of noise, without the
+        updates. The covariance is 1 for a matrix that stays as it was drawn, and a Kronecker delta for one
+        that is drawn anew at each step.
         """
         if self.matrix.fresh:
             return KroneckerDelta(time, past)
@@ -254,8 +260,8 @@ class Application:
     def ranges(self) -> tuple[IndexRange, ...]:
         """Ranges of the indices of the Gaussian source of the product.
 
-        They are those of the vector, and of indices that number matrices of a family with vectors of their
-        own.
+        They are the ranges of the vector and those in ``separate``, which number matrices that do not act
+        together.
         """
         return (*self.vector.ranges, *(r for r in self.separate if r.index not in self.vector.indices))
 
@@ -299,10 +305,10 @@ class Application:
         )
 
     def beside(self, other: Application) -> Application:
-        """Return this product with the matrix that ``other`` uses, if each matrix has its own vector.
+        """Return this product with the matrix of a family that ``other`` uses, such as the same head.
 
-        The indices that number such matrices, for example heads, are renamed to those of ``other``. The
-        product is returned unchanged if the family has no such index.
+        The indices in ``separate`` are renamed to those of ``other``. The product is returned unchanged if
+        the family has no index of this kind.
         """
         names = {
             r.index: x.index for r, x in zip(self.separate, other.separate, strict=True) if r.index != x.index
@@ -310,10 +316,10 @@ class Application:
         return self.renamed(names) if names else self
 
     def at(self, site: Expr) -> Application:
-        """Return this product with the matrix of number ``site`` of its family, such as ``W(site)``.
+        """Return this product with the matrix of the layer ``site``, such as ``W(site)``.
 
-        The layer of the vector and the range of the layer index are shifted by the same amount. A product
-        with a matrix outside of families is returned unchanged.
+        The layer of the vector is shifted by the same amount and the range of ``ell`` by the opposite one, so
+        that the product uses the same matrices. A product with a matrix without layer is returned unchanged.
         """
         if self.matrix.index is None or self.member == site:
             return self
@@ -335,7 +341,8 @@ class Application:
     def key(self) -> MatrixProductKey:
         """Name of the matrix, whether it is transposed, and the vector with standard indices.
 
-        Products with equal keys are the same, whichever fields they enter.
+        The same product has the same key in each definition. For a product with a single layer of a family,
+        such as ``W(3)``, the layer of the matrix is not part of the key.
         """
         v = self.canonical().vector
         body = v.plain.xreplace(dict(zip(v.indices, _SLOTS, strict=False)))
@@ -382,7 +389,7 @@ _SLOTS = [Symbol(f"_{k}") for k in range(8)]
 
 @dataclass(frozen=True)
 class Parameter:
-    """Use of a vector parameter in the definition of a field, entry by entry.
+    """Use of a vector of weights in the definition of a field, entry by entry.
 
     Parameters
     ----------
@@ -393,11 +400,11 @@ class Parameter:
     lhs : AppliedUndef
         Field that the definition defines.
     ranges : tuple[IndexRange, ...]
-        Ranges of the indices of the definition.
+        Ranges of the indices of the definition that the field has.
     source_name : str
         Name of the Gaussian source.
     member : Expr
-        Member of the family of vectors.
+        Vector as the definition contains it, such as ``w(3)`` of the family ``w(ell)``.
     """
 
     initial: GaussianVector
@@ -410,10 +417,11 @@ class Parameter:
     def covariance(
         self, other: Parameter, names: dict[Symbol, Symbol], time: Expr = t, past: Expr = s
     ) -> Expr:
-        """Return the covariance of a weight-vector entry at ``time`` with that in another use at ``past``.
+        """Return the covariance of an entry in this use at ``time`` and in the use ``other`` at ``past``.
 
-        ``other`` is the other use, and ``names`` renames its indices. Kronecker deltas of indices say that
-        different vectors of a family are independent.
+        Only the random part of the weights counts: initial values, with their decay, and noise. ``names``
+        renames the indices of ``other``. Kronecker deltas of indices say that different vectors of a family
+        are independent.
         """
         value = self.at_member(sympify(self.initial.variance))
         for x, y in zip(self.member.args, other.member.args, strict=True):
@@ -436,7 +444,8 @@ class Parameter:
         """Return the update of the weight vector at time ``past`` in three parts.
 
         They are the ranges of the summed indices, the coefficient, and the vector: the update is the sum over
-        the indices of coefficient times vector.
+        the indices of coefficient times vector. ``time`` is the symbol in the program's update that ``past``
+        replaces.
         """
         assert self.trained is not None
         u = self.trained.update
@@ -447,7 +456,10 @@ class Parameter:
         return over, coefficient, vector
 
     def meets(self, other: Parameter) -> bool:
-        """Return whether ``other`` can use the same weights: the same family, with a common index."""
+        """Return whether ``other`` can use the same weights.
+
+        It can if both uses are of one family of vectors, at indices whose ranges overlap.
+        """
 
         def bounds(p: Parameter, place: Expr) -> tuple[Expr, Expr]:
             low, high = ({r.index: getattr(r, end) for r in p.ranges} for end in ("lower", "upper"))
@@ -460,8 +472,8 @@ class Parameter:
     def source(self, time: Expr = t, taken: Iterable[Symbol] | None = None) -> AppliedUndef:
         """Return the initial weights as a Gaussian source, with the arguments of the field they enter.
 
-        The source is at ``time``. If ``taken`` is given, its indices are primed, such as ``mu_``, and differ
-        from those in ``taken``.
+        The source is at ``time``. If ``taken`` is given, the indices of the source are primed, such as
+        ``mu_``, and differ from those in ``taken``.
         """
         names = {} if taken is None else {i: unused_primed(i, taken) for i in self.indices}
         return Function(self.source_name)(*[time if x == t else x for x in self.lhs.xreplace(names).args])
@@ -474,7 +486,7 @@ class Parameter:
 
 @dataclass
 class Reading:
-    """Definitions of a program in causal order, with their products and parameters.
+    """Definitions of a program in causal order, with the uses of matrices and of vectors of weights in them.
 
     Parameters
     ----------
@@ -487,7 +499,7 @@ class Reading:
     products : dict[Definition, list[Application]]
         Products with matrices in each definition.
     parameters : dict[Definition, list[Parameter]]
-        Vector parameters in each definition.
+        Uses of vectors of weights in each definition.
     """
 
     program: Program
@@ -516,8 +528,9 @@ class Reading:
     def response_name(self, a: Application, b: Application) -> tuple[str, Expr | None]:
         """Return the name of the response of the vector of ``a`` to the source of ``b``, and its layer.
 
-        A matrix declares the names of the responses of its only forward and its only backward use; all others
-        are ``R_<vector><source>``. The layer is None outside of layers.
+        If ``a`` and ``b`` are the only two uses of the matrix, one forward and one backward, the name is the
+        one that the matrix declares, if it declares names. Otherwise it is formed as ``R_<vector><source>``.
+        The layer is None outside of layers.
         """
         uses = [x for x in self.uses if x.transposed in (a.transposed, b.transposed) and a.meets(x)]
         if a.matrix.responses and a.transposed != b.transposed and len(uses) == 2:
@@ -613,8 +626,9 @@ def with_separate_ends(program: Program) -> Program:
     """Return the program with the first or last layer of a family defined separately where a theory needs it.
 
     It is needed if another definition multiplies all matrices of the same family except the first or last
-    one. A field ``c(ell) = O(ell) @ V(ell)`` for ``ell = 1..L`` becomes ``c(L)`` and ``c(ell)`` for
-    ``ell = 1..L-1`` if ``O(L).T`` is applied to a vector that differs from the vector of the layers below.
+    one, or only that one. A field ``c(ell) = O(ell) @ V(ell)`` for ``ell = 1..L`` becomes ``c(L)`` and
+    ``c(ell)`` for ``ell = 1..L-1`` if ``O(L).T`` is applied to a vector that differs from the vector of the
+    layers below.
     """
     families = {x.name: x for x in map(gaussian, program.matrices) if x.index is not None}
     if not families:
@@ -678,8 +692,8 @@ def _cut(
 def separate_families(program: Program) -> frozenset[str]:
     """Return the names of families of matrices in which each matrix has its own vector, factor or definition.
 
-    The products of the other families occur only in sums over the family, as in a convolution:
-    ``Sum(W(k) @ v(p + k), (k, -1, 1))``.
+    Families are those with further indices than the layer. The products of the other ones occur only in sums
+    over the family, as in a convolution: ``Sum(W(k) @ v(p + k), (k, -1, 1))``.
     """
     names = set()
     for d in program.definitions:
@@ -728,8 +742,8 @@ def overlap(reading: Reading, a: Application, u: Outer) -> tuple[Expr, Expr, Exp
     """Return an update of a matrix at time s, applied to the vector of ``a``, in four parts.
 
     The update is an outer product, ``coefficient * left right^T / N``, summed over indices. The parts are the
-    order parameter that is the inner product of one of its vectors with that of ``a``, the coefficient, the
-    other vector, and the ranges of the sums.
+    correlation of ``right`` with the vector of ``a`` as an order parameter, the coefficient, ``left``, and
+    the ranges of the sums. If ``a`` applies the transpose, ``left`` and ``right`` are exchanged.
     """
     names, over = rename_taken(u.over, a.indices)
     at: dict[Any, Any] = {**names, **a.chosen, t: s}
@@ -809,14 +823,17 @@ def _disjoint(a: tuple[Expr, Expr], b: tuple[Expr, Expr]) -> bool:
 
 
 def tangent_kernel(reading: Reading) -> tuple[Equation, ...]:
-    """Return the tangent kernel of a program as an equation.
+    """Return the tangent kernel of a program as a tuple of one equation, or an empty tuple.
 
-    It is the change of one output by an update at another, a sum over weights of products of correlations:
-    each update is an outer product of two vectors, and each vector is correlated with that of the other
-    output. It is read off the updates if each is the gradient of the outputs times their errors: the error in
-    the coefficient names the output. The result is empty if no weight is trained, if the updates contain no
-    such error, if the backward pass does not use the transposes of the forward matrices (the updates are then
-    no gradient), or if a matrix is used in places with different updates.
+    It is the change of one output at time t under the update that a unit error of another output makes at
+    time s, at a learning rate of one. For each weight in the forward pass it contains the product of the
+    correlations of the vectors in the update, each taken at the two outputs. It is derived if each update is
+    the gradient of the outputs times their errors: the error in the coefficient names the output.
+
+    The tuple is empty if no weight of the forward pass is trained, if an update does not contain exactly one
+    error, if a training rule is not linear in the gradient or was rewritten from such a rule, if a matrix is
+    used without its transpose (the updates are then no gradient; products with given vectors are exempt), or
+    if the update of a matrix has several terms.
 
     >>> from derive.theory.applications import read
     >>> from derive.program import mlp
@@ -857,9 +874,10 @@ def _gradient_squared(
 ) -> tuple[Expr, tuple[IndexRange, ...]]:
     """Return the inner product of the gradients of two outputs by one weight, and the ranges of its sums.
 
-    ``w`` is the weight, ``error`` the error signal in the coefficient of its update, and ``outputs`` are the
-    ranges of the indices of that. The first output is at time t, the second one at primed indices and time s.
-    The result is zero, without sums, if the weight is a family without members.
+    ``w`` is the trained matrix or vector, ``error`` the error signal in the coefficient of its update, and
+    ``outputs`` are the ranges of the indices of the error signal. The first output is at time t, the second
+    one at primed indices and time s. The result is zero, without sums, if the weight is a family without
+    members.
     """
     program, is_matrix, coefficient = reading.program, isinstance(w, TrainedMatrix), w.update.coefficient
     moved = coefficient / error

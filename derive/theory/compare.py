@@ -1,8 +1,8 @@
 """Comparison of two theories term by term, up to names of summation indices and order.
 
 Every equation, source and order parameter is brought to a normal form and compared by its parts. Terms
-without a counterpart are evaluated at random numbers, because a rule's memory has several forms.
-`check_routes` and `renaming` use it.
+without a counterpart are evaluated at random numbers, because the memory of a training rule can be written in
+several ways. `check_routes` and `renaming` use the module.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ from derive.theory.names import Order, symmetric
 class Difference:
     """Difference between two theories in one equation, source or order parameter, or in one of its terms.
 
-    ``part`` says which kind of these it is, and ``name`` is its left-hand side. ``left`` and ``right`` are
-    the expressions in the first and second theory, None where the expression is missing.
+    ``part`` is the kind, such as ``equation``, ``source`` or ``response``, and ``name`` the left-hand side as
+    text. ``left`` and ``right`` are the expressions in the first and second theory, None where the expression
+    is missing.
     """
 
     part: str
@@ -64,7 +65,8 @@ def compare(left: TheoryData, right: TheoryData) -> list[Difference]:
     """Return all differences between two theories; empty if they are equal.
 
     Sources, equations (term by term), scalars, order parameters with definitions and causality, and
-    observables are compared.
+    observables are compared. Terms of different form are equal if their sums agree at random numbers. A
+    source with the covariance zero counts as missing.
 
     >>> from derive import mean_field, mlp
     >>> program = mlp(2)
@@ -122,7 +124,8 @@ def _listed(theory: TheoryData, stated_in_both: Counter[Any]) -> dict[str, _Item
     """Return the equations, sources and order parameters of a theory in normal form, each by a text key.
 
     Those of two theories with equal keys are compared. ``stated_in_both`` counts those that both theories
-    contain in the same form; these are left out, and the counts are reduced.
+    contain in the same form; these are left out, and the counts are reduced. Sources with the covariance zero
+    are left out too.
     """
     rules = {w.rule for w in theory.program.trained()}
     # Noise covariances that are given as tables over the times t and s. They are symmetric in t and s, and
@@ -148,9 +151,9 @@ def _listed(theory: TheoryData, stated_in_both: Counter[Any]) -> dict[str, _Item
 def _item(label: str, stated: Any, order: Order, sure: frozenset[str]) -> _Item:
     """Return an equation, source or order parameter in normal form, for comparison of two theories.
 
-    ``stated`` is it as derived and ``label`` its kind. ``order`` writes symmetric functions in one way
-    (`derive.theory.names.symmetric`), and ``sure`` are the names of functions that are the same for all
-    units.
+    ``stated`` is the equation, source or order parameter as derived, and ``label`` its kind. ``order`` writes
+    symmetric functions in one way (`derive.theory.names.symmetric`), and ``sure`` are the names of functions
+    that are the same for all units.
     """
     if isinstance(stated, Source):
         return _source(stated, order)
@@ -268,8 +271,8 @@ def _key(label: str, x: Any, names: dict[Symbol, Symbol], *heads: Expr) -> str:
 def _term_by_term(e: Expr, sure: frozenset[str]) -> Expr:
     """Return ``e`` with each average or response of a sum written as a sum of averages or responses.
 
-    Numbers stand in front, and the average of 1 is 1. Times, and functions whose names are in ``sure``, count
-    as numbers.
+    Factors that are the same for all units stand in front, and the average of 1 is 1. These are numbers,
+    symbols such as times, and functions whose names are in ``sure``.
     """
 
     def split_up(x: Average | Response) -> Expr:
@@ -331,7 +334,7 @@ def _back(e: Expr | None, names: dict[Symbol, Symbol]) -> Expr | None:
 def _unequal(left: NamedExpressions, right: NamedExpressions) -> list[tuple[Expr | None, Expr | None]]:
     """Return the expressions that only one list contains, as pairs (left, right) with equal labels.
 
-    A member of a pair is None if the other list has no expression of that label left.
+    Where the other list has no unmatched expression of the same label, its place in the pair is None.
     """
     a, b = Counter(left), Counter(right)
     only, other = list((a - b).elements()), list((b - a).elements())
@@ -347,7 +350,8 @@ def _same_numbers(parts: list[tuple[Expr | None, Expr | None]]) -> bool:
 
     The memory of a rule can be written in several ways, such as ``eta/(eta*lam)`` and ``1/lam``. Both sums
     are evaluated at random rational values of symbols and of all other parts, such as sums and averages.
-    ``parts`` are terms without an equal term in the other theory; None counts as zero.
+    ``parts`` are terms without an equal term in the other theory; None counts as zero. Sums that contain no
+    power or no symbol, or contain cases, are not evaluated: the result is then False.
     """
     if not parts:
         return True

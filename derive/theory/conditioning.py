@@ -13,8 +13,8 @@ with c = ``|C|``/N and r = ``|R|``/N. These cases are covered as well:
   delta_ts; weights that decay and diffuse have m(t) m(s) + noise.
 - A family of matrices whose products are summed acts as one matrix on stacked vectors. If its members act
   separately, u and r carry the index of the member, and different members are independent.
-- A square M whose entries M_ij and M_ji have the correlation tau: every use also receives tau times the same
-  terms from uses of the same orientation.
+- A square M whose entries M_ij and M_ji have the correlation tau: responses to uses of the same orientation
+  are added with the factor tau, and ``<u_i(t) r_j(s)> = tau s2 c <a_i(t) b_j(s)>``.
 - A trained weight adds its memory term: an order parameter times the vector of the update. If the rule acts
   on each entry, the memory is an average over an independent unit of the other population.
 """
@@ -62,6 +62,11 @@ def mean_field(program: Program) -> Theory:
     -------
     Theory
         Theory by Gaussian conditioning.
+
+    Raises
+    ------
+    NotApplicable
+        If ``program`` is not a `Program`.
 
     Examples
     --------
@@ -187,8 +192,9 @@ class _Derivation:
 
         The term is ``sum_s v n m(t, s) <d a(t)/d source_b(s)> b(s)``, also summed over the indices of b: v/N
         is the initial variance of the entries of M, n the number of entries of a over N, and m the covariance
-        of an entry at two times over its initial variance. If M is drawn anew at each step, the term contains
-        s = t alone, and the list is empty if a does not respond at equal time.
+        of an entry at two times over its initial variance. If both products apply M, or both its transpose,
+        the term is multiplied by the correlation of M with its transpose. If M is drawn anew at each step,
+        the term contains s = t alone, and the list is empty if a does not respond at equal time.
         """
         past = b.at(a.member).past(a.indices)
         instant = (a.key, b.key) in self.reading.instant
@@ -216,7 +222,7 @@ class _Derivation:
 
         k is the factor of the update of time s in the weight at time t, by the training rule. An update of
         rank one gives a term in which one of its vectors is multiplied by the inner product of the other with
-        a(t).
+        a(t). A rule that acts on each entry gives the single term of `pair` instead.
         """
         weight = a.at_member(trained.rule.memory(t, s)[1])
         if isinstance(trained.rule, Entrywise):
@@ -276,8 +282,8 @@ class _Derivation:
     def parameter_source(v: Parameter, x: Parameter) -> Source:
         """Return the initial weights in two uses of one weight vector as correlated Gaussian sources.
 
-        ``v`` and ``x`` are the uses. A source of this kind has the same value at all times and for all
-        samples.
+        ``v`` and ``x`` are the uses. The covariance depends on times only if the weights decay, have noise,
+        or are drawn anew at each step, and on indices only if there is a family of weight vectors.
         """
         names = {i: unused_primed(i, v.indices) for i in x.indices}
         doubled = tuple(IndexRange(names[r.index], r.lower, r.upper) for r in x.ranges if r.index in names)

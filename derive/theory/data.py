@@ -32,8 +32,8 @@ class Term(Rewritable):
     Parameters
     ----------
     kind : str
-        ``source``, ``response``, ``memory``, ``pair`` or ``definition``. The last one is local in time and
-        stands in the program.
+        ``source``, ``response``, ``memory``, ``pair`` (memory by a training rule that acts on each entry) or
+        ``definition`` (a term at ``t`` that is taken from the program).
     field : Expr
         Field to which the kernel is applied: a Gaussian source or a local expression at ``t``, or an earlier
         vector at ``s``, such as ``phi(h(ell, alpha, s))``.
@@ -109,7 +109,7 @@ class Term(Rewritable):
 
     @property
     def remembers(self) -> bool:
-        """Whether the term depends on earlier times."""
+        """Whether the term is a sum or integral over past times, that is, ``reach`` is not empty."""
         return self.reach != ""
 
     def times(self, factor: Expr) -> Self:
@@ -143,12 +143,13 @@ class Term(Rewritable):
         return replace(self, over=(*ranges, *self.over))
 
     def with_expression(self, expr: Expr) -> Term:
-        """Return a term with the same origin, kind and matrix, and another expression.
+        """Return a term with the same kind, matrix and rule, and another expression.
 
         Parameters
         ----------
         expr : Expr
-            New expression, which is not split into parts.
+            New expression. It becomes the ``field``; coefficient and kernel are 1, and there are no sums
+            besides those in the expression.
 
         Returns
         -------
@@ -168,7 +169,8 @@ class Term(Rewritable):
         Returns
         -------
         Term
-            The new term. Its parts are kept if applying ``fun`` to each part gives the same expression.
+            The new term. ``fun`` is applied to coefficient, kernel and field separately if this gives the
+            same expression. Otherwise the new expression becomes the ``field``, as in `with_expression`.
         """
         whole = fun(self.expr)
         if self.reach == "" and not self.over and self.coefficient is S.One and self.kernel is S.One:
@@ -255,6 +257,8 @@ class Equation(Stated):
     def map(self, fun: ExpressionMap) -> Equation:
         """Return the equation with a function applied to every expression.
 
+        Terms are changed by `Term.rewrite`.
+
         Parameters
         ----------
         fun : ExpressionMap
@@ -268,7 +272,10 @@ class Equation(Stated):
         return replace(super().map(fun), terms=tuple(x.rewrite(fun) for x in self.terms))
 
     def subs(self, old: Expr, new: Expr) -> Equation:
-        """Return the equation with a symbol replaced in all parts of its terms.
+        """Return the equation with a symbol replaced in the left-hand side, terms and bounds of ranges.
+
+        In each term it is replaced in coefficient, kernel, field and bounds separately, so that these remain
+        separate parts.
 
         Parameters
         ----------
@@ -334,7 +341,7 @@ class OrderParameter(Stated):
         Ranges of the indices.
     causal : str
         Causality of a response: ``"past"`` if it vanishes for ``s > t``, ``"strict"`` if it also vanishes for
-        ``s = t``.
+        ``s = t``. Empty for a correlation.
     """
 
     symbol: AppliedUndef
@@ -356,7 +363,10 @@ STATED = ("equations", "scalars", "observables", "sources", "order_parameters")
 class TheoryData(Rewritable):
     """Equations, sources and order parameters of the mean-field theory of a program.
 
-    Methods look up a statement, map all of them, or choose a depth.
+    ``equations`` are those of fields, ``scalars`` those of numbers such as outputs and errors, and
+    ``observables`` those of quantities that no other equation uses. ``reduction`` describes how the theory
+    was reduced; it is empty for a theory as derived. Methods return one of these equations or order
+    parameters, apply a function to all of them, or choose a depth.
     """
 
     program: Program
@@ -375,8 +385,8 @@ class TheoryData(Rewritable):
         name : str
             Name of the field or number.
         site : Expr | int | None, optional
-            Layer. A member of a family is returned with the layer substituted. By default the first equation
-            of that name is returned.
+            Layer. If an equation holds for many layers, it is returned at this layer. By default the first
+            equation of that name is returned as it stands.
 
         Returns
         -------
@@ -419,7 +429,7 @@ class TheoryData(Rewritable):
 
     @property
     def symbols(self) -> dict[str, Symbol]:
-        """Parameters of the theory by name, for use with ``subs``.
+        """Symbols of the theory other than indices and times, by name, for use with ``subs``.
 
         >>> from derive import mean_field, mlp
         >>> theory = mean_field(mlp())
@@ -438,7 +448,7 @@ class TheoryData(Rewritable):
         return {x.name: x for x in sorted(free - indices, key=str)}
 
     def order_parameter(self, name: str) -> OrderParameter:
-        """Return the order parameter of a name.
+        """Return the first order parameter of a name.
 
         Parameters
         ----------
@@ -483,17 +493,24 @@ class TheoryData(Rewritable):
         return tuple(q for q in self.order_parameters if q.kind == "correlation")
 
     def at_depth(self, depth: int) -> Self:
-        """Return the theory of a network with a given number of hidden layers.
+        """Return the theory with the symbolic depth L replaced by a number, and an equation for each layer.
 
         Parameters
         ----------
         depth : int
-            Number of hidden layers.
+            Number of hidden layers. A theory whose program has a depth in numbers keeps that depth.
 
         Returns
         -------
         Self
             Theory in which each family of layers is replaced by its members.
+
+        Raises
+        ------
+        ProgramError
+            If ``depth`` is neither an integer of at least 1 nor a symbol for one.
+        ValueError
+            If a range of layers still depends on a symbol.
         """
         layers = layer_count(depth)
         program = self.program.map(lambda e: e.subs(L, layers) if e.has(L) else e)

@@ -1,9 +1,10 @@
 """Theory as a document: selection and order of its equations, and their text, LaTeX, srepr and JSON.
 
-Text and LaTeX are titled lists of equations. In JSON every expression is ``{"text", "latex", "srepr"}``;
-``equations`` are as derived, with the origin of each term, and ``families`` are the same equations with ends
-joined under ``base_cases``. The srepr text is a Python dictionary of lists of pairs ``(lhs, rhs)``, to be
-evaluated in :func:`namespace`. `Theory.render` uses the module.
+Text and LaTeX are titled lists of equations. In JSON every expression is ``{"text", "latex", "srepr"}``. The
+list ``equations`` contains the equations as derived, with the origin of each term. In the list ``families``
+the separate equations of first and last layers are part of the layer families; ``base_cases`` are the values
+of order parameters beyond their range of layers with which this holds. The srepr text is a Python dictionary
+of lists of pairs ``(lhs, rhs)``, to be evaluated in :func:`namespace`. `Theory.render` uses the module.
 """
 
 from __future__ import annotations
@@ -53,8 +54,9 @@ def render(
 ) -> str:
     """Return a part of a theory in one of ``FORMATS``, in the notation of selfconsistent2023 eq. 13.
 
-    ``names`` overrides the notation: a name of ``NOTATIONS`` or a mapping from a name to its LaTeX. Ends of a
-    layer family that are members of it under base cases are shown as one equation. LaTeX consists of
+    ``names`` overrides the notation: a name of ``NOTATIONS`` or a mapping from a name to its LaTeX. In text
+    and LaTeX the separate equation of a first or last layer is shown as part of its layer family, if base
+    cases make it a member: values of order parameters beyond their range of layers. LaTeX consists of
     ``align*`` environments; srepr and JSON have the form of the module's description. Raises ValueError if
     the part, the format or the notation is unknown.
 
@@ -145,7 +147,10 @@ def headline(theory: TheoryData, printer: PaperText) -> str:
 
 
 def _rule(theory: TheoryData, printer: PaperText) -> str:
-    """Return the training rule in words: its name, rate, momentum, decay and diffusion."""
+    """Return the training rule in words: its name, rate, momentum, decay and diffusion.
+
+    Without trained weights the text is "discrete time" or "continuous time".
+    """
     rule = theory.program.rule
     if not any(True for _ in theory.program.trained()):
         return "discrete time" if rule.discrete else "continuous time"
@@ -186,7 +191,7 @@ PARTS["all"] = tuple(
 
 @dataclass(frozen=True)
 class View:
-    """Theory with what a printed document needs besides: joined layer families, and the path integral.
+    """Theory with the other data of a printed document: joined layer families, and the path integral.
 
     Both are computed when they are used first. Methods return the equations of each section of the document.
     """
@@ -248,9 +253,10 @@ class View:
         return [DisplayedEquation((e.lhs,), (e.rhs,)) for e in laws(self.theory.program)]
 
     def action(self) -> list[DisplayedEquation]:
-        """Return as printed equations the action S over N, and the exponent of each single-site integral.
+        """Return as printed equations the action and the exponent of each single-site integral.
 
-        The left-hand side of the latter is minus a Hamiltonian of the population.
+        The action is printed as S and is divided by N. The exponent of a population is printed as minus its
+        Hamiltonian.
         """
         sites = {-Symbol(f"Hcal_{name}"): e for name, e in self.route.single_site.items()}
         exponents = {Symbol("S"): self.route.action, **sites}
@@ -398,7 +404,10 @@ def as_srepr(view: View, show: str) -> str:
 
 
 class _Repr(ReprPrinter):
-    """Printer of srepr that writes only the assumptions with which a symbol is made."""
+    """Printer of srepr that writes only the assumptions with which a symbol was made.
+
+    Assumptions that SymPy derives from these are left out.
+    """
 
     def _print_Symbol(self, expr: Symbol) -> str:
         if type(expr) is not Symbol:
@@ -432,6 +441,7 @@ def _sides(item: Any) -> tuple[Expr, Expr]:
 def as_json(view: View, show: str, text: PaperText, latex: PaperLatex) -> str:
     """Return a part of a theory as the text of one JSON object with a list of equations for each section.
 
+    The object also contains the program's name, training rule and depth, the reduction, and ``show``.
     ``show`` is the part, such as "responses" or "all"; ``text`` and ``latex`` are the printers.
     """
     program = view.theory.program

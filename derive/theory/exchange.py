@@ -39,9 +39,11 @@ class IndexClass:
     lower, upper : Expr
         Range of the index.
     arrays : dict
-        For each quantity the names of the given arrays with this index on which the quantity depends.
+        For each quantity the names of the given arrays with this index on which the quantity depends,
+        directly or through other quantities. Quantities without such an array are missing.
     fixed : frozenset of str
-        Names of quantities whose equations distinguish values of the index even if the arrays do not.
+        Names of quantities whose equations distinguish values of the index even if the arrays do not, or that
+        depend on such a quantity.
     """
 
     places: frozenset[IndexPlace]
@@ -56,11 +58,12 @@ class IndexClass:
 
 
 def exchangeable(theory: TheoryData) -> tuple[IndexClass, ...]:
-    """Return the indices of a theory whose values can be permuted, if the given arrays allow it.
+    """Return the indices of a theory, each with what limits the permutations of its values.
 
     The equations of every name outside of ``fixed`` keep their form if the values of the index are permuted
     in all places of the class at once, and so do the equations of all quantities on which it depends.  The
     solution is therefore invariant under those permutations that leave the ``arrays`` of the name unchanged.
+    An index with different ranges at different places is left out.
 
     >>> from derive.program.networks import committee
     >>> from derive.theory import mean_field
@@ -170,8 +173,9 @@ class _Classes:
     def walk(self, e: Any, scope: Mapping[Symbol, ClassMember], item: _ReadItem) -> None:
         """Record the indices in the expression ``e``, which is part of the statement ``item``.
 
-        ``scope`` maps each index that may occur in ``e`` to its member in the classes of equal indices. An
-        index that stands alone, not as an argument, has distinguished values.
+        ``scope`` maps each index that may occur in ``e`` to its member in the classes of equal indices. The
+        two indices of a Kronecker delta belong to one class. Any other index that stands alone, not as an
+        argument, has distinguished values.
         """
         if isinstance(e, Symbol):
             if e in scope:
@@ -238,8 +242,8 @@ class _Classes:
     def depends(self, root: ClassMember) -> tuple[Set[str], Mapping[str, frozenset[str]]]:
         """Return the names that distinguish values of an index, and the given arrays on which names depend.
 
-        ``root`` represents the class of the index. Both properties are passed on to all quantities that
-        contain such a name. Covariances of correlated sources are averaged together or not at all, because
+        ``root`` represents the class of the index. A quantity that contains another one takes over both
+        properties from it. Covariances of correlated sources are averaged together or not at all, because
         they must remain covariances.
         """
         broken: set[str] = set()
@@ -268,7 +272,7 @@ class _Classes:
                 return broken, {name: frozenset(x) for name, x in arrays.items() if x}
 
     def covariances(self) -> list[set[str]]:
-        """Return sets of names: sources that are correlated with each other, and their covariances."""
+        """Return sets of names: correlated sources, with the quantities that their covariances contain."""
         groups: list[set[str]] = []
         for item in self.items:
             if not item.is_source:

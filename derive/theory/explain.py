@@ -26,7 +26,10 @@ INDENT = "    "
 
 
 def explain(theory: TheoryData, name: str) -> str:
-    """Return the origin of the quantity ``name`` in words; see `Theory.explain`."""
+    """Return the origin of the quantity ``name`` in words; see `Theory.explain`.
+
+    Raises KeyError if the theory has no quantity of this name.
+    """
     equations = (*theory.equations, *theory.scalars, *theory.observables)
     blocks = [_equation(theory, e) for e in equations if e.name == name]
     blocks += [_source(theory, u) for u in theory.sources if name in (u.name, _name(u.partner))]
@@ -42,7 +45,8 @@ def explain_term(theory: TheoryData, what: Any) -> str:
     """Return the origin of a term in words; see `Theory.explain_term`.
 
     ``what`` is a `Term`, its expression, or a part of one. If no equation contains it, covariances and
-    definitions are searched, then the equations of single layers.
+    definitions are searched, then the equations of single layers. Raises KeyError if none of them contains
+    it.
     """
     expr = what.expr if isinstance(what, Term) else sympify(what)
     places = [(e, x) for e in (*theory.equations, *theory.scalars, *theory.observables) for x in e.terms]
@@ -117,8 +121,8 @@ def _order_parameter(theory: TheoryData, q: OrderParameter) -> str:
 def _term_origin(theory: TheoryData, e: Equation, x: Term, indent: str = INDENT) -> str:
     """Return a sentence on the origin of the term ``x`` of equation ``e``, which begins with ``indent``.
 
-    It names the matrix or vector of weights and the rule that gave the term. The text is empty for a term
-    that stands in the program and names its weight itself.
+    It names the matrix or vector of weights and the rule that gave the term. The text is empty for a term of
+    the kind ``definition`` with a weight, such as a term of the tangent kernel.
     """
     if x.kind == "definition":
         return "" if x.matrix else f"{indent}written in the program as it stands; no matrix is involved"

@@ -45,8 +45,9 @@ class Vector:
     """Vector that enters an inner product: an expression, its layer, and the ranges of its free indices.
 
     ``body`` is the expression, such as ``phi(h(ell, mu, a + k, t))``; ``site`` is its layer, or None outside
-    of layers. ``ranges`` are those of its indices other than the layer and the time, and ``arguments`` are
-    the values at which the vector takes them: ``a + k`` for the index a in the example.
+    of layers. ``ranges`` are those of its indices other than the layer and the time. For each of these
+    indices ``arguments`` has the argument in ``body`` that contains it: ``a + k`` for the index a in the
+    example.
     """
 
     body: Expr
@@ -89,7 +90,7 @@ def vector(
     """Return an expression as a `Vector`, with those of ``ranges`` whose index occurs in the expression.
 
     ``members`` are ranges of indices that number the matrices of a family; an index among them is kept only
-    if each matrix multiplies another vector (see :func:`differs`).
+    if the matrices multiply different vectors (see :func:`differs`).
     """
     site = program.site_of(body).site
     places = {x for a in body.atoms(AppliedUndef) for x in a.args if not x.atoms(AppliedUndef)}
@@ -246,8 +247,9 @@ class Registry:
     def correlation(self, v: Vector, w: Vector, time: Expr = t, past: Expr = s) -> Expr:
         """Return the average over units of ``v`` at ``time`` times ``w`` at ``past``, as an order parameter.
 
-        The order parameter is recorded in ``found`` if it is new. For given vectors, such as inputs, it is
-        the kernel of the data. The caller renames indices of ``w`` that ``v`` has as well.
+        The order parameter is recorded in ``found`` if it is new. For given vectors, such as inputs, the
+        result is the kernel that the program states; ProgramError is raised if it states none for the pair.
+        The caller renames indices of ``w`` that ``v`` has as well.
         """
         place = self._place
         v, w = _end_as_index(self.program, v, place), _end_as_index(self.program, w, primed(place))
@@ -424,11 +426,12 @@ class Registry:
         over: tuple[IndexRange, ...],
         causal: str,
     ) -> Expr:
-        """Return the response ``<d v(t) / d source(s)>`` as an order parameter, and record its definition.
+        """Return the response ``<d v(t) / d source(s)>`` in terms of an order parameter, and record that.
 
+        The result is the program's scale times the order parameter, which is the response over the scale.
         ``name`` is its name, ``index`` its layer argument (None without layers) and ``layers`` the range of
         the layers. ``over`` are the ranges of the indices of the source, and ``causal`` is ``"past"`` or
-        ``"strict"`` as in `OrderParameter`. The returned expression contains the program's scale as a factor.
+        ``"strict"`` as in `OrderParameter`.
         """
         scale = self.program.scale
         site = () if index is None else (index,)
@@ -540,8 +543,8 @@ def _is_symmetric(q: OrderParameter) -> bool:
 
 
 def _key(atom: AppliedUndef) -> tuple[str, ...]:
-    """Return a key that decides which of the two ways to write a symmetric correlation is the normal form.
+    """Return a key that decides in which of its two orders a symmetric correlation is written.
 
-    The one with the larger key is it. The key holds the two times, then the other arguments, as text.
+    The order with the larger key is chosen. The key holds the two times, then the other arguments, as text.
     """
     return tuple(spelled(x) for x in (*atom.args[-2:], *atom.args[:-2]))

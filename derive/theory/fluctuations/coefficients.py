@@ -1,8 +1,10 @@
 """Noise, feedback and the source of the shift, as averages over one unit.
 
-The first order parameter of a pair is taken at the indices of its symbol and the second one at other indices.
-Averages over units of different populations or layers are independent; a Kronecker delta of layers multiplies
-an average over the unit that both share. `Fluctuations` and `numerics.fluctuations` use the functions.
+Noise is N times a covariance at fixed order parameters, and feedback is the derivative of one order parameter
+by another. From the source follows the shift of the mean at order 1/N. The first order parameter of a pair is
+taken at the indices of its symbol and the second one at other indices. Averages over units of different
+populations or layers are independent; a Kronecker delta of layers multiplies an average over the unit that
+both share. `Fluctuations` and `numerics.fluctuations` use the functions.
 """
 
 from __future__ import annotations
@@ -75,10 +77,9 @@ class Propagator(ParameterElement):
 
 
 class NoiseElement(ParameterElement):
-    """Element ``kappa[q, p]`` of the noise: N times the covariance of the order parameters q and p.
+    """Element ``kappa[q, p]`` of the noise: N times the covariance of two averages over units, q and p.
 
-    Both are averages over units that are independent, because all order parameters in their equations are
-    fixed.
+    The units are independent, because all order parameters in their equations are fixed.
     """
 
     head, latex_head = "kappa", r"\kappa"
@@ -130,8 +131,9 @@ def influence(theory: FluctuationData, q: FluctuatingParameter) -> dict[str, Exp
 def noise(theory: FluctuationData, first: FluctuatingParameter, second: FluctuatingParameter) -> Expr:
     """Return N times the covariance of two averages over units, while order parameters are fixed.
 
-    The second order parameter has other indices and times. The result is zero for different populations, and
-    contains a Kronecker delta of layers.
+    The second order parameter has other indices and times. The result contains a Kronecker delta of layers.
+    It is zero for different populations, and if one of the two is no average but a function of other order
+    parameters.
     """
     first_placed = with_renamed_indices(first, {})
     second_placed = with_other_indices(second, indices_and_times(first))
@@ -159,7 +161,11 @@ def noise(theory: FluctuationData, first: FluctuatingParameter, second: Fluctuat
 
 
 def feedback(theory: FluctuationData, first: FluctuatingParameter, second: FluctuatingParameter) -> Expr:
-    """Return the derivative of the first order parameter by the second, with all others fixed."""
+    """Return the derivative of the first order parameter by the second, with all others fixed.
+
+    The second order parameter has other indices and times. The derivative acts on the exponent of the unit
+    over which the first one averages, and on its part that is a function of other order parameters.
+    """
     changed, perturbed = with_renamed_indices(first, {}), with_other_indices(second, indices_and_times(first))
     derivative = derivative_by(changed.function, perturbed, (*changed.every, *theory.depths))
     for part in _influences(theory, changed, perturbed):
@@ -170,10 +176,11 @@ def feedback(theory: FluctuationData, first: FluctuatingParameter, second: Fluct
 def _influences(
     theory: FluctuationData, unit_of: PlacedParameter, by: PlacedParameter
 ) -> Iterator[UnitExponent]:
-    """Yield the derivatives by the order parameter ``by`` of the exponent E of one unit.
+    """Yield the derivatives of the terms in the exponent E of one unit by the order parameter ``by``.
 
     The path integral over the fields of one unit has the weight exp(E). The unit is one of those over which
-    ``unit_of`` is an average; nothing is yielded if that is no average.
+    ``unit_of`` is an average; nothing is yielded if that is no average. Derivatives that are zero are left
+    out.
     """
     if unit_of.home is None:
         return
@@ -196,11 +203,11 @@ class ShiftSource:
     Parameters
     ----------
     curvature : Expr
-        Second derivatives of the average by order parameters, times their covariances.
+        Half the sum over pairs of order parameters: second derivative of the average times the covariance.
     self_action : Expr
-        Change of order parameters by a unit, which in turn changes the unit.
+        Effect of a unit on itself: it changes order parameters, and these change the average over the unit.
     functions : Expr
-        Second derivatives of the part that is a function of other order parameters, times their covariances.
+        The same sum for the part that is a function of other order parameters and not an average.
     """
 
     curvature: Expr
@@ -244,8 +251,8 @@ def _with_distinct_indices(
 def _contracted(e: Expr, j: PlacedParameter, k: PlacedParameter) -> Expr:
     """Return ``e``, a second derivative by order parameters j and k, times their covariance.
 
-    The product is summed over the indices and times of both, and multiplied by 1/2 if j and k are the same
-    order parameter at different indices.
+    The product is summed over the indices and times of both. It is multiplied by 1/2 if j and k are the same
+    order parameter at different indices, because each pair of different ones is counted only once.
     """
     if e == 0:
         return S.Zero
@@ -266,10 +273,10 @@ class _Unit:
     expanded: bool
 
     def influences(self, by: PlacedParameter) -> tuple[UnitExponent, ...]:
-        """Return the derivatives of the unit's exponent E by the order parameter ``by``, one for each layer.
+        """Return the derivatives of the terms in the unit's exponent E by the order parameter ``by``.
 
-        The path integral over the fields of the unit has the weight exp(E). The tuple is empty if all are
-        zero.
+        The path integral over the fields of the unit has the weight exp(E). Without ``expanded`` one symbol
+        ``E[by]`` stands for their sum. The tuple is empty if all derivatives are zero.
         """
         derivatives = tuple(_influences(self.theory, self.own, by))
         return (
@@ -279,10 +286,10 @@ class _Unit:
         )
 
     def second_influences(self, j: PlacedParameter, k: PlacedParameter) -> tuple[UnitExponent, ...]:
-        """Return the second derivatives of the unit's exponent E by order parameters j and k, by layer.
+        """Return the second derivatives of the terms in the unit's exponent E by order parameters j and k.
 
-        The path integral over the fields of the unit has the weight exp(E). The tuple is empty if all are
-        zero.
+        The path integral over the fields of the unit has the weight exp(E). Without ``expanded`` one symbol
+        ``E[j, k]`` stands for their sum. The tuple is empty if all derivatives are zero.
         """
         slopes = (
             (x, derivative_by(x.expr, k, self.own.every)) for x in _influences(self.theory, self.own, j)
@@ -295,6 +302,7 @@ class _Unit:
         """Return the average over the unit's fields of the product of ``parts``.
 
         Hatted (conjugate) fields in the product become derivatives by perturbations of the fields' equations.
+        Symbols ``E[q]`` count as functions of the fields.
         """
         body = S.One
         for x in parts:
@@ -370,7 +378,7 @@ def in_averages(theory: FluctuationData, q: FluctuatingParameter) -> Expr:
     """Return the number or observable ``q`` as a function of averages over units.
 
     Numbers (order parameters that are functions of others, such as errors) are replaced by their definitions.
-    Those that depend on their own earlier values are kept.
+    Numbers that depend on their own earlier values are kept.
     """
     numbers = [x for x in theory.parameters if x.unit == 0 and not x.function.has(x.symbol.func)]
     definitions = [(x.symbol, x.function) for x in numbers if x.name != q.name]

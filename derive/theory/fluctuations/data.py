@@ -133,7 +133,8 @@ class FluctuatingParameter(Stated, Rewritable):
     ranges : tuple[IndexRange, ...]
         Ranges of the indices.
     causal : str
-        Times of a response: ``"strict"`` for s < t, ``"past"`` for s <= t, ``"now"`` for s = t alone.
+        Times of a response: ``"strict"`` for s < t, ``"past"`` for s <= t, ``"now"`` for s = t alone. Empty
+        for the other kinds.
     """
 
     symbol: AppliedUndef
@@ -199,7 +200,10 @@ class FluctuationData(Rewritable):
         return (IndexRange(depth, max([S.One, *least]), S.Infinity),)
 
     def home_at(self, field: AppliedUndef) -> Population:
-        """Return the population, at its layer, of the units that carry a field at given indices."""
+        """Return the population, at its layer, of the units to which a field at given indices belongs.
+
+        Raises KeyError if no equation determines the field.
+        """
         for e, home in zip((*self.products, *self.definitions), self.homes, strict=True):
             if e.symbol.func == field.func and len(e.symbol.args) == len(field.args):
                 if home.site is None or home.site == e.symbol.args[0]:

@@ -126,7 +126,7 @@ class FluctuationView:
 
     @cached_property
     def declared(self) -> TheoryData:
-        """Order parameters and equations of one unit as a theory, from which names are printed."""
+        """Order parameters and equations of one unit as a theory, which defines the printed notation."""
         averages = [q for q in self.fluctuations.parameters if q.kind in ("correlation", "response")]
         others = [q for q in self.fluctuations.parameters if q not in averages]
         numbers = tuple(Equation(q.symbol, (Term.local(_value(q)),), q.ranges) for q in others)
@@ -224,7 +224,7 @@ def _terms(e: Expr) -> tuple[Expr, ...]:
 
 
 def _layers(q: FluctuatingParameter) -> IndexRange | None:
-    """Return the range of layers of an order parameter."""
+    """Return the range of layers of an order parameter; None for one without a layer index."""
     return next((r for r in q.ranges if r.index == ell), None)
 
 

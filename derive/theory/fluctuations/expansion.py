@@ -149,7 +149,7 @@ class Fluctuations(FluctuationData):
         -------
         Expr
             ``kappa``, at fixed order parameters, with a Kronecker delta of layers. It is zero for order
-            parameters of different populations.
+            parameters of different populations, and if one of them is a function of other order parameters.
 
         Examples
         --------
@@ -222,7 +222,8 @@ class Fluctuations(FluctuationData):
         Returns
         -------
         Expr
-            Expression with all other numbers substituted.
+            Expression with all other numbers substituted, except those that depend on their own earlier
+            values.
 
         Raises
         ------
@@ -293,8 +294,9 @@ class Fluctuations(FluctuationData):
         Returns
         -------
         str
-            Explanation; for a response, it says why this one of two conjugate responses is an order
-            parameter.
+            Explanation. For a response it also names the conjugate one, which is the response in the opposite
+            direction between the same two products. Of the two, only the response of the later product to the
+            earlier one is an order parameter. At equal times the order of computation within a step decides.
 
         Raises
         ------
@@ -345,8 +347,9 @@ def fluctuations(program: Program) -> Fluctuations:
     Raises
     ------
     NotApplicable
-        If the theory of the program contains more than averages over equivalent units: pairs of units,
-        matrices correlated with their transposes, or units with attributes.
+        If the theory of the program contains more than averages over equivalent units: pairs of units (rules
+        that act on each entry), matrices correlated with their transposes, or units with attributes. Also for
+        other expressions for which fluctuations are not derived; the message names them.
 
     Examples
     --------

@@ -2,8 +2,9 @@
 
 The explanation of an order parameter states its average and, for each term of the exponent of the path
 integral that contains it, how it acts on a unit, the weights, and the step of the derivation. Two products
-that share weights give two responses, one in each direction. The explanation of a response says why it is the
-order parameter: it is that of the later product to the earlier one. `Fluctuations.explain` returns the text.
+that share weights give two responses, one in each direction. Only the response of the later product to the
+earlier one is an order parameter; its explanation states the times at which it exists. `Fluctuations.explain`
+returns the text.
 """
 
 from __future__ import annotations
@@ -46,8 +47,9 @@ def _definition(q: FluctuatingParameter) -> str:
 def _pair_of_responses(fluctuations: FluctuationData, q: FluctuatingParameter) -> Iterator[str]:
     """Yield sentences on a response: the times at which it exists, and the response that is conjugate to it.
 
-    Two products that share weights, with a matrix and its transpose, give a pair of conjugate responses, of
-    which only one is an order parameter. Nothing is yielded if ``q`` is not a response.
+    Two products that share weights, with a matrix and its transpose, give a pair of conjugate responses, one
+    in each direction. Only the response of the later product to the earlier one is an order parameter.
+    Nothing is yielded if ``q`` is not a response.
     """
     if q.kind != "response":
         return

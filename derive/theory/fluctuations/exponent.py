@@ -232,7 +232,7 @@ class ExponentBuilder:
         return Equation(x.primal, tuple(terms), x.limits)
 
     def with_numbers(self, e: Equation) -> Equation:
-        """Return an equation with a symbol for each average in it, and for each sum inside a function.
+        """Return an equation with a symbol for each average, and for each sum of numbers in a function.
 
         Such a symbol, called a number, is a function of indices and time that is the same for all units.
         """
@@ -298,10 +298,11 @@ class ExponentBuilder:
         return FluctuatingParameter(e.symbol, kind, S.Zero, rest, None, e.ranges)
 
     def named(self, e: Expr, near: Equation) -> Expr:
-        """Return ``e`` with a symbol for each average in it, and for each sum inside of a function.
+        """Return ``e`` with a symbol for each average, and for each sum of numbers inside of a function.
 
-        Such a symbol, called a number, is the same for all units; new ones are recorded as order parameters.
-        ``near`` is the equation that contains ``e``; its name is part of the new names.
+        A number is a scalar of the program or such a symbol; it is the same for all units. New symbols are
+        recorded as order parameters. ``near`` is the equation that contains ``e``; its name is part of the
+        new names.
         """
         ranges = {r.index: r for r in near.ranges}
         for x in e.atoms(Sum):
@@ -367,7 +368,7 @@ class ExponentBuilder:
         return Add(*[self._with_auxiliary_fields(x, known) for x in Add.make_args(unit.expand())])
 
     def _with_auxiliary_fields(self, term: Expr, ranges: list[IndexRange]) -> Expr:
-        """Return a product in which one auxiliary field stands for all factors at a time t or s.
+        """Return a product in which one auxiliary field replaces all factors at a time t or s.
 
         This is done at each time at which one of the factors contains a scalar of the program, so that
         averages contain fields alone. ``ranges`` are the ranges of the indices.

@@ -1,8 +1,8 @@
 """Hatted fields: the conjugates that enforce equations, and their averages as responses.
 
-In the action each product of a matrix and a vector, ``chi = M a``, is enforced by a conjugate field, which
-times a factor -i is ``Hatted(chi)``. In the average over one unit it is a derivative of all other factors by
-a perturbation of the equation of ``chi``. An average of hats alone is zero.
+In the action each product of a matrix and a vector, ``chi = M a``, is enforced by a conjugate field, and
+``Hatted(chi)`` is -i times this field. In the average over one unit it is a derivative of all other factors
+by a perturbation of the equation of ``chi``. An average of hats alone is zero.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ def averaged(body: Expr, random: Names = None) -> Expr:
     body : Expr
         Sum of products of hats and functions of fields.
     random : Names, optional
-        Names of fields. All other functions are numbers and stand in front of averages.
+        Names of fields. All other functions are numbers and stand in front of averages. By default all
+        functions are fields.
 
     Returns
     -------

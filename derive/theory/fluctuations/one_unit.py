@@ -59,7 +59,8 @@ class PlacedParameter:
     def limits(self) -> tuple[IndexRange, ...]:
         """Ranges of all indices and times of the order parameter, for a sum over all its values.
 
-        The past time of a response ends at the present or one step before, by causality.
+        The past time of a response ends at the present or one step before, by causality. It equals the
+        present for a response that exists at equal times only.
         """
         if len(self.times) < 2 or not self.parameter.causal:
             return self.every
@@ -115,7 +116,10 @@ def with_renamed_indices(q: FluctuatingParameter, names: Letters) -> PlacedParam
 
 
 def placed_home(home: Population | None, names: Mapping[Symbol, Expr]) -> Population | None:
-    """Return a population with the indices in its layer and size replaced; None stays None."""
+    """Return a population with the indices in its layer and size replaced.
+
+    None and a population without a layer are returned unchanged.
+    """
     if home is None or home.site is None:
         return home
     return replace(home, site=substitute(home.site, names), ratio=substitute(S(home.ratio), names))
@@ -151,7 +155,8 @@ def exponent_at(
     """Yield the parts of the exponent E of one unit of the population ``home``, at the layer of ``home``.
 
     The path integral over the fields of one unit has the weight exp(E). The layer is an expression of the
-    indices in ``ranges``; a part of another layer has a Kronecker delta of the two layers as a factor.
+    indices in ``ranges``. A part for a range of layers is taken at this layer, and is zero outside of the
+    range; a part for a single layer has a Kronecker delta of the two layers as a factor.
     """
     for x in theory.terms:
         if x.home.name != home.name:
@@ -198,8 +203,9 @@ def layers_meet(
 ) -> tuple[Expr, Mapping[Symbol, Expr]] | None:
     """Return the Kronecker delta of two layers, and the value of an index at which they are equal.
 
-    The result is None if the layers differ at all indices in ``ranges``, and (1, {}) if they are equal.
-    ``depths`` is the range of a symbolic depth.
+    The result is None if the layers differ at all indices in ``ranges``, and (1, {}) if they are equal or one
+    of them is None. The dictionary is also empty if no index in ``ranges`` can be solved for. ``depths`` is
+    the range of a symbolic depth.
 
     >>> from derive.calculus.symbols import L, ell
     >>> layers_meet(L, ell, (IndexRange(ell, S.One, L),))
@@ -239,7 +245,8 @@ def derivative_by(e: Expr, q: PlacedParameter, ranges: tuple[IndexRange, ...]) -
 def within_support(e: Expr, q: PlacedParameter) -> Expr:
     """Return ``e`` without conditions in case distinctions that hold wherever ``q`` is not zero.
 
-    ``q`` is an order parameter. A response is zero by causality if its first time is before its second one.
+    ``q`` is an order parameter. A response is zero by causality if its first time is before its second one,
+    or also if both are equal, as ``causal`` says.
     """
     least = S.NegativeInfinity
     if len(q.times) == 2 and q.parameter.causal in ("strict", "past"):
@@ -273,8 +280,8 @@ def fixed_by_deltas(e: Expr, q: PlacedParameter) -> dict[Symbol, Expr]:
 def holds(condition: Any, values: Mapping[Symbol, Expr], q: PlacedParameter) -> bool:
     """Return whether an inequality holds at all values of the indices of the order parameter ``q``.
 
-    ``values`` gives the values of other indices. The result is False if the inequality contains none of
-    these, or is no inequality.
+    ``values`` gives the values of other indices. The result is False if the inequality contains no index in
+    ``values``, or if the condition is no inequality with >= or <=.
     """
     gap = gap_of(condition)
     if gap is None or not set(values) & gap.free_symbols:
@@ -283,7 +290,10 @@ def holds(condition: Any, values: Mapping[Symbol, Expr], q: PlacedParameter) -> 
 
 
 def gap_of(condition: Any) -> Expr | None:
-    """Return the expression that an inequality requires to be non-negative; None for other conditions."""
+    """Return the expression that a condition with >= or <= requires to be non-negative.
+
+    The result is None for other conditions.
+    """
     return condition.gts - condition.lts if isinstance(condition, GreaterThan | LessThan) else None
 
 
@@ -320,7 +330,7 @@ def _bounded(x: Sum | Integral) -> Expr:
 
 
 def _narrow(condition: Any, limits: list[tuple[Any, ...]]) -> bool:
-    """Narrow the limits of a sum by an inequality; return False if it bounds no summed variable.
+    """Narrow the limits of a sum by an inequality; return whether the limits then imply it.
 
     ``limits`` are (variable, lower, upper) and are changed in place.
     """
