@@ -81,6 +81,8 @@ UNDEFINED = "before any step: a quotient there is 0/0, such as a mean over no po
 def remedy_at_start(values: ArrayLike) -> str:
     """Return the advice for values that are not finite before any step.
 
+    Advice against numbers that are too large is given unless there are NaN but no infinite values.
+
     >>> remedy_at_start([1.0, float("nan")])
     'before any step: a quotient there is 0/0, such as a mean over no positions, or numbers overflow'
     """
@@ -92,6 +94,8 @@ def remedy_at_start(values: ArrayLike) -> str:
 
 def diverged_at(step: int, name: str, values: ArrayLike = ()) -> Diverged:
     """Return the exception for a quantity that diverged at a step, with advice if that is the start.
+
+    ``name`` is the quantity, and ``values`` are its values, on which the advice depends.
 
     >>> str(diverged_at(3, "f")), diverged_at(0, "f").start
     ('f diverged at step 3', True)
@@ -163,7 +167,10 @@ CONTAINER = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in
 
 
 def memory_there() -> float:
-    """Return the bytes of memory available to this process: the least of machine, container and limit."""
+    """Return the bytes of memory that this process may use.
+
+    It is the least of the memory of the machine, the limit of the container and the limit of the process.
+    """
     limits = [float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))]
     for path in CONTAINER:
         with suppress(OSError, ValueError):  # there is no container, or the file says "max"

@@ -6,9 +6,10 @@ rows; projecting rows loses no digits, while updating a covariance would. The re
 of signs: none, two (the arcsine law), or four, which are an integral over one variable along the path that
 takes two independent pairs to their full correlation (Plackett's identity).
 
-A variable that a projection makes zero still has a sign: the average is continuous in the rows, so that the
-sign is that of an infinitesimal part of its own. :mod:`numerics.averages.tensor_averages` uses this module
-for piecewise polynomials with kinks at zero, such as relu.
+A variable that a projection makes zero still has a sign, because the average is continuous in the rows: it
+is the sign of an infinitesimal, independent Gaussian number that is added to each variable before
+projections. :mod:`numerics.averages.tensor_averages` uses this module for piecewise polynomials with kinks
+at zero, such as relu.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ ACCURACY = 1e-14
 def rows_of(covariance: Array) -> Array:
     """Return rows whose inner products are the covariance, ``(variables, rank)``.
 
-    Raises SpecError if it has a negative eigenvalue.
+    The rank is that of the covariance. Raises SpecError if it has a negative eigenvalue.
     """
     factor = cholesky(covariance)
     rows = np.zeros_like(factor.L)
@@ -49,8 +50,9 @@ def of_products(functions: Sequence[SignPolynomial], rows: Array) -> tuple[Array
     """Return averages of a product of piecewise polynomials, one for each variable, and their errors.
 
     The variables are ``a_i . x`` with standard normal x; ``rows`` (tuples, variables, rank) holds the a_i for
-    several tuples of variables, each of which has one average, ``(tuples,)``. Rounding errors are divided by
-    the smallest distance between two rows that are nearly parallel.
+    several tuples of variables. Averages and errors have the shape ``(tuples,)``. An error is a rounding
+    error relative to the sum of the absolute values of all terms, divided by the smallest distance between
+    two unit vectors ``a_i / |a_i|`` (up to their signs), if this is less than one.
     """
     total, size = np.zeros(len(rows)), np.zeros(len(rows))
     for terms in product(*[f.items() for f in functions]):
@@ -70,10 +72,12 @@ def of_products(functions: Sequence[SignPolynomial], rows: Array) -> tuple[Array
 def moment(monomials: Sequence[SignMonomial], rows: Array) -> tuple[Array, Array]:
     """Return the average ``<prod_i monomial_i(a_i . x)>`` over normal x, and the size of its terms.
 
-    The size is the sum of the absolute values of the terms. ``rows`` (tuples, variables, rank) holds the a_i.
-    A monomial is a power of the variable times a sign or a point mass, as in :mod:`derive.calculus.jumps`.
-    Raises :class:`~derive.calculus.jumps.Ambiguous` for a point mass of a variable times a sign or another
-    point mass of the same variable, :class:`~numerics.errors.Unserved` for six signs.
+    The size is the sum of the absolute values of the terms; both results have the shape (tuples,). ``rows``
+    (tuples, variables, rank) holds the a_i. A monomial is a tuple (n, s, m): the power ``x^n sign(x)^s``,
+    times the m-th derivative of ``delta(x)`` unless m is -1. Raises :class:`~derive.calculus.jumps.Ambiguous`
+    for a point mass of a variable without variance, and for a point mass times a sign or another point mass
+    of the same variable; :class:`~numerics.errors.Unserved` for a product of six or more signs (odd products
+    vanish).
 
     >>> rows = np.array([[[1.0, 0.0], [0.5, np.sqrt(0.75)]]])
     >>> value, _ = moment([(0, 1, -1), (0, 1, -1)], rows)  # signs of two variables with correlation 1/2
@@ -92,7 +96,8 @@ class _Rows:
     rows
         The rows, ``(tuples, variables, rank)``.
     small
-        Infinitesimal parts of the rows, which give a sign to a variable that a projection makes zero.
+        Infinitesimal parts of the rows, ``(tuples, variables, variables)``, independent before projections.
+        They give a sign to a variable that a projection makes zero.
     lengths
         Lengths of the rows before any projection, ``(tuples, variables)``.
     """
@@ -152,7 +157,8 @@ def _moment(ms: tuple[SignMonomial, ...], rows: _Rows, is_given: bool) -> tuple[
 
     ``ms`` has one monomial, a power times a sign or a point mass, for each variable of ``rows``. The size is
     the sum of the absolute values of the terms. ``is_given`` is true while no point mass comes from the
-    derivative of a sign; a point mass of a variable without variance is then an error of the user.
+    derivative of a sign. A given point mass of a variable without variance raises Ambiguous; one that comes
+    from a derivative contributes zero.
     """
     at = next((i for i, (_, _, m) in enumerate(ms) if m >= 0), None)
     if not (is_given and at is not None) and sum(n + s + max(m, 0) for n, s, m in ms) % 2:
@@ -225,8 +231,8 @@ def _by_parts(
 
     The derivative has the order ``order + 1``; the second result is the size of the terms. ``ms`` are the
     monomials, ``is_given`` is true while no point mass comes from the derivative of a sign. ``at`` is the
-    position of the point mass, and ``v`` the variance of its variable. ``<delta' F> = <x delta F> / v - sum_j
-    <x x_j> <delta dF/dx_j> / v`` lowers the order by one.
+    position of the point mass, and ``v`` the variance of its variable x. With F for the other factors,
+    ``<delta' F> = <x delta F> / v - sum_j <x x_j> <delta dF/dx_j> / v`` lowers the order by one.
     """
     lower = (*ms[:at], (0, 0, order), *ms[at + 1 :])
     changed = [(-1.0 / v, (at, new), c) for new, c in lowest({(1, 0, order): -S.One}).items()]
@@ -278,8 +284,8 @@ def four(unit: Array) -> Array:
 
     ``unit`` (tuples, 4, rank) holds the a_i, and x is standard normal. The signs are paired so that the inner
     products between the pairs are small. The value for independent pairs is a product of two arcsines. The
-    inner products between the pairs are then switched on (Plackett's identity). Two equal or opposite vectors
-    cancel.
+    inner products between the pairs are then switched on (Plackett's identity). If two vectors are equal
+    (opposite), the value is the mean of the product of the two other signs (times -1).
     """
     R = unit @ np.swapaxes(unit, 1, 2)
     pairings = [(0, 1, 2, 3), (0, 2, 1, 3), (0, 3, 1, 2)]
@@ -300,10 +306,11 @@ def four(unit: Array) -> Array:
 def _switched(unit: Array, i: int, j: int) -> Array:
     """Return the change of the mean of four signs that comes from one inner product, ``(tuples,)``.
 
-    The mean is that of the signs of ``a_k . x`` with the four unit vectors ``unit`` (tuples, 4, rank). The
-    inner product is that of vectors ``i`` and ``j``, from the two pairs (0, 1) and (2, 3). The change is an
-    integral over the angle whose sine is ``t`` times the inner product. Variables with these inner products
-    are ``sqrt(t) a.x + sqrt(1 - t) a.y`` with an independent ``y`` for each pair.
+    The mean is that of the signs of ``a_k . x`` with the four unit vectors ``unit`` (tuples, 4, rank). All
+    inner products between the pairs (0, 1) and (2, 3) are multiplied by t, which rises from 0 to 1, and the
+    change is the part that comes from the inner product of the vectors ``i`` and ``j``. It is an integral
+    over the angle whose sine is t times this inner product. Variables with such inner products are ``sqrt(t)
+    a.x + sqrt(1 - t) a.y`` with an independent ``y`` for each pair.
     """
     x, y, w = double_exponential()
     top = _angle(unit[:, i], unit[:, j])[:, None]
@@ -324,7 +331,10 @@ def _switched(unit: Array, i: int, j: int) -> Array:
 
 
 def _without(a: Array, unit: Array) -> Array:
-    """Return vectors ``a`` projected onto the space orthogonal to the unit vectors ``unit``."""
+    """Return each vector of ``a`` without its part along the unit vector at the same place of ``unit``.
+
+    Vectors are along the last axis.
+    """
     return np.asarray(a - (a * unit).sum(axis=-1, keepdims=True) * unit)
 
 
@@ -336,7 +346,10 @@ def _unit(a: Array) -> Array:
 
 @lru_cache(maxsize=4)
 def double_exponential(step: float = 0.08) -> tuple[Array, Array, Array]:
-    """Return points of the double exponential rule on (0, 1), their distances to 1, and their weights."""
+    """Return points of the double exponential rule on (0, 1), their distances to 1, and their weights.
+
+    ``step`` is the distance of points in the variable of the trapezoidal rule.
+    """
     k = np.pi * np.sinh(step * np.arange(-int(3.9 / step), int(3.9 / step) + 1))
     x, y = 1 / (1 + np.exp(-k)), 1 / (1 + np.exp(k))
     return x, y, step * np.sqrt(np.pi**2 + k**2) * x * y

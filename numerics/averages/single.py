@@ -37,7 +37,7 @@ def average(body: Any, variables: Sequence[Any] = (), covariance: Any = None, rt
     covariance : array_like
         Covariance of the variables, shape ``(n, n)``; ignored for a GaussianAverage.
     rtol : float
-        Tolerance relative to the average of the absolute value of each term.
+        Tolerance for each term of the expanded body, relative to the average of its absolute value.
 
     Returns
     -------
@@ -121,7 +121,10 @@ def _folded(closed: Expr, rtol: float) -> Value:
 
 
 def _methods(values: list[Value]) -> str:
-    """Return the names of the methods of several averages, each once."""
+    """Return the names of the methods of several averages, each once, separated by commas.
+
+    "closed form" is named only if there is no other method.
+    """
     names = [name for value in values for name in value.method.split(", ")]
     return ", ".join(dict.fromkeys(name for name in names if name != "closed form")) or "closed form"
 
@@ -136,7 +139,8 @@ def _term(term: Expr, names: list[Symbol], K: Array, rtol: float) -> Value:
     """Return the average of a product of functions of Gaussian variables.
 
     ``names`` are the variables and ``K`` is their covariance. ``rtol`` is the tolerance relative to the
-    average of the absolute value.
+    average of the absolute value. A product with a factor that depends on several linear combinations is
+    averaged as a whole, which is possible for at most two variables.
     """
     number = 1.0
     coupled: list[Expr] = []
@@ -170,10 +174,11 @@ def _term(term: Expr, names: list[Symbol], K: Array, rtol: float) -> Value:
 
 
 def _pair(e: Expr, names: list[Symbol], K: Array, rtol: float) -> tuple[float, float, str]:
-    """Return the average of a function of one or two Gaussian variables that is not a product.
+    """Return the average of a function ``e`` that is not a product of functions of linear combinations.
 
     The result is a triple: average, error bound, and name of the method. ``names`` are all variables, ``K``
-    is their covariance, and ``rtol`` the relative tolerance.
+    is their covariance, and ``rtol`` the relative tolerance. Raises Unserved if ``e`` depends on more than
+    two variables.
     """
     used = [i for i, x in enumerate(names) if e.has(x)]
     if len(used) > PAIR:

@@ -47,8 +47,8 @@ def tensor(functions: Sequence[Any], covariance: Any, rtol: float = 1e-10) -> Te
     Ambiguous
         If a jump multiplies a point mass at the same sample.
     Unserved
-        For six signs; and for point masses, or three dependent samples, of functions with kinks elsewhere
-        than at zero.
+        For six or more signs; for a callable times an expression with a kink; and for point masses, or three
+        dependent samples, of functions with kinks elsewhere than at zero.
     SpecError
         If the covariance is not symmetric and positive semidefinite.
 
@@ -166,7 +166,8 @@ def _smooth(
 def _taken(numbers: tuple[int, ...], index: tuple[int, ...], count: int) -> FunctionsBySample:
     """Return for each of ``count`` samples the numbers of the functions that are evaluated at it.
 
-    ``numbers`` are the functions of a product, and ``index`` holds the position of the sample of each.
+    ``numbers`` are the functions of a product. ``index`` has one entry for each function: the position, below
+    ``count``, of the sample at which it is evaluated.
     """
     pairs = list(zip(numbers, index, strict=True))
     return tuple(tuple(sorted(n for n, i in pairs if i == k)) for k in range(count))
@@ -178,7 +179,8 @@ def _taken(numbers: tuple[int, ...], index: tuple[int, ...], count: int) -> Func
 def _with_kinks_at_zero(functions: Sequence[SignPolynomial], K: Array) -> Tensor:
     """Return averages of products of piecewise polynomials with kinks at zero, for all tuples of samples.
 
-    Each pattern of equal samples is computed at once. ``K`` is the covariance of the samples.
+    ``K`` is the covariance of the samples. All tuples in which the same samples are equal, such as (m, m, n),
+    are computed in one call.
     """
     value = np.ones((len(K),) * len(functions))
     error = np.zeros_like(value)
@@ -201,7 +203,8 @@ def _with_kinks_at_zero(functions: Sequence[SignPolynomial], K: Array) -> Tensor
 def _with_kinks(functions: Sequence[Expr], K: Array, rtol: float) -> Tensor:
     """Return averages of products of functions with kinks anywhere, for all tuples of samples.
 
-    Tuples are computed one by one, and permuted ones once. ``K`` is the covariance of the samples.
+    ``K`` is the covariance of the samples. Tuples are computed one by one, but tuples with the same functions
+    at each sample only once.
     """
     value = np.ones((len(K),) * len(functions))
     error = np.zeros_like(value)

@@ -29,7 +29,10 @@ INTERRUPTED = 130
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command and return its exit status; a failure prints one line on stderr."""
+    """Run one command and return its exit status; a failure prints one line on stderr.
+
+    A defect is raised with its traceback if the environment variable DMFT_TRACEBACK is set.
+    """
     try:
         with warnings.catch_warnings():
             # NumPy warns at each operation that overflows. A result that is not finite is an error later.

@@ -197,7 +197,7 @@ def problem_in(text: str, arrays: Mapping[str, str], settings: Mapping[str, str]
 def _refuse_setting(key: str, value: object) -> NoReturn:
     """Raise SpecError for an option ``--set key=value`` that is not allowed for a program.
 
-    It follows from the program itself, or does not exist.
+    The message says whether the key exists but follows from the program, or cannot be set at all.
     """
     section, _, name = key.partition(".")
     time_keys = ", ".join(f"training.{x}" for x in TIME_KEYS[1:-1])
@@ -208,10 +208,10 @@ def _refuse_setting(key: str, value: object) -> NoReturn:
 
 
 def _as_option(error: SpecError, settings: Mapping[str, str]) -> SpecError:
-    """Return an error about arrays or numbers of a program with the option of the command line that mends it.
+    """Return an error about arrays or numbers of a program, with an option of the command line as its key.
 
-    ``error`` is from :meth:`.Problem.of`, ``settings`` holds the values of ``--set``. Other errors are
-    unchanged.
+    The key ``arrays.K_x``, for example, becomes ``-D kernel``. ``error`` is from :meth:`.Problem.of`,
+    ``settings`` holds the values of ``--set``. Errors with other keys are returned unchanged.
     """
     kind, _, name = error.key.partition(".")
     if kind == "arrays":

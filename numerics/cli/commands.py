@@ -73,8 +73,8 @@ def derive(
 
     Arrays, learning rates and times may be missing: the numbers of the file are symbols here. After a limit
     (wide layers) or a rewriting (sums over modes), "all" leaves out the action; --show action prints it.
-    "fluctuations" are the leading corrections for networks of N units: the exponent of one unit and its
-    derivatives.
+    "fluctuations" are the leading corrections for networks of N units: the exponent of the path integral of
+    one unit, and its derivatives.
     """
     program = load_program(file)
     if show == "fluctuations":
@@ -97,7 +97,10 @@ def derive(
 
 
 def _fluctuations(file: str, program: Program | None, form: str) -> str:
-    """Return the text of `dmft derive --show fluctuations` for a program, or for an experiment file."""
+    """Return the text of `dmft derive --show fluctuations` for a program, or for an experiment file.
+
+    ``program`` is None for an experiment file, whose program is then derived from ``file``.
+    """
     from derive.errors import NotApplicable
     from derive.theory.fluctuations import fluctuations
     from numerics.experiment.theory import centred, program_of
@@ -221,10 +224,10 @@ def expand(  # noqa: PLR0913 - the arguments are the options of the command
 ) -> None:
     """Expand in gamma0. With --show, print the series, and compute numbers only if -o is given.
 
-    To print the series, network.depth may be "L". For linear networks beyond order 8, the words are too many
-    to print: the coefficient of each order is then given by those of lower orders. Loss and error at
-    network.gamma0 come with an estimate of the truncation error, by partial sums, Padé approximants, or words
-    with the self-consistent error.
+    To print the series, network.depth may be "L". For linear networks beyond order 8, the operator words
+    (products of kernels) are too many to print: the coefficient of each order is then given by those of lower
+    orders. Loss and error at network.gamma0 come with an estimate of the truncation error, by partial sums,
+    Padé approximants, or operator words with the self-consistent error.
     """
     check_outputs(file, data, None, {"--output": output})
     extra = {}
@@ -247,7 +250,7 @@ def expand(  # noqa: PLR0913 - the arguments are the options of the command
 
 
 def announce_time(seconds: float, hours: float) -> None:
-    """Print the estimated ``seconds`` on stderr if they are many but within the bound of ``hours``."""
+    """Print the estimated ``seconds`` on stderr if they exceed LONG, but not the bound of ``hours``."""
     if LONG < seconds <= 3600 * hours:
         say(f"this takes about {seconds:.0f} s on one core")
 
@@ -372,7 +375,7 @@ def sweep(  # noqa: PLR0913 - the arguments are the options of the command
 
     Points that DIR already holds are skipped, so that the same command continues a sweep that was stopped. A
     point that fails is kept with its reason, and the other points still run. The exit status is 3 if no point
-    has a result.
+    has a result, and 4 if a point failed by a defect in dmft.
     """
     over, fixed = _swept_keys(settings)
     experiment = load(file, data, fixed)
@@ -417,7 +420,10 @@ def sweep(  # noqa: PLR0913 - the arguments are the options of the command
 
 
 def _swept_keys(settings: list[str]) -> tuple[dict[str, list[Any]], list[str]]:
-    """Return the keys with several values, which a sweep varies, and the settings with one value."""
+    """Return the keys with several values, which a sweep varies, and the settings with one value.
+
+    Raises SpecError if no key has several values, or if there are more than MOST combinations.
+    """
     from numerics.cli.arguments import pairs
 
     texts = pairs("--set", settings)
@@ -503,7 +509,10 @@ def _checkout() -> Path:
 
 
 def _run_evidence(root: Path, words: list[str], capture: bool = False) -> tuple[int, str]:
-    """Run ``python -m tests.ledger.evidence`` in its own process; return its exit status and its output."""
+    """Run ``python -m tests.ledger.evidence`` in its own process; return its exit status and its output.
+
+    Without ``capture`` the output goes to stdout, and the returned output is empty.
+    """
     sys.stdout.flush()
     done = subprocess.run(
         [sys.executable, "-m", EVIDENCE.replace("/", "."), *words],

@@ -90,7 +90,8 @@ def settings_with(accuracy: float | None, settings: list[str] | None) -> list[st
 def numbers_in(settings: list[str] | None) -> dict[str, float]:
     """Return numbers by symbol from the texts KEY=NUMBER of ``--set``, for commands that take a program.
 
-    A key is the name of a symbol, or a key of the experiment file, in place of which its symbol is returned.
+    A key is the name of a symbol, or a key of the experiment file for which a program has a symbol: then the
+    number is returned by this symbol, such as L for ``network.depth``.
     """
     from numerics.cli.arguments import SYMBOLS, pairs, value_of
     from numerics.experiment.checks import finite_number
@@ -155,7 +156,9 @@ def check_outputs(
 ) -> None:
     """Raise SpecError for output paths that cannot be written, or that the command also reads or writes.
 
-    The check runs before the work.  Paths are compared after links are followed.
+    ``outputs`` maps options to paths, or to None where there is no output. ``file`` and ``data`` are read by
+    the command; so are the arrays of an experiment if ``problem`` is one. Paths are compared after links are
+    followed.
     """
     from numerics.cli.arguments import pairs
     from numerics.experiment.experiment import TESTING, TRAINING, Experiment
@@ -226,8 +229,8 @@ def naming_the_key(source: Experiment | Problem) -> Iterator[None]:
     """Add the key to change, and its value, to the message of an error raised in the ``with`` block.
 
     For an experiment, the key is the learning rate (of a flow: the time) if the solution diverged. If it did
-    not converge, it is the training rule if this acts on each entry, and else the tolerance ``solver.rtol``.
-    Messages that contain a key already, those of a divergence at the start, and those for a
+    not converge, the key is the training rule if that is an entrywise rule, and else the tolerance
+    ``solver.rtol``. Messages that contain a key already, those of a divergence at the start, and those for a
     :class:`Problem` are unchanged.
     """
     try:
@@ -384,9 +387,10 @@ def _series_columns(result: xr.Dataset | Result) -> dict[str, NDArray[np.float64
 
 
 def _loss_columns(result: xr.Dataset | Result) -> dict[str, NDArray[np.float64]]:
-    """Return columns of the table by heading: losses and their confidence intervals.
+    """Return columns of the table by heading: losses, half-widths of their 95 % intervals, and finite width.
 
-    A program whose loss has no formula has a column of its largest error instead.
+    A program whose loss has no formula has a column of its largest error instead. The columns of finite width
+    are those of :func:`_at_width`.
     """
     from numerics.results import STDERR, interval
 
@@ -432,7 +436,8 @@ def _heads(result: xr.Dataset | Result) -> list[str]:
 def summary(result: xr.Dataset | Result, rows: int = 9) -> str:
     """Return the status and a table of the losses at ``rows`` output times.
 
-    The times are evenly chosen, both ends included.
+    The times are evenly chosen, both ends included. For a series in gamma0 the columns are the coefficients
+    of the training loss, its value at one gamma0 and the truncation error.
     """
     series = "order" in result.coords
     columns = _series_columns(result) if series else {}

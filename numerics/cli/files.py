@@ -52,7 +52,7 @@ SHOWN: dict[tuple[str, str], tuple[tuple[Any, str], ...]] = {
 
 
 def template(kind: str, rule: str = "gd") -> str:
-    """Return the text of an experiment file for a kind of data, with a line for every key.
+    """Return the text of an experiment file for a kind of data, with a line for each key that goes with it.
 
     Optional keys are comments. With an entrywise ``rule``, such as "adam", the learning rate has warm-up and
     cosine decay.

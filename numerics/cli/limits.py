@@ -107,9 +107,9 @@ def _conditions(sentences: Iterable[str], of: str = "") -> None:
 
 
 def _words(number: float | None, formula: object) -> str:
-    """Return the text of a critical learning rate: formula = number, or the one that is known.
+    """Return the text of a critical learning rate, "formula = number".
 
-    If both are None, the text is "none in closed form".
+    If one of them is None, the text is the other one; if both are, it is "none in closed form".
     """
     parts = [str(formula)] if formula is not None else []
     parts += [f"{number:.10g}"] if number is not None else []
@@ -163,8 +163,8 @@ def largest_rate(
 ) -> None:
     """Print the largest learning rate on the population of isotropic data, and its power of nu.
 
-    network.depth may be "L", and FILE a program: then formulas are printed without numbers, and --regime is
-    needed.
+    nu is the ratio of the width to the input dimension. network.depth may be "L", and FILE a program: then
+    formulas are printed without numbers, and --regime is needed.
     """
     program = load_program(file)
     from numerics.analysis.limits import rate_limit
@@ -268,9 +268,10 @@ def scaling(  # noqa: PLR0913 - the arguments are the options of the command
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the power of time with which the loss of gradient flow falls on power-law data, and when.
+    """Print the power law by which the loss falls on power-law data, and the crossover times to other laws.
 
-    Numbers may be fractions, such as 2/3.
+    The loss is a power of time, that of gradient flow except in the batch regime. In the data regime, the
+    final loss is a power of the number P of samples. Numbers may be fractions, such as 2/3.
     """
     law = _power_law(depth, source, capacity, regime, {"learning_rate": learning_rate, "batch": batch})
     if not law.exponent.is_number:
@@ -342,9 +343,10 @@ def _optimum(law: PowerLaw) -> dict[str, str]:
 def _bottleneck(bottleneck: Bottleneck, values: Mapping[Any, Expr]) -> dict[str, Any]:
     """Return the effect of a finite size, such as the width, on the loss as a power law, as text by name.
 
-    The dictionary holds the contribution to the loss, the law after it dominates, the crossover time and its
-    exponents, and conditions. ``values`` are numbers for symbols, such as gamma0; numerical factors have six
-    digits.
+    The dictionary holds the loss that is added relative to the loss of the law (``share``), the loss after
+    the crossover (``after``), a kernel after it (``kernel``), the crossover time, its exponents by size, and
+    conditions. A power that is not known is None. ``values`` are numbers for symbols, such as gamma0;
+    numerical factors have six digits.
     """
     from derive.scale.modes import time
 
@@ -437,9 +439,10 @@ def _power_law(
 
 @cache
 def _law(regime: str) -> Callable[..., PowerLaw]:
-    """Return the power law of a regime as a function of depth, source and capacity.
+    """Return the power law of a regime as a function of the depth and of the exponents source and capacity.
 
-    The theories that it is read from are derived once in a process.
+    The law of random features has no depth; that of finite batches also takes ``learning_rate`` and
+    ``batch``. The theories from which the laws follow are derived once in a process.
     """
     if regime == "features":
         return _features_law()
@@ -512,7 +515,10 @@ def _near(expression: Expr) -> str:
 
 
 def _gamma0_value(given: str | None) -> dict[Any, Expr]:
-    """Return the substitution {gamma0: number} for the option --gamma0, or {} if it is not given."""
+    """Return the substitution {gamma0: number} for the option --gamma0, or {} if it is not given.
+
+    Raises SpecError if it is not a positive number.
+    """
     from derive.calculus.symbols import exact, gamma0
 
     values: dict[Any, Expr] = {}
@@ -528,9 +534,9 @@ def _gamma0_value(given: str | None) -> dict[Any, Expr]:
 
 
 def _crossover_times(law: PowerLaw, given: str | None) -> dict[str, Expr]:
-    """Return the times at which the law crosses over to other laws, by the name of the other.
+    """Return the times at which the law crosses over to other laws, by the name of the other law.
 
-    ``given`` is the option --gamma0, or None.
+    ``given`` is the number for gamma0, the option --gamma0; None leaves gamma0 a symbol.
     """
     values = _gamma0_value(given)
     times: dict[str, Expr] = {name: time.subs(values) for name, time in law.crossover.items()}

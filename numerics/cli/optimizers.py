@@ -23,7 +23,7 @@ def optimizer_tables(name: str, alpha: str | None = None) -> dict[str, Any]:
     """Return the tables of powers of width N and depth L that an optimiser needs, by the names of ``--json``.
 
     They are powers of N by kind of weight, powers of L, and effects of wrong powers. ``alpha`` is the power
-    of the depth in residual branches, or None for the usual ones. Raises :class:`SpecError` for an unknown
+    of the depth in residual branches; None stands for 1/2 and 1. Raises :class:`SpecError` for an unknown
     optimiser and for an alpha below 1/2.
     """
     from derive.program.networks.gains import mlp_with_gains
@@ -93,8 +93,8 @@ def _wrong(powers: OptimizerPowers) -> dict[str, dict[str, str]]:
 def _depth(rule: Any, alphas: Iterable[str]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the table of powers of the depth L that a training rule needs, and its conditions.
 
-    The row "alpha" is in terms of the symbol alpha, the power of the depth in branches L^-alpha; the others
-    are at the numbers ``alphas``, with effects of wrong powers.
+    The row "alpha" is in terms of the symbol alpha, the power of the depth in branches L^-alpha; the other
+    rows are at the numbers ``alphas``, with effects of wrong powers. Raises SpecError for an alpha below 1/2.
     """
     from derive.calculus.symbols import exact
     from derive.depth import balance

@@ -64,11 +64,12 @@ Expandable = Problem | Experiment | Program | Theory | str | Path
 
 
 def series(experiment: Experiment, order: int) -> Expansion:
-    """Return the expansion in symbols, in the experiment's own rule, loss and activation.
+    """Return the expansion in gamma0 of an experiment's theory in symbols.
 
-    The series of a linear network is a sum of operator words, which are products of kernels of two times, if
-    its closure has such a series.  The theory of another network is expanded order by order.  Beyond order 0
-    an activation with a kink has powers of ``|gamma0|``.
+    Training rule, loss and activation are those of the experiment.  The series of a linear network is a sum
+    of operator words, which are products of kernels of two times, if its closure has such a series.  The
+    theory of another network is expanded order by order.  Beyond order 0 an activation with a kink has powers
+    of ``|gamma0|``.
 
     Parameters
     ----------
@@ -85,7 +86,8 @@ def series(experiment: Experiment, order: int) -> Expansion:
     Raises
     ------
     SpecError
-        For a negative order, and if the theory has no such series.
+        For a negative order, if the theory has no such series, and if the derivation is estimated to take
+        longer than ``solver.hours``.
     """
     check_order(order)
     experiment.require_linear_rule("the expansion in gamma0")
@@ -237,12 +239,13 @@ def forecast(source: Expandable, order: int, *, symbols: bool = False) -> float:
     order : int
         Highest power of gamma0.
     symbols : bool
-        Whether the series is derived in symbols.
+        Whether the series is derived in symbols; otherwise the time is that of its numerical coefficients.
 
     Returns
     -------
     float
-        Seconds.
+        Seconds; 0 if there is no estimate: for activations with a kink, and for theories that the march
+        refuses.
 
     Notes
     -----
@@ -298,7 +301,7 @@ def resum(source: Expandable, order: int, gamma0: float | None = None) -> xr.Dat
     source : Problem, Experiment, Program, Theory, str or Path
         As in :func:`expand`.
     order : int
-        Highest power of gamma0, at least 4.
+        Highest power of gamma0, at least 4; an odd order counts as the even one below it.
     gamma0 : float, optional
         Value of gamma0; that of the experiment by default.
 
@@ -306,13 +309,14 @@ def resum(source: Expandable, order: int, gamma0: float | None = None) -> xr.Dat
     -------
     xarray.Dataset
         ``error`` and ``train_loss`` with estimates ``*_truncation``: the change of the solution if the
-        output f is perturbed by its estimated truncation error.  That is the change of f when the
-        equations of the closure are used once more.
+        output f is perturbed by its estimated truncation error.  The truncation error of f is estimated by
+        its change when the equations of the closure are used once more.
 
     Raises
     ------
     SpecError
-        For an order below 4, and for networks without a series of words.
+        For an order below 4, for networks without a series of words, and for another loss than the square
+        loss.
     NotConverged
         If a series has no approximant or the error does not converge.
 
@@ -344,7 +348,8 @@ def resum(source: Expandable, order: int, gamma0: float | None = None) -> xr.Dat
         def lazy(grid: TimeGrid) -> Attempt[None]:
             """Return the error of a flow at gamma0 = 0 on one time grid.
 
-            Its convergence determines the smallest number of time nodes for the resummation.
+            The number of nodes at which it converges to the tolerance COARSE is the smallest one that is
+            used for the resummation.
             """
             setting = Setting(problem, grid)
             closed = Closed.of(setting, closure)
@@ -415,8 +420,9 @@ def evaluated_at(
     -------
     xarray.Dataset
         The coefficients, ``train_loss_resummed``, ``error_resummed`` and their ``_truncation``, with
-        attributes ``gamma0``, ``resummation``, ``resummation_status`` ("partial" if entries failed; they are
-        NaN) and ``resummation_failed``.
+        attributes ``gamma0``, ``resummation``, ``resummation_status`` ("ok"; "partial" if entries failed,
+        which are NaN; or "failed" with the reason) and ``resummation_failed``.  Powers of ``|gamma0|``, and a
+        series whose evaluation failed, come without values at gamma0.
 
     Raises
     ------
@@ -465,9 +471,10 @@ def evaluated_at(
 
 
 def below_zero(series: xr.Dataset, gamma0: float) -> str:
-    """Return a sentence if the summed series of the loss is negative at some time, else an empty string.
+    """Return a sentence if a partial sum of the series of the loss is negative at some time, else "".
 
-    The loss of order zero is that of the lazy network; sums are checked where it is positive beyond rounding.
+    The loss of order zero is that of the lazy network. Partial sums are checked at the times at which it is
+    positive; a sum above minus ROUNDED times its largest value counts as zero.
 
     >>> orders, times = [0, 2], [0.0, 1.0]
     >>> found = xr.Dataset({"train_loss": (("order", "time"), [[1.0, 0.5], [0.0, -1.0]])},
@@ -498,7 +505,7 @@ ROUNDED = 1e-9
 
 
 def _check_error(theory: Theory, order: int, key: str, value: Any) -> None:
-    """Raise SpecError beyond order 0 if the error jumps as a function of the output.
+    """Raise SpecError beyond order 0 if the error, or its slope, jumps as a function of the output.
 
     ``key`` and ``value`` are the key of the experiment file that sets the loss, and its value, for the
     message.
@@ -521,10 +528,11 @@ def _strength(problem: Problem) -> float:
 
 
 def _check_samples(key: str, kind: Any, seen: bool) -> None:
-    """Raise SpecError unless the problem has given samples, because other data have no expansion.
+    """Raise SpecError unless a problem of a nonlinear network has given samples.
 
-    ``seen`` says whether it has. ``key`` and ``kind`` are the key of the file that sets the kind of data and
-    its value, for the message.
+    The theory of a nonlinear network on random data has no expansion. ``seen`` says whether there are given
+    samples. ``key`` and ``kind`` are the key of the file that sets the kind of data and its value, for the
+    message.
     """
     if not seen:
         reason = "is not fixed samples: the theory of a nonlinear network on random data has no expansion"
@@ -595,7 +603,8 @@ def _closure(program: Program) -> LinearClosure | None:
 def _expansion(program: Program, order: int) -> LinearExpansion:
     """Return the expansion in gamma0 of a linear program up to ``order``, in symbols; cached.
 
-    Each term is an operator word, a product of kernels of two times.
+    Each term is an operator word, a product of kernels of two times. Raises NotApplicable if the program has
+    no such expansion.
     """
     return expand_linear(mean_field(program), order)
 

@@ -197,8 +197,8 @@ class ClosurePlan:
 
     The error is found order by order together with the output f. If ``given`` is true, the error is an input
     that does not depend on gamma0. ``errors`` maps each order to whether the error can differ from zero.
-    With another plan ``base``, correlations are taken from that plan, and integrals are taken one after
-    another.
+    A plan with another plan ``base`` takes correlations from that plan. Its products are integrals by
+    quadrature, which are not associative, so that they are taken one after another.
     """
 
     def __init__(
@@ -234,7 +234,7 @@ class ClosurePlan:
         return Stream(lambda n: value if n == 0 else None)
 
     def operator(self, name: str, site: int) -> Stream:
-        """Return the power series in gamma0 of the order parameter ``name`` at the layer ``site``.
+        """Return the power series in gamma0 of an order parameter or a memory kernel at the layer ``site``.
 
         It is created at the first call and is the same object at later calls.
         """
@@ -243,10 +243,10 @@ class ClosurePlan:
         return self.operators[name, site]
 
     def stream(self, name: str, site: int) -> Stream:
-        """Return a new power series in gamma0 of the order parameter ``name`` at the layer ``site``.
+        """Return a new power series in gamma0 of an order parameter or a memory kernel at the layer ``site``.
 
-        Its coefficients come from the value that is given at an end of the network, from its equation, or
-        from the base plan.
+        Its coefficients come from the value that is given at an end of the network, from its equation, from
+        the terms of the memory kernel, or from the base plan.
         """
         base, laws = self.layers.base, self.layers.laws
         if name in base and base[name][0] == site:
@@ -300,12 +300,12 @@ class ClosurePlan:
         return self.algebra.new(rule)
 
     def output(self, n: int) -> tuple[Combination | None, Combination | None]:
-        """Return order n of the output f as a pair (without the error of order n, complete).
+        """Return order n of the output f as a pair: f_n without its terms in the error Delta_n, and f_n.
 
         Each member is a linear combination of operators whose entries at equal times are the output; None
-        stands for zero. The output f is an average of the closure divided by gamma0, so that f_n is the
-        coefficient of order n + 1 of the average. Delta_n vanishes if the first member and all products
-        ``Delta_k Delta_(n-k)`` do.
+        stands for zero. If the error is given, the first member is None. The output f is an average of the
+        closure divided by gamma0, so that f_n is the coefficient of order n + 1 of the average. For n > 0,
+        Delta_n vanishes if the first member and all products ``Delta_k Delta_(n-k)`` with 0 < k < n do.
         """
         while n >= len(self.outputs):
             now = len(self.outputs)
@@ -327,9 +327,9 @@ class ClosurePlan:
 
     @cached_property
     def densities(self) -> ClosurePlan:
-        """Plan that computes the responses of a gradient flow as densities in time.
+        """Another plan, which computes the responses of a gradient flow as densities in time.
 
-        Correlations are taken from this plan.
+        It takes correlations from the present plan.
         """
         return ClosurePlan(self.layers, self.numbers, base=self)
 
@@ -502,10 +502,10 @@ class Closed:
     def advance(self, setting: Setting) -> None:
         """Compute the error Delta_n and the output f_n at the next order n in gamma0, and store both.
 
-        The output f_n depends on Delta_n as f_0 does on Delta_0, because the output is linear in the error
-        at lowest order in gamma0. The equation of Delta_n is therefore solved with the feedback of order 0,
-        and its residual is checked. Raises :class:`~numerics.errors.Diverged` if the residual is a large
-        rounding error, NotApplicable if it is larger.
+        The output f_n depends on Delta_n as f_0 does on Delta_0, because the output is linear in the error at
+        lowest order in gamma0. The equation of Delta_n is therefore solved with the feedback of order 0, and
+        its residual is checked. Raises :class:`~numerics.errors.Diverged` if the relative residual exceeds
+        LEFT, as amplified rounding errors do, and NotApplicable if it exceeds LOST.
         """
         n, law = len(self.outputs), setting.error
         rest, whole = self.plan.output(n)

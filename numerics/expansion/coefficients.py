@@ -85,9 +85,11 @@ def evaluated(  # noqa: PLR0913 - options of every series, most of them keyword-
     """Return the coefficients of an evaluator as a dataset, or means over several with standard errors.
 
     Each item of ``evaluators`` returns the evaluator of one replica when it is called.  The first replica
-    finds the grid on which a flow converges, or, if ``steps`` are given, the grid of these.  Orders that
-    vanish are left out, unless ``every``; ``started`` is the start of the wall time; ``attributes`` are added
-    to the result. Raises :class:`~numerics.errors.NotConverged` for a flow that does not converge.
+    refines the time grid of a flow until it converges, and the others use this grid.  ``steps`` are the
+    Adams-Bashforth steps to refine for a problem in steps whose series has coefficients of a flow; a problem
+    that is a flow itself needs none.  Orders that vanish are left out, unless ``every``; ``started`` is the
+    time of the clock at the start; ``attributes`` are added to the result. Raises
+    :class:`~numerics.errors.NotConverged` for a flow that does not converge.
     """
     if problem.flow:
         steps = AdamsBashforth(problem.times, problem.solver.rtol)
@@ -298,7 +300,7 @@ def slope_of(law: ErrorLaw, k: int) -> Callable[..., Array]:
     """Return the Taylor coefficient ``e^(k)/k!`` of the error e in the output as a compiled function.
 
     Its arguments are the number of the sample, the output, and the arrays in e in the order of their names.
-    Raises :class:`~derive.errors.NotApplicable` if the error or a derivative of it jumps.
+    Raises :class:`~derive.errors.NotApplicable` for k > 0 if the error or a derivative of it jumps.
     """
     arguments = [law.output, *sorted(law.body.atoms(AppliedUndef) - {law.output}, key=lambda x: str(x.func))]
     names = {x: Symbol(str(x.func)) for x in arguments}
@@ -375,10 +377,11 @@ def parted(
 
 
 def _losses(problem: Problem, loss: SampleLoss, samples: slice, f: Array) -> dict[str, Array]:
-    """Return the orders of the loss on the samples in the slice, (order, time), by variable name.
+    """Return the orders of the loss on the samples in the slice, (order, time), by name.
 
-    ``f`` is the output (order, time, sample[, channel]).  If errors are differences, the orders of the mean
-    square error are returned too.
+    The name is "train_loss" also for test samples. ``f`` is the output (order, time, sample[, channel]) of
+    these samples.  If errors are differences but the loss is not the square loss, the orders of the mean
+    square error are returned too, as "mean_square_error".
     """
     bodies = {"train_loss": loss.expression}
     if loss.difference is not None and not loss.is_square:
@@ -400,6 +403,8 @@ def _losses(problem: Problem, loss: SampleLoss, samples: slice, f: Array) -> dic
 
 def squared(error: Array) -> Array:
     """Return the orders of the square of a series, summed over outputs and averaged over samples.
+
+    ``error`` is (order, time, sample[, output]), and the result (order, time).
 
     >>> squared(np.array([[[1.0, 3.0]], [[1.0, 0.0]]])).tolist()
     [[5.0], [1.0]]

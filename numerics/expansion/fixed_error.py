@@ -82,8 +82,9 @@ class AtFixedError:
     def step(self, error: Array, perturbation: Array | None = None) -> tuple[Array, Array]:
         """Return a new error and the truncation error of the output, both (T, P), from one iteration.
 
-        The output f is evaluated for the given ``error``. Its lowest order, which is linear in the error, is
-        solved for the new error. ``perturbation`` (T, P), if given, is added to f.
+        The output f is evaluated for the given ``error`` Delta. Its part f_0 of lowest order, which is linear
+        in the error, is evaluated at the new error: ``Delta' = y - f_0[Delta'] - (f - f_0)[Delta]``.
+        ``perturbation`` (T, P), if given, is added to f.
         """
         rest = beyond_lowest(self.closed.upto(), error, self.order, self.gamma0)
         outer = rest.value + (0.0 if perturbation is None else perturbation)
@@ -114,8 +115,9 @@ class AtFixedError:
 def solved(problem: AtFixedError) -> tuple[Array, Array]:
     """Solve ``Delta = y - f[Delta]`` and return (Delta, Delta for a perturbed output), both (T, P).
 
-    The perturbation of the output f is its estimated truncation error. Raises
-    :class:`~numerics.errors.NotConverged` if f cannot be resummed, or the iteration does not converge.
+    The perturbation of the output f is its estimated truncation error, with the sign that increases the
+    absolute value of each entry of Delta. Raises :class:`~numerics.errors.NotConverged` if f cannot be
+    resummed, or the iteration does not converge.
     """
     T = problem.closed.T
     error = problem.setting.error.order([np.zeros((1, problem.closed.P))])
@@ -131,9 +133,10 @@ def solved(problem: AtFixedError) -> tuple[Array, Array]:
 
 
 def beyond_lowest(closed: Closed, error: Array, order: int, gamma0: float) -> Resummed:
-    """Return the output f for a given error (T, P), minus its part of order 0 in gamma0.
+    """Return the output f for a given error (T, P), minus its part of order 0 in gamma0, with its error.
 
-    ``order`` is the order up to which f is known before resummation.
+    ``order`` is the highest power of gamma0 in the expansion from which f is resummed. The result is zero at
+    gamma0 = 0.
     """
     if gamma0 == 0:
         return Resummed(np.zeros_like(error), np.zeros_like(error), np.zeros(error.shape, dtype=bool))
@@ -305,9 +308,11 @@ def moved(old: LayerOperator | None, new: LayerOperator | None) -> float:
 def output_at(closed: Closed, error: Array, order: int, strength: float) -> Resummed:
     """Return the output f, its estimated error and failed entries, for a given error Delta (T, P).
 
-    f is resummed at gamma0 = ``strength`` from its expansion up to ``order``. The estimate is the change of
-    f when the equations of the closure are used once more. Raises :class:`~numerics.errors.NotConverged` if
-    a power series has no Padé approximant.
+    Correlations and memories are resummed at gamma0 = ``strength`` from their expansions up to ``order``, and
+    f follows from the equations of the closure. The correlations are then computed from the equations once
+    more, and f from them. This second f is returned, and the change of f is the estimated error. Raises
+    :class:`~numerics.errors.NotConverged` if a power series has no Padé approximant, or responses do not
+    converge.
     """
     closed.remember(error)
     bodies = {kernel: remembers for kernel, (_, remembers) in closed.layers.made_of.items()}
@@ -347,8 +352,8 @@ def output_at(closed: Closed, error: Array, order: int, strength: float) -> Resu
 class Series:
     """Padé approximants at gamma0 = ``strength`` of correlations and memories of a closure.
 
-    The error Delta (T, P) is given and not expanded. ``order`` is the order up to which the expansion in
-    gamma0 is used.
+    A memory is the part of a memory kernel that contains the error. The error Delta (T, P) is given and not
+    expanded. ``order`` is the order up to which the expansion in gamma0 is used.
     """
 
     def __init__(self, closed: Closed, error: Array, order: int, strength: float) -> None:
@@ -358,9 +363,8 @@ class Series:
     def memory(self, kernel: str, body: LayerOperator | None) -> LayerOperator | None:
         """Return the contribution of one correlation to a memory kernel.
 
-        It is the product of the correlation, the error and the weight of past updates.
-
-        ``kernel`` is the name of the kernel, ``body`` the correlation; None stands for zero.
+        It is the product of the correlation, the error and the weight of past updates. ``kernel`` is the name
+        of the kernel, ``body`` the correlation; None stands for zero.
         """
         if body is None:
             return None

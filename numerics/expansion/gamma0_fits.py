@@ -51,9 +51,10 @@ LARGEST = 2**14
 class AtStrengths:
     """Coefficients in gamma0 of errors and losses, from exact solutions at several values of gamma0.
 
-    The solutions are those of sampled paths with exact second moments, and polynomials in gamma0 through
-    them give the coefficients up to ``order``. Raises NotApplicable if the solutions are not exact, or not
-    polynomials.
+    The solutions are those of sampled paths with exact second moments, and polynomials in gamma0 through them
+    give the coefficients up to ``order``. Raises NotApplicable for a flow, for noise and for random data, if
+    two replicas of a solution differ, so that it is not exact, and if polynomials on smaller and smaller
+    ranges of gamma0 still differ.
     """
 
     def __init__(self, problem: Problem, order: int) -> None:
@@ -82,8 +83,8 @@ class AtStrengths:
         """Return the coefficients if those from two ranges of gamma0 agree, else None.
 
         ``first`` and ``second`` are the coefficients from the larger and from the smaller range, orders
-        first; ``radius`` is the largest gamma0 of the smaller range. Coefficients below their rounding error
-        are set to zero.
+        first; ``radius`` is the largest gamma0 of the smaller range. The result is ``first``, with zero for
+        each order that does not exceed its rounding error.
         """
         size, difference = (np.abs(x).reshape(len(x), -1).max(axis=1) for x in (second, first - second))
         lost = ROUNDING * size[0] * radius ** -np.arange(float(len(first)))
@@ -123,7 +124,8 @@ class AtStrengths:
     def solution(self, strength: float) -> dict[str, Array]:
         """Return errors and losses at one value ``strength`` of gamma0, by their names in results.
 
-        Raises NotApplicable if two replicas of the solution differ, so that it is not exact.
+        They are means of two replicas. Raises NotApplicable if the replicas differ, so that the solution is
+        not exact, if it takes more than LARGEST paths, or if sampled paths do not solve the theory.
         """
         problem = self.problem
         values = {**problem.values, gamma0: strength}

@@ -1,14 +1,15 @@
 """Coefficients of the first powers of ``|gamma0|`` for piecewise linear activations, in steps.
 
-A unit is at the kink of a sample if its field u is of order ``gamma0`` there; its position is ``u/|gamma0|``.
-Units at the kink of a sample differ by the signs of the other samples' u, by r, by the change of their source
-u and by their initial position x.  Integrals over x are exact, and so are probabilities of signs up to six
+The source u of a unit is the Gaussian part of its field h, and is all of h at the initial time. A unit is at
+the kink of a sample if its u is of order ``gamma0`` there initially; its position is ``x = u/|gamma0|``.
+Units at the kink of a sample differ by the signs of the other samples' u, by their backward source r, by the
+change of their source u and by x. Integrals over x are exact, and so are probabilities of signs up to six
 samples.  With one hidden layer r is one number and u is constant; with more layers directions of both are
 sampled.
 
-The covariance of the change of a source since the initial time has no contribution of equal times, so that it
-is found first, layer by layer upwards.  With it units at the kink are followed in every layer.  Then B and G
-are computed downwards, A and Phi upwards.
+Units at the kink do not contribute to the covariance of the change of a source since the initial time, so
+that this covariance is found first, layer by layer upwards.  With it units at the kink are followed in every
+layer.  Then B and G are computed downwards, A and Phi upwards.
 
 The position of a unit is x plus contributions of its source and of its own past slopes, so that the line of
 all x falls into intervals on which all slopes are constant: integrals over it are exact sums.  The integrand
@@ -79,8 +80,8 @@ PARALLEL = 1e-9
 def series(program: Program, order: int, key: str, value: Any) -> KinkExpansion:
     """Return the derived series in ``|gamma0|`` of a program, with all orders that are known.
 
-    Raises :class:`~numerics.errors.SpecError` for an order above two, and, for this key and value of the
-    file, for other activations with kinks.
+    Raises :class:`~numerics.errors.SpecError` for an order above two, and for an activation that is not
+    piecewise linear with its kink at zero; that error names ``key`` and ``value`` of the experiment file.
     """
     if order > HIGHEST:
         accepted = f"0 to {HIGHEST}, or a smooth activation"
@@ -107,12 +108,12 @@ def expand_kinks(whole: Problem, order: int, *, progress: Progress | None = None
     order 2 is not known and is NaN.  The dataset's attribute ``powers_of`` is ``|gamma0|``.
 
     With one hidden layer and up to six samples the coefficients are exact to rounding.  With several layers
-    directions of a unit's sources are sampled, ``solver.samples`` of them for each sign pattern; with more
-    than six samples averages over the others are means over points.  Both use independent replicas, and
-    variables then have standard errors.
+    directions of a unit's sources are sampled, about ``solver.samples`` of them for each sign pattern and
+    replica; with more than six samples the signs at the other samples are those of sampled points.  Both use
+    independent replicas, and variables then have standard errors.
 
     Raises SpecError as :func:`series` does, for flows (a unit that both sides push onto the kink has no slope
-    there: use steps), and for samples that cross the kink together.
+    there: use steps), and for samples that are zero or multiples of each other.
     """
     program = whole.program if whole.depth == 1 else symbolic(whole)
     expansion = series(program, order, *whole.key_and_value("network.activation"))
@@ -369,10 +370,11 @@ class UnitsAtKink:
                             total[:, i, :, j] += scale * np.broadcast_to((left * dx) @ right.T, (T, T))
 
     def turning(self, jump: AverageJump) -> Array:
-        """Return the part of a response from units whose time of crossing the kink changes, (T, T).
+        """Return order -1 in ``|gamma0|`` of the response B at the sample of the kink, (T, T).
 
-        The axes are the time of the response and that of the perturbation of u. A perturbation moves the
-        ends of the intervals of initial positions in which slopes are constant.
+        The axes are the time of the response and that of the perturbation of u. A perturbation changes the
+        time at which units cross the kink: it moves the ends of the intervals of initial positions in which
+        slopes are constant.
         """
         times = np.arange(len(self.slope))[:, None]
         edges = (times == self.low).astype(float) - (times == self.high)
@@ -418,8 +420,10 @@ class UnitsAtKink:
     def field(self, name: str, sample: int, timed: bool) -> Array:
         """Return the field ``name`` of the units at one sample, (T or 1, intervals or 1).
 
-        ``timed`` is true for a slope at each time, and false for the slope at the initial position. Raises
-        KeyError for an unknown name.
+        ``name`` is sigma (slope of the activation), X (scaled distance from the kink, at the sample of the
+        kink), V (change of the field h from its source u), Xbar or Vbar (like X and V, but with the initial
+        slope at the kink at all times), or a name that :meth:`source` accepts. ``timed`` is true for sigma at
+        each time, and false for sigma at the initial position. Raises KeyError for an unknown name.
         """
         if name == "sigma" and sample == self.sample:
             return self.slope if timed else self.start[None]
@@ -629,11 +633,12 @@ class Directions:
 
 
 class KinkLayers:
-    """Contributions of first and second order in ``|gamma0|`` to the order parameters of all layers.
+    """Contributions in powers of ``|gamma0|`` to the order parameters of all layers, beyond the lazy limit.
 
-    They come from units whose field is at the kink of the activation, and from their effect on other units.
-    ``times.moving`` holds the results for Phi, G and responses. ``output`` is the part of f_1 without the
-    error Delta_1, (T, P), which determines Delta_1.
+    The orders are 2 for Phi, 1 for G and A, and -1 and 0 for B. The contributions come from units whose field
+    is at the kink of the activation, and from their effect on other units. ``times.moving`` holds the results
+    for Phi, G and responses. ``output`` is the part of f_1 without the error Delta_1, (T, P), which
+    determines Delta_1.
     """
 
     def __init__(self, series: KinkExpansion, times: TwoTimes, directions: Directions) -> None:
@@ -711,7 +716,8 @@ class KinkLayers:
         """Return the contributions of units at the kink of a layer to order parameters, by name.
 
         Shapes are (T, P, T, P), and (T, P, 1, 1) for the output f. The responses A and B are summed over the
-        time of the perturbation, and this sum is stored at s = t.
+        time of the perturbation, and this sum is stored at s = t. The name "turning" stands for the order -1
+        of B, which depends on both times.
         """
         T, P = self.error.shape
         jumps = self.series.jumps

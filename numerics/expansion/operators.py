@@ -154,8 +154,8 @@ def remembered(kernel: Kernel, w: Array, error: Array, body: LayerOperator) -> D
 def convolved(a: Array, b: Array, weights: Sequence[Array]) -> Array:
     """Return ``int_s^t a(t, t') b(t', s) dt'`` for arrays a and b of shape (T, rows, T, cols).
 
-    ``weights[n]`` holds the quadrature weights of the integral up to the time of node n; its axes are those
-    of t' and s.
+    ``weights[n]`` (n + 1, n + 1) holds the quadrature weights of integrals up to the time of node n. Its
+    first axis is the node at which the integral begins, s, and its second axis the node t'.
     """
     out = np.zeros((*a.shape[:3], b.shape[3]))
     for n, w in enumerate(weights):
@@ -203,7 +203,7 @@ def time_table(weight: Expr, known: Mapping[Symbol, float], T: int, tables: Mapp
 
 
 def _factors(e: Expr) -> list[Expr]:
-    """Return the factors of a product; a factor that is a sum is replaced by the factors of its summand."""
+    """Return the factors of a product; a factor that is a Sum over an index gives those of its summand."""
     out: list[Expr] = []
     for x in Mul.make_args(e):
         out += _factors(x.function) if isinstance(x, Sum) else [x]

@@ -75,8 +75,8 @@ def size_series(source: ProblemSource, size: str, order: int, together: tuple[st
     ``alpha_B`` (samples of a batch). The ratios in ``together`` grow with it, in the proportion that they
     have in the experiment. Raises :class:`~numerics.errors.SpecError` for data that are not isotropic, for a
     size that is missing or differs between layers, and in NTK parametrisation;
-    :class:`~numerics.errors.Diverged` if the limit diverges, :class:`~numerics.errors.NotConverged` for a
-    flow.
+    :class:`~numerics.errors.Diverged` if the limit diverges, :class:`~numerics.errors.NotConverged` if a flow
+    does not converge.
     """
     check_order(order)
     started, problem = clock.perf_counter(), Problem.of(source)
@@ -134,7 +134,7 @@ def strength_series(source: ProblemSource, order: int) -> xr.Dataset:
     Returns
     -------
     xarray.Dataset
-        Variables with a leading dimension ``order``; a flow has no responses.
+        Variables with a leading dimension ``order``, without orders that vanish; a flow has no responses.
 
     Raises
     ------
@@ -145,11 +145,10 @@ def strength_series(source: ProblemSource, order: int) -> xr.Dataset:
     NotConverged
         If a flow does not converge to ``solver.rtol``.
 
-    Notes
-    -----
-    The theory is expanded order by order (:func:`derive.expansion.theory_orders.expand_strength`), with
-    biases, branches, several outputs, unequal widths and variances, decay, momentum and noise, test points,
-    random data.  If the march cannot read the orders, errors and losses come from solutions at several gamma0
+    Notes ----- The theory is expanded order by order
+    (:func:`derive.expansion.theory_orders.expand_strength`), with biases, branches, several outputs, unequal
+    widths and variances, decay, momentum and noise, test points, random data.  If the march cannot read the
+    orders, the result holds errors and losses only, from solutions at several gamma0
     (:class:`~numerics.expansion.gamma0_fits.AtStrengths`).
     """
     check_order(order)

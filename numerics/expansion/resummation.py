@@ -66,9 +66,9 @@ def partial_sums(coefficients: ArrayLike, z: float) -> Resummed:
     The ratio of successive terms is the square root of (the larger of the last two terms over the larger of
     the two before).  If it is one or more, the series does not converge and the entry has failed.  With three
     coefficients the two pairs share the middle term, and the ratio is the quotient itself.  With two
-    coefficients the quotient of both decides on convergence only: the error is the last term
-    itself, because one correction does not determine the next.  Compare
-    :meth:`derive.expansion.PowerSeries.error_estimate`.
+    coefficients the quotient of both decides on convergence only: the error is the last term itself, because
+    one correction does not determine the next.  A single coefficient fails unless it is zero, because nothing
+    shows whether its series converges.  Compare :meth:`derive.expansion.PowerSeries.error_estimate`.
 
     >>> found = partial_sums([1.0, 0.5, 0.25, 0.125], 1.0)
     >>> float(found.value), float(found.error), bool(found.failed)
@@ -111,10 +111,11 @@ def _above_rounding(terms: Array) -> NDArray[np.bool_]:
 def pade(coefficients: ArrayLike, m: int, n: int, z: float, shared: int = 0) -> Resummed:
     """Return the values at ``z >= 0`` of the Padé approximants with degrees m over n, for each entry.
 
-    ``coefficients`` have the power of z as first axis. Approximants that cannot be trusted are marked as
-    failed. The entries along the last ``shared`` axes have one common denominator, found by least squares,
-    because they are functions with the same singularities. The ``error`` of the result is only that of
-    rounding; :func:`resum` estimates the truncation error. Raises ValueError for too few coefficients.
+    ``coefficients`` have the power of z as first axis. An approximant is marked as failed if the equations of
+    its denominator are singular, or if the denominator falls below SMALLEST (its value at 0 is one) between 0
+    and BEYOND times z. The entries along the last ``shared`` axes have one common denominator, found by least
+    squares, because they are functions with the same singularities. The ``error`` of the result is only that
+    of rounding; :func:`resum` estimates the truncation error. Raises ValueError for too few coefficients.
 
     >>> pade([1.0, -1.0, 1.0], 1, 1, 3.0).value.round(12)
     np.float64(0.25)
@@ -172,7 +173,8 @@ def _polynomial(c: Array, x: Array) -> Array:
 def approximants(order: int) -> list[tuple[int, int]]:
     """Return the degrees (m, n) of the Padé approximants to try, for coefficients up to ``order``.
 
-    Those that use all coefficients come first.  Of two as near to the diagonal, the one with more poles comes
+    At most three that use all coefficients come first, then at most two that do not use the last one; those
+    nearest to the diagonal m = n come first.  Of two as near to the diagonal, the one with more poles comes
     first, because singularities of a theory that can diverge are poles.
 
     >>> approximants(4)
@@ -189,10 +191,11 @@ def resum(coefficients: ArrayLike, z: float, shared: int = 0) -> Resummed:
     """Return the values of a series at ``z >= 0``, resummed entry by entry.
 
     ``coefficients`` have the power 0, 1, 2, ... of z as first axis.  Entries along the last ``shared`` axes
-    share their denominators.  The value is that of the first approximant that can be trusted, and the error
-    its largest distance from the next two.  If fewer than two can be trusted, the value is the partial sum if
-    that converges; otherwise it is still the approximant, and the error its distance from the partial sum.
-    If all coefficients except the first vanish, the value is that coefficient.
+    share their denominators.  The value is that of the first approximant that has not failed, and the error
+    its largest distance from the next two.  If fewer than two have not failed, the value is the partial sum
+    if that converges; otherwise it is still the approximant, and the error its distance from the partial sum.
+    An entry without either has failed.  If all coefficients except the first vanish, the value is that
+    coefficient.
 
     >>> found = resum([1.0, -1.0, 1.0, -1.0, 1.0], 2.0)  # 1 / (1 + z), twice as far as the series reaches
     >>> float(found.value.round(12)), bool(found.error < 1e-12)
@@ -224,10 +227,9 @@ def resummed(series: xr.Dataset, gamma0: float, method: str = "pade") -> xr.Data
 
     ``method`` is ``"pade"`` or ``"sum"`` (partial sums).  An error that changes sign in time is small at one
     time by accident, so that each estimate is the largest of those at the times around it, a tenth of all
-    times on either side.  Entries where the
-    method fails are NaN: ``status`` is then "partial", and ``failed`` counts them by variable.  Raises
-    ValueError for an unknown method or a negative gamma0, :class:`~numerics.errors.NotConverged` if every
-    entry of a variable fails.
+    times on either side.  Entries where the method fails, or where a loss becomes too large, are NaN:
+    ``status`` is then "partial", and ``failed`` counts them by variable.  Raises ValueError for an unknown
+    method or a negative gamma0, :class:`~numerics.errors.NotConverged` if every entry of a variable fails.
 
     >>> times = np.array([0.0, 1.0])
     >>> series = xr.Dataset({"train_loss": (("order", "time"), [[1.0, 1.0], [0.0, -1.0], [0.0, 1.0]])},

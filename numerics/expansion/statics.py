@@ -80,8 +80,8 @@ class Moments:
     -----
     Averages are computed by quadrature, with errors within ``rtol``. With ``points``, averages over more
     than two samples are means over these points, and others are copied from ``known``, the averages of
-    another replica. Raises :class:`~numerics.errors.SpecError` for undefined averages, such as a jump times
-    a delta function.
+    another replica. Raises :class:`~derive.calculus.jumps.Ambiguous` for undefined averages, such as a jump
+    times a delta function.
     """
 
     def __init__(
@@ -166,9 +166,9 @@ class Statics:
     rtol
         Tolerance of averages.
     skipped
-        Names of tensors whose averages are not needed.
+        Names with orders, such as "B0", of tensors whose averages are not computed.
     points
-        Points for averages over many samples; None for quadrature.
+        Points for averages over more than two samples; None for quadrature.
     exact
         Averages of other replicas by layer, from which those by quadrature are copied.
     needed
@@ -207,7 +207,8 @@ class Statics:
     def value(self, tensor: ForestCoefficient, layer: int) -> Array:
         """Return a static tensor at a layer, with an axis of length P for each of its samples.
 
-        The first axes are those of the samples of the order parameter; the others follow.
+        The first axes are those of the samples of the order parameter; those of the summed samples of its
+        forest follow.
         """
         if tensor.name == DATA:
             return self.kernel
@@ -232,7 +233,8 @@ class Statics:
     def evaluated(self, tensor: ForestCoefficient, layer: int) -> Array:
         """Return a static tensor at a layer, computed from its recursion.
 
-        Beyond an end of the network it is the value that is given there, or zero.
+        Beyond an end of the network, where the lowest order is given, it is this value, or zero for other
+        orders and forests.
         """
         samples = samples_of(tensor.shape)
         total = np.zeros((len(self.kernel),) * len(samples))
@@ -284,7 +286,8 @@ class Statics:
     def patterns(self, layer: int) -> set[Pattern]:
         """Return the patterns of derivatives whose averages are needed at a layer.
 
-        They are those in the recursions of the static tensors, and those in ``needed``.
+        They are those in the recursions of the static tensors that are not ``skipped``, and those in
+        ``needed``.
         """
         patterns = set(self.needed)
         for x, law in self.expansion.laws.items():
@@ -302,7 +305,8 @@ class Statics:
     def vanishes(self, p: Piece, layer: int) -> bool:
         """Return whether the term p of a recursion is zero because a tensor in it vanishes.
 
-        A tensor vanishes beyond an end of the network, if no value is given for it there.
+        Beyond an end of the network, where values are given, a tensor vanishes if its order is one or higher,
+        or if the given value is zero.
         """
         for x in p.statics:
             base = self.bases.get((x.tensor.name, layer + x.shift))

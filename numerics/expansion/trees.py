@@ -58,10 +58,10 @@ def expand_nonlinear(
     :class:`~numerics.errors.NotConverged` if a flow does not converge to ``solver.rtol``, or an average does
     not converge.
 
-    Averages are computed by quadrature.  With more than six samples those over three or four different ones
-    are means over points, ``solver.samples`` of them, in eight independent replicas: every variable then has
-    a standard error.  A and B are computed for rules in steps and up to six samples.  Activations with a kink
-    have order 0, without A and B.
+    Averages are computed by quadrature.  Beyond order 0, and with more than six samples, averages over more
+    than two different samples are means over sampled points, about ``solver.samples`` in all, in eight
+    independent replicas: every variable then has a standard error.  A and B are computed for rules in steps
+    and up to six samples.  Activations with a kink have order 0, without A and B.
     """
     started, solver = clock.perf_counter(), problem.solver
     few = problem.sample_count <= QUADRATURE
@@ -157,13 +157,14 @@ def summed(
     out
         Positions of output times; None for all times.
     single
-        Whether only the first root has axes in the result.
+        Whether the forest has one root and no perturbed node, so that the result has axes for this root only.
 
     Returns
     -------
     array
-        (T, P, T, P): time and sample of the first root, and of the second root or of the perturbed node. (T,
-        P) if ``single``.
+        (T, P, T, P): time and sample of the first root, and of the second root or of the perturbed node. If
+        the root itself is perturbed, entries are zero unless both times and both samples are equal. (T, P) if
+        ``single``. T is the number of output times if ``out`` is given.
     """
     T, P = errors[0].shape
     marked = next((i for i, x in enumerate(nodes) if x.marked), None)
@@ -308,7 +309,8 @@ class Evaluation:
     def values(self) -> dict[str, Array]:
         """Return the coefficients of each result variable at output times, by name.
 
-        The first axis is the order in gamma0.
+        The first axis is the order in gamma0. If responses are computed, B is zero at the last layer, and A
+        is NaN there because no other layer needs it.
         """
         out, layers = self.setting.out, range(1, self.depth + 1)
         size = (len(out), len(self.setting.targets)) * 2
