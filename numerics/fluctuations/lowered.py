@@ -39,7 +39,10 @@ REACHES: dict[str, Callable[[IntegerArray, IntegerArray], NDArray[np.bool_]]] = 
 
 @dataclass(frozen=True, eq=False)
 class TheorySizes:
-    """Values of the symbols of a theory that are sizes, by name, and the number of times."""
+    """Numbers of a theory by the names of their symbols, sizes among them, and the number of times.
+
+    It evaluates expressions of sizes and indices, and makes grids of indices and times.
+    """
 
     values: Mapping[str, float]
     times: int
@@ -47,8 +50,9 @@ class TheorySizes:
     def numbers(self, e: Any, grid: IndexGrid, size: int) -> IntegerArray:
         """Return the integer values of an expression of indices and sizes at all points of a grid.
 
-        The grid maps each index or time to an array with its value at each of the ``size`` points. The result
-        has the shape ``(size,)``.
+        The expression is linear in the indices. The grid maps each index or time to an array with its value
+        at each of the ``size`` points. The result has the shape ``(size,)``. Raises NotApplicable for a
+        symbol that is not in the grid and has no number.
         """
         e = sympify(e)
         if e.is_Integer:
@@ -84,11 +88,11 @@ class TheorySizes:
         return repeated | {r.index: low[rows] + np.arange(len(rows)) - starts}, rows
 
     def grid(self, ranges: Iterable[IndexRange], reach: str | None) -> IndexGrid:
-        """Return all combinations of values of indices and times, ordered by the later time.
+        """Return all combinations of values of indices and times, sorted by the time.
 
         The result maps each index or time to an array of its values, all of one length. ``reach`` is None for
-        no time, "" for the time t alone, and a name of ``REACHES`` for the pairs of times t and s that it
-        allows.
+        no time and "" for the time t alone. For pairs of times t and s it is "all", "strict" (s < t), "past"
+        (s <= t) or "now" (s = t), and the points are sorted by the later of both times.
         """
         grid: IndexGrid = {}
         size = 1
@@ -174,8 +178,8 @@ class NumberRegister:
     def declare(self, key: FunctionKey, arguments: Sequence[IntegerArray]) -> None:
         """Declare that members of the family ``key`` exist, to be numbered later.
 
-        ``arguments`` holds one array for each argument of the function; entry k of all arrays gives one
-        member.
+        ``arguments`` holds one array for each argument of the function. The values at position k of all
+        arrays are the arguments of one member.
         """
         if len(arguments[0]):
             self.declared.setdefault(key, []).append(arguments)
@@ -195,8 +199,8 @@ class NumberRegister:
     def find(self, key: FunctionKey, arguments: Sequence[IntegerArray]) -> IntegerArray:
         """Return the numbers of members of the family ``key``; -1 where a member does not exist.
 
-        ``arguments`` holds one array for each argument of the function; entry k of all arrays gives one
-        member.
+        ``arguments`` holds one array for each argument of the function. The values at position k of all
+        arrays are the arguments of one member.
         """
         family = self.families.get(key)
         if family is None:
@@ -224,12 +228,12 @@ CONSTANT = -1
 
 @dataclass(frozen=True, eq=False)
 class TermArrays:
-    """One term of the theory at all n values of its indices and times, ordered by the later time.
+    """One term of the theory at all n values of its indices and times, sorted by the later time.
 
     The term is a deterministic weight times up to two fields or hats of one unit.
 
     A hat is the response field conjugate to a field: the average of a field times a hat is the response of
-    the field.
+    the field. It has the number of its field.
 
     Attributes
     ----------
@@ -238,15 +242,16 @@ class TermArrays:
     grid
         The values of indices and times, ``(n,)`` each.
     ends
-        For each time the number of the n values up to it.
+        For each time the number of points of the grid whose later time is at most this one.
     target
-        The number of the order parameter or field in whose equation the term stands, ``(n,)``. If the term is
-        a derivative of the exponent of the path integral with respect to order parameters, it is the first of
-        these.
+        The number of the order parameter or field in whose equation the term stands, ``(n,)``. A derivative
+        of the exponent of the path integral stands in no equation: its target is the first order parameter by
+        which the exponent is differentiated.
     first, second
-        The numbers of the fields or hats that the weight multiplies; CONSTANT for none.
+        The numbers of the hats and fields that the weight multiplies, hats first; CONSTANT for none.
     other
-        The numbers of further order parameters with respect to which the term is a derivative, ``(2, n)``.
+        The numbers of other order parameters by which the term is differentiated, ``(2, n)``; CONSTANT for
+        none.
     hats
         How many of first and second are hats.
     """
@@ -284,6 +289,9 @@ class UnitFunction:
 class LoweredFluctuations:
     """Expansion of a program in 1/N as arrays: numbered order parameters and fields, and all terms.
 
+    A site is a population at one layer, or a population whose layers share their units, such as a residual
+    stream. A node is a field, a product of weights with a field, or a function of fields, at one time.
+
     Parameters
     ----------
     theory
@@ -296,17 +304,17 @@ class LoweredFluctuations:
     Attributes
     ----------
     parameters, nodes
-        The numbers of order parameters, and of fields, products and functions of fields.
+        The numbers of order parameters and of nodes, by name, indices and times.
     site, time
-        Of each node (field, product or function): the number of its site, and its time. A site is a
-        population at one layer.
+        Of each node: the number of its site, and its time.
     parameter_time
         Of each order parameter: its time, the later one of two.
-    sites
-        The names of populations and layers, and their units over N.
+    sites, ratios
+        Of each site: the name of its population and its layer, and its number of units over N.
     kernels, definitions, covariances
-        The equations of one unit: coefficients of fields in products and in fields, and covariances, each
-        pair in both orders.
+        The equations of one unit: terms of the equations of products of weights with fields, terms of the
+        equations of fields, and covariances of two Gaussian sources. Each pair of sources occurs in both
+        orders.
     units, rests
         Terms of the equations of order parameters: averages of products, and functions of other order
         parameters.
@@ -371,7 +379,8 @@ class LoweredFluctuations:
     def _number_fields(self) -> None:
         """Assign numbers to fields, and to products of weights with fields, at all indices and times.
 
-        The site and the time of each are stored. A site is a population at one layer.
+        The site and the time of each are stored. A site is a population at one layer, or a population whose
+        layers share their units.
         """
         places: list[tuple[FunctionKey, list[IntegerArray], IntegerArray]] = []
         equations = (*self.theory.products, *self.theory.definitions)
@@ -397,7 +406,8 @@ class LoweredFluctuations:
     def site_number(self, home: Any, layer: int) -> int:
         """Return the number of the site of the population ``home`` at the layer ``layer``.
 
-        A site is a population at one layer. It is added to the list of sites if it is new.
+        A site is a population at one layer, or a population whose layers share their units, with ``layer`` =
+        0. A new site is added to the list of sites, with its number of units over N.
         """
         name = home.name, layer
         if name not in self.sites:
@@ -578,10 +588,11 @@ class LoweredFluctuations:
     ) -> None:
         """Add the arrays of a term ``body`` of the theory to the list ``into``, once all fields have numbers.
 
-        ``symbol`` is the order parameter or field in whose equation the term stands (None for derivatives of
-        the exponent), and ``parameter`` is the same if it is an order parameter, else None. ``by`` are the
-        order parameters with respect to which ``body`` is a derivative. ``beside`` is the second field if the
-        term is the covariance of two sources.
+        ``body`` is an expression with the ranges of its indices and times; each of its addends gives arrays
+        of its own. ``symbol`` is the order parameter or field in whose equation the term stands (None for
+        derivatives of the exponent), and ``parameter`` is the same if it is an order parameter, else None.
+        ``by`` are the order parameters with respect to which ``body`` is a derivative. ``beside`` is the
+        second field if the term is the covariance of two sources.
         """
         grid = self.sizes.grid(body.over, body.reach)
         size = length(grid)
@@ -662,10 +673,11 @@ class LoweredFluctuations:
         return make
 
     def _groups(self, parts: list[Expr], hats: list[Hatted], two: bool) -> list[list[Expr]]:
-        """Divide the random factors of a term into two groups, if it is an average of a product (``two``).
+        """Divide the random factors of a term into at most two groups, the two factors of an average.
 
-        Two factors form a group each. More are divided by their time, t or s. Terms with hats, and other
-        terms, keep all factors in one group.
+        ``two`` is true if the term is part of the definition of an order parameter. Exactly two factors form
+        a group each; more are divided into those at the time s and the others. All factors stay in one group
+        if the term has ``hats``, if ``two`` is false, or if the division leaves a group empty.
         """
         if hats or not two:
             return [parts]
@@ -684,8 +696,8 @@ class LoweredFluctuations:
     def value(self, entries: TermArrays, values: Array, part: slice | None = None) -> Array:
         """Return the weights of a term as numbers, for all values of its indices or for the slice ``part``.
 
-        ``entries`` is the term, and ``values`` are those of all order parameters, which the weight may
-        contain.
+        ``entries`` are the arrays of the term. ``values`` are the values of all order parameters, which the
+        weight may contain.
         """
         weight = self._weights.get(entries)
         if weight is None:
@@ -722,8 +734,8 @@ def has_kinks(lowered: LoweredFluctuations) -> bool:
 class WeightFunction:
     """The deterministic weight of a term at n values of its indices, as a function of order parameters.
 
-    Each of its leaves (the arguments of the compiled expression) holds the numbers of order parameters
-    ``(n,)`` and None, or None and known values ``(n,)`` or ``()``.
+    ``leaves`` has a pair for each argument of the compiled expression: (numbers of order parameters ``(n,)``,
+    None), or (None, known values ``(n,)`` or ``()``).
     """
 
     compiled: CompiledFunction

@@ -25,17 +25,18 @@ MOST_LEVELS = 200
 class SiteFields:
     """Responses and covariances of the fields of one unit of a population at one layer, sorted by time.
 
-    A *node* is a product of weights with a field, a field, or a function of fields, at one time and for one
-    sample. A *hat* is the conjugate of a node: the perturbation of its equation.
+    A *node* is a field, or a product of weights with a field, at one time and for one sample. A *hat* belongs
+    to a node and stands for a perturbation of its equation.
 
     Attributes
     ----------
     nodes, hats
         The numbers of the nodes ``(n,)``, and of those that have a hat ``(k,)``.
     node_ends, hat_ends
-        For each time the number of nodes and hats up to it, ``(times,)``.
+        For each time the number of nodes and of hats at this time or before, ``(times,)``.
     R, Y, C
-        Responses of fields to hats ``(n, k)``, covariances of sources with fields ``(k, n)``, and of fields.
+        Responses of nodes to hats ``(n, k)``, covariances of sources with nodes ``(k, n)``, and covariances
+        of nodes ``(n, n)``.
     sigma
         The covariance of the sources, ``(k, k)``.
     """
@@ -69,7 +70,11 @@ class SiteFields:
         return cls(nodes, hats, node_ends, hat_ends, R, Y, C, sigma)
 
     def nodes_at(self, time: int) -> slice:
-        """Return the slice of rows of the site's matrices that are the fields of the time ``time``."""
+        """Return the slice of the nodes of the time ``time`` among all nodes of the site.
+
+        A node is a field, or a product of weights with a field, at one time. A site is a population at one
+        layer.
+        """
         return slice(int(self.node_ends[time - 1]) if time else 0, int(self.node_ends[time]))
 
     def hats_at(self, time: int) -> slice:
@@ -83,10 +88,11 @@ class SiteFields:
     def extend(self, time: int, direct: Array) -> None:
         """Compute the responses R and the covariances Y and C of the fields of one time.
 
-        K holds the coefficients of earlier fields in the equations of this time, and Sigma is the covariance
-        of the sources. ``direct`` (nodes of this time, hats up to it) is 1 where a hat (perturbation)
-        perturbs the node itself. The equations are ``R_now = direct + K R``, ``Y = Sigma R^T`` and ``C = R
-        Y``. A node is a field, or a product of weights with a field, at one time.
+        The equations are ``R_now = direct + K R``, ``Y = Sigma R^T`` and ``C = R Y``. K is the attribute
+        ``coupling``, which must be set: the coefficients of fields up to this time in the equations of this
+        time. Sigma is the covariance of the sources. ``direct`` (nodes of this time, hats up to it) is 1
+        where a hat (perturbation) perturbs the node itself. A node is a field, or a product of weights with a
+        field, at one time.
         """
         now, known = self.nodes_at(time), slice(int(self.hat_ends[time]))
         earlier, last = slice(now.start), slice(now.stop)
@@ -125,15 +131,16 @@ class LinearMarch:
     sites
         Responses and covariances of the fields of each site, a population at one layer.
     local, hat
-        The position of each node among the nodes of its site, and among the hats of its site; -1 for nodes
-        without hat.
+        The position of each node among the nodes of its site, and among the hats of its site; the second is
+        -1 for nodes without hat.
 
     Raises
     ------
     Unserved
-        If a function of fields is not linear.
+        If a function of fields is not linear, if an equation of a field has an addend without a field, or if
+        the order parameters of one time depend on each other in a cycle.
     Diverged
-        If numbers outgrow what floats hold.
+        If an order parameter is not finite.
     """
 
     def __init__(self, lowered: LoweredFluctuations) -> None:
@@ -238,7 +245,7 @@ class LinearMarch:
         """Compute the coefficients of fields in the equations of the fields of one time (rows of K).
 
         Return the numbers of the sites where a row is new or has changed. A site is a population at one
-        layer.
+        layer. Raises Unserved if an equation has an addend without a field.
         """
         lowered = self.lowered
         couplings = []
@@ -296,8 +303,9 @@ class LinearMarch:
     def pair(self, x: TermArrays, part: slice) -> Array:
         """Return the averages that multiply the weights of a term, for the values of its indices in ``part``.
 
-        They are covariances of two fields, or responses of a field to a hat, ``(entries,)``. A hat is the
-        response field conjugate to a field: the average of a field times a hat is the response of the field.
+        They are covariances of two fields, or responses of a field to a hat, one for each value in ``part``.
+        A hat is the response field conjugate to a field: the average of a field times a hat is the response
+        of the field.
         """
         averages = np.zeros(part.stop - part.start)
         for number, at in self.by_site(x.second[part] if x.hats else x.first[part]):
@@ -313,9 +321,10 @@ class LinearMarch:
 def _hatted(lowered: LoweredFluctuations) -> IntegerArray:
     """Return the numbers of the nodes that have a hat, increasing.
 
-    These are the nodes whose equations are perturbed in a response or have a source. A hat is the response
-    field conjugate to a field: the average of a field times a hat is the response of the field. A node is a
-    field, or a product of weights with a field, at one time.
+    These are nodes with a Gaussian source, products of weights with fields that have memory or responses in
+    their equation, and nodes that are perturbed in a response. A hat is the response field conjugate to a
+    field: the average of a field times a hat is the response of the field. A node is a field, or a product of
+    weights with a field, at one time.
     """
     perturbed = [x.target for x in (*lowered.kernels, *lowered.covariances)]
     perturbed += [x.first for x in lowered.covariances]

@@ -220,8 +220,8 @@ class SampledMethod:
     def seconds(self, sizes: FluctuationSizes, observables: int, solver: Solver) -> float:
         """Return the estimated seconds of all computations of fields on the sampled paths of each site.
 
-        Each perturbation of order parameters is computed in both directions. A site is a population at one
-        layer.
+        The fields are computed for each perturbation of order parameters and for each response, in both
+        directions, for all replicas and widths of rounded kinks. A site is a population at one layer.
         """
         x, samples = sizes.paths, solver.samples or SAMPLES
         assert x is not None
@@ -247,7 +247,8 @@ class SampledMethod:
     def solve(self, arrays: LoweredFluctuations, solver: Solver) -> SampledSolution:
         """Return the solution at order 1/N from REPLICAS independent sets of sampled paths.
 
-        ``arrays`` holds the expansion; ``solver`` has the seed and the number of paths.
+        ``arrays`` holds the expansion. ``solver`` has the seed and the number of paths of each set, SAMPLES
+        if it is None.
         """
         seeds = np.random.SeedSequence(solver.seed).generate_state(REPLICAS)
         samples = solver.samples or SAMPLES
@@ -308,7 +309,7 @@ def _linear_memory(sizes: FluctuationSizes) -> float:
 
 
 def _nonlinear(problem: Problem, sizes: FluctuationSizes) -> Refusal | None:
-    """Return the reason why a problem has no linear theory: one of its nonlinear functions of fields.
+    """Return why methods for linear theories refuse a problem: one of its functions of fields is not linear.
 
     None if all functions of fields are linear. ``sizes`` names the function.
     """

@@ -72,10 +72,10 @@ def moments(
     Parameters
     ----------
     source : Problem, Experiment, Program, Theory, str or Path
-        A problem, an experiment, its file, or a program (or its theory) with its numbers; its rule counts
-        steps.
+        A problem, an experiment, its file, or a program (or its theory). The training rule must be one in
+        discrete steps.
     **given
-        ``numbers``, ``arrays``, ``times`` and ``solver`` of a program.
+        ``numbers``, ``arrays``, ``times`` and ``solver``, for a program or theory only.
 
     Returns
     -------
@@ -110,7 +110,7 @@ class OrderParameterMoments:
     problem : Problem
         The problem.
     fluctuations : DenseFluctuations
-        Its fluctuations.
+        Its solution at order 1/N by dense matrices over all order parameters.
     """
 
     def __init__(self, problem: Problem, fluctuations: DenseFluctuations) -> None:
@@ -222,14 +222,17 @@ class OrderParameterMoments:
 
     @property
     def _covariance(self) -> Array:
-        """N times the covariance of the order parameters with different averages, ``(kept, kept)``."""
+        """N times the covariance of order parameters, ``(kept, kept)``.
+
+        Order parameters with equal averages, such as H(1, 2) and H(2, 1), are counted once.
+        """
         return self.fluctuations.kept_covariance
 
     def _gradient(self, expanded: ExpandedObservable) -> Any:
         """Return the derivatives of an observable at all points by order parameters, a sparse matrix.
 
-        The shape is ``(points, kept)``: columns are the order parameters of ``kept``, those with different
-        averages.
+        The shape is ``(points, kept)``. The columns are order parameters, where those with equal averages,
+        such as H(1, 2) and H(2, 1), are counted once.
         """
         from scipy.sparse import csr_array  # slow to import, and seldom needed
 
@@ -239,8 +242,9 @@ class OrderParameterMoments:
     def _expanded(self, name: str) -> tuple[list[ParameterAxis], ExpandedObservable]:
         """Return the axes of the order parameter ``name``, and its derivatives at all points along them.
 
-        The second value holds the value and the first and second derivatives with respect to those order
-        parameters that are averages over units.
+        The second result has its values, and the first and second derivatives by order parameters. A tangent
+        kernel is differentiated as a function of other order parameters. Raises SpecError for an unknown
+        name.
         """
         candidates = [q for q in self.fluctuations.lowered.theory.parameters if name in (q.name, _label(q))]
         if not candidates:
@@ -257,7 +261,7 @@ class OrderParameterMoments:
         return axes, self.builder.on_grid(terms, grid)
 
     def _axes(self, q: FluctuatingParameter) -> list[ParameterAxis]:
-        """Return one axis for each index and time of an order parameter that is an average over units."""
+        """Return one axis for each index and time of an order parameter that other equations use."""
         box = self.fluctuations.lowered.parameters.families[key_of(q.symbol)]
         axes = []
         for a, low, high in zip(q.symbol.args, box.lows.tolist(), box.highs.tolist(), strict=True):
@@ -269,7 +273,7 @@ class OrderParameterMoments:
         return axes
 
     def _axes_of_observable(self, q: FluctuatingParameter) -> list[ParameterAxis]:
-        """Return one axis for each index and time of a function of order parameters (a tangent kernel)."""
+        """Return one axis for each index and time of an observable, such as a tangent kernel."""
         sizes = self.fluctuations.lowered.sizes
         ends = {r.index: [int(sizes.numbers(x, {}, 1)[0]) for x in (r.lower, r.upper)] for r in q.ranges}
         ends |= {t: [0, sizes.times - 1], s: [0, sizes.times - 1]}

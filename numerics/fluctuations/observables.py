@@ -37,8 +37,9 @@ class ExpandedObservable:
         First derivatives that may be nonzero: the point, the number of the order parameter, and the
         derivative.
     curved, first, second, curvatures
-        Second derivatives: the point, the numbers of both order parameters, and the factor of their
-        covariance in the mean: the derivative, or half of it where both are the same.
+        Second derivatives, each pair of order parameters once: the point, the numbers of both order
+        parameters, and the factor of their covariance in the mean. This factor is the derivative, or half of
+        it where both order parameters are the same.
     """
 
     values: Array
@@ -97,20 +98,21 @@ class ObservableBuilder:
     def expression(self, e: Expr) -> ExpandedObservable:
         """Return the value and derivatives of an expression of order parameters, such as ``f(1, 5)**2``.
 
-        All indices and times in it are integers.
+        All indices and times in it are integers. Responses that are not causal are zero.
 
         Raises
         ------
         SpecError
-            If an order parameter in it does not exist at these indices.
+            If another order parameter in it does not exist at these indices.
         """
         whole = self.written_out(sympify(e))
         return self.on_grid([Addend(x) for x in (whole,)], {Dummy("one"): np.zeros(1, int)})
 
     def written_out(self, e: Expr) -> Expr:
-        """Return an expression in terms of averages over units, with sums written out.
+        """Return an expression with sums written out and with numbers for sizes, such as that of samples.
 
-        Derived quantities, such as a tangent kernel, are replaced by their definitions.
+        Quantities that no equation uses, such as a tangent kernel, are replaced by their definitions in terms
+        of other order parameters.
         """
         for a in [x for x in e.atoms(AppliedUndef) if key_of(x) in self.derived]:
             q = self.derived[key_of(a)]

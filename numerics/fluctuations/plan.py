@@ -43,8 +43,9 @@ class WidthPlan:
     def of(cls, problem: Problem, sizes: FluctuationSizes, outputs: int, kernels: KeptKernels) -> WidthPlan:
         """Return the plan for the corrections at order 1/N of a problem at ``outputs`` times.
 
-        ``kernels`` is "full" (all pairs of samples), "trace" (sums over equal samples), "none" or "auto"; the
-        last keeps the most kernels whose estimated time is at most SECONDS.
+        ``kernels`` is "full" (all pairs of samples), "trace" (sums over equal samples), "none" or "auto".
+        With "auto" the plan keeps the most kernels whose estimated time is at most SECONDS, and none if all
+        take longer. For random data "auto" is "full".
         """
         method = method_for(problem, sizes)
         choices: tuple[KeptKernels, ...] = ("full", "trace", "none") if kernels == "auto" else (kernels,)
@@ -61,7 +62,10 @@ class WidthPlan:
 
     @property
     def observables(self) -> int:
-        """Number of scalars at each time whose variances are computed: outputs and kernel entries."""
+        """Number of scalars at each time whose variances are computed: outputs and kernel entries.
+
+        For random data these are correlations of errors and of fields instead.
+        """
         problem, outputs, depth = self.problem, self.problem.outputs, self.problem.depth or 1
         # With random data nothing is observed at single samples. The scalars are correlations of errors and
         # of fields instead.

@@ -57,7 +57,7 @@ KINKED_STEPS = 0.1, 0.2
 """Perturbations if fields jump, so large that enough paths jump."""
 
 ROUNDING_WIDTHS = 0.3, 0.15, 0.075
-"""Widths over which kinks are rounded for responses, relative to the root mean square of the argument.
+"""Widths over which kinks are rounded if there are responses, relative to the sources of a site.
 
 The noise of the narrowest width is that of the extrapolated values: shifts of G scatter six times as much at
 half of it.
@@ -67,8 +67,9 @@ half of it.
 def causal_factor(C: Array) -> tuple[Array, IntegerArray]:
     """Return a lower triangular factor L of a covariance, ``C = L L^T`` (n, n), and its pivots.
 
-    Pivots are the positions of variables that are not linear combinations of earlier ones, up to a share
-    PIVOT of the variance. L is ``(n, rank)``, with one column for each pivot.
+    Pivots are the positions of variables of which more than a share PIVOT of the variance remains, given
+    earlier variables. The others count as linear combinations of earlier ones. L is ``(n, rank)``, with one
+    column for each pivot.
     """
     rows: list[Array] = []
     pivots: list[int] = []
@@ -83,21 +84,22 @@ def causal_factor(C: Array) -> tuple[Array, IntegerArray]:
 class MoveBasis:
     """A basis for changes of the covariance of Gaussian variables.
 
-    The covariance ``C = L L^T`` of n variables has r pivots, and the other variables are combinations of
-    pivots. A change of C is written in the vectors of ``F = (L, E)``, where E has a unit vector for each
-    variable that is not a pivot: its combination differs between networks, so that its covariance changes
-    although it has no random number of its own.
+    The covariance ``C = L L^T`` of n variables has r pivots, and the other variables are linear combinations
+    of pivots, without random numbers of their own. A change of C is written in the vectors of ``F = (L, E)``.
+    E has a unit vector for each variable that is not a pivot, because such a variable may cease to be a
+    linear combination of pivots when C changes.
 
     Attributes
     ----------
     vectors, inverse
         ``F`` and its inverse, ``(n, n)``.
     sizes
-        Scale of each vector, ``(n,)``: the standard deviation of a pivot, given the pivots before it.
+        Scale of each vector, ``(n,)``: for a pivot its standard deviation given the pivots before it, for
+        another variable the largest of these.
     rank
         The number of pivots.
     weak
-        The variables that are not pivots, by position.
+        The positions of the variables that are not pivots.
     """
 
     vectors: Array
@@ -174,7 +176,8 @@ class Move:
     step
         The length of a step.
     change
-        The change of the covariance of the sources of a site by a step of length one; None for none.
+        The change of the covariance of the sources of a site by a step of length one; None if it does not
+        change.
     """
 
     values: Array
@@ -188,8 +191,10 @@ class Move:
 
         L is the factor of the covariance of the sources u, and E has a unit vector for each source that is a
         combination of others. With ``u = (L + E X) z`` and ``<z z^T> = 1 + A`` the covariance of ``u``
-        changes by ``L A L^T`` and ``E X (1 + A) L^T``, which is linear in the step for ``X = mixed (1 +
-        A)^(-1)``, where ``mixed`` is the block of ``change`` between combinations and other sources.
+        changes by ``L A L^T``, by ``E X (1 + A) L^T`` and its transpose, and by a term of second order in X.
+        The second term is linear in the step for ``X = mixed (1 + A)^(-1)``, where ``mixed`` is the block of
+        ``change`` between combinations and other sources. The block of combinations with each other is left
+        out here.
         """
         size = count * self.step
         values = self.values + size * self.direction
@@ -217,13 +222,14 @@ class UnitProducts:
     Attributes
     ----------
     first, second
-        Positions of both fields of each product among the fields of the site, ``(n,)``. For a response they
-        are the position of the field, and the column of the hat by which it is differentiated.
+        Positions of both fields of each product among the fields of the site, ``(n,)``; the second is
+        CONSTANT for a single field. For a response they are the position of the field, and the position of
+        the hat by which it is differentiated among the hats of the site.
     responses
         The number of responses, which come after the products.
     parameters, weights, product
-        The terms of order parameters: position of the order parameter, coefficient, and position of the
-        product.
+        Terms of order parameters. Term k adds ``weights[k]`` times the average of the product (or response)
+        ``product[k]`` to the order parameter with the number ``parameters[k]``.
     """
 
     first: IntegerArray
@@ -258,8 +264,8 @@ class SampledFluctuations:
     shifts
         Whether shifts are computed beside covariances.
     width
-        The width over which kinks of functions are rounded, relative to the root mean square of the sources;
-        zero for no rounding.
+        The width over which kinks of functions are rounded, relative to the root mean square of the sources
+        of a site at time zero; zero for no rounding.
     """
 
     def __init__(
@@ -422,8 +428,10 @@ class SampledFluctuations:
     def _response_noise(self, number: int) -> Array:
         """Return the covariance over units of the responses of a site, ``(responses, responses)``.
 
-        ``number`` is that of the site. It is computed from finite differences: the products of weights with
-        fields are shifted up and down. A site is a population at one layer.
+        The second moment of the responses ``d x / d hat`` and ``d x' / d hat'`` is the average of the second
+        derivative ``d^2 (x x') / d hat d hat'``. One of its derivatives is a finite difference: the product
+        of weights with a field is shifted up and down. ``number`` is that of the site, a population at one
+        layer.
         """
         units, paths = self.units[number], self.paths[number]
         response_fields, hats = units.first[units.response_range], units.second[units.response_range]
@@ -471,7 +479,7 @@ class SampledFluctuations:
 
     @cached_property
     def kappa(self) -> Array:
-        """N times the covariance of order parameters over networks whose units do not respond to them.
+        """N times the covariance of order parameters without the response of units to order parameters.
 
         It is the covariance of averages over independent units, ``(parameters, parameters)``.
         """
@@ -486,9 +494,11 @@ class SampledFluctuations:
 
     @cached_property
     def directions(self) -> tuple[Array, Array]:
-        """Directions in which order parameters are perturbed: a matrix B and its inverse.
+        """Directions in which order parameters are perturbed: a matrix B and its left inverse.
 
-        The columns of B ``(parameters, n)`` are the directions.
+        The columns of B ``(parameters, n)`` are the directions; the inverse is ``(n, parameters)``. Order
+        parameters that are covariances of sources change together, by products of two vectors of a
+        :class:`MoveBasis`. Every other order parameter is a direction by itself.
         """
         columns: list[Array] = []
         inverse: list[Array] = []
@@ -520,10 +530,11 @@ class SampledFluctuations:
         return np.stack(columns, axis=1), np.stack(inverse)
 
     def _source_terms(self, number: int) -> tuple[IntegerArray, IntegerArray, IntegerArray]:
-        """Return the order parameters that are covariances of two Gaussian sources of a site.
+        """Return the order parameters of a site on which covariances of Gaussian sources depend.
 
-        The result is three arrays: numbers of the order parameters, and positions of the two fields whose
-        correlation each is. ``number`` is that of the site, a population at one layer.
+        They are averages of products of two fields of the site ``number``. The sources may belong to another
+        site, such as the next layer. The result is three arrays: numbers of the order parameters, and
+        positions of both fields among those of the site. A site is a population at one layer.
         """
         units = self.units[number]
         sources = [x.target for x in self.lowered.influences if x.hats == 2]
@@ -533,10 +544,11 @@ class SampledFluctuations:
         return units.parameters[at], units.first[product], units.second[product]
 
     def _correlated_fields(self, number: int) -> list[IntegerArray]:
-        """Return groups of fields of a site: the correlations within a group are covariances of sources.
+        """Return groups of fields of a site whose correlations are covariances of Gaussian sources.
 
-        Each group is an array of positions, sorted by time. Fields that are multiplied by the same matrix, as
-        in its successive uses, form one group. ``number`` is that of the site, a population at one layer.
+        A group holds all fields that such correlations connect, as for the fields that one weight matrix
+        multiplies at all times. Each group is an array of positions among the fields of the site, sorted by
+        time. ``number`` is that of the site, a population at one layer.
         """
         _, first, second = self._source_terms(number)
         nodes = self.paths[number].site.nodes
@@ -549,9 +561,9 @@ class SampledFluctuations:
     def _block(self, number: int, fields: IntegerArray) -> tuple[IntegerArray, MoveBasis] | None:
         """Return the order parameters that are correlations of n fields, and a basis for their changes.
 
-        The first value is the number of the order parameter for each pair of fields, ``(n, n)``. ``number``
-        is that of the site, and ``fields`` are positions among its fields. None if a correlation is not an
-        order parameter.
+        The first result is the number of the order parameter for each pair of fields, ``(n, n)``. ``number``
+        is that of the site, and ``fields`` are positions among its fields. The whole result is None if the
+        correlation of some pair is not an order parameter.
         """
         place = np.full(len(self.paths[number].site.nodes), -1)
         place[fields] = np.arange(len(fields))
@@ -570,7 +582,7 @@ class SampledFluctuations:
 
     @cached_property
     def site_directions(self) -> list[IntegerArray]:
-        """For each site the directions of order parameters that change its equations or sources.
+        """For each site the directions of order parameters that change the equations or sources there.
 
         They are positions among the columns of :attr:`directions`. A site is a population at one layer.
         """
@@ -616,10 +628,10 @@ class SampledFluctuations:
     def dependent_part(self, number: int, move: Move, evaluate: PathAverage) -> Array | float:
         """Return the part of the derivative of path averages that comes from dependent sources.
 
-        These are sources that are linear combinations of earlier ones; a change of their covariance is half a
-        second derivative with respect to shifts of the sources. ``move`` holds the change, ``evaluate``
-        computes the averages on the paths of the site ``number``. Zero if the covariance does not change. A
-        site is a population at one layer.
+        These are sources that are linear combinations of earlier ones. A change V of their covariance changes
+        an average by ``V : Hessian / 2``, where the Hessian has the second derivatives with respect to shifts
+        of the sources. ``move`` holds the change, ``evaluate`` computes the averages on the paths of the site
+        ``number``. Zero if the covariance does not change. A site is a population at one layer.
         """
         if move.change is None:
             return 0.0
@@ -735,11 +747,12 @@ class SampledFluctuations:
         return np.asarray(B @ R @ inverse @ source)
 
     def _curvature_shift(self, number: int, B: Array, C: Array) -> Array:
-        """Return the contribution of one site to the shift of each order parameter, ``(parameters,)``.
+        """Return what the curvature of averages at one site adds to each order parameter, ``(parameters,)``.
 
-        It comes from the curvature of the site's averages: half their second derivatives, contracted with the
-        covariance C of order parameters. ``B`` are the directions of perturbations, and C is in coordinates
-        along them. ``number`` is that of the site, a population at one layer.
+        It is half the second derivatives of the averages, contracted with the covariance C of order
+        parameters; the response of order parameters to it is not included. ``B`` are the directions of
+        perturbations, and C is in coordinates along them. ``number`` is that of the site, a population at one
+        layer.
         """
         at, curvature = self.site_directions[number], np.zeros(len(self.units[number].first))
         if not len(at):
@@ -764,10 +777,11 @@ class SampledFluctuations:
         return self.averages(number, curvature)
 
     def _self_action(self, number: int, R: Array, inverse: Array, B: Array) -> Array:
-        """Return the shift of each order parameter because units act on themselves, ``(parameters,)``.
+        """Return what the action of units on themselves adds to each order parameter, ``(parameters,)``.
 
-        A unit of the site ``number`` changes order parameters, and these change the unit. R is the response
-        of order parameters, in coordinates along the directions B, whose inverse is ``inverse``.
+        A unit of the site ``number`` changes order parameters, and these change the unit. The response of
+        order parameters to the result is not included. R is the response of order parameters, in coordinates
+        along the directions B, whose inverse is ``inverse``.
         """
         units = self.units[number]
         # moves[k, i]: change of order parameters along direction k by product i of the site
@@ -782,11 +796,11 @@ class SampledFluctuations:
         return self.averages(number, total) / self.lowered.ratios[number]
 
     def _response_action(self, number: int, B: Array, moves: Array) -> Array:
-        """Return the shift of responses because responses of a unit act on it, ``(responses,)``.
+        """Return what the action of responses of a unit on the unit adds to responses, ``(responses,)``.
 
         They act through order parameters. ``number`` is that of the site, B are directions of order
-        parameters, and ``moves`` (directions, products) is their change along these by each product of the
-        site.
+        parameters, and ``moves`` (directions, products) is the change of order parameters along these
+        directions by each product of the site.
         """
         units, paths, at = self.units[number], self.paths[number], self.site_directions[number]
         response_fields, hats = units.first[units.response_range], units.second[units.response_range]
@@ -832,8 +846,8 @@ class SampledMoments:
     shift
         N times their mean minus their value; None if shifts were not computed.
     lower
-        The same, extrapolated to kinks of width zero by a polynomial of one degree less, without the largest
-        width; None if no kink was rounded.
+        Another estimate of the values, covariances and shifts: the polynomial that extrapolates to kinks of
+        width zero has one degree less, because it omits the largest width. None if no kink was rounded.
     """
 
     values: Array
@@ -869,7 +883,7 @@ class SampledSolution:
     replicas
         Moments from each set of paths.
     values
-        The order parameters at infinite width, their mean.
+        The order parameters at infinite width: their mean over the sets of paths.
     """
 
     def __init__(self, lowered: LoweredFluctuations, replicas: Sequence[SampledMoments]) -> None:
@@ -910,16 +924,16 @@ def sample_fluctuations(
 ) -> SampledMoments:
     """Return covariances and shifts of order parameters at order 1/N from one set of sampled paths.
 
-    If order parameters contain responses, kinks of functions are rounded. Averages are then power series in
-    the width of the rounding: the polynomial through several widths is evaluated at width zero. A second
-    polynomial omits the largest width; the difference of both is the error estimate.
+    If order parameters contain responses and functions of fields have kinks, the kinks are rounded. Averages
+    are then power series in the width of the rounding: the polynomial through several widths is evaluated at
+    width zero. A second polynomial omits the largest width; the difference of both is the error estimate.
 
     Parameters
     ----------
     lowered
         The theory in arrays.
     samples, seed
-        The number of paths of each site, and the seed of the random numbers.
+        The number of paths of each site, an even number, and the seed of the random numbers.
     shifts
         Whether shifts are wanted.
 
@@ -931,7 +945,12 @@ def sample_fluctuations(
     Raises
     ------
     NotConverged
-        If a matrix of the expansion is singular, or numbers outgrow what floats hold.
+        If a matrix of the expansion is singular, or a covariance or shift is not finite.
+    Diverged
+        If an order parameter at infinite width is not finite.
+    Unserved
+        If the order parameters of one time depend on each other in a cycle, or a function of fields has an
+        argument that sampled paths cannot evaluate.
     """
     is_rounded = has_kinks(lowered) and any(x.hats for x in lowered.units)
     widths = ROUNDING_WIDTHS if is_rounded else (0.0,)

@@ -45,20 +45,23 @@ from step 14 on.
 class NodeGroup:
     """Fields of one name at one time, which are computed together.
 
-    A site is a population at one layer. A node is a field, or a product of weights with a field, at one time.
+    A site is a population at one layer. A node is a field, a product of weights with a field, or a function
+    of fields, at one time.
 
     Attributes
     ----------
     rows
         Positions of the fields of the group among the nodes of the site.
     columns
-        Positions of the nodes in the sums that define them; CONSTANT for an addend without field.
+        Positions of the nodes in the sums that define the fields; CONSTANT for an addend without field.
     parts
-        The terms of these sums: arrays of a term, the positions in them that belong to the group, and the
-        rows and columns in the matrix of coefficients, ``rows`` by ``columns``.
+        The terms of these sums. Each is a tuple: the arrays of a term, the positions in these arrays that
+        belong to the group, and for each position the row and the column in the matrix of coefficients, which
+        is ``rows`` by ``columns``.
     compiled, arguments
-        For a function of fields: the compiled function, and the kind and the positions or value of each of
-        its arguments.
+        For a function of fields: the compiled function, and a pair for each of its arguments. The pair is
+        "field" with positions of nodes, "value" with numbers of order parameters, "number" with a number, or
+        "width" for the width of rounded kinks.
     """
 
     key: FunctionKey
@@ -112,13 +115,13 @@ def rounded(e: Expr) -> Expr:
 
 
 class SampledSite:
-    """Equations of one unit of a site: its nodes in the order of computation, and its Gaussian sources.
+    """Equations of one unit of a site: groups of nodes in the order of computation, and Gaussian sources.
 
-    A site is a population at one layer.
+    A site is a population at one layer. A node is a field, a product of weights with a field, or a function
+    of fields, at one time.
 
-    ``number`` is the position of the site. ``width`` is the width over which kinks of functions are rounded,
-    in units of ``scale``, the root mean square of the sources at the start. A node is a field, or a product
-    of weights with a field, at one time.
+    ``number`` is the number of the site. ``width`` is the width over which kinks of functions are rounded, in
+    units of ``scale``, the root mean square of the sources at time zero.
     """
 
     def __init__(self, lowered: LoweredFluctuations, number: int, width: float) -> None:
@@ -182,7 +185,7 @@ class SampledSite:
     def _groups(self) -> None:
         """Divide the nodes into groups by name and time, and sort groups in the order of computation.
 
-        A node is a field, or a product of weights with a field, at one time.
+        A node is a field, a product of weights with a field, or a function of fields, at one time.
         """
         low = self.lowered
         groups: dict[tuple[FunctionKey, int], NodeGroup] = {}
@@ -213,9 +216,9 @@ class SampledSite:
     ) -> None:
         """Store the equations of those groups of fields that are linear combinations of other fields.
 
-        The groups on which each depends are stored too. ``groups`` are fields of one name at one time, and
-        ``of_node`` is the group of each node, by number. A node is a field, or a product of weights with a
-        field, at one time.
+        The attribute ``needs`` then holds the groups on which each such group depends. ``groups`` are fields
+        of one name at one time, and ``of_node`` is the group of each node, by number. A node is a field, a
+        product of weights with a field, or a function of fields, at one time.
         """
         low = self.lowered
         entries: dict[tuple[FunctionKey, int], list[tuple[TermArrays, IntegerArray]]] = {}
@@ -243,8 +246,9 @@ class SampledSite:
         """Compile the functions of those groups of fields that are nonlinear functions of other fields.
 
         The arguments of the functions are stored too. ``groups`` are fields of one name at one time, and
-        ``of_node`` is the group of each node, by number. A node is a field, or a product of weights with a
-        field, at one time.
+        ``of_node`` is the group of each node, by number. A node is a field, a product of weights with a
+        field, or a function of fields, at one time. Raises Unserved for an argument that is not a field, an
+        order parameter or a given number.
         """
         low = self.lowered
         for key, feature in low.features.items():
@@ -285,7 +289,8 @@ class SampledSite:
 class PathArrays:
     """Values and derivatives of the fields of one unit of a site, on a batch of sampled paths.
 
-    A site is a population at one layer. A node is a field, or a product of weights with a field, at one time.
+    A site is a population at one layer. A node is a field, a product of weights with a field, or a function
+    of fields, at one time.
 
     Attributes
     ----------
@@ -312,14 +317,14 @@ class Perturbation:
         The order parameters, perturbed or not.
     sigma
         The change A of the covariance of independent random numbers, ``C = L (1 + A) L^T`` with the factor L
-        of the sources, ``(rank, rank)``; None for none.
+        of the sources, ``(rank, rank)``; None if it does not change.
     mixed
-        The change of the factor L, ``(sources, rank)``; None for none.
+        The change of the factor L, ``(sources, rank)``; None if it does not change.
     source_shift
-        A number added to each source, ``(sources,)``; None for none.
+        A number added to each source, ``(sources,)``; None to add nothing.
     product_shift
-        A number added to each product of weights with a field that occurs in a response, ``(hats,)``; None
-        for none.
+        A number added to each product of weights with a field that occurs in a response, ``(hats,)``; None to
+        add nothing.
     start
         The first time at which any of these is perturbed.
     """
@@ -335,14 +340,14 @@ class Perturbation:
 class UnitPaths:
     """Sampled paths of one unit of a site: its fields at all times for many draws of the sources.
 
-    A site is a population at one layer.
+    A site is a population at one layer. Each draw of random numbers is used with both signs.
 
     Parameters
     ----------
     site
         The site.
     samples, seed
-        The number of paths, and the seed of the scrambled sequence of random numbers.
+        The number of paths, an even number, and the seed of the scrambled sequence of random numbers.
     """
 
     def __init__(self, site: SampledSite, samples: int, seed: np.random.SeedSequence) -> None:
@@ -517,15 +522,16 @@ def solve_saddle(
 ) -> tuple[Array, list[UnitPaths]]:
     """Return the order parameters of the mean-field theory, and the paths of each site.
 
-    ``width`` is that over which kinks of functions are rounded, relative to the sources at the start. A site
-    is a population at one layer.
+    Order parameters and paths are computed one time after the other. ``samples`` is the number of paths of
+    each site, an even number. ``width`` is that over which kinks of functions are rounded, relative to the
+    root mean square of the sources of a site at time zero. A site is a population at one layer.
 
     Raises
     ------
     Unserved
         If the definitions of one time are cyclic.
     Diverged
-        If numbers outgrow what floats hold.
+        If an order parameter is not finite.
     """
     sites = [SampledSite(lowered, k, width) for k in range(len(lowered.sites))]
     seeds = np.random.SeedSequence(seed).spawn(len(sites))
@@ -553,7 +559,7 @@ def solve_saddle(
 def _are_settled(values: Array, before: Array) -> bool:
     """Return whether values and their previous iterates differ by rounding only.
 
-    Both must be finite at the same positions.
+    The result is false if they are not finite at the same positions.
     """
     known = np.isfinite(values)
     if not np.array_equal(known, np.isfinite(before)):
@@ -574,7 +580,8 @@ _CYCLIC = (
 def update(lowered: LoweredFluctuations, values: Array, paths: list[UnitPaths], time: int) -> None:
     """Compute the order parameters of one time from sampled paths and write them into ``values``.
 
-    Averages over the paths of each site come first, then functions of other order parameters.
+    Averages over the paths of each site come first, then functions of other order parameters. Raises Unserved
+    if the definitions of these functions are cyclic.
     """
     fresh, touched = np.zeros_like(values), np.zeros(len(values), bool)
     for x in lowered.units:
@@ -600,7 +607,7 @@ def update(lowered: LoweredFluctuations, values: Array, paths: list[UnitPaths], 
 
 
 def pair_average(paths: UnitPaths, x: TermArrays, k: int) -> float:
-    """Return the average over paths of a product of two fields, or a response.
+    """Return the average over paths of a field, a product of two fields, or a response.
 
     It is the one at position ``k`` of the arrays of the term ``x``; ``paths`` are the sampled paths of its
     site.

@@ -56,7 +56,8 @@ class ObservableVariable:
     dims, shape
         Its dimensions, and the number of entries along each.
     times
-        The position among the output times of the time of each array entry, ``(entries,)``.
+        For each entry of the flattened array, the position of its time among the output times,
+        ``(entries,)``.
     observable
         The values of all entries, flattened, with first and second derivatives by order parameters.
     """
@@ -79,7 +80,8 @@ class VariableBuilder:
     at
         The positions of the output times among the times of the expansion.
     keep
-        Kernels of all pairs of samples ("full"), their traces ("trace"), or none.
+        Which kernels are given: those of all pairs of samples and their traces ("full"), only the traces of
+        kernels with samples ("trace"), or no kernels ("none").
     """
 
     def __init__(
@@ -97,7 +99,8 @@ class VariableBuilder:
     def variables(self) -> dict[str, ObservableVariable]:
         """Return all variables of results, by name, that are functions of order parameters.
 
-        They are outputs, errors, losses and kernels.
+        They are outputs, errors, losses and kernels. For random data they are correlations at equal times and
+        losses, and for quantities without a role in the program their order parameters.
         """
         variables: dict[str, ObservableVariable] = {}
         if OUTPUT in numbers_by_role(self.problem):
@@ -151,7 +154,11 @@ class VariableBuilder:
         return self._on_axes(("time",), [Addend(written, tuple(over))], [t])
 
     def _kernels(self) -> Iterator[tuple[str, ObservableVariable]]:
-        """Yield pairs (name, variable) of the kernels of layers, the tangent kernel, and their traces."""
+        """Yield pairs (name, variable) of the kernels of layers, the tangent kernel, and their traces.
+
+        Kernels with indices that are not dimensions of results are left out. If ``keep`` is "trace", a kernel
+        of samples is given as its trace only.
+        """
         names = {LINEAR_KERNEL: FEATURE_KERNEL} if FEATURE_KERNEL not in self.theory else {}
         names |= {FEATURE_KERNEL: FEATURE_KERNEL, GRADIENT_KERNEL: GRADIENT_KERNEL}
         names |= {TANGENT_KERNEL: "tangent_kernel"}
@@ -206,8 +213,9 @@ class VariableBuilder:
     def _summed(self, e: Expr) -> list[Addend]:
         """Return the terms of a loss summed over all outputs; ``e`` is the expression for one output.
 
-        A term with a correlation that has indices of outputs is summed over these with both indices equal.
-        Any other term is multiplied by the number of outputs.
+        A term with a correlation that has indices of outputs is summed over these with both indices equal. A
+        term with another correlation is unchanged, and a term without a correlation is multiplied by the
+        number of outputs.
         """
         count = self.problem.outputs
         terms = []
@@ -225,7 +233,7 @@ class VariableBuilder:
     def _channels(self, kernel: AppliedUndef | None) -> list[Any]:
         """Return those indices of a correlation that count outputs of the network.
 
-        The list is empty if it has none or is None.
+        The list is empty if there are none, if ``kernel`` is None, or if it is not an order parameter.
         """
         parameter = None if kernel is None else self.theory.get(str(kernel.func))
         if parameter is None:
@@ -235,9 +243,9 @@ class VariableBuilder:
     # -- programs without roles ------------------------------------------------------------------------------
 
     def _authored(self) -> Iterator[tuple[str, ObservableVariable]]:
-        """Yield pairs (name, variable) of the order parameters of a program whose quantities have no roles.
+        """Yield pairs (name, variable) of order parameters that have no role in the program.
 
-        Names are those that the author of the program gave them.
+        Names are those of results.
         """
         for label, x in authored_variables(self.problem).items():
             if x.name not in self.theory:

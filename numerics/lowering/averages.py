@@ -2,7 +2,7 @@
 
 :func:`read_average` takes the body of an order parameter and returns a :class:`MeanProduct` or a
 :class:`MeanResponse`. Linear theories, sampled paths and quadrature turn these into averages over fields,
-paths and nodes.
+paths and points of the quadrature.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ class MeanResponse:
 def read_average(body: Expr) -> MeanProduct | MeanResponse:
     """Split the body of an average into a factor at t and a factor at s, or read it as a response.
 
-    A factor without a time, such as 1/2 or a field at time zero, joins the factor with which it shares an
-    index, and otherwise the factor at t. Raises Unserved if the body is not such a product.
+    A factor without a time, such as 1/2 or a field at time zero, joins the factor at s if it shares with it
+    an index that the factor at t does not have, and otherwise the factor at t. Raises Unserved if the body is
+    not such a product.
 
     >>> from sympy import Function
     >>> h, g, r = (Function(x) for x in "hgr")

@@ -1,8 +1,10 @@
 """Weights whose rule acts on each entry, such as Adam, as tables: gradients of entries and sums over steps.
 
-In an equation the memory of such a weight is ``Sum(k(t, s) E~[Q_s copy(v(t))], (s, 0, t - 1))``, an average
-over independent units, or ``Sum(k(t, s) Q_s)`` for a vector of weights. This module reads it as a weight, an
-array over pairs of units that the rule updates, times a vector. Sampled paths march these tables.
+In an equation the memory of such a weight is ``Sum(k(t, s) E~[Q_s copy(v(t))], (s, 0, t - 1))``, or
+``Sum(k(t, s) Q_s)`` for a vector of weights. Here Q_s is the step of an entry ``W_ij`` at time s, ``E~`` the
+average over the units j, and ``copy`` marks the quantities of unit j. This module reads the memory as the
+weight at time t, an array over pairs of units that the rule updates, times the vector v. Sampled paths march
+these tables.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ class EntryVector:
     node
         Name, with integer indices, of the field, function of fields, or given data that the vector is.
     symbols
-        Its other indices.
+        Its indices that are symbols.
     given
         Whether it is given data, such as an input vector.
     time_axis
@@ -131,7 +133,8 @@ class EntryArray:
     def key(self) -> tuple[Any, ...]:
         """A key that is equal for two descriptions of the same weight.
 
-        It holds the name of the weight, its indices, and the terms of its gradient in any order.
+        It holds the name of the weight, its indices, the factor ``inside`` of its steps, and the terms of its
+        gradient in any order.
         """
         return (self.weight, self.indices, self.inside, frozenset(x.canonical for x in self.terms))
 
@@ -145,16 +148,18 @@ class EntryArray:
 
 @dataclass(frozen=True)
 class EntrySum:
-    """Term of a field equation in which a weight matrix V with an entrywise rule is applied to a vector v.
+    """Term of a field equation in which the trained part V of a weight is applied to a vector v.
 
-    The term is ``sum_over factor * own_i * (1/n) sum_j V_ij(t) v_j(t)``.
+    The weight has an entrywise rule, and V is the weight without its initial value: its past steps, each
+    decayed by the weight decay. For a weight matrix the term is ``sum_over factor * own_i * (1/n) sum_j
+    V_ij(t) v_j(t)``, for a vector of weights ``sum_over factor * own_i * V_i(t)``.
 
     Attributes
     ----------
     array
         Position of the weight in the list :attr:`QuantityTables.weights`.
     transposed
-        Whether its transpose is applied.
+        Whether the transpose of the stored matrix is applied.
     factor
         Deterministic factor.
     vector
@@ -238,7 +243,7 @@ class StepSum:
     vector
         Vector that the weight is applied to; None for a vector of weights.
     limits
-        Limits of the other summed indices.
+        Limits of the summed indices other than the time s.
     """
 
     kernel: Expr
@@ -251,8 +256,8 @@ def step_sum(leaf: Sum) -> StepSum:
     """Split a sum over past steps of a weight into its kernel k, the step Q and the vector v.
 
     The sum ``Sum(k(t, s) E~[Q_s copy(v(t))], (e, 1, n), (s, 0, t - 1))`` averages over the units j that
-    ``copy`` marks: the term is ``sum_s k(t, s) (1/n) sum_j Q_ij(s) v_j(t)``. Raises Unserved for a sum over
-    a part of the past.
+    ``copy`` marks: the term is ``sum_s k(t, s) (1/n) sum_j Q_ij(s) v_j(t)``. Raises Unserved for a sum over a
+    part of the past, and for a summand of another form.
     """
     times = [tuple(x) for x in leaf.limits if x[0] in (s, t)]
     limits = tuple(x for x in leaf.limits if x[0] not in (s, t))

@@ -137,9 +137,11 @@ class CompiledFunction:
         return self.compiled(on, i)(*values)
 
     def derivative(self, i: int) -> Expr:
-        """Return the derivative with respect to leaf ``i``; raise UnseenJump if it has a delta function.
+        """Return the derivative with respect to leaf ``i``, an expression in ``slots``.
 
-        A leaf is a symbol, field, order parameter, sum or average in an expression.
+        The symbols ``slots`` stand for the leaves. A leaf is a symbol, field, order parameter, sum or average
+        in an expression. Raises UnseenJump if the derivative has a delta function, or if the expression is
+        piecewise in the leaf.
         """
         if i not in self._derivatives:
             self._derivatives[i] = self.body.diff(self.slots[i])
@@ -271,9 +273,10 @@ class KnownArrays:
         return self.read(self.arrays[name], x.args, at, name)[..., None]
 
     def at_zero(self, x: AppliedUndef) -> Array | None:
-        """Return the array of a quantity whose time argument is zero, such as ``f(mu, 0)``.
+        """Return the array at time zero of a quantity whose time argument is zero, such as ``f(mu, 0)``.
 
-        The result is None if the argument is not zero, or if the quantity is not yet known.
+        It has no axis of times. The result is None if the argument is not zero, or if the quantity is not yet
+        known.
         """
         array = self.found.get(node_at_zero(x) or ("", ()))
         integers = sum(bool(a.is_Integer) for a in x.args)
@@ -555,7 +558,7 @@ def observable(  # noqa: PLR0913 - arrays, numbers and ranges come from differen
     literals
         Axes of given arrays that are read at integers, with the index value of their first entry.
     sizes
-        Numbers of values of indices that no array has.
+        Numbers of values of those indices that are not an axis of any array in the equation.
 
     Returns
     -------

@@ -161,11 +161,11 @@ def expressions_of(theory: Theory) -> Iterator[Expr]:
 
 
 def lowest_values(theory: Theory) -> dict[Symbol, Expr]:
-    """Return the first value of each index, as the theory writes it.
+    """Return the first value of each index, as the theory writes it; 0 for both times.
 
-    Indices of fields precede those that are only summed over. If an index has several ranges the lowest value
-    counts, because a range may be a part of another. A bound with another index in it is evaluated at the
-    first value of that index.
+    If an index has several ranges the lowest value counts, because a range may be a part of another. If two
+    values cannot be compared, the first one counts; ranges of fields and order parameters come before those
+    of sums. A bound with another index in it is evaluated at the first value of that index.
     """
     lowest: dict[Symbol, Expr] = {t: S.Zero, s: S.Zero}
     ends = list(limits(theory))
@@ -210,7 +210,8 @@ def require_fixed_limits(index: Symbol, low: Any, high: Any, values: Mapping[str
 def open_args(symbol: AppliedUndef) -> tuple[Symbol, ...]:
     """Return the arguments of a function that are not integers: indices and times.
 
-    Raise Unserved for a shifted index such as ``a + k``.
+    Raise Unserved for a shifted index such as ``a + k``, for an index that occurs twice, and for an argument
+    that contains a function.
     """
     args = tuple(x for x in symbol.args if not x.is_Integer)
     for x in args:
@@ -227,7 +228,11 @@ def open_args(symbol: AppliedUndef) -> tuple[Symbol, ...]:
 
 @lru_cache(maxsize=4096)
 def indices_of(symbol: AppliedUndef) -> tuple[Symbol, ...]:
-    """Return the arguments of a function that are indices, without integers and times."""
+    """Return the arguments of a function that are indices, without integers and times.
+
+    Raise Unserved for a shifted index, for an index that occurs twice, and for an argument that contains a
+    function.
+    """
     return tuple(x for x in open_args(symbol) if x not in TIMES)
 
 
@@ -246,7 +251,7 @@ def axes_of(symbol: AppliedUndef) -> IndexSymbols:
 
 
 def sizes_of(theory: Theory, values: Mapping[str, RealNumber]) -> dict[str, RealNumber]:
-    """Return the part of ``values`` that are sizes of a theory, or its depth.
+    """Return the part of ``values`` whose symbols occur in the depth of a theory or in ranges of its indices.
 
     ``values`` are numbers by the names of symbols.
     """
@@ -304,9 +309,10 @@ def ordered_indices(theory: Theory) -> frozenset[str]:
 
 
 def at_integer_depth(theory: Theory, values: Mapping[str, RealNumber]) -> Theory:
-    """Return the theory at the integer depth of its program, or at the depth in ``values`` if it has one.
+    """Return the theory at the integer depth of its program, or at the depth in ``values`` if it is given.
 
-    Raises ValueError for a theory with layers whose depth is not an integer.
+    A theory without layers and without the depth in its equations is returned unchanged. Raises ValueError if
+    the depth of the program is not an integer and ``values`` has no number for it.
     """
     items: list[Any] = [*theory.equations, *theory.scalars, *theory.observables, *theory.sources]
     ranges = (r for x in [*items, *theory.order_parameters] for r in x.ranges)

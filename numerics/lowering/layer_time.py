@@ -55,6 +55,8 @@ class Read:
 class Span:
     """Index that is summed over: a data index from 1 on, or a time in the past.
 
+    All flags are false for a data index.
+
     Attributes
     ----------
     index
@@ -62,12 +64,13 @@ class Span:
     present
         Whether a sum over times includes its last time, t or s.
     late
-        Whether a sum over times begins at s + 1 or ends at s - 1. Responses in it must then vanish at equal
-        times.
+        Whether a sum over times begins at s + 1 or ends at s - 1. A response in it to a perturbation at s, or
+        of a quantity at s, must then vanish at equal times.
     begins
         Whether a sum over times begins at s or s + 1 instead of 0.
     within
-        Whether a sum over times also ends at t - 1, so that it is over times between s and t.
+        Whether a sum over times begins at s or s + 1 and ends at t - 1, so that it is over times between s
+        and t.
     upper
         Upper end of the sum.
     """
@@ -129,7 +132,8 @@ class LayerRow:
     products
         The products whose sum it is.
     symmetric
-        Whether it is a correlation, which is equal with its two vectors exchanged.
+        Whether it is a correlation at two times t and s. A correlation does not change if its two vectors are
+        exchanged.
     jumps
         Whether its value differs on both sides of tau = ``tau_``.
     """

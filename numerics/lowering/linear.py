@@ -65,7 +65,7 @@ def lower(theory: Theory) -> Table:
     Raises
     ------
     NotLinear
-        If a term is not linear in the fields.
+        If a term is not linear in the fields, or has another form that the linear march cannot use.
     ValueError
         For a family of layers, which ``Theory.at_depth`` would write out.
 
@@ -86,7 +86,7 @@ def node(atom: AppliedUndef) -> FieldAtLayer:
 
 
 def _indices(atom: Expr) -> tuple[Symbol, ...]:
-    """Return the indices of an applied function other than layers.
+    """Return the indices and times among the arguments of an applied function, without integers.
 
     Raises NotLinear for a shifted index, as in ``g(p + 1, s)``.
     """
@@ -102,7 +102,7 @@ def _axes(atom: Expr) -> tuple[Symbol, ...]:
 
 
 def require_averages_at_present(theory: Theory) -> None:
-    """Raise NotLinear if an average or a kernel contains a field or a scalar at time zero."""
+    """Raise NotLinear for a field or a scalar at time zero, except for a field in the equation of a field."""
     moving, fields = moving_nodes(theory), {e.name for e in theory.equations}
     equations = {e.rhs for e in theory.equations}
     for e in expressions_of(theory):
@@ -116,8 +116,8 @@ def require_averages_at_present(theory: Theory) -> None:
 class _Lowering:
     """Conversion of one linear theory to a :class:`Table`, the rows that the march runs.
 
-    It keeps the largest value of each index, and products that do not depend on t and are computed once a
-    step.
+    The attribute ``extents`` holds the largest value of each index. ``hoisted`` are products of arrays at the
+    earlier time s alone; the march computes each of them once for each time.
     """
 
     def __init__(self, theory: Theory) -> None:
@@ -322,7 +322,7 @@ class _Lowering:
         return KernelRow(rows, cols, monomials, reach)
 
     def flattened(self, expr: Expr) -> Expr:
-        """Record the ranges of the sums in an expression, and return the expression unchanged."""
+        """Record the largest value of each index of a sum in an expression; return the expression itself."""
         self.extents |= {lim[0]: lim[2] for x in expr.atoms(Sum) for lim in x.limits}
         return expr
 
@@ -330,8 +330,8 @@ class _Lowering:
         """Return a product of a coefficient and tensors as one term of a kernel.
 
         ``axes`` are the indices and times of the kernel; the product is summed over all other indices. A sum
-        that does not depend on t, ``sum_j a_j(s) b_j,row(s)``, becomes a tensor of its own, which is
-        computed once a step.
+        that does not depend on t, ``sum_j a_j(s) b_j,row(s)``, becomes a tensor of its own, which is computed
+        once a step. Raises NotLinear for an order parameter with exchanged times (s, t).
         """
         parts, instant = [], False
         for a in factors:
@@ -437,11 +437,12 @@ class _Lowering:
 
 
 def _total(body: Expr, limits: tuple[tuple[Expr, ...], ...], indices: tuple[Symbol, ...]) -> Expr:
-    """Return a sum over indices of a row as a reduction of an array over axes.
+    """Return a sum in the equation of a scalar as a reduction of an array over axes.
 
-    An example is the sum over all outputs in the error of each. A sum of exponentials is written with the
-    largest one in front, which cancels in quotients: ``exp(f)/sum(exp(f))`` becomes ``exp(f - m)/sum(exp(f -
-    m))`` with ``m = max(f)``.
+    ``indices`` are those of the scalar; the sum runs over some of them, as the sum over all outputs in the
+    error of each. Raises NotLinear for a sum over another index, or over one that the summand does not have.
+    A sum of exponentials is written with the largest one in front, which cancels in quotients:
+    ``exp(f)/sum(exp(f))`` becomes ``exp(f - m)/sum(exp(f - m))`` with ``m = max(f)``.
     """
     if any(x not in indices or not body.has(x) for x, *_ in limits):
         raise NotLinear(f"the sum of {body} runs over an index that the scalar or the summand does not have")

@@ -1,8 +1,8 @@
 """A theory without memory as arrays at one time: states, their motion, and averages over nodes.
 
 The input is a theory reduced to states (:mod:`derive.reduce.memoryless`) with numbers for its symbols; the
-method ``nodes`` integrates the states. Random quantities have arrays of shape ``(*indices, nodes)``, others
-``(*indices, 1)``.
+method ``nodes`` integrates the states. A node is a point of a quadrature over the Gaussian initial values.
+Random quantities have arrays of shape ``(*indices, nodes)``, others ``(*indices, 1)``.
 """
 
 from __future__ import annotations
@@ -180,6 +180,8 @@ class System:
 class Present(KnownArrays):
     """Values at one time: fields on all nodes, and averages over nodes, computed when they are needed.
 
+    A node is a point of the quadrature over Gaussian initial values.
+
     Parameters
     ----------
     system
@@ -189,7 +191,7 @@ class Present(KnownArrays):
     weights
         Weights of the nodes in averages.
     states
-        Values of all states, ``(states, nodes)``.
+        Values of all states, ``(states, nodes)``; None if no state is used.
     time
         The time.
     """
@@ -222,7 +224,11 @@ class Present(KnownArrays):
         return np.concatenate(rows) if rows else np.zeros((0, len(self.weights)))
 
     def array(self, node: MemberKey, x: Expr) -> Array:
-        """Return the array of ``x``, a field, scalar or data, whose key (name, indices) is ``node``."""
+        """Return the array of ``x``, a field, scalar or data, whose key (name, indices) is ``node``.
+
+        It has an axis for each index of ``x`` that is not an integer, and the nodes of the quadrature as last
+        axis, of length one if all nodes have one value. Raises ValueError if ``x`` has no value.
+        """
         system = self.system
         # The key contains the numbers among the arguments, because y(mu, 1) and y(1, mu) are different parts
         # of one array.

@@ -86,7 +86,8 @@ TwoTimeArray = CorrelationArray | ResponseArray
 class CouplingRow:
     """Row ``K[i,l](t, :)`` of the kernel with which field l enters the equation of field i.
 
-    ``copy`` counts the earlier kernels from l to i; each prints as a prime.
+    ``copy`` is 0 for the first kernel from l to i, 1 for the second, and so on; it is printed as so many
+    primes.
     """
 
     field: FieldAtLayer
@@ -158,9 +159,9 @@ class UnitFields:
 class OrderParameterReading:
     """How an order parameter is computed from stored arrays: ``factor * (array + direct)``.
 
-    ``array`` is the stored correlation, or the stored part of a response that comes through other fields.
-    ``direct`` is the rest of a response, at equal time only: the coefficient of the source in the equation of
-    the field. ``array`` is None if a response has no other part.
+    ``array`` is the stored correlation, the stored sum over units, or the stored part of a response that
+    comes through other fields. ``direct`` is the rest of a response, at equal time only: the coefficient of
+    the source in the equation of the field. ``array`` is None if a response has no part through other fields.
     """
 
     tensor: FieldAtLayer
@@ -386,8 +387,8 @@ class UnitEquation:
 class StepUnits:
     """Solve the equations of coupled fields at time t, separately for each unit.
 
-    A field is ``b(t) + sum_u a_u(t, :t+1) @ u(:t+1)`` with the sources u; the unknowns are row t of ``b`` and
-    of all responses ``a_u``.
+    A field is ``b(t) + sum_u a_u(t, :t+1) @ u(:t+1)`` with the sources u, where ``:t+1`` are the times up to
+    t. The unknowns are ``b`` at time t and row t of all responses ``a_u``.
     """
 
     equations: tuple[UnitEquation, ...]
@@ -424,8 +425,9 @@ class UnitSource:
 class SumUnits:
     """Fill ``target`` with the sum over units of ``weight * <x_i(t) x_j(s)>``, at s <= t.
 
-    For a response the summand is ``weight * a(t, s)``. ``array`` names the fields x_i and x_j, and
-    ``sources`` are the Gaussian sources over which the average is taken.
+    For a response the summand is ``weight * a(t, s)``, with the response ``a`` of a field to a source.
+    ``array`` names the fields x_i and x_j, or the field and the source. ``sources`` are the Gaussian sources
+    over which the average is taken.
     """
 
     target: UnitSum
@@ -464,8 +466,8 @@ Operation = (
 class MarchStep:
     """One step of the march: the two-time arrays that it fills, and its operations in order.
 
-    ``arrays`` are all arrays with a row for each time, those of order parameters in their order. Correlations
-    at equal time only are not among them. ``str`` prints one line for each operation.
+    ``arrays`` are first responses, then correlations, that have a row for each time; correlations at equal
+    time only are not among them. ``str`` prints one line for each operation.
     """
 
     arrays: tuple[TwoTimeArray, ...]

@@ -77,8 +77,8 @@ class Plain:
     literals
         Axes of data that are used at integers, by (name, axis), with the index value of the first entry.
     bounds
-        First and last value of each index of the quantities with equations, by (name, position of the
-        index).
+        First and last value of each index of the fields, scalars, sources, order parameters and observables,
+        by (name, position of the index).
     """
 
     theory: Theory
@@ -135,7 +135,7 @@ def ring_of(a: Expr, summed: IndexBounds, whole: IntegerBounds) -> Symbol | None
     """Return the index of a sum that runs once around a periodic axis used at ``a``, such as p in ``p - q``.
 
     ``summed`` are the ranges of summed indices, ``whole`` is that of the axis. Such a sum may start anywhere
-    on the axis. The result is None if no index does so, or several do.
+    on the axis. The result is None if no index does so, if several do, or if the axis does not begin at 1.
 
     >>> p, q = Symbol("p", integer=True), Symbol("q", integer=True)
     >>> ring_of(p - q, {p: (1, 4), q: (-1, 1)}, (1, 4)), ring_of(2 * p, {p: (1, 4)}, (1, 4))
@@ -473,9 +473,10 @@ class _Unrolling:
     def _argument(self, e: AppliedUndef, k: int, a: Expr, at: Mapping[Symbol, Expr]) -> Expr:
         """Return the argument ``a`` of the function e at position k, with integers for replaced indices.
 
-        ``at`` maps indices to integers. A value beyond the range is taken modulo the period, except in
-        arrays of constants that the program itself reads at shifted indices. If ``p + q`` becomes ``q + 2``,
-        a constant is added so that the axis still begins at the first value of p.
+        ``at`` maps indices to integers. A value beyond the range is taken modulo the period, except along
+        indices that are computed in order, and in arrays of constants that the program itself reads at
+        shifted indices. If ``p + q`` becomes ``q + 2``, a constant is added so that the axis still begins at
+        the first value of p.
         """
         new = a.xreplace(dict(at))
         if (str(e.func), k) in self.shifted:
@@ -586,9 +587,9 @@ class _WholeRanges:
         return e.subs({x: values[x.name] for x in e.free_symbols if x.name in values})
 
     def whole(self, index: Symbol, body: Expr, own_range: IntegerBounds) -> IntegerBounds:
-        """Return the first and last value of an index in the functions that use it in ``body``.
+        """Return the range of the functions in ``body`` that have the index as an argument.
 
-        If these functions do not have a common range that contains ``own_range``, the latter is returned.
+        If they have several ranges, or one that does not contain ``own_range``, ``own_range`` is returned.
         """
         spans = {
             self.extents[str(x.func), k]
@@ -622,7 +623,10 @@ class _Names:
         self.ranges: dict[Symbol, IntegerBounds] = {}
 
     def name(self, index: Symbol, lower: Any, upper: Any) -> Symbol:
-        """Return the name of an index that runs over a range: a new one if it had another range before."""
+        """Return the name of an index that runs over a range: a new one if it had another range before.
+
+        Times, layers, and indices whose limits contain another index keep their names.
+        """
         free = sympify(lower).free_symbols | sympify(upper).free_symbols
         if index in TIMES or index == ell or any(x.name not in self.sized.values for x in free):
             return index
