@@ -81,13 +81,16 @@ class Device:
         return self.namespace.broadcast_to(x if np.ndim(x) else self.put(np.array([x])), shape)
 
     def put(self, x: Any) -> PathArray:
-        """Copy a NumPy array to the device; return a number unchanged."""
+        """Copy a NumPy array to the device; return a number unchanged.
+
+        The device of NumPy returns the array itself.
+        """
         if self.is_numpy or not np.ndim(x):
             return x
         return self.namespace.asarray(np.array(x, dtype=np.float64), device=self.name)
 
     def take(self, x: PathArray) -> Array:
-        """Copy an array from the device to NumPy."""
+        """Copy an array from the device to NumPy; the device of NumPy returns the array itself."""
         return x if self.is_numpy else np.asarray(x.cpu())
 
     def overlaid(self, x: PathArray, shape: tuple[int, ...]) -> PathArray:

@@ -1,7 +1,7 @@
 """Equations of training rules that are not linear in the updates, for printing with a theory.
 
-From the rules of a program (`Entrywise`, `Spectral`) the module returns the evolution of their states and
-their steps as SymPy equations. `Theory.render` shows them.
+For weights with an `Entrywise` rule the module returns the equations of the states and of the step, for those
+with a `Spectral` rule the function of the singular values, as SymPy equations. `Theory.render` shows them.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from derive.program.spectral import Spectral, sigma
 def laws(program: Program) -> tuple[Eq, ...]:
     """Return the equations of the steps ``Q_W`` of entrywise rules, and of the functions ``F_W`` of Muon.
 
-    States and steps are functions of the time of one entry, whose gradient is ``A(t)``; weights that move by
-    the same rule share their equations.
+    Each equation of an entrywise rule is that of one entry of a weight W: ``A(t)`` is the normalised negative
+    gradient of the entry at step t, and ``m(t)`` a state of the rule. Weights that move by the same rule
+    share the equations of its states. ``F_W`` is a function of ``sigma``, a singular value of the gradient
+    over N. The result is empty if all rules are linear.
 
     >>> from derive.program import eta, lion, mlp
     >>> for e in laws(mlp(2, rule=lion(eta))): print(e.lhs, "=", e.rhs)
@@ -42,7 +44,10 @@ def laws(program: Program) -> tuple[Eq, ...]:
 
 
 def _entrywise(rule: Entrywise, names: list[str]) -> Iterator[Eq]:
-    """Yield the equations of an entrywise rule: its states at the next step, and the step of each weight."""
+    """Yield the equations of an entrywise rule: its states at the next step, and the step of each weight.
+
+    ``names`` are the names of the weights that move by the rule.
+    """
     now: dict[Any, Any] = {A: Function("A")(t)}
     now |= {x: Function(x.name)(t) for x, _ in rule.states}
     later = {x: Function(x.name)(t + 1) for x, _ in rule.states}
@@ -54,7 +59,10 @@ def _entrywise(rule: Entrywise, names: list[str]) -> Iterator[Eq]:
 
 
 def _spectral(rule: NonlinearRule, names: list[str]) -> Iterator[Eq]:
-    """Yield for each weight the function that its rule applies to the singular values of the gradient."""
+    """Yield for each weight the function that its rule applies to the singular values of the gradient.
+
+    ``names`` are the names of the weights that move by the rule, which must be a `Spectral` rule.
+    """
     assert isinstance(rule, Spectral)
     for name in names:
         yield Eq(Function(f"F_{name}")(sigma), rule.F, evaluate=False)

@@ -65,9 +65,9 @@ def renamed(theory: TheoryData, names: dict[str, str], like: TheoryData) -> Theo
     }
 
     def turn(a: AppliedUndef) -> Expr:
-        """Return a correlation with its arguments in another order, which ``turns`` gives for its name.
+        """Return a correlation with its arguments in the order that they have in the theory ``like``.
 
-        Argument number i moves to the position ``places[i]``.
+        ``turns`` gives for its name the ``places``: argument number i moves to the position ``places[i]``.
         """
         places = turns[str(a.func)]
         return a.func(*[a.args[places.index(i)] for i in range(len(places))])
@@ -79,7 +79,7 @@ def _rearranged(ours: OrderParameter, theirs: OrderParameter) -> tuple[int, ...]
     """Return how the arguments of a correlation must be permuted to agree with ``theirs``.
 
     Entry i is the position in ``theirs`` of argument i of ``ours``. The result is None if the order is the
-    same already, or if no permutation makes the two definitions equal.
+    same already, if no permutation makes the two definitions equal, or for more than seven arguments.
     """
     a, b = ours.symbol.args, theirs.symbol.args
     if len(a) != len(b) or len(a) > 7:
@@ -189,8 +189,8 @@ def _is_free(x: Any) -> bool:
 def _roles(theory: TheoryData) -> dict[str, RoleSignature]:
     """Return the role of each name as a tuple of its kind and its number of arguments: ``("field", 3)``.
 
-    For an order parameter the tuple contains its causality as well. Two names can be matched only if their
-    roles are equal.
+    For an order parameter the tuple also says whether it is a response that vanishes at equal times. Two
+    names can be matched only if their roles are equal.
     """
     program = theory.program
     atoms = {a for e in _everything(theory) for a in e.atoms(AppliedUndef)}
@@ -285,10 +285,10 @@ _INDICES = ("slot", "dummy", "_")
 
 
 def _matchings(a: _Reading, b: _Reading, colours: tuple[Colours, Colours]) -> Iterator[dict[str, str]]:
-    """Yield every one-to-one matching of the names of two theories, as dictionaries.
+    """Yield the one-to-one matchings of the names of two theories that are not excluded, as dictionaries.
 
     Only names of equal colour (an integer in ``colours``) are matched. Where several names have one colour,
-    one of them is matched with each candidate in turn.
+    one of them is matched with each candidate in turn, and colours are refined again.
     """
     stable = _refined(a, b, colours)
     if stable is None:

@@ -78,7 +78,7 @@ class TensorProgram:
     dots : tuple of Eq
         Definitions of the parts ``Dot`` in these equations.
     covariances : tuple of Eq
-        Covariances of the parts ``Hat``.
+        Covariances of the parts ``Hat``, and of initial vectors of weights.
     scalars : tuple of Eq
         Equations of the outputs and of other scalars.
     """
@@ -116,8 +116,8 @@ class TensorProgram:
 def tensor_program(theory: TheoryData, names: Mapping[Expr, Expr] | None = None) -> TensorProgram:
     """Return a theory in the Z or ket notation, with sources as hats and response terms as dots.
 
-    ``names`` renames vectors as in Tensor Programs: ``{phi(h(ell, mu, t)): x(ell, mu, t)}``; indices are
-    matched.
+    ``names`` maps vectors to the names that they have in Tensor Programs:
+    ``{phi(h(ell, mu, t)): x(ell, mu, t)}`` writes ``phi(h)`` as ``x``, also at other indices and times.
 
     >>> from derive import mean_field, mlp
     >>> print(tensor_program(mean_field(mlp(1))).render().splitlines()[0])

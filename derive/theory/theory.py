@@ -1,6 +1,6 @@
 """`Theory`: the mean-field theory of a program, with methods to print, explain, unfold and compare it.
 
-`mean_field` and the path integral return it. Expansions, limits and solvers take it as input.
+`mean_field` returns it. Reductions, expansions, limits and solvers take it as input.
 """
 
 from __future__ import annotations
@@ -86,7 +86,8 @@ class Theory(TheoryData):
         Parameters
         ----------
         term : Any
-            A `Term`, its expression, or a part of one.
+            A `Term`, the expression of a term, or a part of such an expression. For a part, all terms that
+            contain it are explained.
 
         Returns
         -------
@@ -96,7 +97,8 @@ class Theory(TheoryData):
         Raises
         ------
         KeyError
-            If no equation, scalar, observable or covariance contains the term.
+            If no equation, scalar, observable, covariance or definition of an order parameter contains the
+            term.
 
         Examples
         --------
@@ -167,17 +169,19 @@ class Theory(TheoryData):
         return matching.renaming(self, other, parameters=parameters)
 
     def losses(self, noise: Expr | int = 0) -> Mapping[str, Expr]:
-        """Return training and test loss of each output for programs on random data.
+        """Return the training and the test loss of a program on random data, as mean squares of the error.
 
         Parameters
         ----------
         noise : Expr | int, optional
-            Standard deviation of the labels on the population, where the theory contains no samples.
+            Standard deviation of the label noise, used only where the theory contains no samples (training on
+            the population). With samples the noise is part of the theory.
 
         Returns
         -------
         Mapping[str, Expr]
-            ``train_loss`` and ``test_loss`` at time ``t``.
+            ``train_loss`` and ``test_loss`` at time ``t``; for several outputs, as functions of the index of
+            the output.
 
         Raises
         ------
@@ -259,9 +263,10 @@ class Theory(TheoryData):
 
 
 def _now(e: Expr) -> Expr:
-    """Return the variance of a field from its correlation with itself at two times and two sets of indices.
+    """Return the value at equal times and indices of an expression at two times and two sets of indices.
 
-    The time s is replaced by t, and each primed index by the index.
+    The time s is replaced by t, and each primed index by the index. A correlation of a field with itself thus
+    becomes its variance.
     """
     partners = {primed(x): x for x in e.free_symbols if primed(x) in e.free_symbols}
     return e.subs({s: t, **partners})

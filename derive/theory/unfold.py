@@ -40,7 +40,8 @@ class Partner:
     """Source that is correlated with a given source, with new names for its summed indices and time.
 
     ``symbol`` is the source and ``covariance`` its covariance with the given one. ``over`` are the ranges of
-    the summed indices, and ``time`` is the time of ``symbol``, which a sum runs over.
+    those indices of ``symbol`` that must be summed, and ``time`` is the time of ``symbol``, which must be
+    summed or integrated as well.
     """
 
     symbol: AppliedUndef
@@ -171,6 +172,7 @@ def _stein_term(rest: Expr, v: Partner, **hints: Any) -> Expr:
 def last_time(e: Expr, fields: Iterable[str] | None = None) -> Expr:
     """Return the latest time in ``e``: the maximum of the last arguments of its fields.
 
+    A time that a sum or integral runs over counts with its upper limit; negative times do not count.
     ``fields`` are the names that count as fields (by default all). The result is infinity if none has a time.
     """
     names = None if fields is None else set(map(str, fields))
@@ -227,9 +229,10 @@ def unfold(theory: TheoryData, what: Any, levels: int = 1) -> Expr:
 
     In responses, the chain rule is followed by the field's equation, whose terms contain responses again. In
     averages, fields that occur as factors (not inside functions) are replaced, and averages of sources alone
-    are evaluated. A field of a symbolic layer has the equation of its family, to which ends are joined where
-    they fit. The result holds for sources perturbed no later than the present, and for a strictly causal
-    order parameter strictly before it.
+    are evaluated. A field at a symbolic layer ``ell`` is replaced by the equation of its layer family, which
+    includes the first and the last layer if their equations have the same form. The result holds for sources
+    at times up to that of the field, ``s <= t``; for an order parameter that vanishes at ``s = t`` it holds
+    only for ``s < t``.
 
     Parameters
     ----------
@@ -290,9 +293,10 @@ class _Unfolder:
         self.now = computed_now(self.equations, self.moving)
 
     def read(self, what: Any) -> tuple[Expr, bool]:
-        """Return the definition of ``what``, and whether it is a response that vanishes at s = t and later.
+        """Return the definition of ``what``, and whether it is a response that vanishes for all ``s >= t``.
 
         ``what`` is the name of an order parameter or scalar; an expression is returned as it is, with False.
+        Raises KeyError for an unknown name.
         """
         if not isinstance(what, str):
             return sympify(what), False
@@ -402,9 +406,10 @@ class _Unfolder:
         return None
 
     def integrated(self, x: Response) -> Expr | None:
-        """Return the field of a response as the integral of its rate of change from the source's time on.
+        """Return the field ``x.body`` of a response x as the integral of its rate of change.
 
-        The initial value does not respond. The result is None in discrete time, or if the field has no rate.
+        The integral begins at the time of the source, because earlier values do not respond. The result is
+        None in discrete time, or if the field has no equation for its rate.
         """
         if self.discrete or not x.body.args:
             return None

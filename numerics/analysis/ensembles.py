@@ -31,9 +31,10 @@ def histogram(paths: xr.DataArray, edges: ArrayLike) -> xr.Dataset:
     """Return the density of units in bins between ``edges``, and the share of units in an atom.
 
     ``paths`` has the dimensions ``run`` and ``unit``. The density is ``density`` with ``density_stderr``
-    along the dimension ``value``. A value that many units share exactly, such as the zero of relu, is an
-    atom: its share of units is ``atom`` with ``atom_stderr``, its value ``atom_at``, and the density
-    integrates to the share of the other units. Units outside the edges are not counted.
+    along the dimension ``value``, the middle of each bin; ``width`` is the width of the bins. A value that
+    many units share exactly, such as the zero of relu, is an atom: its share of units is ``atom`` with
+    ``atom_stderr``, and its value ``atom_at``, which is nan without an atom. The density is relative to all
+    units: it integrates to the share of the units between the edges that are not in the atom.
 
     >>> h = np.array([[-2.0, -1.0, 1.0, 2.0], [-2.0, 1.0, 1.5, 2.0]])
     >>> relu = xr.DataArray(np.maximum(h, 0), dims=("run", "unit"))
@@ -49,7 +50,7 @@ def histogram(paths: xr.DataArray, edges: ArrayLike) -> xr.Dataset:
     def shares(x: Array, atom: float) -> Array:
         """Return the density of units in each bin and, as last entry, the fraction of units at ``atom``.
 
-        ``x`` has shape (run, unit); the result has shape (run, bins + 1).
+        ``x`` has shape (run, unit); the result has shape (run, bins + 1). ``atom`` may be nan.
         """
         counted = [np.histogram(row[row != atom], edges)[0] for row in x]
         atom_share = (x == atom).mean(axis=1)
@@ -64,8 +65,9 @@ def histogram(paths: xr.DataArray, edges: ArrayLike) -> xr.Dataset:
 def atoms(paths: xr.DataArray) -> xr.DataArray:
     """Return the atom of the paths: the value that most units share exactly, such as the zero of relu.
 
-    It is nan unless more than a fraction ATOM of units has it, and if only two units share it, because
-    mirrored paths of a theory come in equal pairs.
+    Units of all runs are counted together, separately at each entry of further dimensions. The result is nan
+    if the value belongs to a fraction of at most ATOM of the units. It is also nan if the value belongs to
+    only two units, because mirrored paths of a theory come in equal pairs.
     """
 
     def atom(x: Array) -> Array:
@@ -122,13 +124,14 @@ def cumulative(paths: xr.DataArray, values: ArrayLike) -> xr.Dataset:
 
 
 def quantiles(paths: xr.DataArray, shares: Sequence[float] = (0.05, 0.25, 0.5, 0.75, 0.95)) -> xr.Dataset:
-    """Return the quantiles of all runs together at the probabilities ``shares``.
+    """Return the quantiles at the probabilities ``shares`` of the units of all runs together.
 
-    They are ``quantiles`` and ``quantiles_stderr`` along the dimension ``share``.
+    They are ``quantiles`` and ``quantiles_stderr`` along the dimension ``share``. The jackknife over runs
+    gives the standard errors and removes the bias of order 1/runs.
     """
 
     def quantiles_of(x: Array) -> Array:
-        """Return the quantiles, at the given probabilities, of all numbers in an array."""
+        """Return the quantiles, at the probabilities ``shares``, of all numbers in an array."""
         return np.quantile(x, shares)
 
     return _jackknife(paths, quantiles_of, {"quantiles": slice(None)}, share=[*shares])
@@ -137,7 +140,9 @@ def quantiles(paths: xr.DataArray, shares: Sequence[float] = (0.05, 0.25, 0.5, 0
 def moments(paths: xr.DataArray) -> xr.Dataset:
     """Return ``mean``, ``variance``, ``skewness`` and ``excess_kurtosis``, each with ``_stderr``.
 
-    Skewness and excess kurtosis are zero for a Gaussian, and nan where all units are equal.
+    They are those of the units of all runs together. The jackknife over runs gives the standard errors and
+    removes the bias of order 1/runs. Skewness and excess kurtosis are zero for a Gaussian, and nan where all
+    units are equal.
     """
     names = ("mean", "variance", "skewness", "excess_kurtosis")
 
@@ -156,19 +161,19 @@ def moments(paths: xr.DataArray) -> xr.Dataset:
 def non_gaussianity(paths: xr.DataArray) -> xr.Dataset:
     """Return ``skewness``, ``excess_kurtosis`` and ``gaussian_distance``, each with ``_stderr``.
 
-    The distance compares the density p of a unit with the Gaussian q of the same mean and variance: ``int (p
-    - q)^2 / int q^2``, where both are convolved with a normal density of SMOOTHING standard deviations. The
-    convolution keeps the distance finite for atoms and reduces its noise.  Products are taken of different
-    runs only, so that the finite number of units adds no bias: for Gaussian units the distance scatters
-    around zero, and may be negative.  There its standard error is too large rather than too small, because
-    the first order of the jackknife vanishes.
+    The distance compares the density p of a unit with the Gaussian q of the same mean and variance:
+    ``int (p - q)^2 / int q^2``, where both are convolved with a normal density, whose standard deviation is
+    SMOOTHING times that of the unit. The convolution keeps the distance finite for atoms and reduces its
+    noise.  The square of p is estimated from products of different runs, so that the finite number of units
+    adds no bias: for Gaussian units the distance scatters around zero, and may be negative.  There its
+    standard error is too large rather than too small, because the first order of the jackknife vanishes.
 
     Raises ValueError for fewer than three runs.
     """
     if paths.sizes["run"] < 3:
         raise ValueError(
-            f"{paths.sizes['run']} runs: skewness, kurtosis and distance need at least three, because they "
-            "are products of different runs"
+            f"{paths.sizes['run']} runs: the distance to a Gaussian needs at least three, because it is a "
+            "mean of products of two runs, and one run is left out at a time"
         )
     # Wave numbers of the characteristic functions. With a spacing of 0.4, values are told apart if they
     # differ by less than 2 pi/0.4, or 15.7 standard deviations.
@@ -199,10 +204,10 @@ def non_gaussianity(paths: xr.DataArray) -> xr.Dataset:
 
 
 def deviations(first: xr.Dataset, second: xr.Dataset, name: str = "density") -> xr.DataArray:
-    """Return the difference of a variable ``name`` of two datasets in units of its joint standard error.
+    """Return the difference ``first - second`` of a variable ``name`` in units of its joint standard error.
 
-    It is nan where both errors are zero. Standard errors of few runs are uncertain: the ratio follows
-    Student's t with (runs - 1) degrees of freedom.
+    It is nan where both errors are zero. Standard errors of few runs are uncertain: if the other dataset is
+    exact, the ratio follows Student's t with (runs - 1) degrees of freedom.
     """
     gap = first[name] - second[name]
     joint: xr.DataArray = (first[f"{name}_stderr"] ** 2 + second[f"{name}_stderr"] ** 2) ** 0.5
@@ -218,7 +223,8 @@ def _applied(
     """Apply a function to the values (run, unit) of paths, separately at each entry of other dimensions.
 
     The entries of the arrays ``further`` are further arguments. The function returns an array with the
-    dimensions ``out``. Raises ValueError for paths without these dimensions, or with one run.
+    dimensions ``out``. Raises ValueError for paths without the dimensions ``run`` and ``unit``, or with one
+    run.
     """
     if not {"run", "unit"} <= set(paths.dims):
         raise ValueError(f"paths need the dimensions run and unit, and have {paths.dims}")
@@ -248,11 +254,11 @@ def _over_runs(name: str, values: xr.DataArray) -> xr.Dataset:
 def _jackknife(
     paths: xr.DataArray, function: Callable[[Array], Array], names: dict[str, Any], **coords: Any
 ) -> xr.Dataset:
-    """Return statistics of the paths of all runs, with standard errors, by leaving out one run at a time.
+    """Return statistics of the units of all runs together, with standard errors by the jackknife over runs.
 
-    ``function`` maps values (run, unit) to an array of statistics; the bias of order 1/runs is removed.
-    ``names`` maps each variable of the result to its index in that array; ``coords`` gives the name and the
-    coordinate of a dimension along statistics.
+    ``function`` maps values (run, unit) to an array of statistics. One run is left out at a time, which also
+    removes the bias of order 1/runs. ``names`` maps each variable of the result to its index in the array of
+    statistics; ``coords`` gives the name and the coordinate of a dimension along statistics.
     """
     both = _applied(lambda x: np.stack(jackknife(function, x)[:2]), paths, out=("error", "found"))
     result = xr.Dataset()
@@ -278,8 +284,8 @@ def _silverman(x: Array) -> Array:
 class Alignment:
     """Cosines between kernels, their standard errors, and their standard deviation from run to run.
 
-    A run is a network or a replica of a sampled theory. The arrays have the axes of the kernels that are
-    neither runs nor those over which the cosine is taken.
+    The standard deviation is ``spread``. A run is a network or a replica of a sampled theory. The arrays have
+    the axes of the kernels that are neither runs nor those over which the cosine is taken.
     """
 
     value: Array
@@ -321,7 +327,9 @@ def change(first: Array, second: Array, axes: int = 2) -> Alignment:
 def each(theory: Array, networks: Array, axes: int = 2) -> Alignment:
     """Return the cosine of each network's kernel with the mean kernel of ``theory``, averaged over networks.
 
-    A kernel of a network deviates from its mean by order 1/sqrt(N), so that this is below one by order 1/N.
+    Both arrays have their runs along the first axis. ``spread`` is the standard deviation from network to
+    network, and nan for one network. A kernel of a network deviates from its mean by order 1/sqrt(N), so that
+    the cosine is below one by order 1/N.
     """
     value, stderr, _ = jackknife(lambda x: cosine(x.mean(0), networks, axes).mean(0), theory)
     cosines = cosine(theory.mean(0), networks, axes)

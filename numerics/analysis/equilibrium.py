@@ -54,7 +54,7 @@ class RestPoint(Finite):
     Attributes
     ----------
     kind : str
-        ``"equilibrium"`` or ``"ridge"``.
+        ``"equilibrium"`` (with noise) or ``"ridge"`` (without noise).
     theory : Theory
         The theory that the equations are derived from.
     equations : tuple of Eq
@@ -62,7 +62,8 @@ class RestPoint(Finite):
     basis : tuple of str
         Conditions of the equations and of the solution.
     values : mapping of str to float
-        Numbers at the rest point nearest to the target; empty where the equations do not close.
+        The output ``f`` at the rest point that is nearest to the target, and with noise also the kernels;
+        empty where the equations do not close.
     others : tuple of float
         Outputs at further rest points.
     """
@@ -173,9 +174,10 @@ def _of_theory(theory: Theory) -> RestPoint:
 
 
 def _solved(rest: RestPoint, experiment: Experiment) -> RestPoint:
-    """Return a stationary state with its numbers, if the network is linear and there is one sample.
+    """Return a stationary state with its numbers, where these are known.
 
-    Otherwise ``rest``, which holds the equations, is returned unchanged.
+    They are known for a linear network on one sample whose depth is a number, and without noise only for one
+    hidden layer. Otherwise ``rest``, which holds the equations, is returned unchanged.
     """
     samples = experiment.samples
     if experiment.symbolic or samples is None or samples.targets.shape != (1,):

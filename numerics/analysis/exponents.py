@@ -1,9 +1,9 @@
 """Exponents of power laws: fits of one power, and local slopes of curves with error and drift.
 
 A single straight line through the logarithms of a curve mixes times with different slopes.
-:func:`local_slopes` gives each time its own slope, from a cubic through the points around it.  The change of
-the slope with time is the drift, and its difference from the slope of a parabola bounds the error that the
-window makes.
+:func:`local_slopes` gives each time its own slope, from a cubic through the points around it.  The drift is
+the change of the slope with time.  The difference between the slopes of the cubic and of a parabola bounds
+the error that the window makes.
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ class LocalSlopes:
 
         The slope is taken to converge as a power of time.  The rule extrapolates the slopes a, b, c at equal
         distances in log t over the last half of the curve: ``c + (c - b)^2 / ((b - a) - (c - b))``.  The
-        error is half of the extrapolated difference plus the propagated errors of the slopes.  Raises
-        ValueError if the differences do not shrink, because the slope then has no known limit.
+        error is half of the extrapolated difference plus the propagated errors of the slopes.  If the
+        differences do not shrink, the last slope is returned where they are within the errors; otherwise
+        ValueError is raised, because the slope then has no known limit.
         """
         x = np.log(self.time)
         end = x[-1]
@@ -101,7 +102,11 @@ def local_slopes(
 
 
 def _checked(t: Array, y: Array, sigma: Array, window: int) -> None:
-    """Raise ValueError if a curve does not have positive, increasing times and positive values."""
+    """Raise ValueError for a curve, errors or a window from which local slopes cannot be computed.
+
+    Times must be positive and increase, values positive and finite, and errors ``sigma`` not negative. The
+    window must be odd, 5 or more, and not longer than the curve.
+    """
     if window < 5 or window % 2 == 0:
         raise ValueError(f"window = {window}: must be odd, and 5 or more")
     if t.ndim != 1 or t.shape != y.shape:
@@ -139,8 +144,8 @@ class Window:
 def regimes(found: LocalSlopes, slopes: Mapping[str, float], tolerance: float = 0.02) -> tuple[Window, ...]:
     """Return the windows of time in which a curve has one of the given slopes.
 
-    A slope fits within ``tolerance`` plus the error of the local slope.  Where several fit, the nearest
-    counts; where none fits, there is no window.
+    ``slopes`` maps the name of each power law to its slope. A slope fits within ``tolerance`` plus the error
+    of the local slope.  Where several fit, the nearest counts; where none fits, there is no window.
 
     >>> t = np.geomspace(1, 1e8, 81)
     >>> for w in regimes(local_slopes(t, 1 / (t**0.3 + 1e-3 * t)), {"slow": -0.3, "fast": -1.0}):
@@ -160,7 +165,10 @@ def regimes(found: LocalSlopes, slopes: Mapping[str, float], tolerance: float = 
 
 @dataclass(frozen=True)
 class PowerFit:
-    """Fit ``y = factor * x^exponent``; ``misfit`` is chi squared divided by (number of points - 2)."""
+    """Fit ``y = factor * x^exponent``, with the standard error ``stderr`` of the exponent.
+
+    ``misfit`` is chi squared divided by (number of points - 2).
+    """
 
     exponent: float
     stderr: float
@@ -169,10 +177,11 @@ class PowerFit:
 
 
 def fitted_power(x: ArrayLike, y: ArrayLike, stderr: ArrayLike) -> PowerFit:
-    """Return the power law that minimises chi squared, with the standard error of its exponent.
+    """Return the power law that minimises chi squared of ``log y``, with the standard error of its exponent.
 
-    The standard error follows from the errors of ``y`` alone.  Raises ValueError for fewer than three points,
-    or for values that are not larger than their error, because their logarithm is not determined.
+    ``stderr`` are the standard errors of ``y``, and the error of the exponent follows from these alone.
+    Raises ValueError for fewer than three points, for ``x`` or errors that are not positive, and for values
+    that are not larger than their error, because their logarithm is not determined.
 
     >>> found = fitted_power([1, 2, 4], [3.0, 6.0, 12.0], [0.3, 0.6, 1.2])
     >>> round(found.exponent, 6), round(found.factor, 6), round(found.stderr, 3)

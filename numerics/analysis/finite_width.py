@@ -40,10 +40,10 @@ KERNELS = ("tangent_kernel", FEATURE_KERNEL, GRADIENT_KERNEL, C_FIELD, C_GRADIEN
 
 @dataclass(frozen=True)
 class FiniteWidthLimit(Finite):
-    """Widths N at which corrections of order 1/N to the limit of infinite width are small, at each time.
+    """Widths at which corrections of order 1/N to the limit of infinite width are small, at each time.
 
-    Small means one per cent (SHARE) of the loss or kernel; a further width is that at which the expansion in
-    1/N fails.
+    A width is the number of neurons of the widest hidden layer, or N itself for a program. Small means one
+    per cent (SHARE) of the loss or kernel; a further width is that at which the expansion in 1/N fails.
 
     Attributes
     ----------
@@ -91,7 +91,8 @@ class FiniteWidthLimit(Finite):
     def numbers(self) -> dict[str, Any]:
         """Return times, losses and widths over time, by name; null stands for a width that is not defined.
 
-        This is so where the quantity is zero in the limit of infinite width.
+        A width is not defined where its loss or kernel is zero in the limit of infinite width. A whole list
+        is null if shifts are not known.
         """
         columns = {
             "loss_mean_width": self.loss_mean,
@@ -183,8 +184,8 @@ def _lazy(problem: Problem) -> WidthValidity | None:
 def _sampled(corrections: WidthCorrections) -> dict[str, Any]:
     """Return the largest relative standard error of sampled variances, and that of sampled shifts.
 
-    They are called ``variance_error`` and ``shift_error``, are relative to the largest value of the variable,
-    and are left out where corrections are exact.
+    They are called ``variance_error`` and ``shift_error``, are relative to the largest variance or shift of
+    the same variable, and are left out where corrections are exact.
     """
     ends = {VARIANCE: corrections.variances, SHIFT: corrections.shifts}
     errors: dict[str, Any] = {}
@@ -219,20 +220,20 @@ def _size(corrections: WidthCorrections, name: str) -> Array:
 
 
 def _network(corrections: WidthCorrections, name: str) -> Array:
-    """Return the width, at each time (T,), from which a kernel of one network is within SHARE of the limit.
+    """Return the N, at each time (T,), from which a kernel of one network is within SHARE of the limit.
 
-    The difference is one standard deviation in the norm of all entries; of several layers, the largest width
-    counts.
+    The difference is one standard deviation in the norm of all entries; of several layers, the largest N
+    counts. It is nan where the kernel of a layer is zero.
     """
     variance = _by_layer(corrections.dims[name], corrections.variances[name]).sum(axis=2)
     return np.asarray(_ratio(variance, SHARE**2 * _size(corrections, name)).max(axis=0))
 
 
 def _mean(corrections: WidthCorrections, name: str) -> Array:
-    """Return the width, at each time (T,), from which a kernel's mean over networks is within SHARE.
+    """Return the N, at each time (T,), from which a kernel's mean over networks is within SHARE of the limit.
 
-    The difference from the limit is taken in the norm of all entries; of several layers, the largest width
-    counts.
+    The difference from the limit is taken in the norm of all entries; of several layers, the largest N
+    counts. It is nan where the kernel of a layer is zero.
     """
     shift = (_by_layer(corrections.dims[name], corrections.shifts[name]) ** 2).sum(axis=2)
     return np.asarray(_ratio(np.sqrt(shift), SHARE * np.sqrt(_size(corrections, name))).max(axis=0))
@@ -247,7 +248,7 @@ def _ratio(number: Array, limit: Array) -> Array:
 def _worst(widths: list[Array]) -> Array | None:
     """Return at each time the largest of several widths, such as those of different kernels.
 
-    None if the list is empty.
+    It is nan where one of them is nan, and None if the list is empty.
     """
     return np.max(widths, axis=0) if widths else None
 

@@ -68,7 +68,10 @@ class Finite(ConditionalResult):
 
 @dataclass(frozen=True)
 class Rate:
-    """Largest learning rate: training succeeds at the rate ``stable`` and fails at ``unstable``."""
+    """Largest learning rate: training succeeds at the rate ``stable`` and fails at ``unstable``.
+
+    ``steps`` is the number of steps after which success is decided.
+    """
 
     stable: float
     unstable: float
@@ -93,11 +96,11 @@ def largest_rate(
     that in the quarter before, or a rounding error; this needs many steps and a ``training.learning_rate``
     that is not far too small.
 
-    Rates are halved or doubled from ``training.learning_rate`` until one is stable and its double is not,
-    then bisected.  A rate slightly above the limit needs many steps to show: the answer decreases towards its
-    limit as the number of steps grows.  Raises :class:`~numerics.errors.SpecError` for a flow, and
-    :class:`~numerics.errors.NotConverged` if no rate between 2^-60 and 2^60 times the given one is stable
-    (with ``settle``: none down to 2^-10).
+    Rates are halved or doubled from ``training.learning_rate`` (0.1 if it is missing) until one is stable and
+    its double is not, then bisected.  A rate slightly above the limit needs many steps to show: the answer
+    decreases towards its limit as the number of steps grows.  Raises :class:`~numerics.errors.SpecError` for
+    a flow, and :class:`~numerics.errors.NotConverged` if no such pair of rates is found within a factor 2^60
+    of the given rate (2^10 with ``settle``).
 
     >>> from numerics.experiment import Experiment
     >>> lazy = Experiment.from_dict({"network": {"depth": 1, "gamma0": 1e-3}, "data": {"kind": "isotropic"},
@@ -168,7 +171,7 @@ FIRST_STEP = {"data.kind": "isotropic", "training.rule": ("gd", "sgd"), "network
 
 @dataclass(frozen=True)
 class EarlyTime(Finite):
-    """First training step: the factor by which it changes the test loss, and the rate at which that is one.
+    """First training step: the factor by which it changes the test loss, and the rate for a factor of one.
 
     The factor is ``C_v(1)/C_v(0)``, where C_v(t) is the test loss without label noise after t steps.
 
@@ -179,9 +182,10 @@ class EarlyTime(Finite):
     critical_formula : Expr or None
         The critical rate in symbols, if it is a rational function.
     growth_factor : float or None
-        The factor; None if the depth is a symbol.
+        The factor; None if the depth is a symbol, and for a program without numbers.
     critical_learning_rate : float or None
-        The smallest rate at which the first step leaves the loss unchanged; None if no rate does.
+        The smallest rate at which the first step leaves the loss unchanged; None if no rate does, or if the
+        factor is None.
     basis : tuple of str
         Conditions of the first step.
     root : Expr or None
@@ -213,7 +217,8 @@ class EarlyTime(Finite):
 def early_time(source: Experiment | Program, numbers: Mapping[str, float] | None = None) -> EarlyTime:
     """Return the first step of an experiment on isotropic data, or in symbols that of a program on such data.
 
-    ``numbers`` are values for the symbols of a program; with them the formulas get numbers.
+    For a program ``numbers`` may give a value for each symbol of the formula, by name; the growth factor and
+    the critical rate are then numbers as well.
 
     One formula holds for every depth ``L`` where the layers are alike (one width, no branch, plain gradient
     descent) and it is a polynomial; otherwise the formula is that of the file's depth.  Raises
@@ -347,7 +352,7 @@ def _put(theory: Theory, numbers: Mapping[Symbol, Expr]) -> Theory:
     """
 
     def exact(expression: Expr) -> Expr:
-        """Return an expression with fractions in place of symbols and irrational roots."""
+        """Return an expression with the given ``numbers`` and all irrational roots as fractions."""
         expression = nsimplify(sympify(expression).subs(numbers), rational=True)
         roots = [p for p in expression.atoms(Pow) if p.is_number and not p.is_Rational]
         return expression.xreplace({p: Rational(str(p.evalf(30))) for p in roots})
@@ -368,17 +373,17 @@ NODES = 4
 
 @dataclass(frozen=True)
 class EarlySteps(Finite):
-    """Losses of the first steps on isotropic data, as solved, and the recursion without memory beside them.
+    """Losses of the first steps on isotropic data, as solved, and those of a recursion that neglects memory.
 
     Attributes
     ----------
     C_v, C_Delta : tuple of float
-        Correlation of the population error, and loss on fresh or repeated samples (None without samples),
-        after each step.
+        Correlation of the population error (test loss without label noise), and training loss, on fresh or
+        repeated samples, at the steps 0, 1, ...; C_Delta is None without samples.
     noise : float
-        Label noise.
+        Standard deviation of the label noise.
     memory_free : tuple of float or None
-        ``C_v`` of the recursion without memory; None where there is no such recursion.
+        ``C_v`` of the recursion without memory at the same steps; None where there is no such recursion.
     dropped : mapping of str to float, or None
         Terms that the recursion neglects in the second step, by name.
     refused : str or None
@@ -424,7 +429,10 @@ class EarlySteps(Finite):
 
 
 def early_steps(experiment: Experiment, steps: int) -> EarlySteps:
-    """Return the losses of the first ``steps`` steps of an experiment on isotropic data.
+    """Return the losses before and after the first ``steps`` steps of an experiment on isotropic data.
+
+    The theory is solved with its memory. The recursion without memory is added where it is derived, for
+    example for a centred network of one output on fresh samples.
 
     Raises :class:`~numerics.errors.SpecError` if the depth is a symbol or ``steps`` is below one, and the
     errors of the solver.
@@ -461,18 +469,19 @@ def early_steps(experiment: Experiment, steps: int) -> EarlySteps:
 
 @dataclass(frozen=True)
 class Recovery(Finite):
-    """Largest learning rates: at first step, over all steps, and in the lazy limit.
+    """Largest learning rates: of the first step, of all steps, and of the lazy limit.
 
     Attributes
     ----------
     critical : float or None
-        Rate above which the first step raises the loss.
+        Rate above which the first step raises the test loss; None if no rate leaves the loss unchanged.
     largest : Rate
         Rate below which training succeeds, measured in the solved theory.
     lazy, ceiling : float or None
-        Largest rate in the lazy limit, and a bound on it in closed form; None if there is no closed form.
+        Upper bounds of the largest rate in the lazy limit, by eigenvalues that represent the spectrum of the
+        kernel, and in closed form from its mean; None if the lazy limit is not derived.
     refused : str or None
-        Reason why the lazy limit has no closed form.
+        Reason why the lazy limit is not derived.
     basis : tuple of str
         Conditions of the lazy limit.
     """
@@ -507,8 +516,10 @@ class Recovery(Finite):
 def recovery(experiment: Experiment, *, rtol: float = 0.01, nodes: int = NODES) -> Recovery:
     """Return the largest rate of an experiment within its steps, with the critical and the lazy rate.
 
-    ``nodes`` eigenvalues represent the lazy spectrum; the lazy rate decreases with their number, see
-    :meth:`.LazySteps.largest_rate`.  Raises the errors of :func:`largest_rate`.
+    For the lazy rate ``nodes`` eigenvalues stand for the spectrum of the lazy kernel; they have its first
+    ``2 nodes`` moments, which are derived from as many lazy steps as there are nodes. The lazy rate decreases
+    with their number, see :meth:`.LazySteps.largest_rate`.  Raises the errors of :func:`largest_rate` and of
+    :func:`early_time`.
 
     >>> found = recovery(Experiment.from_dict({
     ...     "network": {"depth": 1, "width_ratio": 0.5, "gamma0": 0.5},
@@ -566,10 +577,12 @@ class RateLimit(Finite):
         The closed form.
     exponent, rate, crossover, neglected : float or None
         Power of nu; largest rate; nu at which rich and lazy rates are equal; relative size of the terms that
-        the closed form neglects.  The rate of lazy networks is 2 divided by the largest eigenvalue of the
-        kernel at the file's width, of which the closed form is the first order.
+        the closed form neglects.  The rate of rich training is the leading power of nu.  The rate of lazy
+        training is not the closed form: it is 2 divided by the largest eigenvalue of the kernel, whose
+        distribution is derived at the file's width, while the closed form assumes a semicircle, as for wide
+        layers.
     kernel : tuple of str
-        Conditions of that eigenvalue.
+        Conditions of that eigenvalue; empty for rich training.
     """
 
     form: LargestRate
@@ -615,13 +628,13 @@ class RateLimit(Finite):
 def rate_limit(source: Experiment | Program, regime: str | None = None) -> RateLimit:
     """Return the largest rate on the population of isotropic data, from the derived closed forms.
 
-    For a program the result is in symbols, at any depth.  :func:`largest_rate` measures the same rate in the
-    solved theory.
+    For a program the result is in symbols, at any depth, and ``regime`` must be given.  :func:`largest_rate`
+    measures the same rate in the solved theory.
 
     ``regime`` is "rich" or "lazy".  Without it the regime is that of the file, whose depth must be a number:
-    training is rich where the rich rate is the smaller one.
-    Raises :class:`~numerics.errors.SpecError` for another regime, for a network whose layers do not have one
-    finite width, and naming the key where there is no closed form.
+    training is rich where the rich rate is smaller than the lazy rate, both to leading order in nu. Raises
+    :class:`~numerics.errors.SpecError` for another regime, for a network whose layers do not have one finite
+    width, and naming the key where there is no closed form.
 
     >>> network = {"depth": 2, "gamma0": 300.0, "width_ratio": 4.0, "parametrization": "ntk"}
     >>> tables = {"network": network, "data": {"kind": "isotropic"}, "training": {"center": True}}

@@ -61,7 +61,9 @@ class Executor(Protocol):
 class Outcome:
     """Outcome of one point of a sweep: its result, and a text ``status``.
 
-    The status is that of the result, such as "ok", or the reason for which the result is None.
+    The status is that of the result, such as "ok", or the reason for which there is no result. ``result`` is
+    None for a point without a result, and also where the dataset is left out, for example because it is in
+    the folder of the sweep.
     """
 
     status: str
@@ -139,10 +141,10 @@ class Point:
         return outcome
 
     def __call__(self) -> Outcome:
-        """Return the outcome that the folder holds for this point, or solve the experiment.
+        """Return the outcome of this point: that of a result in the folder, or else solve the experiment.
 
-        A cluster may send a point again; it is then not solved twice. With a folder the result itself is not
-        returned, because the calling process can read it there.
+        A cluster may send a point again; it is then not solved twice. A failure in the folder is tried again.
+        With a folder the result itself is not returned, because the calling process can read it there.
         """
         outcome = self.kept(retry=True) or self.run()
         return outcome if self.folder is None else Outcome(outcome.status)

@@ -70,7 +70,14 @@ def singularities(theory: Theory) -> tuple[Singularity, ...]:
     Returns
     -------
     tuple of Singularity
-        With powers above zero alone.
+        Those with a power above 0.01, at most one for each name.
+
+    Notes
+    -----
+    The integrand is taken as a function of one field at a time, with generic values of all other fields,
+    after fields are replaced once by their equations where these contain no sums, integrals, derivatives or
+    averages. The power is measured numerically, at fields up to 12 in size. Averages with responses are left
+    out.
 
     Examples
     --------
@@ -157,9 +164,10 @@ def _written_out(e: Expr, explicit: dict[str, list[Expr]]) -> Iterator[Expr]:
 
 @lru_cache(maxsize=1000)
 def _powers(e: Expr, x: Symbol) -> tuple[tuple[float, float], ...]:
-    """Return the points where an expression may be singular in ``x``, each with its power p.
+    """Return the points where an expression may be singular in ``x``, each with its measured power p.
 
-    The expression behaves as ``|x - x0|^-p`` at the point x0.
+    The expression behaves as ``|x - x0|^-p`` at the point x0, which occurs once for each side. p is about
+    zero or negative if the expression is finite there. All other symbols have generic values.
     """
     if e.has(Derivative, Subs):  # a derivative of a function without an expression: no point is known
         return ()
@@ -181,7 +189,7 @@ def _powers(e: Expr, x: Symbol) -> tuple[tuple[float, float], ...]:
 def _numerically(e: Expr, x: Symbol) -> Callable[[Any], Any]:
     """Return an expression as a numerical function of the symbol ``x`` alone.
 
-    Each other symbol is replaced by a number of its own, near GENERIC.
+    Every other symbol is replaced by a generic number; the numbers differ, and begin at GENERIC.
     """
     numbers = {y: GENERIC + 0.1 * k for k, y in enumerate(sorted(e.free_symbols - {x}, key=str))}
     function: Callable[[Any], Any] = lambdify(x, e.subs(numbers), ["numpy", "scipy"])
@@ -191,7 +199,8 @@ def _numerically(e: Expr, x: Symbol) -> Callable[[Any], Any]:
 def _zeros(base: Expr, x: Symbol) -> list[float]:
     """Return the real values of ``x`` at which an expression is zero, found numerically.
 
-    Powers and absolute values around the expression are removed first, because they do not change its zeros.
+    They are searched up to FARTHEST in size. Powers and absolute values around the expression are removed
+    first, because they do not change its zeros. All other symbols have generic values.
     """
     while isinstance(base, Abs | Pow) and base.args[0].has(x):
         base = base.args[0]

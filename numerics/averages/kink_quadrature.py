@@ -56,7 +56,7 @@ ROWS = 64
 
 @dataclass(frozen=True)
 class Moment:
-    """Average of an expression in one or two Gaussian variables, for any covariance of these."""
+    """Average of an expression in one or two Gaussian variables of mean zero, for any covariance of these."""
 
     expr: Expr
     variables: tuple[Expr, ...]
@@ -86,8 +86,9 @@ class Moment:
     def __call__(self, first: float, second: float, cross: float, accuracy: float) -> tuple[float, float]:
         """Return the Gaussian average of the expression and its error, for a given covariance.
 
-        ``first`` and ``second`` are the variances of the variables, and ``cross`` is their covariance.
-        ``accuracy`` is the tolerance relative to the average of the absolute value. Raises
+        ``first`` and ``second`` are the variances of the variables, and ``cross`` is their covariance; with
+        one variable only ``first`` matters. ``accuracy`` is the tolerance relative to the average of the
+        absolute value. The error is the difference between the last two numbers of points. Raises
         :class:`~numerics.errors.NotConverged` if the largest number of points is not enough.
 
         >>> from sympy import Heaviside
@@ -169,7 +170,7 @@ def composite(count: int, panels: int = 16) -> tuple[Array, Array]:
 def graded(kinks: tuple[float, ...], count: int) -> tuple[Array, Array]:
     """Return points and weights for a standard normal variable, in panels that shrink towards kinks.
 
-    Each panel has ``count`` Gauss-Legendre points.
+    Each panel has ``count`` Gauss-Legendre points; weights include the normal density.
     """
     x, w = np.polynomial.legendre.leggauss(count)
     edges = np.arange(-REACH, REACH + 0.5)
@@ -187,7 +188,8 @@ def graded(kinks: tuple[float, ...], count: int) -> tuple[Array, Array]:
 def kinks_of(e: Expr, x: Symbol) -> tuple[float, ...]:
     """Return the values of ``x`` at which an expression is not smooth.
 
-    Raises Unserved if they depend on another variable, or if no finite list of them is known.
+    They are the kinks and jumps of Max, Min, Abs, Heaviside, sign and cases (Piecewise) in it. Raises
+    Unserved if they depend on another variable, or if no finite list of them is known.
 
     >>> z = Dummy("z", real=True)
     >>> kinks_of(Max(0, z) + Abs(z - 1), z), kinks_of(z**2, z)
@@ -246,7 +248,10 @@ def expression(f: Any) -> Expr:
 
 @lru_cache(maxsize=512)
 def is_smooth(e: Expr) -> bool:
-    """Return whether an expression in the symbol `X` has no kinks, jumps or point masses."""
+    """Return whether an expression in the symbol `X` has no kinks, jumps, point masses or derivatives.
+
+    Raises Unserved as :func:`kinks_of` does.
+    """
     return not e.has(Derivative, DiracDelta) and not kinks_of(e, X)
 
 
@@ -254,7 +259,7 @@ def is_smooth(e: Expr) -> bool:
 def compiled(e: Expr) -> Callable[[Array], Array]:
     """Return an expression in `X` as a NumPy function of an array of values of `X`.
 
-    Raise Unserved for an expression with a point mass.
+    Raise Unserved for an expression with a point mass or with the derivative of an unknown function.
     """
     if e.has(Derivative, DiracDelta):
         raise Unserved(f"{e} contains a DiracDelta or an unknown derivative, which has no values")
@@ -273,9 +278,9 @@ PAIR = 2
 def kinked_product(functions: Sequence[Expr], C: Array, rtol: float) -> tuple[float, float]:
     """Return the average of a product of functions of Gaussian variables, and its error.
 
-    The functions have kinks: ``functions`` are expressions in the symbol `X`, one for each variable.
-    ``rtol`` is the relative tolerance, and ``C`` the covariance of the variables. With one or two variables
-    ``C`` may be singular.
+    The functions may have kinks: ``functions`` are expressions in the symbol `X`, one for each variable.
+    ``rtol`` is the tolerance relative to the average of the absolute value, and ``C`` the covariance of the
+    variables, whose means are zero. With one or two variables ``C`` may be singular.
     """
     if len(functions) > PAIR:
         return nested([KinkedFunction(compiled(f), kinks_of(f, X)) for f in functions], C, rtol)
@@ -300,7 +305,8 @@ class KinkedFunction:
 def nested(functions: Sequence[KinkedFunction], covariance: Array, rtol: float) -> tuple[float, float]:
     """Return the average ``<prod_i f_i(u_i)>`` over Gaussian variables with a covariance, and its error.
 
-    ``rtol`` is the tolerance relative to the average of the absolute value.
+    The u_i have mean zero, and each has one of the ``functions``. ``rtol`` is the tolerance relative to the
+    average of the absolute value.
 
     Raises :class:`~numerics.errors.NotConverged`, and :class:`~numerics.errors.Unserved` for a singular
     covariance.
@@ -337,12 +343,13 @@ def nested(functions: Sequence[KinkedFunction], covariance: Array, rtol: float) 
 def _sum(
     functions: Sequence[KinkedFunction], L: Array, last: Function, reach: float, order: int
 ) -> tuple[float, float]:
-    """Return the averages of ``prod_j f_j(u_j)`` and of its absolute value by nested quadrature.
+    """Return the average of ``prod_j f_j(u_j)``, and the scale of its errors, by nested quadrature.
 
-    ``functions`` are the f_j, and L is the lower triangular factor of the covariance of the u_j. Panels
-    between kinks have ``order`` points each and extend to ``reach`` standard deviations. The sum runs over
-    ``u_j = L[j, :j] x + L[j, j] x_j`` for all variables but the last, whose conditional mean is the function
-    ``last``.
+    ``functions`` are the f_j, and L is the lower triangular factor of the covariance of the u_j, so that
+    ``u_j = L[j, :j] x + L[j, j] x_j``. The sum runs over all variables but the last. ``last`` gives the
+    average of the last function at fixed other variables, as a function of the conditional mean
+    ``L[-1, :-1] x``. Panels between kinks have ``order`` points each and extend to ``reach`` standard
+    deviations. The scale is the average of the absolute value of the summand.
     """
     unit, share = composite(order, PANELS)
     total = scale = 0.0
@@ -367,8 +374,9 @@ def _points(
     """Return the points and weights of a quadrature over a normal variable, in panels between kinks.
 
     The arrays are ``(means, points)``. The variable has each of the conditional means ``mean`` (means,) and
-    the standard deviation ``width``; points are in units of ``width`` from the mean, up to ``reach``.
-    ``unit`` and ``share`` are points and weights on (0, 1).
+    the standard deviation ``width``; points are in units of ``width`` from the mean, up to ``reach``, and
+    weights include the normal density. ``unit`` and ``share`` are points and weights of a quadrature on (0,
+    1), which each panel uses.
     """
     at = (np.array(kinks)[None, :] - mean[:, None]) / width
     ends = np.full((len(mean), 1), reach)

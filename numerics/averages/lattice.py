@@ -1,14 +1,14 @@
 """Averages of products of analytic functions of correlated Gaussian variables, many products at once.
 
-The variables are ``m + L x`` with standard normal ``x`` and a pivoted Cholesky factor ``L``, so that a
-singular covariance has fewer columns. The trapezoidal rule sums over ``x``. Its error for an analytic
-function falls exponentially with the inverse spacing. The same lattice shifted by half a spacing along the
-diagonal has the opposite error to leading order, so that the mean of both lattices is returned, with half of
-their difference as the error. The spacing and the range of each direction come from functions of one
-variable.
+The variables have mean zero. They are ``u = L x`` with standard normal ``x`` and a pivoted Cholesky factor
+``L``, so that a singular covariance has fewer columns. The trapezoidal rule sums over ``x``. Its error for an
+analytic function falls exponentially with the inverse spacing. The same lattice shifted by half a spacing
+along the diagonal has the opposite error to leading order, so that the mean of both lattices is returned,
+with half of their difference as the error. The spacing and the range of each direction come from functions of
+one variable.
 
-If the variables are independent enough, the last one is averaged over first: its conditional mean is a
-function of one variable, which is tabulated. :mod:`numerics.averages.single` and
+If the covariance has full rank, the last variable is averaged over first: the average at fixed other
+variables is a function of its conditional mean, which is tabulated. :mod:`numerics.averages.single` and
 :mod:`numerics.averages.tensor_averages` use this module for analytic functions.
 """
 
@@ -96,8 +96,9 @@ def spacing_and_range(
 ) -> tuple[float, float]:
     """Return the spacing and the range of a lattice for averages of ``f(m + scale x)`` over normal x.
 
-    ``bodies`` are the products f, and ``deviation`` is the scale of the means m. The spacing is the largest
-    at which the sums over the lattice and over the shifted lattice agree.
+    ``bodies`` are the products f; the means m are tried at a few multiples of ``deviation``. The spacing is
+    reduced until the sums over the lattice and over the lattice shifted by half a spacing agree to the
+    relative tolerance ``10 tol``, or until it is below FINEST.
 
     >>> [round(spacing_and_range([(np.tanh, np.tanh)], s, 1.0, 1e-10)[0], 2) for s in (0.1, 1.0, 3.0)]
     [0.83, 0.36, 0.13]
@@ -136,9 +137,10 @@ def multiplied(parts: FunctionProduct, u: Array) -> Array:
 def reach_of(body: FunctionProduct, scale: float, deviation: float, tol: float) -> float:
     """Return the distance from the mean beyond which an integrand is below a share ``tol`` of its maximum.
 
-    The integrand is ``f(m + scale x) exp(-x^2/2)`` for a product ``body`` f and means m of size
-    ``deviation``. The distance is in standard deviations, and at least the distance for a constant function.
-    Raises NotConverged if the integrand does not fall.
+    The integrand is ``f(m + scale x) exp(-x^2/2)`` for a product ``body`` f; the means m are tried at a few
+    multiples of ``deviation``. The distance is in standard deviations, and at least the distance for a
+    constant function. Raises NotConverged if the integrand is not finite, or not small, at FARTHEST standard
+    deviations.
     """
     x = np.linspace(-FARTHEST, FARTHEST, 601)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -190,9 +192,9 @@ def tabulated(
 ) -> Function:
     """Return the function ``exact`` on ``|m| <= ends`` as a spline through a table.
 
-    The table is refined until the spline reproduces the function between its points to ``tol``. ``near`` is
-    the weight of an error as a function of ``m / ends``, and ``deviation`` is used in messages. Raises
-    NotConverged if the table becomes too long.
+    The table is refined until the spline reproduces the function between its points to ``tol`` times its
+    largest value. ``near`` is the weight of errors and values as a function of ``m / ends``, and
+    ``deviation`` is used in messages. Raises NotConverged if the table becomes too long.
     """
     from scipy.interpolate import make_interp_spline  # imported here because it is slow and seldom used
 
@@ -236,7 +238,8 @@ ROUNDING = 4e-16
 class CovarianceRoot:
     """Pivoted Cholesky factor of a covariance, ``K[order][:, order] = L L^T``.
 
-    ``L`` is ``(variables, rank)``. Each of its columns begins at a row that no earlier column determines.
+    ``L`` is ``(variables, rank)``, with zeros above the diagonal. ``order`` are the numbers of the variables
+    in the order of the rows of ``L``.
     """
 
     order: tuple[int, ...]
@@ -251,7 +254,8 @@ class CovarianceRoot:
 def cholesky(covariance: Array) -> CovarianceRoot:
     """Return the pivoted Cholesky factor, largest variance first.
 
-    Raises SpecError for a matrix that is not positive semidefinite.
+    Pivots below RANK times the largest variance are dropped. Raises SpecError for a matrix that is not
+    positive semidefinite.
 
     >>> cholesky(np.array([[1.0, 2.0], [2.0, 4.0]])).L
     array([[2.],
@@ -282,8 +286,8 @@ def check_covariance(K: Array) -> None:
 def averages(products: Sequence[ProductsByVariable], covariance: Array, rtol: float) -> tuple[Array, Array]:
     """Return the average ``<prod_i f_i(u_i)>`` of each product of analytic functions, and the errors.
 
-    The u_i are Gaussian variables with the covariance ``covariance``; a product holds the functions of each
-    variable.
+    The u_i are Gaussian variables of mean zero with the covariance ``covariance``. A product holds for each
+    variable a tuple of functions, which are multiplied; an empty tuple is the constant 1.
 
     ``rtol`` is relative to the average of the absolute value. Raises :class:`~numerics.errors.NotConverged`
     if the lattice would become too large.
@@ -358,10 +362,10 @@ class _Lattice:
 
     @property
     def last_by_table(self) -> bool:
-        """Whether the last variable is averaged over first, by a table of its conditional mean.
+        """Whether the last variable is averaged over first, by a table over its conditional mean.
 
-        This is possible if the covariance has full rank, so that the last variable has an independent part of
-        its own.
+        This is done for two or more variables with a covariance of full rank, because the last variable then
+        has a part that is independent of the others.
         """
         return bool(self.L.shape[0] == self.L.shape[1] >= 2)
 
@@ -440,7 +444,8 @@ def _product(p: ProductsByVariable, first: int, u: Array, known: dict[tuple[int,
     """Return the product of functions of several variables at given points, ``(points,)``.
 
     ``p`` holds the functions of the variables ``first``, ``first + 1``, ..., and ``u`` (variables, points)
-    the values of all variables. ``known`` caches the values of functions for other products.
+    the values of all variables. ``known`` holds values of functions that are computed already, by variable
+    and function, and receives new ones.
     """
     value = np.ones(u.shape[1])
     for i, parts in enumerate(p, first):

@@ -46,9 +46,9 @@ class PathIntegral:
 
     @cached_property
     def average_exponent(self) -> Expr:
-        """Exponent of the path integral after the average over random weights (D.26).
+        """Exponent of the path integral after the average over all random weights (D.26).
 
-        It is a function of inner products of vectors.
+        It is a function of inner products, each of two vectors of the program or hatted fields.
         """
         a = self._action
         return average_exponent(a.legs, a.entries, a.discrete)
@@ -80,9 +80,12 @@ class PathIntegral:
 
     @cached_property
     def processes(self) -> tuple[Eq, ...]:
-        """Equation of each product of weights and a vector: Gaussian source plus responses (D.40).
+        """Equations of the random parts of all weights: Gaussian source plus responses (D.40).
 
-        They follow from the integral over the hatted fields, which gives delta functions.
+        There is one equation for each product of a matrix and a vector, and for each use of a vector of
+        weights. They follow from the integral over the hatted fields, which gives delta functions. Responses
+        are summed over all times, because causality is used later, and the updates of the weights are left
+        out; :meth:`theory` has both.
         """
         equations = []
         for x in self._action.variables:

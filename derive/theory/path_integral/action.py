@@ -80,11 +80,15 @@ class Inner(_Node):
 class Entries(_Node):
     """Covariance ``Entries(W, t, s)`` of an entry of the random part of W at two times, as a symbol.
 
-    ``Entries(W, t, s, ell)`` is that of one matrix of a family whose matrices have different covariances.
+    It is divided by the initial variance of the entry. ``Entries(W, t, s, ell)`` is that of the matrix
+    ``W(ell)`` of a family whose matrices have different covariances.
     """
 
     def __new__(cls, matrix: Any, time: Any, past: Any, *member: Any) -> Entries:
-        """Return the covariance of an entry with its two times in standard order."""
+        """Return the covariance of an entry, with the two times sorted so that their order does not matter.
+
+        ``member`` is empty, or the index of the matrix in its family.
+        """
         times = sorted((sympify(time), sympify(past)), key=default_sort_key)
         return super().__new__(cls, matrix, *times, *member)
 
@@ -142,7 +146,8 @@ class UseVariable:
 
     ``primal`` is the resulting field (``chi = M a``), ``hat`` the hatted field that enforces it, and
     ``source`` the Gaussian field that later replaces the random part. ``home`` is the population of
-    ``primal`` and ``ratio`` its number of units over N; ``limits`` are the ranges of layer and indices.
+    ``primal``, and ``ratio`` the number of units of this population over N; ``limits`` are the ranges of the
+    layer and of the indices of ``primal``.
     """
 
     use: Application | Parameter
@@ -205,7 +210,11 @@ class Leg(UseVariable):
 
     @property
     def ranges(self) -> tuple[IndexRange, ...]:
-        """Ranges of the vector's indices, and of indices that number matrices with vectors of their own."""
+        """Ranges of the indices of the field ``primal``, without the layer.
+
+        They are those of the vector, and of indices that number the matrices of a family if each matrix
+        multiplies its own vector.
+        """
         return self.use.ranges
 
     @property
@@ -221,9 +230,10 @@ class Leg(UseVariable):
         return replace(super().past(taken), use=self.use.past(taken))
 
     def beside(self, other: Leg) -> Leg:
-        """Return this use with the matrix that ``other`` uses, if each matrix has its own vector.
+        """Return this product with the matrix of a family that the product ``other`` uses.
 
-        The indices that number such matrices, for example heads, are renamed to those of ``other``.
+        If each matrix of the family has its own vector, the indices that number the matrices, for example
+        heads, are renamed to those of ``other``. Otherwise the product is returned unchanged.
         """
         names = {x: y for x, y in zip(self.member_indices, other.member_indices, strict=True) if x != y}
         return replace(self.renamed(names), use=self.use.renamed(names)) if names else self
@@ -244,7 +254,10 @@ class EntrywiseUse(UseVariable):
 
 
 def legs(reading: Reading) -> tuple[Leg, ...]:
-    """Return every product of a Gaussian matrix and a vector, with its variables in the path integral."""
+    """Return every different product of a Gaussian matrix and a vector, with its integration variables.
+
+    Products with a family of matrices are written at its declared index: with ``W(ell)``, not ``W(ell - 1)``.
+    """
     legs_found = []
     for use in (u.canonical() for u in reading.uses):
         fields = _fields(reading, use, "xi" if use.transposed else "chi")
@@ -254,7 +267,10 @@ def legs(reading: Reading) -> tuple[Leg, ...]:
 
 
 def entries(reading: Reading) -> tuple[EntrywiseUse, ...]:
-    """Return every different use of a vector of weights, with its variables in the path integral."""
+    """Return every different use of a vector of weights, with its variables in the path integral.
+
+    Uses with the same Gaussian source count as one.
+    """
     uses: dict[str, EntrywiseUse] = {}
     for use in reading.entries:
         ratio = sympify(reading.program.site_of(use.lhs).ratio)
@@ -284,7 +300,9 @@ class Pairing:
 
     It is ``-(strength/2N) sum first second``, where ``first`` is an inner product over the rows of the matrix
     and ``second`` one over its columns, of the vectors or of hatted (conjugate) fields of the two products.
-    ``a`` is one product at time t, ``b`` the other one at time s, and ``other`` is b at time t.
+    ``strength`` is N times the covariance of an entry at two times; it contains a factor 2 if the products
+    differ, and the correlation of the matrix with its transpose if the term comes from that. ``a`` is one
+    product at time t, ``b`` the other one at time s, and ``other`` is b at time t.
     """
 
     strength: Expr
@@ -296,7 +314,10 @@ class Pairing:
 
     @property
     def limits(self) -> tuple[IndexRange, ...]:
-        """Ranges of summed indices: the layer, indices of both vectors, and of matrices that act together."""
+        """Ranges of summed indices: the layer, the indices of both products, and summed indices of a family.
+
+        The latter number matrices whose products a definition sums, such as the offsets of a convolution.
+        """
         return (*self.a.limits, *self.b.without_members(), *self.a.use.summed)
 
     @property
@@ -324,10 +345,11 @@ class Pairing:
 
 
 def pairings(legs: tuple[Leg, ...]) -> Iterator[Pairing]:
-    """Yield the term of the averaged exponent for each pair of products with one random matrix.
+    """Yield the terms of the averaged exponent for each pair of products with one random matrix.
 
-    ``legs`` are all products of matrices and vectors. A pair of different products counts twice, because the
-    terms are those of the square of the part that is linear in the matrix.
+    ``legs`` are all products of matrices and vectors. A pair has one term, and a second one if the matrix is
+    correlated with its transpose. A pair of different products counts twice, because the terms are those of
+    the square of the part that is linear in the matrix.
     """
     for a, other in combinations_with_replacement(legs, 2):
         if not a.use.meets(other.use) or not is_random(a.use):
@@ -343,8 +365,8 @@ def pairings(legs: tuple[Leg, ...]) -> Iterator[Pairing]:
 def time_covariance(leg: Leg) -> Expr:
     """Return the covariance at two times of an entry of the matrix of the product ``leg``.
 
-    It is over the initial variance, and stands as the symbol `Entries` unless it is a number or a Kronecker
-    delta of times.
+    It is divided by the initial variance. It is the symbol `Entries` unless it is a number or contains a
+    Kronecker delta of the times.
     """
     value, family = covariance(leg.use), leg.use.matrix.index
     plain = value.is_number or value.has(KroneckerDelta)
@@ -372,8 +394,9 @@ def with_time_covariances(e: Expr, legs: tuple[Leg, ...]) -> Expr:
 def _has_separate_variables(leg: Leg, other: Leg) -> bool:
     """Return whether the responses between two products need a separate variable for each value of an index.
 
-    This is so if a vector is taken at a shifted index, as in a convolution, or if a family of matrices is
-    used whose products are summed or have vectors of their own.
+    This is so if the vector of either product is taken at a shifted index, as in a convolution. It is also so
+    if the matrix belongs to a family whose products a definition sums, or whose matrices each multiply their
+    own vector.
     """
     return any(
         x.use.summed or x.member_indices or x.use.vector.plain != x.use.vector.body for x in (leg, other)
@@ -386,8 +409,9 @@ ParameterPairing = tuple[Expr, EntrywiseUse, EntrywiseUse, tuple[IndexRange, ...
 def parameter_pairings(entries: tuple[EntrywiseUse, ...]) -> Iterator[ParameterPairing]:
     """Yield pairs of uses (a, b) of one vector of weights, each with its term in the averaged exponent.
 
-    The term is ``-(strength/2)`` times the sum of the product of the hatted fields of a and b. The tuples are
-    (strength, a, b, ranges of the sum).
+    The term is ``-(strength/2)`` times the sum of the product of the hatted fields of a at t and b at s. The
+    tuples are (strength, a, b, ranges of the sum); strength is the covariance of an entry at two times,
+    doubled if the uses differ.
     """
     for a, other in combinations_with_replacement(entries, 2):
         if a.use.meets(other.use):
@@ -416,7 +440,8 @@ class ExponentPart:
 
     ``kind`` is ``constraint`` (the equation of a field), ``quadratic`` (a covariance), ``response`` or
     ``conjugate`` (the conjugate of a correlation times what it averages). ``ratio`` is the number of units
-    over N that have the term, which may contain the indices that ``expr`` sums over.
+    over N that have the term, which may contain the indices that ``expr`` sums over. ``matrix`` is the name
+    of the weights from which a quadratic or response term comes, and empty for the other kinds.
     """
 
     kind: str
@@ -446,12 +471,12 @@ class Correlation:
 
 @dataclass(frozen=True)
 class ResponseParameter:
-    """Response ``A = -(i/n) a.hat`` over the program's scale, as a variable of the action.
+    """Response ``A = -(i/n) a.hat``, divided by the program's scale, as a variable of the action.
 
     a is the vector of the product ``leg``, hat the hatted (conjugate) field of the product ``other``, and n
-    the number of units. ``conjugate`` is the response B with which it shares a term ``-strength A B`` of the
-    action; it may be A itself. ``algebra`` is that term, and ``exponents`` are the terms of the pair in
-    single-site exponents.
+    the number of units of their population. ``conjugate`` is the response B that stands with A in one term of
+    the action, which is proportional to ``A B``; it may be A itself. ``algebra`` is that term, and
+    ``exponents`` are the two terms with A and with B in single-site exponents.
     """
 
     symbol: AppliedUndef
@@ -469,7 +494,9 @@ class Action:
 
     Z is the integral over the fields of one unit and n the number of units over N. ``terms`` add up to the
     algebraic part. By population, ``sites`` are the terms of the exponent of one unit and ``ratios`` the n.
-    ``separate_responses`` are those with a separate variable for each value of a shifted index.
+    ``separate_responses`` describes responses ``..._used``, which have a separate variable for each value of
+    an index (see :meth:`symbol`): the name of the response function, its number of layer arguments, and the
+    two products.
     """
 
     reading: Reading
@@ -527,7 +554,10 @@ class Action:
     # -- construction of the action --------------------------------------------------------------------------
 
     def build(self) -> Action:
-        """Add the terms of all products with matrices and uses of weight vectors, and return this action."""
+        """Add all terms to this action, and return it.
+
+        They are those of products with matrices, of uses of weight vectors, and of correlations.
+        """
         for x in self.variables:
             expr = over(I * x.hat * x.primal, x.limits, (t,), self.discrete)
             self.add(x.home, ExponentPart("constraint", expr, x.ratio))
@@ -565,10 +595,11 @@ class Action:
         self.add(hats.population, ExponentPart("quadratic", expr, p.ratios[1 - at], p.a.matrix))
 
     def response_pair(self, p: Pairing) -> None:
-        """Add the term ``(hat.b)(a.hat)`` of two products of one random matrix to the action.
+        """Add the terms that replace ``(hat.b)(a.hat)`` of two products of one random matrix to the action.
 
         The vectors of the products are a and b. The two inner products become two responses, each the
-        conjugate of the other, in which the term is linear for each unit.
+        conjugate of the other: their product is an algebraic term, and each of them multiplies the other's
+        inner product in the exponent of one unit.
         """
         scale = self.reading.program.scale
         one = self.symbol(p.a, p.b, t, s)  # the average of the vector of a times the hatted field of b
@@ -589,10 +620,11 @@ class Action:
             self.record(leg, other, algebra, tuple(exponents))
 
     def record(self, leg: Leg, other: Leg, algebra: Expr, exponents: tuple[Expr, ...]) -> None:
-        """Record a response as a variable of the action, if it is new.
+        """Record a response as a variable of the action, if it is not recorded yet.
 
         It is the response of the vector of the product ``leg`` at t to the Gaussian source of the product
-        ``other`` at s. ``algebra`` and ``exponents`` are the terms of the action in which it stands.
+        ``other`` at s. ``algebra`` is the algebraic term of the action in which it stands, and ``exponents``
+        are the terms in single-site exponents.
         """
         past = other.past(leg.use.indices).beside(leg)
         symbol = self.symbol(leg, past, t, s)
@@ -607,9 +639,10 @@ class Action:
     def symbol(self, leg: Leg, other: Leg, time: Expr, past: Expr) -> AppliedUndef:
         """Return the symbol of a response of the vector of ``leg`` to the Gaussian source of ``other``.
 
-        ``leg`` is a product with a matrix at ``time``, and ``other`` one at ``past``. A vector at shifted
-        indices, such as ``phi(h(ell, mu, a + k, t))``, and one that meets such a vector have a separate
-        variable for each k; its name ends in ``_used``, see :meth:`merged_responses`.
+        ``leg`` is a product with a matrix at ``time``, and ``other`` one at ``past``. If one of the two
+        vectors is taken at shifted indices, such as ``phi(h(ell, mu, a + k, t))``, there is a separate
+        variable for each k. The same holds for families of matrices whose products are summed or have vectors
+        of their own. The name then ends in ``_used``, see :meth:`merged_responses`.
         """
         name, site = self.reading.response_name(leg.use, other.use)
         sites = () if site is None else (site,)

@@ -3,7 +3,8 @@
 A rule states a linear equation of motion. Its response to updates and the covariance of its random part enter
 the action of the path integral. They are found by residues of the resolvent if the coefficients are constant,
 by integrating factors if they depend on time, and by the equation of the variance. The memory that the rule
-itself states (:mod:`derive.program.rules`) is not used.
+itself states (:mod:`derive.program.rules`) is used only for rules without an equation of motion, and for
+those whose memory is a table of numbers.
 """
 
 from __future__ import annotations
@@ -38,7 +39,11 @@ from derive.program.rules import LinearSystem, TrainingRule, integral
 
 @lru_cache(maxsize=256)
 def solution(rule: TrainingRule) -> Solution:
-    """Return the solution of the equation of motion of a weight under a training rule; results are cached."""
+    """Return the solution of the equation of motion of a weight under a training rule; results are cached.
+
+    The solution is in closed form, or that of the rule if the rule states no equation of motion or one whose
+    memory is a table of numbers.
+    """
     system = getattr(rule, "system", None)
     if system is None or system.tabulated:
         return _StatedMemory(rule)
@@ -48,7 +53,10 @@ def solution(rule: TrainingRule) -> Solution:
 
 @dataclass(frozen=True)
 class Solution:
-    """Solution ``W(t) = m(t) W(0) + sum_s k(t, s) U(s) + noise`` of a weight with updates U."""
+    """Solution ``W(t) = m(t) W(0) + sum_s k(t, s) U(s) + noise`` of a weight with updates U.
+
+    For a rule that acts on each entry or on singular values, U is the step of the rule.
+    """
 
     rule: TrainingRule
 
@@ -61,7 +69,7 @@ class Solution:
         raise NotImplementedError
 
     def noise(self, time: Expr, past: Expr) -> Expr:
-        """Return the covariance of the noise in the weight at two times."""
+        """Return the covariance of the noise in the weight at two times, divided by its initial variance."""
         raise NotImplementedError
 
     def covariance(self, time: Expr, past: Expr) -> Expr:
@@ -70,9 +78,9 @@ class Solution:
 
 
 class _StatedMemory(Solution):
-    """Solution of the equation of a weight for training rules that state it themselves.
+    """Solution of the equation of a weight as the training rule itself states it.
 
-    These are rules without a linear equation of motion, or with tables instead of functions of time.
+    It is for rules without a linear equation of motion, and for those whose memory is a table of numbers.
     """
 
     def initial_factor(self, time: Expr) -> Expr:
@@ -84,7 +92,7 @@ class _StatedMemory(Solution):
         return self.rule.memory(time, past)[1]
 
     def noise(self, time: Expr, past: Expr) -> Expr:
-        """Return the covariance of the noise in the weight at two times."""
+        """Return the covariance of the noise in the weight at two times, divided by its initial variance."""
         return self.rule.noise(time, past)
 
 
@@ -95,10 +103,9 @@ class _SolvedMotion(Solution):
     system: LinearSystem
 
     def response(self, state: int, time: Expr, since: Expr) -> Expr:
-        """Return the weight at ``time`` after a unit input to its equation of motion at time ``since``.
+        """Return the change of the weight at ``time`` if 1 is added to a component of its state at ``since``.
 
-        ``state`` is the number of the component of the state vector to which the unit is added; component 0
-        is the weight.
+        ``state`` is the number of this component of the state vector; component 0 is the weight.
         """
         raise NotImplementedError
 
@@ -119,10 +126,10 @@ class _SolvedMotion(Solution):
         return Add(*parts)
 
     def noise(self, time: Expr, past: Expr) -> Expr:
-        """Return the covariance of the noise in the weight at two times.
+        """Return the covariance of the noise in the weight at two times, divided by its initial variance.
 
         Noise is an input that is independent at different times. The covariance is the product of two
-        responses to it, summed over the times of the input.
+        responses to it with its covariance, summed over the times of the input.
         """
         D, states = self.system.noise_matrix, range(self.system.states)
         entries = [(i, j) for i in states for j in states if D[i, j] != 0]
@@ -155,11 +162,11 @@ class Steady(_SolvedMotion):
 
     @cached_property
     def responses(self) -> tuple[Symbol, tuple[Expr, ...]]:
-        """Symbol n of an age, and the weight at age n after a unit input in each component of its state.
+        """Symbol n of an age, and the weight at age n if 1 is added to each component of the state in turn.
 
-        The weight is component 0 of the state of a linear equation of motion with matrix A. The residues at
-        the poles of ``[(z - A)^{-1}]_{1j} z^n`` (in continuous time ``e^{z n}`` replaces ``z^n``) add up to
-        ``[A^n]_{1j}``.
+        The equation of motion of the state has the matrix A, and row 1 of A is that of the weight. The
+        residues at the poles of ``[(z - A)^{-1}]_{1j} z^n`` add up to ``[A^n]_{1j}``. In continuous time
+        ``e^{z n}`` replaces ``z^n``, and the sum is ``[e^{A n}]_{1j}``.
         """
         z, age = Dummy("z"), Dummy("age", integer=True, nonnegative=True)
         if not self.rule.discrete:
@@ -178,10 +185,9 @@ class Steady(_SolvedMotion):
         return age, tuple(weights)
 
     def response(self, state: int, time: Expr, since: Expr) -> Expr:
-        """Return the weight at ``time`` after a unit input to its equation of motion at time ``since``.
+        """Return the change of the weight at ``time`` if 1 is added to a component of its state at ``since``.
 
-        ``state`` is the number of the component of the state vector to which the unit is added; component 0
-        is the weight.
+        ``state`` is the number of this component of the state vector; component 0 is the weight.
         """
         if self.system.states == 1:
             return growth(self.system.matrix[0, 0], since, time, self.rule.discrete)
@@ -190,7 +196,7 @@ class Steady(_SolvedMotion):
 
     @cached_property
     def _simplified_responses(self) -> tuple[Symbol, tuple[Expr, ...]]:
-        """Symbol n of an age, and the simplified weight at age n after a unit input in each component."""
+        """The result of :attr:`responses` with simplified expressions."""
         age, weights = self.responses
         return age, tuple(powsimp(simplify(x)) for x in weights)
 
@@ -203,16 +209,20 @@ class Steady(_SolvedMotion):
 
     @cached_property
     def _update_factor(self) -> tuple[Symbol, Expr]:
-        """Symbol of an age n, and the coefficient in the weight of an update of that age."""
+        """Symbol n of an age, and the coefficient in the weight of an update that entered n steps ago.
+
+        In continuous time n is the time since the update.
+        """
         age, weights = self.responses
         parts = (x * b for x, b in zip(weights, self.system.input, strict=True))
         return age, powsimp(simplify(Add(*parts)))
 
     def noise(self, time: Expr, past: Expr) -> Expr:
-        """Return the covariance of the noise in the weight at two times.
+        """Return the covariance of the noise in the weight at two times, divided by its initial variance.
 
-        For a single state with constant noise, the variance obeys ``V(t + 1) = A^2 V(t) + D`` (in continuous
-        time ``V' = 2 A V + D``), and the covariance is the variance at the earlier time, times the response.
+        For a single state with a constant factor A and noise of constant variance D, the variance obeys
+        ``V(t + 1) = A^2 V(t) + D`` (in continuous time ``V' = 2 A V + D``). The covariance is the variance at
+        the earlier time, times the factor by which the weight grows from the earlier to the later time.
         """
         if not self.system.steady or self.system.states > 1:
             return super().noise(time, past)
@@ -221,7 +231,10 @@ class Steady(_SolvedMotion):
 
     @cached_property
     def _noise_covariance(self) -> tuple[Symbol, Symbol, Expr]:
-        """Symbols of the earlier of two times and of their distance, and the covariance of the noise."""
+        """Symbols of the earlier of two times and of their distance, and the covariance of the noise.
+
+        It is for a single state with constant coefficients.
+        """
         rate, strength = self.system.matrix[0, 0], self.system.noise_matrix[0, 0]
         early, distance = Dummy("early", nonnegative=True), Dummy("distance", nonnegative=True)
         discrete = self.rule.discrete
@@ -242,21 +255,20 @@ class Moving(_SolvedMotion):
     """
 
     def response(self, state: int, time: Expr, since: Expr) -> Expr:
-        """Return the weight at ``time`` after a unit input to its equation of motion at time ``since``.
+        """Return the change of the weight at ``time`` if 1 is added to a component of its state at ``since``.
 
-        ``state`` is the number of the component of the state vector to which the unit is added; component 0
-        is the weight.
+        ``state`` is the number of this component of the state vector; component 0 is the weight.
         """
         return self._component_response(0, state, time, since, range(3, 3 + self.system.states))
 
     def _component_response(
         self, to: int, source: int, time: Expr, since: Expr, names: Iterable[int]
     ) -> Expr:
-        """Return component ``to`` at ``time`` after a unit input in component ``source`` at ``since``.
+        """Return the change of component ``to`` at ``time`` if 1 is added to ``source`` at ``since``.
 
-        The components are those of the state in an equation of motion. The equation of one component has the
-        others as input and is solved by its integrating factor. ``names`` are numbers for the names of
-        integration times.
+        ``to`` and ``source`` are numbers of components of the state in an equation of motion. The equation of
+        one component has the other components as input and is solved by its integrating factor. The
+        integration times are called ``t_n`` with the numbers n in ``names``.
         """
         A, discrete = self.system.matrix, self.rule.discrete
         if to == source:
@@ -277,8 +289,9 @@ class Moving(_SolvedMotion):
 def growth(rate: Expr, since: Expr, time: Expr, discrete: bool) -> Expr:
     """Return the factor by which a component with the given rate grows from ``since`` to ``time``.
 
-    It is ``rate**(time - since)`` in steps and ``exp(rate*(time - since))`` in a flow, or the product and
-    integral of these if the rate depends on time.
+    For a constant rate it is ``rate**(time - since)`` in steps and ``exp(rate*(time - since))`` in a flow.
+    For a rate that depends on time it is the product of the rates of the steps from ``since`` to
+    ``time - 1``, and the exponential of the integral of the rate.
 
     >>> from sympy.abc import a
     >>> from derive.program import s, t

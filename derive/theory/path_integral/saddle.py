@@ -64,9 +64,10 @@ class SaddlePoint:
     ) -> Eq:
         """Return the saddle-point condition ``delta S / delta target = 0``, solved for ``unknown``.
 
-        S is the action, or a ``part`` of it: its algebraic term and terms of single-site exponents. The
-        derivative of ``ln Z`` (Z is the integral over the fields of one unit) is an average. ``ranges`` are
-        those of the indices of ``unknown`` and ``target``.
+        S is the action, or a ``part`` of it: a pair of an algebraic term and terms of single-site exponents.
+        The derivative of ``ln Z`` (Z is the integral over the fields of one unit) is an average. ``ranges``
+        are those of the indices of ``unknown`` and ``target``. Raises ValueError if the condition is not
+        linear in ``unknown``, or contains other terms outside of averages.
         """
         a = self.action
         algebra, exponents = part or (a.algebraic, [a.weighted(p) for p in a.sites])
@@ -95,10 +96,11 @@ class SaddlePoint:
         return self.stationary(q.conjugate, q.symbol, q.ranges)
 
     def response(self, q: ResponseParameter) -> Eq:
-        """Return the saddle-point equation ``A = -i <a hat>`` of a response A, over the program's scale.
+        """Return the saddle-point equation ``A = -i <a hat> / scale`` of a response A.
 
-        a is the vector that responds and hat the hatted field of the perturbed product. The equation follows
-        by varying the conjugate of A in the term of the action that both share.
+        The scale is that of the program, a is the vector that responds and hat the hatted field of the
+        perturbed product. The equation follows by varying the conjugate of A in the term of the action that
+        contains both.
         """
         if q.symbol not in self._solved:
             part = q.algebra, q.exponents
@@ -171,7 +173,7 @@ class SaddlePoint:
     def _single_site(self, leg: UseVariable) -> list[Term]:
         """Derive the terms of the field that a use of weights gives: the Gaussian source, and responses.
 
-        Weights without random initial entries give no terms.
+        Responses run over all times. The list is empty for a matrix without a random part.
         """
         # without random initial entries the weight consists of its updates alone
         if isinstance(leg, Leg) and not is_random(leg.use):
@@ -220,12 +222,12 @@ class SaddlePoint:
 
 
 def hatted_correlator() -> tuple[Expr, Expr]:
-    """Return ``<hat hat^T>`` for hatted fields with covariance C.
+    """Return ``<hat hat^T>`` for the hatted fields that are conjugate to Gaussian fields u of covariance C.
 
     Returns
     -------
     tuple[Expr, Expr]
-        Formula in ``M = <u u^T>``, and its value.
+        Formula in ``M = <u u^T>``, and its value for ``M = C``, which is zero.
 
     Notes
     -----
@@ -245,9 +247,9 @@ def hatted_correlator() -> tuple[Expr, Expr]:
 
 
 def averaged(e: Expr, random: frozenset[str]) -> Expr:
-    """Return the average of an expression over the fields of one unit, with sums and cases outside.
+    """Return the average of an expression over the fields of one unit, with sums and cases outside of it.
 
-    ``random`` are the names of functions that differ from unit to unit; all others are factors in front.
+    ``random`` are the names of functions that differ from unit to unit; factors without them stand in front.
     """
     if isinstance(e, Add):
         return Add(*[averaged(x, random) for x in e.args])
@@ -278,7 +280,7 @@ def _divided(e: Expr, by: Expr) -> Expr:
 def _tidy(e: Expr, taken: tuple[Symbol, ...]) -> Expr:
     """Return ``e`` with standard names of summation variables: s for the past time, and plain indices.
 
-    An index is primed, such as ``mu_``, if it is among ``taken``, the indices in use elsewhere.
+    The index mu, and an index among ``taken`` (indices in use elsewhere), are primed, such as ``mu_``.
     """
     names = {}
     for v in (lim[0] for x in e.atoms(Sum, Integral) for lim in x.limits):
@@ -357,8 +359,8 @@ class _Step:
     def reaches(self, q: ResponseParameter, links: dict[Dummy, list[Expr]]) -> bool:
         """Return whether the vector of the response ``q`` depends, within one time step, on its source.
 
-        ``links`` gives for each symbol the expressions by which it is computed; the derivatives along the
-        chain must not be zero.
+        The source is that in the product ``q.other``. ``links`` gives for each symbol the expressions by
+        which it is computed; the derivatives along the chain from source to vector must not be zero.
         """
         goal = self.products[str(q.other.primal.func)]
         known = {*self.variables.values(), *self.products.values()}
@@ -464,10 +466,11 @@ class Assembly:
         return [*self.saddle.single_site(entry), *moved]
 
     def structured(self, term: Term) -> Iterator[Term]:
-        """Yield a term of a saddle-point equation as sums over the past of a kernel times a field.
+        """Yield a term of a single-site equation in parts: sums over the past of a kernel times a field.
 
-        In each term the factors that differ from unit to unit form the field. The sum over all times is
-        restricted to the past by causality.
+        In each part the factors that differ from unit to unit form the field. The sum over all times is
+        restricted to the past by causality, and parts with a response that vanishes are left out. A Gaussian
+        source is returned unchanged.
         """
         if term.kind == "source":
             yield term

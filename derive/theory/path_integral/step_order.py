@@ -32,7 +32,10 @@ def position_in_step(reading: Reading, use: Application) -> tuple[int, int]:
 
 
 def same_step_inputs(reading: Reading) -> dict[str, set[str]]:
-    """Return for each field and number the names from which its definition computes it in the same step."""
+    """Return for each field and scalar the names from which its definition computes it in the same step.
+
+    Definitions of a rate of change contribute no names.
+    """
     inputs: dict[str, set[str]] = {}
     for d in reading.definitions:
         names = inputs.setdefault(d.name, set())
@@ -42,10 +45,10 @@ def same_step_inputs(reading: Reading) -> dict[str, set[str]]:
 
 
 def depend_on_each_other(needed: Mapping[str, set[str]], a: Application, b: Application) -> bool:
-    """Return whether each of two products depends within a step on the field of the other.
+    """Return whether the fields that two products enter depend on each other within a step.
 
-    This is possible if they do so at different values of an index. ``needed`` is the result of
-    :func:`same_step_inputs`.
+    Each field must depend on the other one, which is possible at different values of an index. ``needed`` is
+    the result of :func:`same_step_inputs`.
     """
     return all(
         any(reaches(needed, x, other.gives_field) for x in needed[product.gives_field])
@@ -56,11 +59,14 @@ def depend_on_each_other(needed: Mapping[str, set[str]], a: Application, b: Appl
 def responses_at_equal_times(action: Action) -> frozenset[str]:
     """Return the names of the responses of a product to another one that comes earlier in the same step.
 
+    A response is that of the vector of the product to the Gaussian source of the other one, with one matrix
+    in both. It is listed even if its average vanishes.
+
     Raises
     ------
     NotApplicable
-        If a matrix is correlated with its transpose, or if each use of a pair comes after the other one at
-        another value of an index.
+        If a matrix is correlated with its transpose, or if the order of two products with one matrix depends
+        on the value of an index.
 
     Examples
     --------

@@ -2,8 +2,8 @@
 
 The integral over a weight runs over ``W(t) = m(t) W(0) + sum_s k(t, s) U(s) + noise``, the solution of its
 equation of motion (:mod:`.elimination`). Its random part enters the disorder average with the covariance of
-one entry at two times. Its updates have rank one, and their inner product with a vector is an order
-parameter. Nothing here is taken from the conditioning rule.
+one entry at two times. Its updates are sums of outer products, and the inner product of a vector of an update
+with a vector is an order parameter. Nothing here is taken from the conditioning rule.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from derive.theory.path_integral.pairs import pair_memory
 def covariance(use: Application | Parameter, time: Expr = t, past: Expr = s) -> Expr:
     """Return ``<W(t) W(s)>/<W(0)^2>`` of one entry of the random part of a weight.
 
-    It is the product of the factors of the initial weight at both times, plus the covariance of the noise.
+    It is the product of the factors of the initial weight at both times, plus the covariance of the noise. It
+    is 1 for a weight that is not trained, and a Kronecker delta for one that is drawn anew at each step.
     """
     initial = use.matrix if isinstance(use, Application) else use.initial
     if initial.fresh:
@@ -72,10 +73,10 @@ def parameter_covariance(a: Parameter, b: Parameter, names: dict[Symbol, Symbol]
 def matrix_memory(reading: Reading, a: Application, trained: TrainedMatrix) -> list[Term]:
     """Return the terms that the updates of a matrix add to its product with the vector a(t).
 
-    They are ``sum_s k(t, s) c(s) l(s) <r(s) a(t)>`` for updates ``c l r^T / N`` with coefficient c and
-    vectors l and r; k is the factor of the update of time s in the weight at time t. For the transposed
-    matrix l and r are exchanged, and a rule that acts on each entry gives one term with an average over an
-    independent unit.
+    They are ``sum_s k(t, s) c(s) n <r(s) a(t)> l(s)`` for updates ``c l r^T / N`` with coefficient c and
+    vectors l and r. k is the factor of the update of time s in the weight at time t, and n the number of
+    units of the vector a over N. For the transposed matrix l and r are exchanged. A rule that acts on each
+    entry gives one term with an average over an independent unit.
     """
     member, terms = _member(a), []
     if isinstance(trained.rule, Entrywise):
