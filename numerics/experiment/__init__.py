@@ -1,4 +1,4 @@
-"""Experiments: what a file says, checked, with its arrays; and the problem that it poses."""
+"""Experiments: the checked content of an experiment file with its arrays, and the problem made from it."""
 
 from numerics.experiment.experiment import Experiment
 

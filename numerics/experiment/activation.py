@@ -34,14 +34,15 @@ READER = Reader(
 def parse_activation(text: str) -> Expr:
     """Return the expression in one real symbol that ``text`` stands for; ``mlp(activation=...)`` takes it.
 
-    Numbers are exact: 0.8 is 4/5.
+    ``text`` is the name of an activation, such as "relu", or an expression in h. Numbers are exact: 0.8 is
+    4/5.
 
     Raises
     ------
     SpecError
-        For unsupported text: anything but h, pi, numbers, ``+ - * / **`` with a number as exponent, and the
-        functions listed in ``SYMBOLIC``; text without h; and text that is not real and finite for -40 <= h <=
-        40.
+        For an unknown name, and for unsupported text: anything but h, pi, numbers, ``+ - * / **`` with a
+        number as exponent, and the functions listed in ``SYMBOLIC`` of :mod:`.formulas`; text without h; and
+        text that is not real and finite for -40 <= h <= 40.
 
     Examples
     --------
@@ -56,7 +57,7 @@ def parse_activation(text: str) -> Expr:
 
 @lru_cache(maxsize=256)
 def is_linear(text: str) -> bool:
-    """Return whether this activation is the identity.
+    """Return whether the activation that ``text`` stands for is the identity.
 
     >>> is_linear("linear"), is_linear("h*2/2"), is_linear("2*h")
     (True, True, False)

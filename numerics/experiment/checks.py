@@ -1,8 +1,8 @@
 """Checks of arrays and numbers of a user, with the same error messages for files and for Python.
 
-Each function takes the key that the message names and returns float64.
+The checks take the key that error messages name, such as ``data.kernel``, and return float64.
 :mod:`~numerics.experiment.experiment` calls them for the arrays of [data],
-:mod:`~numerics.experiment.problem` for those of a program.
+:mod:`~numerics.experiment.given_data` for those of a program.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ Array = NDArray[np.float64]
 def real_numbers(key: str, given: ArrayLike, name: str | None = None) -> Array:
     """Return a float64 copy of an array; errors name its ``key`` and, if it has one, its file ``name``.
 
-    Raises SpecError for entries that are masked, not real or not finite, and for rows of unequal lengths.
+    Raises SpecError for entries that are masked, not real (booleans and text too) or not finite, and for rows
+    of unequal lengths.
 
     >>> real_numbers("arrays.y", [1.0, float("nan")])
     Traceback (most recent call last):
@@ -63,11 +64,11 @@ def real_numbers(key: str, given: ArrayLike, name: str | None = None) -> Array:
 def symmetric_positive(
     key: str, k: Array, precision: float, name: str | None = None, makes: str = ""
 ) -> Array:
-    """Return the symmetric part of a square matrix ``k`` (n, n).
+    """Return the symmetric part ``(k + k^T)/2`` of a square matrix ``k`` (n, n).
 
-    ``precision`` is the relative rounding error of its entries, ``name`` that of its file, and ``makes`` a
-    prefix of the error message, such as "makes a kernel that ". Raises SpecError for a matrix that is not
-    symmetric positive semidefinite beyond rounding.
+    ``precision`` is the relative rounding error of the entries of ``k``. Error messages name the ``key`` and
+    the file ``name`` of the matrix, and begin with ``makes``, such as "makes a kernel that ". Raises
+    SpecError for a matrix that is not symmetric positive semidefinite beyond rounding.
     """
     # Relative rounding error of the entries; at least that of float64, in which the eigenvalues below are
     # computed.
@@ -98,7 +99,7 @@ def symmetric_positive(
 
 
 def precision_of(array: ArrayLike) -> float:
-    """Return the relative rounding error of the type of an array; 0 for integers."""
+    """Return the machine epsilon of a floating-point array; 0 for other types, such as integers."""
     dtype = np.asarray(array).dtype
     return float(np.finfo(dtype).eps) if dtype.kind == "f" else 0.0
 
@@ -127,7 +128,8 @@ def finite_number(key: str, given: object) -> float:
 def require_kernel(key: str, kernel: Array, precision: float) -> Array:
     """Return the symmetric part of a kernel, whose first half of axes are rows and second half columns.
 
-    Raises SpecError for a kernel whose halves differ or that is not symmetric positive semidefinite.
+    ``precision`` is the relative rounding error of its entries. Raises SpecError if both halves of the shape
+    differ, and for a kernel that is empty or not symmetric positive semidefinite beyond rounding.
     """
     half = kernel.shape[: kernel.ndim // 2]
     if kernel.shape != (*half, *half) or kernel.size == 0 or kernel.ndim == 0:

@@ -36,7 +36,7 @@ class Samples:
     """P training samples: `kernel` K^x = x.x/D of shape (P, P), `targets`, and `inputs` (P, D) or None.
 
     `targets` has shape (P,), or (P, C) for C > 1 outputs.  All arrays are read-only.  `rounding` is the
-    relative rounding error of the entries of a given kernel.
+    relative rounding error of the entries of the kernel that the user gave; 0 if inputs were given.
     """
 
     kernel: Array
@@ -47,10 +47,11 @@ class Samples:
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """P* test points beside P training samples.
+    """P* test points beside P training samples; its length is P*.
 
-    ``kernel`` K^x of all of them has shape (P + P*, P + P*), training samples first; ``targets`` (P*,) or
-    (P*, C), and ``inputs`` (P*, D), if they are known.  All arrays are read-only.
+    ``kernel`` K^x of all of them has shape (P + P*, P + P*), training samples first. ``targets`` of test
+    points have shape (P*,) or (P*, C), and ``inputs`` (P*, D); both are None if they are not known.
+    ``training`` is P.  All arrays are read-only.
     """
 
     kernel: Array
@@ -65,10 +66,10 @@ class HeldOut:
 def make_samples(
     arrays: Mapping[str, ArrayLike], *, names: Mapping[str, str] | None = None, outputs: int = 1
 ) -> tuple[Samples, HeldOut | None]:
-    """Return checked samples and test points from arrays by the keys of [data].
+    """Return checked samples, and test points or None, from arrays by the keys of [data].
 
     The keys are `inputs` (P, D) or `kernel` (P, P), and `targets`; for test points `test_inputs` (P*, D) or
-    `test_kernel` (P*, P + P*), and `test_targets`.  `names` are names of the arrays in error messages;
+    `test_kernel` (P*, P + P*), and `test_targets`.  `names` are the files of the arrays, for error messages;
     `outputs` is the number of outputs of the network.
 
     Raises SpecError for arrays that are missing or exclude each other, wrong shapes, numbers that are not
@@ -144,9 +145,9 @@ class _Checked:
         return real_numbers(f"data.{key}", self.arrays[key], self.names.get(key))
 
     def targets(self, key: str, symbol: str, expected: int, source: str, unit: str) -> Array:
-        """Return the targets of a key, shape (n,) or (n, C).
+        """Return the targets of a key, shape (n,) for one output or (n, C); a wrong shape raises SpecError.
 
-        There must be as many as ``expected`` samples, those of the array ``source``. Messages call this
+        ``expected`` is the number n of samples in the array with the key ``source``. Messages call this
         number ``symbol`` ("P" or "P*") and the samples ``unit`` ("samples" or "test points").
         """
         y = self.numbers(key)
@@ -166,7 +167,7 @@ class _Checked:
     def kernel_of(self, key: str, x: Array) -> Array:
         """Return the kernel ``x.x/D`` of inputs ``x`` (P, D), shape (P, P).
 
-        Errors name the array of ``key``.
+        Raises SpecError, which names the array of ``key``, if the kernel overflows.
         """
         with np.errstate(over="ignore", invalid="ignore"):
             kernel: Array = x @ x.T / x.shape[1]
@@ -175,7 +176,11 @@ class _Checked:
         return kernel
 
     def kernel_from_test_inputs(self, samples: Samples) -> Array:
-        """Return the kernel of training samples and test points from their inputs, shape (P + P*, P + P*)."""
+        """Return the kernel of training samples and test points from their inputs, shape (P + P*, P + P*).
+
+        Raises SpecError if training inputs are not given or have another dimension D, or if a test kernel is
+        given too.
+        """
         key = "test_inputs"
         if "test_kernel" in self.arrays:
             raise self.error(key, "is given in addition to data.test_kernel", "one of the two")
@@ -189,7 +194,10 @@ class _Checked:
         return self.kernel_of(key, np.concatenate([samples.inputs, x]))
 
     def kernel_from_test_kernel(self, samples: Samples) -> Array:
-        """Return the kernel of training samples and test points, (P + P*, P + P*), from the given kernels."""
+        """Return the kernel of training samples and test points, (P + P*, P + P*), from the given kernels.
+
+        Raises SpecError without a test kernel, for a wrong shape, or if training inputs are given.
+        """
         key, count = "test_kernel", len(samples.kernel)
         if key not in self.arrays:
             accepted = "data.test_inputs or data.test_kernel too"
@@ -217,9 +225,10 @@ class _Checked:
 
 
 def check_complete(given: Collection[str], names: Mapping[str, str], outputs: int = 1) -> None:
-    """Raise SpecError unless the keys ``given`` contain targets and either inputs or a kernel.
+    """Raise SpecError unless the keys ``given`` contain targets and exactly one of inputs and kernel.
 
-    ``names`` are the names of their files by key, and ``outputs`` is the number of outputs.
+    ``names`` are the files of the arrays, by key; ``outputs`` is the number of outputs, for the shape in the
+    message.
     """
     if ("inputs" in given) == ("kernel" in given):
         problem = "neither is given"
@@ -254,8 +263,9 @@ def _shape(count: int | str, outputs: int) -> str:
 def read_array(key: str, name: str, folder: Path) -> NDArray[Any]:
     """Return the array in a file ``x.npy``, ``all.npz:x`` or ``x.csv``; pickled objects are never loaded.
 
-    ``all.npz:x`` is one of several arrays.  A .csv file holds rows of numbers after an optional line of
-    names. Raises SpecError for a file that does not exist or has another format.
+    ``name`` is relative to ``folder``, and ``all.npz:x`` is the array x of several in a file.  A .csv file
+    holds rows of numbers after an optional line of names. Raises SpecError, which names ``key``, for a file
+    that does not exist or has another format.
     """
     accepted = "a .npy, .npz (file.npz:name) or .csv file of numbers, relative to the experiment file"
     file, _, member = name.rpartition(".npz:")
@@ -318,7 +328,8 @@ def _member(key: str, name: str, path: Path, member: str) -> NDArray[Any]:
 def _table(path: Path) -> NDArray[Any]:
     """Return the numbers of a .csv file: rows as a matrix, or a single column as a vector.
 
-    A first line that contains words holds names of columns, and is left out.
+    A first line that contains words holds names of columns, and is left out. Raises ValueError if no line of
+    numbers is left.
     """
     rows = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     if rows and any(_is_word(x) for x in rows[0].split(",")):
@@ -341,8 +352,8 @@ def _is_word(text: str) -> bool:
 def fingerprint(arrays: Mapping[str, Array]) -> str | None:
     """Return a hash of arrays, which a result keeps to identify its data; None without arrays.
 
-    It is the SHA-256 of each array in turn: its name, its shape as Python prints it, and its numbers as
-    little-endian float64.
+    It is the SHA-256 of all arrays in the order of the mapping: for each its name, its shape as Python prints
+    it, and its numbers as little-endian float64.
 
     >>> fingerprint({"targets": np.ones(2)})[:12]
     '7032157bdf0c'
@@ -383,9 +394,9 @@ class Experiment:
     samples : Samples or None
         Training samples; None if [data] names no arrays or the data are random.
     held_out : HeldOut or None
-        Test points.
+        Test points; None if there are none.
     path : Path or None
-        The file.
+        The file; None if the experiment was made from tables in Python.
     text : str
         The TOML text that results keep.
     """
@@ -397,7 +408,7 @@ class Experiment:
     text: str = ""
 
     def __post_init__(self) -> None:
-        """Raise SpecError if the rule needs entries of inputs and only their kernel is given."""
+        """Raise SpecError for an entrywise rule without inputs: its steps depend on entries of inputs."""
         rule = self.spec.training.rule
         if self.spec.training.entrywise and self.samples is not None and self.samples.inputs is None:
             raise SpecError(
@@ -504,7 +515,8 @@ class Experiment:
         Parameters
         ----------
         tables : mapping of str to mapping
-            The tables [network], [data], [training] and [solver].
+            The tables [network], [data], [training] and [solver]. If arrays are given, files of training
+            samples that [data] names are not read.
         inputs : array, shape (P, D), optional
             Inputs of training samples.
         kernel : array, shape (P, P), optional
@@ -528,7 +540,7 @@ class Experiment:
         Raises
         ------
         SpecError
-            If a key or an array is invalid.
+            If a key or an array is invalid, or arrays are given for random data.
 
         Examples
         --------
@@ -579,6 +591,12 @@ class Experiment:
         Experiment
             The changed experiment.
 
+        Raises
+        ------
+        SpecError
+            If a key is invalid, if a key of [data] is changed and the experiment has samples, or if the
+            number of outputs no longer fits the targets.
+
         Examples
         --------
         >>> e = Experiment.from_dict({"network": {"depth": "L"}})
@@ -607,7 +625,7 @@ class Experiment:
 
     @property
     def data(self) -> Data | None:
-        """The table [data]."""
+        """The table [data]; None if it is missing."""
         return self.spec.data
 
     @property
@@ -621,7 +639,7 @@ class Experiment:
         return self.spec.solver
 
     def value(self, path: str) -> Any:
-        """Return the value of a key, such as "training.steps"; None if its table is missing.
+        """Return the value of a key, such as "training.steps".
 
         Parameters
         ----------
@@ -631,7 +649,8 @@ class Experiment:
         Returns
         -------
         object
-            The value.
+            The value, or the default of a key that is not given; None if its table is missing, but "fixed"
+            for data.kind.
 
         Examples
         --------
@@ -662,22 +681,34 @@ class Experiment:
 
     @property
     def kernel(self) -> Array:
-        """Kernel K^x = x.x/D, read-only, shape (P, P)."""
+        """Kernel K^x = x.x/D of training samples, read-only, shape (P, P).
+
+        Raises SpecError if there are no samples.
+        """
         return self._known_samples.kernel
 
     @property
     def targets(self) -> Array:
-        """Targets y, read-only, shape (P,), or (P, C) with C > 1 outputs."""
+        """Targets y of training samples, read-only, shape (P,), or (P, C) with C > 1 outputs.
+
+        Raises SpecError if there are no samples.
+        """
         return self._known_samples.targets
 
     @property
     def inputs(self) -> Array | None:
-        """Inputs x, read-only, shape (P, D), or None if only the kernel was given."""
+        """Inputs x of training samples, read-only, shape (P, D), or None if only their kernel was given.
+
+        Raises SpecError if there are no samples.
+        """
         return self._known_samples.inputs
 
     @property
     def arrays(self) -> dict[str, Array]:
-        """Given arrays, by their keys of [data]; ``test_kernel`` is the kernel of all points."""
+        """Given arrays, by their keys of [data]; empty without samples.
+
+        ``test_kernel`` is the kernel of training samples and test points, (P + P*, P + P*).
+        """
         arrays: dict[str, Array | None] = {}
         for prefix, part in (("", self.samples), ("test_", self.held_out)):
             if part is not None:
@@ -692,12 +723,15 @@ class Experiment:
 
     @property
     def sample_count(self) -> int:
-        """Number of training samples and test points."""
+        """Number P + P* of training samples and test points together."""
         return len(self.targets) + (0 if self.held_out is None else len(self.held_out))
 
     @property
     def effective_rate(self) -> float:
-        """Factor of the sum over samples in an update: eta, or eta/P (mean loss); a flow has eta = 1."""
+        """Factor of the sum over samples in an update: eta, or eta/P (mean loss); a flow has eta = 1.
+
+        Raises SpecError if the learning rate of a rule in steps is missing or an expression in t.
+        """
         rate = 1.0
         if self.training.rule != "flow":
             self.require_constant("the rate of an update", "learning_rate")
@@ -780,9 +814,10 @@ class Experiment:
     def times(self) -> Array:
         """Times that are solved for, shape (T,).
 
-        They are 0, 1, ..., steps for rules in steps; for a flow `points` times from 0 to `time`, or
-        `training.times` with both ends.  The log grid is 0 and then a geometric progression over the last
-        four decades up to `time`.
+        They are 0, 1, ..., steps for rules in steps. For a flow they are `points` times from 0 to `time`, or
+        0, `training.times` and `time` if the file gives `training.times`.  The log grid is 0 and then a
+        geometric progression over the last four decades up to `time`.  Raises SpecError if `steps` or `time`
+        is missing.
         """
         training = self.training
         if training.rule != "flow":
@@ -810,7 +845,8 @@ class Experiment:
         Returns
         -------
         Experiment
-            The experiment without ``training.times``.
+            The experiment without ``training.times`` for a rule in steps; for a flow ``training.times`` are
+            then all times that are solved for.
 
         Examples
         --------
@@ -838,7 +874,7 @@ class Experiment:
 def _samples_of(spec: Spec, folder: Path) -> tuple[Samples | None, HeldOut | None]:
     """Return training samples and test points from the files that the spec names.
 
-    None for each without files.
+    Both are None if the spec names no files; test points are None if it names no files of test arrays.
     """
     data = spec.data
     names = (
@@ -852,9 +888,10 @@ def _samples_of(spec: Spec, folder: Path) -> tuple[Samples | None, HeldOut | Non
 
 
 def _with_arrays(tables: Mapping[str, Any], given: Sequence[str]) -> dict[str, Any]:
-    """Return the tables with a placeholder in place of the file name of each test array in ``given``.
+    """Return the tables with the text GIVEN as the file name of each test array in ``given``.
 
-    Raises SpecError if the tables name a file of a test array that is not in ``given``.
+    ``given`` are the keys of the test arrays that are given. With this text the tables state that there are
+    test points. Raises SpecError if the tables name a file of a test array that is not in ``given``.
     """
     data = dict(tables.get("data", {}))
     for key in TESTING:

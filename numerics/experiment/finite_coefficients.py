@@ -1,7 +1,8 @@
 """Check that the coefficients of training rules are finite at all times of a problem.
 
-The coefficients are expressions in the time.  They are evaluated on a grid, and at zeros of denominators and
-of arguments of logarithms between grid points.  Problems are checked before anything runs.
+The coefficients are expressions in the time.  Rules in steps are checked at each step.  Flows are checked on
+a grid of times, and between its points at zeros of denominators and of arguments of logarithms.  Problems are
+checked before anything runs.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ def not_finite(
 ) -> tuple[Expr, float] | None:
     """Return a coefficient of a training rule and a time at which it is not a finite real number.
 
+    Coefficients that do not depend on time, or that contain symbols without numbers, are not checked.
+
     Parameters
     ----------
     program
@@ -45,7 +48,7 @@ def not_finite(
     Returns
     -------
     tuple or None
-        The coefficient as an expression in t and the time; None if all coefficients are finite.
+        The coefficient as an expression in t and the time; None if no such coefficient is found.
     """
     rules = dict.fromkeys([program.rule, *(w.rule for w in program.trained())])
     systems = [x.system for x in rules if hasattr(x, "system")]
@@ -67,7 +70,8 @@ def _first_bad(
     """Return the first time at which a coefficient of a training rule is not finite, or None.
 
     ``e`` is the coefficient, and ``value`` the function that maps times to its values; ``read`` makes such
-    functions. Tested are the ``times`` (T,), and for a flow also zeros of denominators between them.
+    functions. Steps are tested except the last of the ``times`` (T,). For a flow a grid is tested, and zeros
+    of denominators and of arguments of logarithms at which the coefficient grows without bound.
     """
     grid, zeros = times_read(times, read.discrete), list[float]()
     if not read.discrete:
@@ -79,7 +83,8 @@ def _first_bad(
 def times_read(times: Array, discrete: bool) -> Array:
     """Return the times at which coefficients of a rule are checked, for the ``times`` (T,) of a problem.
 
-    They are those of the steps, or for a flow (``discrete`` is false) a grid that contains its times.
+    They are all steps except the last, at which no step begins, or for a flow (``discrete`` is false) a
+    uniform grid together with the times of the flow.
     """
     if discrete:
         return times[:-1]  # a coefficient belongs to the step that begins at its time
@@ -87,9 +92,10 @@ def times_read(times: Array, discrete: bool) -> Array:
 
 
 def _zeros_below(coefficient: Expr, read: MotionCoefficients, grid: Array) -> Iterator[float]:
-    """Yield times at which a denominator or the argument of a logarithm in a coefficient is zero.
+    """Yield times at which a denominator or the argument of a logarithm in a coefficient may be zero.
 
-    They are found from changes of sign, and from minima of the absolute value, on the times ``grid``.
+    They are the zeros between changes of sign, and the minima of the absolute value, which need not be zero,
+    between the times ``grid``.
     """
     from scipy.optimize import brentq, minimize_scalar  # slow to import, and seldom needed
 
@@ -120,7 +126,8 @@ def _zeros_below(coefficient: Expr, read: MotionCoefficients, grid: Array) -> It
 def _grows(value: Callable[[Array], Array], zero: float, last: float) -> bool:
     """Return whether a coefficient grows without bound towards the time ``zero``.
 
-    ``value`` maps times to its values; distances from ``zero`` are in units of the ``last`` time.
+    ``value`` maps times to its values. They are compared at the distances FAR and NEAR from ``zero``, on both
+    sides, in units of the ``last`` time.
     """
     far, near = (np.abs(value(zero + last * np.array([-x, x]))) for x in (FAR, NEAR))
     return bool(np.any(~np.isfinite(near) | (near > GROWTH * far)))

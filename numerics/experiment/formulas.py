@@ -83,9 +83,9 @@ class Vocabulary:
 
 
 class _Unsupported(Exception):
-    """Raised for an argument that a function does not take.
+    """Raised for an argument that a function does not take, and for a power inside of an exponent.
 
-    :meth:`Reader.read` adds the text to the message.
+    The methods of :class:`Reader` turn it into a SpecError, which names the text.
     """
 
 
@@ -185,7 +185,9 @@ class Reader:
         ------
         SpecError
             For unsupported text: anything but the variable, pi, numbers, ``+ - * / **`` and the functions of
-            the reader; text without the variable; and functions that are not real and finite on the grid.
+            the reader; text that is too long or has too large numbers or exponents; text without the
+            variable; and functions that are not real and finite on the grid, or that have a pole between its
+            points.
         """
         tree = self._tree(text)
         self._check_shape(text, tree)
@@ -214,7 +216,8 @@ class Reader:
     def _tree(self, text: str) -> ast.expr:
         """Return the syntax tree of ``text``.
 
-        Raise SpecError if it is long or is not an arithmetic expression.
+        Raise SpecError if it is too long, is not an expression, or, for a reader with ``words``, is a single
+        word other than the variable.
         """
         if len(text) > LENGTH:
             raise self._refuse(text, f"has {len(text)} characters", f"at most {LENGTH} characters")
@@ -310,7 +313,7 @@ class Reader:
     def _exponent(self, text: str, node: ast.expr) -> Fraction:
         """Return the constant exponent ``node`` of a power in a formula, as a fraction.
 
-        Raise SpecError for an exponent that is not constant, and for a large one.
+        Raise SpecError for an exponent that contains the variable, is too large, or is not a simple fraction.
         """
         accepted = f"a number between -{EXPONENT} and {EXPONENT}, such as 2 or 0.5"
         if self._varies(node):
@@ -369,7 +372,7 @@ class Reader:
             return False
 
     def _check_poles(self, text: str, tree: ast.expr) -> None:
-        """Raise SpecError if a denominator in a formula vanishes at or between the numbers of the grid."""
+        """Raise SpecError if a denominator in a formula changes sign or vanishes on the range of the grid."""
         for node in ast.walk(tree):
             below = None
             if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
@@ -466,14 +469,14 @@ def _real_power(base: float, exponent: Fraction) -> float:
 
 
 def _real_exponential(base: float, exponent: float) -> float:
-    """Return a power of a positive number with a real exponent."""
+    """Return a power of a positive number with a real exponent; raise ValueError for other bases."""
     if base <= 0:
         raise ValueError("a power of a number that is not positive")
     return float(base**exponent)
 
 
 def _exact(number: float) -> Expr:
-    """Return a decimal number as a fraction."""
+    """Return a number as the fraction that its decimal digits state: 0.8 is 4/5."""
     return Rational(repr(number))
 
 

@@ -37,8 +37,9 @@ def checked_arrays(
 ) -> tuple[dict[str, Array], dict[str, float]]:
     """Return the arrays of a program as float64, and the sizes that follow from them, such as that of ``P``.
 
-    ``times`` is the number of times that are solved for, ``sizes`` are sizes given as numbers. An attribute
-    of units has one number for each unit of a sample of units, which represents all.
+    ``times`` is the number of times that are solved for, ``sizes`` are sizes given as numbers. The array of
+    an attribute has one number for each unit of a finite sample that represents the population. Input vectors
+    whose entries an entrywise rule reads are given as arrays (P, D); the result holds them and their kernel.
 
     Raises SpecError for an array that is missing or that the program does not read, for entries that are not
     finite real numbers, for a shape that does not fit the indices, and for a kernel that is not symmetric
@@ -97,10 +98,11 @@ def _unknown_array(program: Program, name: str, known: set[str]) -> SpecError:
 def _with_kernels(
     program: Program, arrays: Mapping[str, ArrayLike]
 ) -> tuple[dict[str, ArrayLike], dict[str, Array]]:
-    """Return the arrays in which kernels replace input vectors, and these vectors by name.
+    """Return the arrays with kernels ``x.x/D`` in place of input vectors x, and these vectors by name.
 
-    Replaced are the vectors whose entries matter, because an entrywise training rule multiplies them. Raises
-    SpecError if the kernel of such a vector is given instead, and for arrays that are not vectors.
+    Only vectors whose entries an entrywise training rule reads are replaced; others are given as kernels.
+    Raises SpecError if such a vector is missing, if its kernel is given instead, and for an array without an
+    axis for samples and one for entries.
     """
     kernels = {x.name: x.kernel for x in program.given}
     completed, vectors = dict(arrays), dict[str, Array]()
@@ -149,7 +151,10 @@ def _require_squares(name: str, value: Array) -> None:
 
 
 def literals_in(program: Program, sizes: Mapping[str, float]) -> dict[Slot, Literals]:
-    """Return, by (array, axis), the axes of arrays that a program reads at integers, such as ``y(mu, 2)``."""
+    """Return axes of arrays by (array, axis): those read at integers or at indices with a known first value.
+
+    An example is the second axis in ``y(mu, 2)``. ``sizes`` are numbers for the symbols of sizes.
+    """
     return literals_of(_uses(program), _lowest(program, sizes), {x.kernel for x in program.given})
 
 
@@ -165,8 +170,8 @@ def checked_numbers(numbers: Mapping[Symbol | str, float]) -> dict[str, float]:
 def require_domain(program: Program, symbol: Symbol, value: float) -> None:
     """Raise SpecError for a number outside of the domain of its symbol.
 
-    The check covers sizes that are not positive integers, negative numbers for a positive symbol, and zero
-    where a definition divides by the symbol.
+    The check covers sizes that are not positive integers, negative numbers for a symbol that is positive or
+    nonnegative, and zero where a definition divides by the symbol.
     """
     key = f"numbers.{symbol.name}"
     if symbol.is_integer:
@@ -200,7 +205,10 @@ def require_constants(program: Program, numbers: Mapping[Symbol, float]) -> None
 
 
 def require_ranges(program: Program, numbers: Mapping[Symbol, float]) -> None:
-    """Raise SpecError for a number that leaves an index without values, or an end that is no integer."""
+    """Raise SpecError for a number that leaves a range of an index empty or gives it a fraction as an end.
+
+    Ranges of layers are not checked.
+    """
     known = {x: expression(int(n) if float(n).is_integer() else n) for x, n in numbers.items()}
     ranges = [r for d in program.definitions for r in d.ranges]
     ranges += [r for m in map(gaussian, program.matrices) for r in m.others]
@@ -255,7 +263,11 @@ class _Shapes:
         self.indices = _indices(self.program)
 
     def checked(self, name: str, value: Array) -> Array:
-        """Return the array with one axis for each index; an extra last axis of length one is dropped."""
+        """Return the array with one axis for each index; an extra last axis of length one is dropped.
+
+        Raise SpecError if the shape does not fit the indices. An array that the program reads without indices
+        is returned unchanged.
+        """
         key, indices = f"arrays.{name}", self.indices.get(name)
         if indices is None:
             return value
@@ -271,7 +283,7 @@ class _Shapes:
     def _match_size(self, name: str, index: Expr, size: int, shape: tuple[int, ...]) -> None:
         """Record the length of an axis as the size of its index, or compare both.
 
-        Raise SpecError if they differ.
+        Raise SpecError if they differ, or if an axis of times is too short; it may be longer than needed.
         """
         key, shape_text = f"arrays.{name}", f"has shape {shape}, but"
         accepted = self.accepted(name)
@@ -325,8 +337,8 @@ class _Shapes:
 def _extents(program: Program) -> dict[tuple[str, Expr], Expr]:
     """Return the number of values of each index of an array, as an expression, by (array, index).
 
-    If an index has several ranges, those count where the array is read. They are counted from the lowest
-    value of any range.
+    An index may have several ranges. Then the number counts from the lowest start of all its ranges to the
+    end of the range in the definition or update that reads the array.
     """
     kernels = {x.name: x.kernel for x in program.given}
     lines = [(d.rhs, [(r.index, r.lower, r.upper) for r in d.ranges]) for d in program.definitions]

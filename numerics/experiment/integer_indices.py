@@ -22,7 +22,8 @@ from numerics.errors import SpecError
 class Literals:
     """Axis of an array that is read at integers, such as the second one of ``y(mu, 2)``.
 
-    ``read`` are these integers, and ``first`` is the index value of the first entry of the axis.
+    ``read`` are these integers, empty if the axis is read at indices only. ``first`` is the index value of
+    the first entry of the axis.
     """
 
     first: int = 1
@@ -45,10 +46,10 @@ class Literals:
 def literals_of(
     expressions: Iterable[Expr], lowest: Mapping[Symbol, int], kernels: Container[str] = ()
 ) -> dict[Slot, Literals]:
-    """Return, by (array, axis), every axis that is read at an integer or at an index of known range.
+    """Return, by (array, axis), every axis that is read at integers or at indices with known first values.
 
-    ``lowest`` maps indices to their first values. ``kernels`` are names of arrays whose axes come in two
-    equal halves, one for each vector of the kernel.
+    ``lowest`` maps indices to their first values; times begin at 0. ``kernels`` are names of arrays whose
+    axes come in two equal halves, one for each vector of the kernel.
 
     >>> from sympy import Function
     >>> y, c = Function("y"), Symbol("c")
@@ -82,8 +83,9 @@ def literals_of(
 def index_of_axis(a: Expr, indices: Iterable[Symbol]) -> Symbol | None:
     """Return the index whose first value is the start of an axis that is read at ``a``, such as ``p + k``.
 
-    If ``a`` contains several indices, it is the one that comes first in ``indices``. A primed index has the
-    place of its partner, so that both vectors of a kernel are read alike. None if ``a`` contains none.
+    If ``a`` contains several indices, it is the one that comes first in ``indices``. In this order a primed
+    index counts as the index without its prime, so that both vectors of a kernel are read alike. None if
+    ``a`` contains none.
 
     >>> p, p_, k = (Symbol(x, integer=True) for x in ("p", "p_", "k"))
     >>> index_of_axis(p_ + k, [p, k, p_])
@@ -120,7 +122,7 @@ def require_entries(
         reason = f"has shape {shape}, but index {axis + 1} of {name} takes the values {values}"
         accepted = f"at least {high - first + 1} entries along axis {axis + 1}"
         if low < first:
-            accepted = f"an index of at least {first}, because arrays do not go round a ring"
+            accepted = f"an index of at least {first}, because indices of arrays do not wrap around"
         raise SpecError(
             f"{group}.{name}", None, f"{reason}, and the first entry is that of {first}", accepted
         )

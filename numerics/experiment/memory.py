@@ -46,7 +46,7 @@ class RuleTables:
     discrete
         Whether the rule is in steps; false for a flow.
     gain
-        Factor of updates that stays a symbol in theories.
+        Factor of updates that stays a symbol in theories: the rate of the rule, or 1 if it depends on time.
     kept
         Name of the table w, (T, T).
     left
@@ -119,7 +119,8 @@ def tables_of_program(program: Program) -> tuple[tuple[TrainingRule, RuleTables]
     Raises
     ------
     NotApplicable
-        If the memory depends on the index of a family of weights, or a flow has no equation of motion.
+        If the memory depends on the index of a family of weights, or if the program of a flow uses one of the
+        names w, m and n of its tables.
     """
     pairs: list[tuple[TrainingRule, RuleTables]] = []
     alike: dict[TrainingRule, RuleTables] = {}
@@ -136,7 +137,7 @@ def tables_of_program(program: Program) -> tuple[tuple[TrainingRule, RuleTables]
 
 
 def symbols_of_rules(program: Program) -> dict[str, Symbol]:
-    """Return the symbols in the coefficients of training rules whose memory may be a table, by name."""
+    """Return the symbols in the coefficients of training rules whose memory has no closed form, by name."""
     systems = [w.rule.system for w in program.trained() if hasattr(w.rule, "system")]
     symbols = {
         x for system in systems for e in system.coefficients for x in e.free_symbols if system.tabulated
@@ -168,7 +169,8 @@ def without_noise(rule: TrainingRule) -> TrainingRule:
 def share_of_noise(rule: TrainingRule, tables: RuleTables) -> Expr:
     """Return the factor between the noise covariance of a rule and that of the tables it shares.
 
-    It is 0 for a rule without noise.
+    It is the ratio of the first entries that are not zero in the tables' system, and 0 for a rule without
+    noise.
     """
     pairs = zip(rule.system.noise_matrix, tables.system.noise_matrix, strict=True)  # type: ignore[attr-defined]
     return next((simplify(x / y) for x, y in pairs if y != 0), S.Zero)
@@ -177,9 +179,9 @@ def share_of_noise(rule: TrainingRule, tables: RuleTables) -> Expr:
 def _named(rule: Any, system: LinearSystem, program: Program, others: Any) -> RuleTables:
     """Return the tables of the memory of a rule, with names that are not in use.
 
-    ``system`` is the linear system that they solve, ``others`` are tables whose names are taken, beside
-    those of the program. Raises NotApplicable if the memory depends on an index of weights, or if a name
-    that a flow needs is used by the program.
+    ``system`` is the linear system that they solve, ``others`` are tables of other rules, whose names are
+    taken like those of the program. Raises NotApplicable if the memory depends on an index of weights, or if
+    a name that a flow needs is used by the program.
     """
     gain = sympify(getattr(rule, "rate", S.One))
     if gain.has(t) or gain == 0:
@@ -227,11 +229,12 @@ def _unused(name: str, taken: set[Any]) -> str:
 
 @dataclass(frozen=True)
 class StepwiseSystem:
-    """Linear system of a training rule in steps: ``z(j + 1) = moved[j] z(j) + noise``.
+    """Linear system of a training rule in steps: ``z(j + 1) = moved[j] z(j) + inputs[j] U(j) + noise``.
 
-    z has n components, of which the first is the weight. The noise has the covariance ``entered[j]``;
-    ``inputs[j]`` is the factor of an update at j, and ``start`` that of the initial weight. Shapes are (T -
-    1, n, n) for ``moved`` and ``entered``, and (T, n) for ``inputs``.
+    z has n components, of which the first is the weight; the others start at zero. The noise has the
+    covariance ``entered[j]``, and the initial weight has the factor ``start``. For a flow (``discrete`` is
+    false) ``z(j + 1) = moved[j] (z(j) + inputs[j] U(j)) + noise``, where U(j) contains the integrator's
+    weight. Shapes are (T - 1, n, n) for ``moved`` and ``entered``, and (T, n) for ``inputs``.
     """
 
     moved: Array
@@ -263,9 +266,10 @@ class StepwiseSystem:
         entries = [[read.function(x) for x in e] for e in (system.matrix, system.noise_matrix)]
 
         def rates(when: Array) -> tuple[Array, Array]:
-            """Return the matrix ``A`` and the noise covariance ``D`` of the equation of motion at some times.
+            """Return the coefficients ``A`` and ``D`` of the linear system at the times ``when``.
 
-            Both have the shape (times, n, n).
+            In steps they are the matrix of a step and the covariance of its noise; for a flow, those of the
+            equation of motion. Both have the shape (times, n, n).
             """
             A, D = (
                 np.stack([x(when) for x in functions], axis=-1).reshape(-1, n, n) for functions in entries
@@ -335,10 +339,10 @@ def _integrated(rates: Any, times: Array) -> tuple[Array, Array]:
     """Return the propagators and noise covariances of intervals for coefficients that depend on the time.
 
     ``rates`` maps times to ``A`` and ``D`` (times, n, n) of ``dE/dt = A E`` and ``dQ/dt = A Q + Q A^T + D``.
-    Intervals are cut into pieces, and a piece is halved until steps of half the length change nothing beyond
-    ACCURACY: pieces are short only at kinks and pulses.
+    Intervals are cut into pieces. A piece is halved until 4 and 8 steps in it agree to ACCURACY, so that
+    pieces are short only at kinks and pulses.
 
-    Raises NotConverged if there are too many pieces.
+    Raises NotConverged if there are too many pieces, or a piece becomes as short as rounding allows.
     """
     whole = np.diff(times)
     cuts = np.maximum(1, np.ceil(PIECES * whole / max(whole.sum(), np.finfo(float).tiny)).astype(int))

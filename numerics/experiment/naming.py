@@ -102,8 +102,9 @@ def named_by_role(program: Program) -> tuple[Program, dict[str, str], dict[str, 
     """Return the program with the names that results use, the author's names by these, and sizes by name.
 
     Sizes hold the number of samples, if it is a number in the program. A name that conflicts with one of the
-    names of results gets the suffix ASIDE. A program whose names have their roles already, or that has no
-    single output, is returned unchanged.
+    names of results gets the suffix ASIDE. A program whose names have their roles already keeps them. Without
+    a single output, only fields of a chain of layers, error and learnt function of random data, gamma0, and
+    conflicting names are renamed.
 
     >>> from derive.program import mlp
     >>> program = mlp(2)
@@ -153,7 +154,7 @@ def named_by_role(program: Program) -> tuple[Program, dict[str, str], dict[str, 
 def _fields_of(roles: Roles) -> dict[str | None, str]:
     """Return the names that results use for the fields of a chain of layers, by their names in the program.
 
-    ``roles`` says which names are the fields h, g and z.
+    ``roles`` says which names are the fields h, g and z; the key is None for a field that does not exist.
     """
     return {roles.field: FIELD, roles.gradient: GRADIENT, roles.backpropagated: BACKPROPAGATED}
 
@@ -222,7 +223,7 @@ def _is_named_as_usual(program: Program) -> bool:
 def _with_chain_names(program: Program) -> Program:
     """Return the program with the names of ``mlp`` for the correlations of a chain of layers.
 
-    The responses of its family of matrices get their usual names too, if they have none.
+    The responses of its first trained family of matrices get the names of ``mlp`` too, if they have no names.
     """
     families = [w for w in program.trained() if isinstance(w, TrainedMatrix) and w.initial.index is not None][
         :1
@@ -272,11 +273,11 @@ def symbols_of(program: Program) -> set[Symbol]:
 def _without_conflicts(
     program: Program, names: Mapping[str, str], symbols: Mapping[Symbol, Symbol], reserved: Iterable[str]
 ) -> tuple[dict[str, str], dict[Symbol, Symbol]]:
-    """Return both renamings, extended by new names for all names that conflict with theirs or the solver's.
+    """Return both renamings, extended by new names for all names of the program that are already in use.
 
-    ``names`` and ``symbols`` map names and symbols of the program to new ones; ``reserved`` are names that
-    must stay unused. Names of weights, and of fields without layers, may be equal to names of the solver,
-    which does not read them.
+    In use are the new names of both renamings, names that solvers and results use (ENGINE), and ``reserved``.
+    ``names`` and ``symbols`` map names and symbols of the program to new ones. Names of weights, and of
+    fields without layers, may be equal to names of the solver, which does not read them.
     """
     names, symbols = dict(names), dict(symbols)
     every, known = _names_of(program), symbols_of(program)

@@ -50,10 +50,11 @@ larger."""
 
 
 def power_law(capacity: float, source: float, modes: int, *, every: bool = False) -> Spectrum:
-    """Return eigenvalues ``lamda = k^-capacity`` and targets ``w_star^2 lamda = k^(-capacity source - 1)``.
+    """Return the modes of power-law data: their eigenvalues ``lamda`` and target coefficients ``w_star``.
 
-    With ``every`` all modes k = 1 ... ``modes`` are returned. Without, intervals of modes are represented by
-    NODES quadrature nodes each.
+    For mode k, ``lamda = k^-capacity`` and ``w_star^2 lamda = k^(-capacity source - 1)``. With ``every`` all
+    modes k = 1 ... ``modes`` are returned. Without, intervals of modes are represented by NODES quadrature
+    nodes each.
 
     >>> spectrum = power_law(1.5, 1.0, 100_000)
     >>> len(spectrum.counts), round(float(spectrum.counts.sum()), 6)
@@ -87,8 +88,8 @@ def gauss_sum(first: int, count: int, nodes: int) -> tuple[Array, Array]:
     """Return nodes and weights for sums over the integers ``first .. first + count - 1``.
 
     The rule is Gauss's for this discrete measure, from the recurrence of its orthogonal polynomials (those of
-    Chebyshev and Gram).  It is exact for polynomials of degree ``2 nodes - 1``; up to ``nodes`` integers are
-    returned themselves.
+    Chebyshev and Gram).  It is exact for polynomials of degree ``2 nodes - 1``. If ``count`` is at most
+    ``nodes``, the nodes are the integers themselves, with weights 1.
 
     >>> k, weights = gauss_sum(5, 1000, 4)
     >>> round(float(weights @ k**7) / sum(n**7 for n in range(5, 1005)), 12)
@@ -103,9 +104,11 @@ def gauss_sum(first: int, count: int, nodes: int) -> tuple[Array, Array]:
 
 
 def numbers_of(experiment: Experiment) -> dict[Symbol, float]:
-    """Return a number for every symbol of the theory in steps, sizes included.
+    """Return the numbers of the file for the symbols of the theory in steps, sizes included.
 
-    Raises :class:`~numerics.errors.SpecError` for an experiment without its learning rate or its arrays.
+    Left out are numbers that the file does not give, expressions in t, and zeros, except for the noise of
+    random data. A list gives one symbol for each layer. P counts training samples and test points. Raises
+    :class:`~numerics.errors.SpecError` for fixed samples without arrays.
 
     >>> from numerics.experiment.experiment import Experiment
     >>> spec = {"network": {"depth": 1, "width_ratio": 2.0}, "data": {"kind": "isotropic", "noise": 0.3}}
@@ -209,7 +212,7 @@ def arrays_of(experiment: Experiment) -> dict[str, Array]:
     """Return the arrays of the theory: for fixed samples ``K_x`` (P, P) and ``y`` (P,) or (P, C).
 
     A coefficient that the file gives as an expression in the step is an array with a number for each step,
-    such as ``eta`` (T,).
+    such as ``eta`` (T,). For an entrywise rule the inputs ``x`` (P, D) are included.
 
     With P* test points, these come last: ``K_x`` is (P + P*, P + P*), unknown targets are zero, and the array
     ``rho`` is the weight of each in the loss, one for training samples and zero for test points.
@@ -254,7 +257,10 @@ def _schedules(experiment: Experiment) -> dict[str, Array]:
 
 
 def spectrum_of(experiment: Experiment, *, every: bool = False) -> Spectrum | None:
-    """Return the modes of power-law data, all with ``every``, else nodes that represent them to rounding."""
+    """Return the modes of power-law data: all with ``every``, else nodes that represent them to rounding.
+
+    None for other data, or if a number of the power laws is missing.
+    """
     data = experiment.spec.data
     if data is None or data.capacity is None or data.source is None or data.modes is None:
         return None
@@ -264,7 +270,8 @@ def spectrum_of(experiment: Experiment, *, every: bool = False) -> Spectrum | No
 def layered_numbers(spec: Spec) -> dict[str, dict[int, float]]:
     """Return the lists of the file as functions of the layer: by name, a number for each layer.
 
-    The names are those of functions in programs and theories, such as "sigma" for ``sigma(ell)``.
+    The names are those of functions in programs and theories: "sigma" for ``sigma(ell)``, from layer 0, the
+    roots of the initial variances; "a" and "nu", from layer 1, for relative widths and width ratios.
     """
     network = spec.network
     functions: dict[str, dict[int, float]] = {}
@@ -287,6 +294,8 @@ NEEDED = {
 
 def layer_ratios(experiment: Experiment) -> list[float]:
     """Return the number of neurons of each hidden layer, relative to the size N of the program.
+
+    If one ratio holds for all layers, the list has one entry.
 
     >>> spec = {"network": {"depth": 2, "width_ratio": [1.0, 4.0]}, "data": {"kind": "isotropic"}}
     >>> layer_ratios(Experiment.from_dict(spec))

@@ -51,7 +51,10 @@ class OutsideValue:
 def outside_value(
     program: Program, numbers: Mapping[str, float], arrays: Mapping[str, Any], times: Array
 ) -> OutsideValue | None:
-    """Return the first parameter of a training rule that leaves its interval, or None if all stay inside.
+    """Return the first parameter of a training rule that leaves its interval, or None if none is found.
+
+    Constants are not checked here, because they are checked when symbols receive numbers. Parameters that
+    contain a symbol without a number are skipped.
 
     Parameters
     ----------
@@ -136,8 +139,9 @@ def first_outside(
 ) -> int | None:
     """Return the position of the first value outside of an interval, beyond rounding errors, or None.
 
-    ``values`` (T,) are those of one parameter in time. A value that equals an open end is outside unless
-    ``contained`` says, for its position, that the parameter is inside before rounding.
+    ``values`` (T,) are those of one parameter in time; infinite and undefined ones are outside. A value that
+    equals an open end is outside unless ``contained`` says, for its position, that the parameter is inside
+    before rounding.
 
     >>> from derive.calculus.intervals import FRACTION, NONNEGATIVE
     >>> first_outside(NONNEGATIVE, np.array([0.1, -1e-17, -0.1]))
@@ -178,8 +182,8 @@ def _members(
     """Yield the values of those indices of a family of weights that an expression contains.
 
     The second part of each result maps functions of these indices that are given as arrays, such as
-    ``eta(ell)``, to their numbers. Both are empty for an expression without an index. A range has no values
-    if a symbol in its ends has no number.
+    ``eta(ell)``, to their numbers. Both are empty for an expression without an index. Nothing is yielded if a
+    symbol in the ends of a range has no number.
     """
     ranges = [r for r in indices if e.has(r.index)]
     if not ranges:

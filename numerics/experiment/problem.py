@@ -3,8 +3,8 @@
     problem = Problem.of("digits.toml")                                       # an experiment file
     problem = Problem.of(program, numbers={...}, arrays={...}, times=range(51))  # a program
 
-Methods solve problems.  A problem does not depend on keys of a file: whether a network is linear, for
-example, follows from the theory.
+Methods solve problems.  Properties of a problem, such as whether its network is linear, follow from the
+theory and not from keys of a file.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ DERIVATION = 2e-2, 2e-4
 
 
 def derivation(depth: object) -> float:
-    """Return the estimated seconds to derive equations of this depth; 0 for a symbol."""
+    """Return the estimated seconds to derive the equations of ``depth`` layers; 0 for a symbol."""
     layers = float(depth) if isinstance(depth, int) else 0.0
     return DERIVATION[0] * layers + DERIVATION[1] * layers**2
 
@@ -123,9 +123,11 @@ class Problem:
     numbers : mapping of Symbol to float
         A number for each symbol of the theory.
     arrays : mapping of str to array
-        Given arrays, by their names in the theory: ``K_x`` (P, P), ``y`` (P,) or (P, C), ``rho`` (P,).
+        Given arrays, by their names in the theory, such as ``K_x`` (P, P), ``y`` (P,) or (P, C), and ``rho``
+        (P,), where P counts test points too.
     times : array, shape (T,)
-        Times that are solved for: all steps 0, 1, ... of a rule in steps; 0 and the output times of a flow.
+        Times that are solved for: all steps 0, 1, ... of a rule in steps; for a flow 0, the output times, and
+        the end of training if an experiment states it.
     output_times : array or None
         Times that results hold, some of ``times``; None for all of them.
     solver : Solver
@@ -135,7 +137,7 @@ class Problem:
     layered : mapping
         Numbers of each layer, by the name of their function; ``numbers`` holds them too.
     spectrum : Spectrum or None
-        Modes of the data, if units have attributes.
+        Modes of random data, if units have attributes; None for other data.
     seen : int
         Number of training samples, which come before test points; 0 for random data.
     text : str
@@ -145,7 +147,7 @@ class Problem:
     written : Program or None
         The program as its author wrote it, if that has other names.
     family : Program or None
-        The program at symbolic depth, if the depth was given as a number.
+        The program at symbolic depth, if ``program`` is that program at a depth given in ``numbers``.
     experiment : Experiment or None
         The experiment of the problem, whose keys error messages name; None for a program.
     response_method : {"auto", "jacobian", "stein"}
@@ -194,8 +196,9 @@ class Problem:
     ) -> Problem:
         """Return the problem of an experiment, its file, or a program (or theory) with its numbers.
 
-        A theory that differs from the one that its program derives, such as one with a term left out, is
-        solved as it is.
+        ``numbers``, by symbol or name, ``arrays``, ``times``, ``solver`` and ``text``, which results keep,
+        belong to a program or theory. A problem is returned unchanged. A theory that differs from the one
+        that its program derives, such as one with a term left out, is solved as it is.
 
         Raises :class:`~numerics.errors.SpecError` for a number, an array or a time that is missing, for one
         that does not belong to the program, and for a flow whose theory was changed.
@@ -340,10 +343,11 @@ class Problem:
         return problem._over_modes() if of_modes else problem
 
     def _over_modes(self) -> Self:
-        """Return the problem with averages over modes of random data as sums over given arrays.
+        """Return the problem with averages over modes of random data computed from the given attributes.
 
-        The attributes of modes, such as eigenvalues, are arrays with an entry for each mode. Raises
-        SpecError if the number of modes is not their length.
+        The attributes of modes, such as eigenvalues, are arrays with an entry for each mode. Averages become
+        sums over modes, or means over these entries if they cannot be written as sums. Raises SpecError if
+        the number of modes in the program is not the length of these arrays.
         """
         arrays = {x.name: self.arrays[x.name] for x in self.program.attributes}
         count = len(next(iter(arrays.values())))
@@ -391,7 +395,8 @@ class Problem:
         """Raise SpecError for a training rule that is not valid at a time of the problem.
 
         Refused are coefficients that are infinite or not real, and parameters that leave their interval, such
-        as a rate that becomes negative.
+        as a rate that becomes negative. For an experiment only the former are checked here, because its
+        schema checks the intervals.
         """
         numbers = {**self.numbers, P: self.numbers.get(P, self.seen)}
         bad = not_finite(self.program, numbers, self.arrays, self.times)
@@ -432,7 +437,7 @@ class Problem:
     def author_names(self, names: Iterable[str]) -> list[str]:
         """Return the names by which the author of the program calls ``names``, in the same order.
 
-        Programs are renamed so that the output is f and its error Delta; the names are those before this.
+        ``names`` are those of the renamed program, whose output is f and whose error is Delta.
         """
         return [self.author.get(name, name) for name in names]
 
@@ -457,7 +462,9 @@ class Problem:
         return self.experiment is not None and self.experiment.spec.features_rest
 
     def at_width(self, width: int) -> Self:
-        """Return the problem of networks of ``width``; in NTK scaling gamma0 is divided by sqrt(width).
+        """Return the problem of networks of ``width``: in NTK scaling gamma0 is divided by sqrt(width).
+
+        This is done for fixed samples only; other problems are returned unchanged.
 
         >>> tables = {"network": {"depth": 2, "parametrization": "ntk"},
         ...     "training": {"learning_rate": 0.1, "steps": 3}}
@@ -521,18 +528,22 @@ class Problem:
 
     @cached_property
     def literals(self) -> dict[Slot, Literals]:
-        """Axes of arrays that the program reads at integers, by (array, axis)."""
+        """Axes of arrays by (array, axis): those read at integers or at indices with known first values."""
         return literals_in(self.program, {str(x): v for x, v in self.numbers.items()})
 
     def position(self, symbol: AppliedUndef, axis: int) -> int:
-        """Return the position of an integer index on its axis of an array, as in ``y(mu, 2)`` on axis 1."""
+        """Return the position, counted from 0, of the integer index in ``symbol`` on an axis of its array.
+
+        For example, ``symbol`` is ``y(mu, 2)`` and ``axis`` is 1. Raises ValueError if the array has no such
+        entry.
+        """
         name = str(symbol.func)
         axis_literals = self.literals.get((name, axis), Literals())
         return axis_literals.position(name, int(symbol.args[axis]), self.arrays[name].shape[axis])
 
     @property
     def sample_count(self) -> int:
-        """Number of training samples and test points."""
+        """Number of training samples and test points together."""
         return int(self.numbers.get(P, self.seen))
 
     @property
@@ -548,19 +559,22 @@ class Problem:
 
     @property
     def outputs(self) -> int:
-        """Number of outputs, from the targets, the theory or the program."""
+        """Number of outputs: the upper end of their index in the program, or 1 without such an index."""
         roles = self.program.roles
         end = _channels_of_random_data(self.program) if roles.output is None else roles.channels
         return 1 if end is None else int(expression(end).subs(self.numbers))
 
     @cached_property
     def theory(self) -> Theory:
-        """Theory of the program at its depth."""
+        """Theory of the program at its depth, after :attr:`reductions`."""
         return derived(self.program, self.reductions, tuple(self.layered))
 
     @cached_property
     def discrete(self) -> Theory:
-        """Theory in steps; for a flow, the theory of its integrator with quadrature weights ``w(t, s)``."""
+        """Theory in steps after :attr:`reductions`.
+
+        For a flow, it is the theory of its integrator with quadrature weights ``w(t, s)``.
+        """
         return derived(integrated(self.program), self.reductions, tuple(self.layered))
 
     def stepped(self, *reductions: Reduction) -> Theory:
@@ -580,14 +594,14 @@ class Problem:
 
     @property
     def data_sha256(self) -> str | None:
-        """The :func:`.fingerprint` of the given arrays, without arrays computed from them."""
+        """The :func:`.fingerprint` of the arrays of [data], or of those of a program; None without arrays."""
         return fingerprint(self.arrays if self.experiment is None else self.experiment.arrays)
 
     @property
     def held_out(self) -> HeldOut | None:
         """Test points of the file, or the samples of weight zero in a program's loss.
 
-        None if there are none.
+        None if there are none. The kernel of a program without an array ``K_x`` is empty.
         """
         if self.experiment is not None:
             return self.experiment.held_out
@@ -598,7 +612,7 @@ class Problem:
 
     @property
     def targets(self) -> Array:
-        """Targets of training samples."""
+        """Targets of training samples, (P,) or (P, C)."""
         return self.arrays[TARGETS][: self.seen]
 
     @property
@@ -684,10 +698,11 @@ def _channels_of_random_data(program: Program) -> Expr | None:
 
 
 def _training_samples(program: Program, data: Mapping[str, Array], samples: int) -> int:
-    """Return the number of training samples, which come before all samples of weight zero in the loss.
+    """Return the number of training samples; samples of weight zero at the end are test points.
 
-    It is one for a program without an index of samples, and zero for random data. ``samples`` is the number
-    of all samples.
+    The weight is that in the loss. All samples count if weights are not given, or if some of weight zero
+    stand between others. The result is one for a program with an output but without an index of samples, and
+    zero for random data. ``samples`` is the number of all samples.
     """
     roles = program.roles
     if roles.learnt is not None:
@@ -711,7 +726,10 @@ def _linear(theory: Theory) -> LinearForm | NotApplicable:
 
 
 def _times_of(times: ArrayLike | None, steps: bool) -> tuple[Array, Array | None]:
-    """Return the times to solve for, and the output times among them if these are fewer.
+    """Return the times to solve for, and ``times`` as output times, or None if both are equal.
+
+    Times to solve for are all steps from 0 to the last one; for a flow (``steps`` is false), 0 and ``times``.
+    Raises SpecError for times that are missing, do not increase, are negative, or are not steps.
 
     >>> _times_of([0, 2], steps=True)
     (array([0., 1., 2.]), array([0., 2.]))

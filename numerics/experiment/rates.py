@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 def next_step_factors(problem: Problem) -> NDArray[np.float64]:
     """Return ``k(s + 1, s)`` for each step s except the last: the factor of an update in the next step.
 
-    For a flow it is the rate of the rule at each of the times.  Means over samples are over training samples.
+    The result has the shape (T - 1,). For a flow it is the absolute rate of the rule at each time except the
+    last. In a rule that divides by the number of samples, this is the number of training samples.
 
     >>> from derive.program import GradientDescent, eta, mlp
     >>> from numerics.experiment.problem import Problem

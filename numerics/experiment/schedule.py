@@ -35,7 +35,7 @@ def parse_schedule(key: str, text: str, end: float | None, steps: bool, accepted
     text
         An expression in t, read as activations are in h; ``floor`` in steps, and powers such as ``0.9**t``.
     end
-        The last step, or the end time of a flow; None if the file does not give it.
+        The number of steps, or the end time of a flow; None if the file does not give it.
     steps
         Whether t counts steps.
     accepted
@@ -44,7 +44,8 @@ def parse_schedule(key: str, text: str, end: float | None, steps: bool, accepted
     Raises
     ------
     SpecError
-        For what is not supported, or not a finite real number at a time of the training.
+        For a number in quotes, unsupported text, and an expression that is not a finite real number at every
+        time of the training: at t = 0 only, if ``end`` is None.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """Schema of the experiment file: keys, types, accepted values, and combinations that are excluded.
 
-The description of a field is the text that error messages print after "accepted:".  All programs that the
-engine derives are accepted.
+The description of a field is the text that error messages print after "accepted:".  Combinations of keys are
+excluded if they contradict each other or if their theory is not derived.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ class TrainingSection(FileSection):
 
     @property
     def constants(self) -> dict[str, float]:
-        """Constants of an entrywise rule by key, with defaults for missing ones."""
+        """Constants of an entrywise rule by key, with defaults for missing ones; empty for other rules."""
         usual = CONSTANTS.get(self.rule, {})
         return {key: x if (given := getattr(self, key)) is None else given for key, x in usual.items()}
 
@@ -224,10 +224,10 @@ class TrainingSection(FileSection):
 class Solver(FileSection):
     """Table [solver]: `samples` paths of a nonlinear process, seed, tolerances, device and method.
 
-    Linear networks have no sampled paths.  Missing samples and replicas are chosen for `accuracy`: the
-    standard error and the bias of losses and errors relative to the largest of them.  `rtol` bounds the
-    time-discretisation error of a flow; rules in steps have none.  A computation whose estimate exceeds
-    `hours` raises SpecError. Sampled paths may run on a graphics card (`device`).
+    Linear networks have no sampled paths.  If `samples` is missing, the numbers of samples and of replicas
+    are chosen for `accuracy`: the standard error and the bias of losses and errors relative to the largest of
+    them.  `rtol` bounds the time-discretisation error of a flow; rules in steps have none.  A computation
+    whose estimate exceeds `hours` raises SpecError. Sampled paths may run on a graphics card (`device`).
     """
 
     samples: int | None = Field(
@@ -401,7 +401,7 @@ def rules_with(key: str) -> str:
 
 
 def check_together(spec: Spec) -> None:
-    """Raise SpecError for keys that exclude each other."""
+    """Raise SpecError for keys that exclude each other, wrong lengths of lists, and invalid times."""
     _check_digits(spec)
     _check_data(spec)
     _check_network(spec)
@@ -445,7 +445,7 @@ def _kinds(kinds: Iterable[str]) -> str:
 
 
 def _check_data(spec: Spec) -> None:
-    """Raise SpecError for keys of [data] that belong to another kind of data."""
+    """Raise SpecError for keys of another kind of data, and if sample_ratio and batch_ratio are given."""
     if spec.data is None:
         return
     for key, value in _given_keys(spec.data):
@@ -483,7 +483,10 @@ def _check_network(spec: Spec) -> None:
 
 
 def _check_lists(spec: Spec) -> None:
-    """Raise SpecError unless lists have an entry for each layer (init_variance: L + 1 weights)."""
+    """Raise SpecError unless lists have an entry for each layer (init_variance: L + 1 weights).
+
+    Lists need an integer depth, and only the last entry, that of the readout, may be zero.
+    """
     depth = spec.network.depth
     for key, extra in (("init_variance", 1), ("width_ratio", 0), ("relative_widths", 0)):
         value = getattr(spec.network, key)
@@ -548,7 +551,7 @@ def check_times(key: str, times: Sequence[float], steps: bool) -> None:
 
 
 def _check_times(spec: Spec) -> None:
-    """Raise SpecError for output times after the end of training, and for those of a flow beside a grid."""
+    """Raise SpecError for output times that are invalid, exceed the end, or stand beside points or grid."""
     training, key = spec.training, "training.times"
     if training.times is None:
         return

@@ -146,7 +146,8 @@ def integrated(program: Program) -> Program:
 
     In a flow, an update made at s enters with the integrator's weight ``w(t, s)``; with decay, ``m(t)`` is
     the factor of the initial weight; with temperature, ``n(t, s)`` is the covariance of noise.  Rules in
-    steps whose memory has no closed form have the same tables (:mod:`numerics.experiment.memory`).
+    steps whose memory has no closed form have the same tables (:mod:`numerics.experiment.memory`).  Raises
+    NotApplicable for a flow without an integrator, such as one with different rules for its weights.
 
     >>> integrated(mlp(2, rule="flow", weight_decay=1)).rule
     Multistep(rate=1, weight='w', left='m', heat=None, discrete=True)
@@ -170,7 +171,10 @@ def integrated(program: Program) -> Program:
 
 
 def _require_one_flow(program: Program) -> None:
-    """Raise NotApplicable unless all weights follow one flow with an equation of motion."""
+    """Raise NotApplicable unless all weights follow one flow with an equation of motion, up to their noise.
+
+    It is also raised for fields with an equation of motion, and for noise of single weights only.
+    """
     evolving = [d.lhs for d in program.definitions if d.evolves]
     if evolving:
         message = f"{evolving[0]} has an equation of motion, and integrators of flows move weights only"
@@ -199,12 +203,12 @@ def _require_one_flow(program: Program) -> None:
 
 
 def wide_layers(theory: Theory) -> Theory:
-    """Return the limit of infinitely wide layers on isotropic data."""
+    """Return the limit of infinitely wide layers (nu to infinity) on isotropic data."""
     return replace(theory_limit(theory, {nu: oo}), reduction=WIDE)
 
 
 def wide_modes(theory: Theory) -> Theory:
-    """Return the limit of infinitely wide layers on data with a spectrum."""
+    """Return the limit of infinitely wide layers (N to infinity) on data with a spectrum."""
     return replace(theory_limit(theory, {N: oo}), reduction=WIDE)
 
 
@@ -253,7 +257,9 @@ def program_of(experiment: Experiment, depth: Integer | Symbol | None = None) ->
     """Return the program that the experiment trains, at its depth or at another ``depth``.
 
     Numbers of the file are symbols in it (eta, gamma0, lambda, beta, ...), lists are functions of the layer
-    (sigma(ell), a(ell), nu(ell)); values that are missing, or zero, or one, are left out.
+    (sigma(ell), a(ell), nu(ell)), and expressions in t functions of time (eta(t)). Parts of the network or
+    rule whose number is missing or zero are left out, and so are a single output and an initial variance of
+    one.
 
     >>> from numerics.experiment.experiment import Experiment
     >>> spec = {"network": {"depth": 2, "bias": True}, "training": {"weight_decay": 0.1}}
@@ -516,8 +522,9 @@ def derive_or_raise(
 ) -> DerivedResult:
     """Return ``derive(experiment)``; if it raises NotApplicable, raise SpecError for a key of the file.
 
-    ``what`` names the requested quantity in words. The error names the first key of ``wants`` whose value in
-    the file is not the wanted one, or not one of a tuple of wanted ones.
+    ``what`` names the requested quantity in words. ``wants`` maps keys to the value, or the tuple of values,
+    for which the quantity exists. The error names the first key with another value in the file; if all agree,
+    it names network.depth.
 
     >>> def plain(e):
     ...     if e.network.bias: raise NotApplicable("biases add to every layer")

@@ -46,13 +46,16 @@ def require_gradients(experiment: Experiment) -> None:
 
 
 def errors_at_start(experiment: Experiment) -> Array:
-    """Return the errors of training samples at zero output, up to a factor, shape (P, C)."""
+    """Return the errors of training samples at zero output, up to a common factor, shape (P, C)."""
     y = experiment.targets.reshape(len(experiment.targets), -1)
     return y - 1 / y.shape[1] if experiment.objective == "cross-entropy" else y
 
 
 def mirror_sign(experiment: Experiment) -> int:
     """Return the parity of the gradient under a sign change of the input: 1, -1, or 0 if it has none.
+
+    The gradient is that of the output with respect to weights. An odd activation gives -1, an even one 1;
+    biases, and branches with an even activation, give 0.
 
     >>> tables = {"network": {"depth": 2, "activation": "abs"}}
     >>> mirror_sign(Experiment.from_dict(tables))
@@ -70,10 +73,11 @@ def mirror_sign(experiment: Experiment) -> int:
 
 
 def _vanish(inputs: Array, errors: Array, mirror: int) -> bool:
-    """Return whether the gradients of all samples (P, D) cancel, up to rounding.
+    """Return whether the gradients of all samples cancel, up to rounding, for ``inputs`` (P, D).
 
-    They do if the errors (P, C) of equal inputs sum to zero, where an input -x counts as x with its error
-    times ``mirror``: 1, -1, or 0 if gradients have no such symmetry.
+    They do if the ``errors`` (P, C) of equal inputs sum to zero, where an input -x counts as x with its error
+    times ``mirror``: 1, -1, or 0 if gradients have no such symmetry. If ``mirror`` is -1, errors of the input
+    0 do not count.
     """
     remaining, allowed = [*range(len(inputs))], ROUNDING * float(np.abs(inputs).max())
     total = 0.0

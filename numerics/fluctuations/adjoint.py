@@ -1,13 +1,16 @@
 """Variances of chosen observables of a linear theory, by sweeps backwards in time.
 
-For the gradient e of an observable with respect to order parameters the sweep solves ``psi = e + D^T psi``.
-On a site psi is a symmetric matrix Psi, ``x^T Psi x / 2 = sum_i psi_i F_i(x)``, the influence of a unit on
-the observable:
+For the gradient e of an observable with respect to order parameters the sweep solves ``psi = e + D^T psi``,
+where D holds the derivatives of order parameters by each other. Order parameter i averages a product F_i of
+two fields or hats (response fields) x of a unit. On a site (a population at one layer) psi becomes a
+symmetric matrix Psi, ``x^T Psi x / 2 = sum_i psi_i F_i(x)``, the influence of a unit on the observable:
 
     (D^T psi)_k = sum over E_k of w (V Psi V)_cd,    N Cov(O, O') = sum over sites of tr(Psi V Psi' V)/(2 a).
 
-D is causal: psi at one time follows from later ones, and within a step from a finite chain of computations.
-Memory is one matrix of a site for each observable; no matrix of order parameters is needed.
+V is the covariance of fields and hats, E_k the products ``w x_c x_d`` that order parameter k multiplies in
+the action, and a the ratio of units of the population to N. D is causal: psi at one time follows from later
+ones, and within a step from a finite chain of computations. Memory is one matrix of a site for each
+observable; no matrix of order parameters is needed.
 """
 
 from __future__ import annotations
@@ -152,7 +155,8 @@ class TimeBlock:
     sites
         The fields and hats of this time at each site that has some.
     slopes
-        The maps given by derivatives of those order parameters that are functions of other order parameters.
+        The maps from derivatives by order parameters of this time to derivatives by the order parameters of
+        which they are functions.
     """
 
     parameters: slice
@@ -358,8 +362,9 @@ class AdjointFluctuations(LinearTheory):
     def _slopes(self, ranges: list[slice]) -> list[CausalSums]:
         """Return for each time the derivatives of its order parameters that are functions of other ones.
 
-        They are linear maps from derivatives of an observable by these functions to derivatives by the
-        arguments. ``ranges`` holds for each time the range of its order parameters, sorted by time.
+        They are linear maps from derivatives of an observable by these functions to derivatives of the
+        observable by their arguments. ``ranges`` holds for each time the range of its order parameters,
+        sorted by time.
         """
         terms = [(z.target, z.other[0], self.lowered.value(z, self.values)) for z in self.lowered.slopes]
         empty = (np.zeros(0, int), np.zeros(0, int), np.zeros(0))
@@ -375,9 +380,9 @@ class AdjointFluctuations(LinearTheory):
         """Return for each time a linear map from derivatives by order parameters to a matrix Psi.
 
         The derivatives are those of an observable by the order parameters of this time. Psi is the quadratic
-        form of the fields of one unit by which it changes the observable: an order parameter that averages
-        ``x_a x_b`` adds to its entry ab. ``number`` is that of the site (a population at one layer), and
-        ``ranges`` holds for each time the range of its order parameters, sorted by time.
+        form of the fields and hats (response fields) of one unit by which it changes the observable: an order
+        parameter that averages ``x_a x_b`` adds to its entry ab. ``number`` is that of the site (a population
+        at one layer), and ``ranges`` holds for each time the range of its order parameters, sorted by time.
         """
         site, x = self.sites[number], self.units.get(number, NO_PRODUCTS)
         late, early, when = _ordered(x, site.times)

@@ -31,9 +31,11 @@ class WidthCorrections:
     dims
         The dimensions of each variable.
     errors
-        Standard errors of variances and shifts, by their names in results; empty if averages are exact.
+        Standard errors of ``variances`` and ``shifts`` by name with suffix, such as ``f_variance``; empty
+        unless averages are sampled.
     systematic
-        Bounds on their systematic errors, by the same names; empty if no kink was rounded.
+        Estimated systematic errors by the same names, from the rounding of kinks; empty if no kink was
+        rounded.
     """
 
     values: dict[str, Array]
@@ -49,7 +51,8 @@ def corrections(solved: SolvedFluctuations, variables: Mapping[str, ObservableVa
 
     ``solved`` gives covariances and shifts of any functions of order parameters; ``variables`` are such
     functions by name. If ``solved`` has several independent sets of sampled paths, standard errors over them
-    are added.
+    are added. If kinks were rounded, systematic errors are added: the change if the polynomial of the
+    extrapolation to sharp kinks has one degree less.
     """
     values = {name: x.observable.values.reshape(x.shape) for name, x in variables.items()}
     dims = {name: x.dims for name, x in variables.items()}

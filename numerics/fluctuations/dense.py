@@ -31,10 +31,10 @@ class DenseFluctuations(LinearTheory):
 
     @cached_property
     def products(self) -> dict[int, SiteProducts]:
-        """For each site the products of two fields whose averages over units are order parameters.
+        """For each site the products of two fields or hats whose averages over units are order parameters.
 
-        Only order parameters of ``kept`` are included, those with different averages. A site is a population
-        at one layer.
+        Only order parameters of ``kept`` are included, those with different averages. A hat is the response
+        field conjugate to a field. A site is a population at one layer.
         """
         products = {}
         for number, x in self.units.items():

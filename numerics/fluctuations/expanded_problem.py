@@ -39,8 +39,9 @@ def expanded(problem: Problem) -> Fluctuations:
     Raises
     ------
     SpecError
-        If the networks of the problem have no finite width, or the theory has order parameters that are not
-        averages over units.
+        If the networks of the problem have no finite width, if the error jumps as a function of the output,
+        or if no expansion is derived for the program, for example because an order parameter is not an
+        average over units.
     """
     _require_widths(problem)
     if error_jumps(problem.program):
@@ -58,8 +59,8 @@ def expanded(problem: Problem) -> Fluctuations:
 def _program(problem: Problem) -> Program:
     """Return the program of a problem, prepared for the expansion in 1/N.
 
-    The memory functions of training rules become tables of numbers, so that flows are rules in steps. If the
-    experiment asks for centred outputs, the initial outputs are subtracted.
+    The memory functions of training rules become tables of numbers, so that flows are rules in steps. If an
+    experiment on given samples asks for centred outputs, the initial outputs are subtracted.
     """
     program, experiment = problem.program, problem.experiment
     if problem.seen and experiment is not None and experiment.spec.centered:
@@ -70,7 +71,8 @@ def _program(problem: Problem) -> Program:
 def _with_sums_written_out(program: Program, problem: Problem) -> Program:
     """Return the program with sums that stand inside of functions, as in a softmax, replaced by their terms.
 
-    The numbers of terms are taken from the values of the problem.
+    This concerns definitions of scalars, such as errors. The numbers of terms are taken from the values of
+    the problem.
     """
     sizes = {x: int(v) for x, v in problem.values.items() if isinstance(x, Symbol) and x.is_integer}
     inside = [
@@ -106,8 +108,9 @@ def _require_widths(problem: Problem) -> None:
 def lowered(problem: Problem, grid: TimeGrid | None = None, times: int | None = None) -> LoweredFluctuations:
     """Return the expansion in 1/N of a problem as arrays, with numbered order parameters and fields.
 
-    Times are the steps of the problem or, for a flow, the nodes of the integration grid ``grid``. If
-    ``times`` is given, only the first ``times`` of them are kept.
+    Times are the steps of the problem or, for a flow, the nodes of the integration grid ``grid``, which a
+    flow needs. If ``times`` is given, only the first ``times`` of them are kept. Raises SpecError as
+    :func:`expanded` does.
     """
     theory = expanded(problem)
     values = {str(x): v for x, v in problem.values.items()}
@@ -174,9 +177,10 @@ class FluctuationSizes:
     times
         Number of times.
     parameters
-        Number of order parameters with different averages.
+        Number of order parameters; in a linear theory, of those with different averages.
     sites
-        Number of fields and hats of a unit of each population at each layer, at all times.
+        Number of fields and hats of a unit of each population at each layer, at all times; in a nonlinear
+        theory ``paths.fields``.
     nonlinear
         One of the functions of fields that are not linear, as text; None if all are linear.
     paths
@@ -220,7 +224,7 @@ class SizeGrowth:
     def at(self, times: int) -> FluctuationSizes:
         """Return the sizes of the expansion for a number of times.
 
-        They are the values of the polynomials through the sizes that were counted for few times.
+        They are the values of the polynomials through the sizes that were counted for up to FEW times.
         """
         known = np.arange(1.0, len(self.counts) + 1)
         counts = np.rint(lagrange(known, np.array([float(times)]))[0] @ self.counts).astype(int)

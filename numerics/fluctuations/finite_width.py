@@ -66,23 +66,26 @@ def finite_width(
     -------
     xarray.Dataset
         ``X_variance`` and ``X_shift`` for X in ``train_loss``, ``f``, ``error``, ``tangent_kernel``, ``Phi``,
-        ``G`` (of random data their correlations and losses), at equal times, beside X itself if it has one
-        time.  If shifts are not known, the attribute ``no_shift`` gives the reason.  For a flow the
-        attributes ``variance_error`` and ``shift_error`` are estimated errors relative to the largest value.
-        Corrections of nonlinear networks are sampled and have standard errors (``*_stderr``); with kinks and
-        several layers also a bound on the error of rounding the kinks (``*_systematic``).
+        ``G`` (of random data their correlations and losses), at equal times. Losses, outputs and errors at
+        infinite width are included; kernels are not.  If shifts are not known, the attribute ``no_shift``
+        gives the reason.  For a flow the attributes ``variance_error`` and ``shift_error`` are estimated
+        errors relative to the largest value.  Corrections of nonlinear networks are sampled and have standard
+        errors (``*_stderr``); with kinks and several layers also an estimate of the error of rounding the
+        kinks (``*_systematic``).
 
     Raises
     ------
     SpecError
         If networks have no width, for a nonlinear network with more than some thousand order parameters, or
         if the computation takes longer than ``solver.hours``.
+    NotConverged
+        For a flow whose variances have a large estimated error on the finest affordable time grid.
 
     Notes
     -----
     N counts the neurons of the widest hidden layer.  Other layers, and features of isotropic data, have their
-    own sizes in the proportions of the experiment.  Corrections hold while they are small compared with the
-    limit.
+    own sizes in the proportions of the experiment.  For a program N is the size to which the ratios of its
+    populations refer.  Corrections hold while they are small compared with the limit.
 
     Examples
     --------
@@ -172,7 +175,7 @@ ONE_TIME = frozenset(
 def largest_ratio(problem: Problem) -> float:
     """Return the number of neurons of the widest hidden layer, divided by the width N of the theory.
 
-    N is the size to which the ratios of all layers refer.
+    N is the size to which the ratios of all layers refer. The result is always 1 for a program.
     """
     return 1.0 if problem.experiment is None else max(layer_ratios(problem.experiment))
 

@@ -47,7 +47,7 @@ CONVERGED = 1e-3
 """Estimated relative error at which extrapolated variances have converged."""
 
 LARGEST_ERROR = 0.1
-"""Estimated relative error above which the shifts of a flow are left out."""
+"""Estimated relative error above which shifts of a flow are left out, and variances are not converged."""
 
 MOST_WITH_SHIFTS = 4600
 """Largest number of order parameters for which means are computed, in about twenty seconds."""
@@ -123,7 +123,7 @@ def stage_grid(places: Array, times: Array) -> StageGrid:
 class FlowTimes:
     """Output times of a flow, and a transformed time ``age`` in which integration steps are of equal length.
 
-    Members are ``times``, the output times, and ``age``, which converts to the transformed time and back.
+    Members are ``times``, those of the problem, and ``age``, which converts to the transformed time and back.
     """
 
     times: Array
@@ -154,8 +154,9 @@ class FlowTimes:
 def initial_rate(problem: Problem) -> float:
     """Return the rate at which errors fall at the start of a flow, ``|d log loss/dt| / 2``.
 
-    If the problem has no loss, or the loss is zero, it is one over the last time. If output intervals grow
-    with the time, the first of them is a bound on the time scale too.
+    The rate is at least one over the last time; if the longest interval between times exceeds UNEVEN times
+    the shortest, it is at least one over the first time after 0. This bound is returned if the problem has no
+    loss or the loss is zero.
     """
     times = problem.times
     gaps, last = np.diff(times), float(times[-1])
@@ -190,10 +191,10 @@ def corrections_of_flow(
     """Return variances and shifts at order 1/N of a flow at its output times, and attributes of the result.
 
     Attributes hold the method, the kernels that are kept, and estimated errors. The flow is computed on finer
-    and finer grids of Runge-Kutta steps, which are extrapolated. Variances come from the finest grids whose
-    expansion takes less than a minute. Shifts come from the finest of those grids on which dense matrices of
-    all order parameters are computed. Raise NotConverged if the estimated error of variances exceeds
-    LARGEST_ERROR.
+    and finer grids of Runge-Kutta steps, and the two finest are extrapolated to steps of length zero. Grids
+    are refined until the estimated error of variances is at most CONVERGED, or an expansion takes more than a
+    minute. Shifts come from the finest of those grids on which dense matrices of all order parameters are
+    computed. Raise NotConverged if the estimated error of variances exceeds LARGEST_ERROR.
     """
     require_no_noise(problem)
     started, axis = clock.perf_counter(), FlowTimes.of(problem)
@@ -278,8 +279,8 @@ def _read(stages: StageGrid, dims: tuple[str, ...], values: Array, positions: Ar
     """Interpolate a variable from the ends of integration steps to other positions, by splines.
 
     ``positions`` are in the transformed time in which all steps have equal length. ``dims`` are the
-    dimensions of ``values``, among which is "time". If ``positive``, the logarithm is interpolated where all
-    values are positive, and negative results are set to zero otherwise.
+    dimensions of ``values``, among which is "time". If ``positive``, results are not negative: the logarithm
+    is interpolated if all values are positive; otherwise negative results are set to zero.
     """
     place = dims.index("time")
     first = np.moveaxis(values, place, 0)
@@ -302,8 +303,8 @@ class FlowSeries:
     def best(self) -> WidthCorrections | None:
         """Return the corrections at order 1/N of the two finest grids, extrapolated to zero step length.
 
-        The errors of the grids are assumed to fall as the fourth power of the step. None if fewer than two
-        grids were added.
+        The errors of the grids are assumed to fall as the fourth power of the step. A variance that would not
+        be positive keeps its value on the finest grid. None if fewer than two grids were added.
         """
         if len(self.grids) < 2:
             return None
@@ -323,11 +324,11 @@ class FlowSeries:
         return WidthCorrections(values, variances, shifts, new.dims)
 
     def error(self, part: str) -> float:
-        """Return the estimated relative error of the corrections that are extrapolated.
+        """Return the estimated relative error of the extrapolated corrections.
 
-        ``part`` is "variances" or "shifts". It is the largest over variables, relative to the largest value
-        of the variable. The estimate is SAFETY times the change by the extrapolation, because grids are few
-        and steps not always short. It is infinite if fewer than two grids are known.
+        ``part`` is "variances" or "shifts". The result is the largest over variables of SAFETY times the
+        change by the extrapolation, divided by the largest value of the variable; SAFETY is larger than one,
+        because grids are few and steps not always short. It is infinite if fewer than two grids are known.
         """
         best = self.best()
         if best is None:

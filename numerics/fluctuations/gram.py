@@ -1,7 +1,8 @@
 """Linear networks with one hidden layer of any width, trained by the recursion of their Gram matrices.
 
-From the matrices of :mod:`derive.scale.fluctuations.gram` and data to outputs and kernels of many networks at
-once.  One network costs ``(P + 1)^3`` operations a step at every width, and its law is exact.
+The module turns the matrices of :mod:`derive.scale.fluctuations.gram` and data into outputs, errors and
+tangent kernels of many networks at once. One network with P samples costs ``(P + 1)^3`` operations a step at
+every width, and its law is exact.
 """
 
 from __future__ import annotations
@@ -105,8 +106,9 @@ class GramNetworks:
     def draw(self, width: int, count: int, rng: np.random.Generator) -> Array:
         """Draw the initial Gram matrices of ``count`` networks of width N, ``(count, n, n)``.
 
-        n is the number of vectors in a Gram matrix. They are random Wishart matrices, divided by the number
-        of units, with the mean :attr:`start` ``(n, n)``.
+        n is the number of fields of a unit: hidden fields of all samples and readout weights. The Gram
+        matrices are random Wishart matrices, divided by the number of units, with the mean :attr:`start`
+        ``(n, n)``.
         """
         values, vectors = np.linalg.eigh(self.start)
         root = vectors * np.sqrt(np.maximum(values, 0.0))
@@ -121,7 +123,7 @@ class GramNetworks:
         return np.asarray(factor @ factor.swapaxes(1, 2) / units)
 
     def train(self, M: Array, steps: int) -> dict[str, Array]:
-        """Train networks by gradient descent.
+        """Train networks by gradient descent, by the recursion of their Gram matrices.
 
         Parameters
         ----------
@@ -134,7 +136,7 @@ class GramNetworks:
         -------
         dict of str to ndarray
             ``f`` and ``error`` ``(count, steps + 1, outputs)``, and ``tangent_kernel`` ``(count, steps + 1,
-            pairs of outputs)``.
+            pairs of outputs)``; ``outputs`` counts those of all samples.
         """
         series: dict[str, list[Array]] = {OUTPUT: [], "error": [], "tangent_kernel": []}
         first = np.einsum("kij,nij->nk", self.outputs, M)

@@ -1,7 +1,8 @@
-"""Covariances at the start of training in numbers.
+"""Covariances of networks at the start of training, as numbers.
 
-From the expressions of :mod:`derive.scale.fluctuations.initial` and the kernel of the inputs to a number: the
-kernels of each layer are evaluated one after the other, and Gaussian averages by closed forms or lattices.
+The module turns an expression of :mod:`derive.scale.fluctuations.initial` and the kernel of the inputs into a
+number. The kernels of each layer are evaluated one after the other, and Gaussian averages by closed forms or
+lattices.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ def initial_value(
     kernels: Mapping[str, Array],
     values: Mapping[Symbol, float],
 ) -> float:
-    """Return the value of a covariance or a mean at the start of training.
+    """Return the number for N times a covariance, or for a mean, at the start of training.
 
     Parameters
     ----------
     quantity : InitialCovariance or InitialMean
-        The expression, for a number of layers or for any.
+        The expression of N times the covariance of two observables, or of the mean of one.
     samples : mapping
         The row of the kernel of the inputs for each symbol of a sample, counted from 0.
     kernels : mapping

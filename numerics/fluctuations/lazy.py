@@ -1,8 +1,8 @@
 """Fluctuations of lazy networks on given data.
 
-From the expressions of :mod:`derive.scale.fluctuations.lazy`, the kernel of the inputs and targets to N Cov
-of errors at output times: kernels and their covariances at the start are evaluated for all samples, and
-errors are summed over eigenvectors of the tangent kernel.
+The module turns expressions of :mod:`derive.scale.fluctuations.lazy`, the kernel of the inputs, and targets
+into N times the covariance of errors at pairs of times. Kernels and their covariances at the start are
+evaluated for all samples, and errors are summed over eigenvectors of the tangent kernel.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SLOTS = [Symbol(f"mu_{i}", integer=True, positive=True) for i in range(4)]
 
 
 class InitialArrays:
-    """Tangent kernel and covariances of a network at initialisation, as arrays over all samples.
+    """Tangent kernel, and covariances times N, of a network at initialisation, as arrays over all samples.
 
     A derived expression for different samples may be singular if two of them are equal. An expression is
     therefore derived for each pattern of equal samples, such as (a, a, b, a), and evaluated where it holds.

@@ -1,12 +1,14 @@
 """Linear theories around their saddle: covariances of fields and hats, and the products that are averaged.
 
-The fields and hats of one unit are jointly Gaussian with the covariance
+A hat is the response field conjugate to a field. The fields and hats of one unit are jointly Gaussian with
+the covariance
 
-    V = [[C, R], [R^T, 0]],   R = d fields / d hats,   C = R Sigma R^T.
+    V = [[C, R], [R^T, 0]],   R = d fields / d hats,   C = R Sigma R^T,
 
-Order parameters average products ``F = x_a x_b`` and the exponent holds products ``E = w x_c x_d``, so that
-all averages follow by Wick's theorem: ``kappa_ab,cd = V_ac V_bd + V_ad V_bc`` over the ratio of the
-population, and ``D_ab,k = (V E_k V)_ab + transposed``.  Two modules use this: dense matrices
+with the covariance Sigma of sources. Order parameters average products ``F = x_a x_b`` and the exponent of
+the path integral holds products ``E = w x_c x_d``, so that all averages follow by Wick's theorem. The
+covariance of products is ``kappa_ab,cd = V_ac V_bd + V_ad V_bc``, divided by the units of the population over
+N, and ``D_ab,k = (V E_k V)_ab + transposed``. Two modules use this: dense matrices
 (:mod:`numerics.fluctuations.dense`) and adjoint sweeps (:mod:`numerics.fluctuations.adjoint`).
 """
 
@@ -35,7 +37,7 @@ class UnitCovariance:
     Attributes
     ----------
     V
-        Their covariance, ``(n, n)``; zero between hats.
+        The covariance of fields and hats, ``(n, n)``; zero between hats.
     is_hat
         Whether each of them is a hat (the conjugate of a field), ``(n,)``.
     times
@@ -215,9 +217,9 @@ class LinearTheory:
         """Return the products of two fields or hats in some terms, by number of the site.
 
         Each term in ``entries`` holds numbers of fields, hats and order parameters at all values of its
-        indices. If ``covariance`` is given, a function of the numbers of two order parameters, the terms are
-        second derivatives by these, and weights are multiplied by the covariance. A site is a population at
-        one layer.
+        indices. If ``covariance`` is given, the terms are second derivatives by two order parameters; weights
+        are multiplied by the covariance of both, the value of ``covariance`` at their numbers. A site is a
+        population at one layer.
         """
         parts: list[list[tuple[IntegerArray, IntegerArray, IntegerArray, Array]]] = [[] for _ in self.sites]
         for x in entries:

@@ -64,7 +64,7 @@ def test_an_array_that_ends_before_a_shifted_index_is_refused(run: Any) -> None:
     for loss in (NEXT, NEXT + SAME):
         with pytest.raises(SpecError, match="at least 4 entries along axis 2"):
             run(reader(loss), **given(SHORT), **options)
-    with pytest.raises(SpecError, match="arrays do not go round a ring"):
+    with pytest.raises(SpecError, match="indices of arrays do not wrap around"):
         run(reader((y(mu, p - 1) - f(mu, p, t)) ** 2 / 2), **given(LONG), **options)
 
 
