@@ -46,7 +46,7 @@ class Paths:
     samples: Sequence[int] | None = None
 
     def expressions(self, program: Program) -> dict[str, Expr]:
-        """Return the expression of each field at layer ``ell`` and time ``t``.
+        """Return the expression of each selected field at layer ``ell`` and time ``t``, by name.
 
         Raises ValueError, which lists the fields, for a name that is not a field.
         """
@@ -63,10 +63,10 @@ class Paths:
         return {name: known[name] for name in self.fields}
 
     def chosen(self, what: str, existing: Sequence[int]) -> list[int]:
-        """Return the values of ``layers``, ``times`` or ``samples`` that this selection keeps, in its order.
+        """Return the selected ``layers``, ``times`` or ``samples``, in the order of the selection.
 
         ``what`` is the name of one of the three, ``existing`` are all values that there are, which are
-        returned if none are selected. Raises ValueError for a selected value that does not exist.
+        returned if it is None. Raises ValueError for a selected value that does not exist.
         """
         selected: Sequence[int] | None = getattr(self, what)
         for x in selected or ():
@@ -77,9 +77,10 @@ class Paths:
         return [*existing] if selected is None else [*selected]
 
     def steps(self, program: Program, last: int) -> list[int]:
-        """Return the selected times up to ``last``.
+        """Return the selected times, or all times 0..``last`` if none are selected.
 
-        Raise ValueError for a field or a time that does not exist.
+        Raise ValueError for a name that is not a field of the program, and for a time that is not in
+        0..``last``.
         """
         self.expressions(program)
         return self.chosen("times", range(last + 1))
@@ -111,8 +112,9 @@ def dimension(index: Symbol | str) -> str:
 def gathered(runs: Sequence[Mapping[str, Block]], times: Sequence[float], **attrs: str) -> xr.Dataset:
     """Return the paths of all runs as one Dataset with the dimension ``run``.
 
-    Each run maps names of fields to their paths. Fields with other layers or units have dimensions of their
-    own; ``attrs`` are the attributes of the result.
+    Each run maps names of fields to their paths. If a field has other layers, index values or numbers of
+    units than the fields before it, its dimensions have names of their own, such as ``"layer of z"``.
+    ``attrs`` are the attributes of the result.
     """
     import xarray as xr  # slow to import, and needed only if paths are kept
 

@@ -69,7 +69,8 @@ def plot_loss(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) -> li
 
     Lines have a band of errors, points have bars.  The test loss is drawn dashed, if the result has one that
     differs.  Both axes are logarithmic for power-law data, whose loss is a power of time, and for times on a
-    logarithmic grid.
+    logarithmic grid; the axis of the loss is linear if a loss is negative.  Raises ``ValueError`` for a
+    result without a training loss.
     """
     if "train_loss" not in result:
         raise ValueError("the result contains no loss, because the program states no loss")
@@ -127,9 +128,9 @@ def plot_responses(
 ) -> list[Artist]:
     """Draw the responses at the last time T to a perturbation at time s, one colour a layer.
 
-    Full lines are A^l(T,s), dashed lines B^l(T,s), of one sample and the first output; of random data R_hr^l
-    and R_gu^l.  Raises ``ValueError`` for a result without responses (solved with ``kernels="none"``) or
-    without this sample.
+    Full lines are A^l(T,s), dashed lines B^l(T,s), of one sample, the first output and the first position; of
+    random data R_hr^l and R_gu^l.  Raises ``ValueError`` for a result without responses (solved with
+    ``kernels="none"``) or without this sample.
     """
     drawn = [row for row in RESPONSES if row[0] in result]
     if not drawn:
@@ -325,7 +326,7 @@ def _holds(result: xr.Dataset, name: str) -> bool:
 
 
 def _equal_time(result: xr.Dataset, name: str) -> xr.Dataset:
-    """Return a kernel and its standard error at t = s, averaged over samples, with dimensions (layer, time).
+    """Return a kernel and its standard error at t = s, averaged over samples and outputs, by layer and time.
 
     The mean of the samples' standard errors is an upper bound on the standard error of the mean.
     """
@@ -348,7 +349,8 @@ def _equal_time(result: xr.Dataset, name: str) -> xr.Dataset:
 def _corrections_of_mean(result: xr.Dataset, name: str) -> dict[str, xr.DataArray]:
     """Return corrections of order 1/N for a kernel averaged over samples, from those of its trace.
 
-    They are N times variances and shifts of networks, by name of the variable; empty if there are none.
+    A kernel without samples has its own corrections. They are N times variances and shifts of networks, by
+    name of the variable; empty if there are none.
     """
     trace, count = f"{name}_trace", float(result.sizes.get("sample", 1))
     if trace + VARIANCE in result:

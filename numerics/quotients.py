@@ -14,9 +14,10 @@ from sympy.core.function import AppliedUndef
 def without_overflow(e: Expr) -> Expr:
     """Return an expression with exponentials divided out of the sums of exponentials that they stand over.
 
-    ``exp(a)/D**n`` becomes ``D'**-n``, in which every term of ``D`` is divided by ``exp(a/n)``.  Where
-    several sums stand in the denominator, each takes the part of ``a`` that holds its functions; if a part
-    belongs to several of them, the quotient stays as it is.
+    ``exp(a)/D**n`` becomes ``D'**-n``, in which every term of ``D`` is divided by ``exp(a/n)``.  If several
+    sums stand in the denominator, each term of ``a`` is assigned to the sum whose exponents contain its
+    functions (or its symbols, if it has no functions).  If a term fits several sums or none, the quotient
+    stays as it is.
 
     >>> from sympy.abc import a, b
     >>> without_overflow(exp(a)/(exp(a) + exp(b)))
@@ -32,7 +33,8 @@ def logarithms_without_overflow(e: Expr) -> Expr:
     """Return an expression with the largest exponent taken out of logarithms of sums of exponentials.
 
     ``log(exp(a) + exp(b))`` becomes ``m + log(exp(a - m) + exp(b - m))``, where ``m`` is the larger of both,
-    and ``log(cosh(a))`` is the logarithm of such a sum.  Exponents must be real.
+    and ``log(cosh(a))`` is the logarithm of such a sum.  Terms must be exponentials, or numbers, with
+    positive coefficients; other logarithms are unchanged.  Exponents must be real.
 
     >>> a = Symbol("a", real=True)
     >>> float(logarithms_without_overflow(log(1 + exp(a))).subs(a, 1000.0))
@@ -58,7 +60,10 @@ def logarithms_without_overflow(e: Expr) -> Expr:
 
 
 def _number_and_exponent(term: Expr) -> tuple[Expr, Expr] | None:
-    """Split a term ``number * exp(exponent)`` into (number, exponent); None if the number is not positive."""
+    """Split a term ``number * exp(exponent)`` into (number, exponent).
+
+    None if the factor of the exponential is not a positive number.
+    """
     factors = Mul.make_args(term)
     number = Mul(*[x for x in factors if not isinstance(x, exp)])
     exponent = Add(*[x.args[0] for x in factors if isinstance(x, exp)])
@@ -88,7 +93,7 @@ def _distributed(x: Mul) -> Expr:
 
 
 def _is_quotient(x: Mul) -> bool:
-    """Return whether a product has an exponential above and a sum of exponentials below."""
+    """Return whether a product is an exponential divided by a sum of exponentials, times other factors."""
     return any(isinstance(a, exp) for a in x.args) and any(map(_is_power_of_sum, x.args))
 
 
@@ -120,9 +125,10 @@ def _divided(x: Mul) -> Expr:
 
 
 def _shares(exponent: Expr, below: list[Pow]) -> list[Expr] | None:
-    """Split the exponent in a numerator into one part for each denominator, the sums in ``below``.
+    """Split the exponent in a numerator into one summand for each denominator, the sums in ``below``.
 
-    A part belongs to the denominator in which its functions occur. None if that is ambiguous.
+    A term of the exponent belongs to the denominator in whose exponents its functions occur. None if a term
+    fits several denominators or none.
     """
     if len(below) == 1:
         return [exponent]

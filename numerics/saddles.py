@@ -1,11 +1,12 @@
 """Symmetric saddles: theories that stay on a symmetric manifold, and that finite networks leave.
 
 If the gradient vanishes because averages over units vanish, the theory stays for ever, at any accuracy.  If
-units are exchangeable, their averages are the same at all times.  In a network of N units averages differ by
-``N^{-1/2}``, and what grows of it grows exponentially.  From a solution whose loss does not move and the
-theory with its averages shifted by a small number, or from perturbations that break the symmetry of
-exchangeable values (:mod:`numerics.solver.paths.instability`), this module finds the growth in a unit of
-time; :func:`numerics.solve` puts it into the attributes of its result.
+units are exchangeable, their averages are the same at all times.  In a network of N units averages differ
+from those of the theory by ``N^{-1/2}``, and unstable directions of this difference grow exponentially.  This
+module finds the factor of growth in a unit of time.  It compares a solution whose loss does not move with
+solutions of the theory whose averages are shifted by a small number, or reads perturbations that break the
+symmetry of exchangeable values (:mod:`numerics.solver.paths.instability`).  :func:`numerics.solve` puts the
+factor into the attributes of its result.
 """
 
 from __future__ import annotations
@@ -41,9 +42,10 @@ SHORTEST = 12
 
 
 def stays(variables: Mapping[str, Labelled]) -> bool:
-    """Return whether training does not start: the loss is positive and constant within standard errors.
+    """Return whether training does not start: the loss is positive and constant within four standard errors.
 
-    ``variables`` are those of a solution; false if it has too few output times.
+    ``variables`` are those of a solution; false if it has fewer than SHORTEST (12) output times. The loss may
+    change by a share STILL (0.001) of its start at most.
     """
     if "train_loss" not in variables or variables["train_loss"].values.size < SHORTEST:
         return False
@@ -56,10 +58,11 @@ def stays(variables: Mapping[str, Labelled]) -> bool:
 
 
 def shifted(program: Program, size: float = SHIFTS[0]) -> Program:
-    """Return a program in which each average over units has a small constant added.
+    """Return a program in which a small constant is added to each number that averages over units define.
 
-    The constant is ``size cos(...)``, which depends on all indices of the average, so that it breaks
-    symmetries between their values.
+    The constant is ``size cos(...)``, which depends on all indices of the number, so that it breaks
+    symmetries between their values.  Definitions of fields, and of numbers without an average such as
+    ``Delta``, stay.
 
     >>> from derive.program import mlp
     >>> [d.rhs for d in shifted(mlp(1), 0.5).definitions if d.name == "Delta"] == [
@@ -80,8 +83,9 @@ def shifted(program: Program, size: float = SHIFTS[0]) -> Program:
 def sizes_of_change(before: Mapping[str, Labelled], after: Mapping[str, Labelled]) -> NDArray[np.float64]:
     """Return the largest absolute change of each number between two solutions, shape ``(numbers, times)``.
 
-    The numbers are variables with one axis of time, such as outputs, and without errors and losses, which
-    are of second order in a perturbation. The array is empty if there are no such variables.
+    The numbers are the variables whose first dimension is time, such as outputs and error signals; the
+    maximum runs over their other dimensions. Standard errors, bounds on the bias and the training loss, which
+    is of second order in a perturbation, are left out. The array is empty if there are no such variables.
     """
     ends = (STDERR, SYSTEMATIC, "train_loss")
     names = [x for x in before if x in after and not str(x).endswith(ends)]
@@ -94,8 +98,8 @@ def linear_times(large: NDArray[np.float64], small: NDArray[np.float64], ratio: 
     """Return the number of first times at which the response to a perturbation is still linear in its size.
 
     ``large`` and ``small`` are changes of numbers, shape ``(numbers, times)``, by two perturbations, of which
-    the former is ``ratio`` times larger; so must be the change. The deviation is relative to the largest
-    number at each time, because the others may be rounding errors.
+    the former is ``ratio`` times larger. The response is linear if ``large`` is ``ratio * small`` up to a
+    tenth (PROPORTIONAL) of the largest number at this time; the smaller numbers may be rounding errors.
 
     >>> small = 1e-8 * 2.0 ** np.arange(6)[None]
     >>> linear_times(np.tanh(1e4 * small) * [1, 1, 1, 1, 0.5, 1], small, 1e4)
@@ -107,11 +111,12 @@ def linear_times(large: NDArray[np.float64], small: NDArray[np.float64], ratio: 
 
 
 def growth_of(gap: NDArray[np.float64], times: NDArray[np.float64]) -> float | None:
-    """Return the exponential growth in a unit of time of a positive size; None if it is a power or decays.
+    """Return the factor by which a positive size grows in a unit of time; None if it is a power or decays.
 
-    ``gap`` holds the size at ``times``, which may be unevenly spaced.  Over the second half of the time, from
-    T/2 to T, an exponential grows by the square of the factor from T/4 to T/2, and a power of the time by the
-    same factor.  The result is None if the former factor does not exceed the latter by a half.
+    ``gap`` holds the size at ``times``, which may be unevenly spaced; T is the last time.  If an exponential
+    grows by a factor c from T/4 to T/2, it grows by c^2 from T/2 to T, and a power of the time grows by c
+    again. The size counts as exponential if its factor from T/2 to T is more than 1.5 c.  The result is the
+    growth over the last quarter.
 
     >>> times = np.arange(41.0)
     >>> growth_of(1.1**times, times), growth_of(1 + times**3, times)
@@ -131,9 +136,9 @@ def saddle_notes(gaps: NDArray[np.float64], times: NDArray[np.float64]) -> dict[
     """Return attributes of a solution that stays at a symmetric saddle; empty if perturbations do not grow.
 
     ``gaps`` are changes of numbers by a perturbation, shape ``(numbers, times)``, at times at which they are
-    linear in it. ``saddle_growth`` is the factor by which the largest grows in a unit of time, and ``saddle``
-    a sentence. Fluctuations of networks of N units start at ``N^{-1/2}``, so that the time to leave the
-    saddle grows as ``log N / (2 log growth)``.
+    linear in it. ``saddle_growth`` is the factor by which the largest of them grows in a unit of time, and
+    ``saddle`` a sentence. Fluctuations of networks of N units start at ``N^{-1/2}``, so that the time to
+    leave the saddle grows as ``log N / (2 log growth)``.
     """
     factor = growth_of(gaps.max(axis=0), times) if len(gaps) else None
     return {} if factor is None else _notes(factor)
@@ -155,7 +160,8 @@ def exchange_notes(gaps: NDArray[np.float64], times: NDArray[np.float64]) -> dic
 
     ``gaps`` (replicas, times) are sizes of perturbations that break this symmetry. The attributes ``saddle``,
     ``saddle_growth`` and ``saddle_growth_stderr`` state how fast networks leave it. Empty unless
-    perturbations grow in all replicas, by more than the standard error.
+    perturbations grow exponentially in all replicas, and their mean rate exceeds zero by four standard errors
+    (SIGNIFICANT); also empty with one replica, or fewer than SHORTEST (12) times.
     """
     if len(times) < SHORTEST or len(gaps) < 2:
         return {}

@@ -79,9 +79,9 @@ class PastSum:
     quantity
         The quantity, by name.
     symbols
-        Its indices as the kernel writes them.
+        Indices of the quantity, as the kernel writes them.
     over
-        All summed indices.
+        Summed indices, without the time.
     reach
         Range of the times s: before t ("past"), up to t ("through"), or t only ("now").
     """
@@ -105,9 +105,9 @@ class Quantity:
     Attributes
     ----------
     node
-        Its name with integer indices.
+        Its name, and the integers among its indices.
     indices, sizes
-        Its other indices, and their numbers of values.
+        Its indices that are symbols, without the time, and the number of values of each.
     expr
         Its expression.
     """
@@ -225,18 +225,19 @@ class SampledPopulation:
 
 @dataclass(frozen=True, eq=False)
 class QuantityTables:
-    """Tables of a theory at given sizes; other numbers stay symbols.
+    """Tables of a theory at given sizes; symbols that are not sizes, such as the learning rate, stay symbols.
 
     Keys are nodes: the name of a quantity with the integers among its indices.
 
     Attributes
     ----------
     sized : SizedTheory
-        The theory before its indices were made plain.
+        The theory as it was given, before some of its indices were replaced by integers.
     written_out : tuple of WrittenOut
-        Quantities that were written out along some of their indices.
+        Scalars, order parameters and observables of which some indices were replaced by integers.
     literals : dict
-        Axes of data that are read at integers, with their first values.
+        Axes of data that are read at integers, by (name, axis), with these integers and the index value of
+        the first entry.
     moving : frozenset
         Fields and scalars that depend on time.
     attributes : dict
@@ -258,13 +259,14 @@ class QuantityTables:
     entries : dict
         Order parameters.
     weights : list of EntryArray
-        Weights whose rule acts on each entry.
+        Weights with an entrywise training rule, such as Adam.
     scalars : dict
         Scalars, such as the error of each sample.
     classes : tuple of IndexClass
         Indices whose values may be exchangeable.
     exchanged : dict
-        The number of the class of each index of an order parameter or scalar that has one.
+        For each order parameter and scalar: by index, the position in ``classes`` of the class of the index.
+        Indices without a class are left out.
     """
 
     sized: SizedTheory
@@ -314,23 +316,25 @@ class QuantityTables:
         return nodes + [m.quantity for ms in q.memories.values() for m in ms]
 
     def own_nodes(self, x: EntrySum) -> tuple[MemberKey, ...]:
-        """Return the names of random quantities of the unit itself in the gradient of the weight in ``x``.
+        """Return the names of random quantities of one unit in the gradient of the weight in ``x``.
 
-        ``x`` is a term in which a weight with an entrywise rule is applied to a vector. The unit is the row
-        of the weight, or its column if ``x`` applies the transpose.
+        ``x`` is a term in which a weight with an entrywise rule is applied to a vector, in the equation of a
+        unit. The unit is the row of the weight, or its column if ``x`` applies the transpose; quantities of
+        the units on the other side are left out.
         """
         return self.weights[x.array].nodes[int(x.transposed)]
 
     @cached_property
     def groups(self) -> list[tuple[MemberKey, ...]]:
-        """Groups of sources that correlate with each other."""
+        """Groups of sources that correlate, directly or through other sources of the group."""
         return connected_groups(self.sources, self.covariances)
 
     @cached_property
     def components(self) -> list[tuple[MemberKey, ...]]:
-        """Groups of sources, quantities and attributes coupled by equations, which are averaged jointly.
+        """Groups of sources, quantities and attributes that are linked by covariances or by equations.
 
-        Raises Unserved for a field that is read at an integer index while its equation holds for all indices.
+        Only the members of one group have to be averaged jointly. Raises Unserved for a field that is read at
+        an integer index while its equation holds for all indices.
         """
         links = [*self.groups, *((q.node, *self.feeds(q)) for q in self.quantities.values())]
         there = {*self.sources, *self.quantities, *self.attributes}
@@ -343,7 +347,7 @@ class QuantityTables:
 
     @cached_property
     def populations(self) -> list[SampledPopulation]:
-        """Groups of coupled quantities that contain sources, each of which is sampled jointly."""
+        """Those groups of :attr:`components` that contain sources; each of them is sampled jointly."""
         number = {n: i for i, group in enumerate(self.groups) for n in group}
         candidates = [(x, tuple(dict.fromkeys(number[n] for n in x if n in number))) for x in self.components]
         return [SampledPopulation(groups, members) for members, groups in candidates if groups]
@@ -552,8 +556,9 @@ class _QuantityReader:
     def _gradient_term(self, own_factor: Expr, partner_factor: Expr, limits: tuple[Any, ...]) -> GradientTerm:
         """Return a term of the gradient of an entry ``W_ij`` of a weight, see :class:`GradientTerm`.
 
-        ``own_factor`` is its factor at row i with all numbers, ``partner_factor`` that at column j, and
-        ``limits`` are those of its sums.
+        ``own_factor`` is the factor that depends on row i, with all numerical coefficients,
+        ``partner_factor`` the one that depends on column j (1 for a vector of weights), and ``limits`` are
+        those of its sums.
         """
         self.extents.add(limits)
         factors = Mul.make_args(own_factor)
@@ -586,7 +591,8 @@ class _QuantityReader:
         """Return the term ``body`` of the sum ``leaf`` over the past as a kernel times a random quantity.
 
         ``equation_indices`` are the indices of the equation in which the sum stands. Raises Unserved if the
-        term has another index, or a random factor that depends on both times.
+        product of the random factors has an index that is neither summed nor one of the equation, or depends
+        on both times.
         """
         over = tuple(x[0] for x in leaf.limits if x[0] not in TIMES)
         self.extents.add(x for x in leaf.limits if x[0] not in TIMES)
@@ -648,9 +654,10 @@ class _QuantityReader:
         return self.pieces[bare], symbols
 
     def _slot(self, n: int, x: Symbol) -> Symbol:
-        """Return a symbol for index number n of a new quantity, with the range of the index ``x``.
+        """Return the symbol for index ``n`` of a new quantity, with the range of the index ``x``.
 
-        Indices of equal number and range get equal symbols, so that equal quantities are recognised.
+        ``n`` is its position among the indices of the quantity. Indices of equal position and range get equal
+        symbols, so that equal quantities are recognised.
         """
         first, size = self.extents.first[x], self.extents.sizes[x]
         slot = Symbol(f"_{n}[{first}:{size}]", integer=True)
@@ -701,7 +708,7 @@ class _QuantityReader:
         return PathEntry(node_of(symbol), args, body, averages, causal, sums)
 
     def _average(self, a: Average) -> PathCorrelation | PathResponse:
-        """Return an average as that of a product of two random quantities, or as a response of one."""
+        """Return an average as that of one random quantity or of two factors, or as a response of one."""
         mean = read_average(a.body)
         if isinstance(mean, MeanResponse):
             node, symbols = self._piece(mean.body, t)
@@ -815,9 +822,10 @@ def _reach(leaf: Sum) -> Reach:
 
 
 def _joined(memories: Iterable[PastSum]) -> list[PastSum]:
-    """Return sums over the past, in which kernels of the same quantity and times are added.
+    """Return sums over the past, in which kernels of the same quantity, indices and times are added.
 
-    A kernel that does not depend on t is added to an equal one only.
+    Only kernels that depend on t are added. A kernel that does not depend on t stays a sum of its own; equal
+    ones become one sum.
     """
     joined: dict[Any, PastSum] = {}
     for m in memories:

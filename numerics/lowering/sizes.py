@@ -51,7 +51,7 @@ class SizedTheory:
         """Return a theory at integer depth, with a distinct name for each family of sources.
 
         Quotients of exponentials are rewritten so that they do not overflow. Raises Unserved for a flow, and
-        ValueError without an integer depth.
+        ValueError for a theory with layers whose depth is not an integer.
         """
         sized = distinct_sources(at_integer_depth(theory, values)).map(without_overflow)
         require_steps(sized)
@@ -79,10 +79,7 @@ class SizedTheory:
 
     @cached_property
     def lowest(self) -> dict[Symbol, Expr]:
-        """The first value of each index, as an expression.
-
-        The range of an index in the equations of fields counts before its ranges in sums.
-        """
+        """The first value of each index, as an expression; of several ranges of an index, the lowest one."""
         return lowest_values(self.theory)
 
     def integer(self, e: Any, at: Mapping[Symbol, int] | None = None) -> int:
@@ -129,7 +126,7 @@ class Extents:
     def add(self, limits: Iterable[Any]) -> None:
         """Add indices with their limits ``(index, lower, upper)``.
 
-        Raises Unserved for a bound with another index in it, and for an index with two ranges.
+        Raises Unserved for a bound with another index in it, and for an index with two different ranges.
         """
         for index, lower, upper in limits:
             require_fixed_limits(index, lower, upper, self.values)

@@ -1,7 +1,7 @@
 """Coefficients of update rules that act on singular values (Muon), from matrices of inner products.
 
-For a gradient ``sum_mu l_mu r_mu^T`` the step ``F`` of its singular values is ``(1/N) sum X_mu,alpha l_mu
-r_alpha^T`` with
+A gradient ``sum_mu l_mu r_mu^T`` of a matrix has the singular values ``N sigma_k``. The rule replaces
+``sigma_k`` by ``F(sigma_k)``, and its step is ``(1/N) sum X_mu,alpha l_mu r_alpha^T`` with
 
     X = G^(-1/2) F[G^(1/2) K^(1/2)] K^(-1/2),  G = <l l>, K = <r r>,
 
@@ -29,9 +29,10 @@ RANK = 1e-10
 def coefficients(F: Expr, left: Array, right: Array) -> Array:
     """Return the coefficients X of the step of a rule that acts on the singular values of a gradient.
 
-    A gradient ``sum_mu l_mu r_mu^T`` has the step ``sum X_mu,alpha l_mu r_alpha^T / N``, in which the
-    function F is applied to its singular values. ``left`` G = <l l> and ``right`` K = <r r> are matrices of
-    inner products, (..., n, n), and ``X = G^(-1/2) F[G^(1/2) K^(1/2)] K^(-1/2)`` has their shape.
+    A gradient ``sum_mu l_mu r_mu^T`` with the singular values ``N sigma_k`` has the step ``sum X_mu,alpha
+    l_mu r_alpha^T / N``, with the singular values ``F(sigma_k)``; those that are zero stay zero. ``left`` G =
+    <l l> and ``right`` K = <r r> are the matrices of inner products (averages over units), (..., n, n), and
+    ``X = G^(-1/2) F[G^(1/2) K^(1/2)] K^(-1/2)`` has their shape.
 
     >>> from sympy import S
     >>> coefficients(S.One, np.diag([4.0, 1.0]), np.eye(2))
@@ -49,7 +50,10 @@ def coefficients(F: Expr, left: Array, right: Array) -> Array:
 
 
 def _roots(matrix: Array) -> tuple[Array, Array]:
-    """Return the symmetric square root of a matrix, and its inverse where eigenvalues are positive."""
+    """Return the symmetric square root of a matrix, and the pseudo-inverse of this root.
+
+    Eigenvalues below a share RANK of the largest one count as zero, in both.
+    """
     values, vectors = np.linalg.eigh((matrix + matrix.swapaxes(-1, -2)) / 2)
     positive = values > RANK * np.abs(values).max(axis=-1, keepdims=True)
     roots = np.sqrt(np.where(positive, values, 0.0))

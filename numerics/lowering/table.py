@@ -93,8 +93,9 @@ class Coupling:
 
 @dataclass(frozen=True)
 class FieldRow:
-    """Single-site equation of one field, ``sum gain * source(t) + couplings``.
+    """Single-site equation of one field, ``sum gain * source(t) + sum couplings + constant``.
 
+    ``drives`` are the pairs (source, gain).
     ``unit`` is true for a field on units with attributes: given constants of each unit, such as the
     eigenvalue of a mode. The gains, the factors ``unit`` of the couplings and the ``constant`` term are then
     functions of the attributes.

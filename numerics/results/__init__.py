@@ -71,7 +71,8 @@ def replacing(path: str | Path) -> Iterator[Path]:
 def replacing_folder(path: str | Path) -> Iterator[Path]:
     """Yield a temporary folder beside `path` to write to.
 
-    When all files are written, they are moved to the folder `path`; on a failure, none is.
+    At the end its files are moved to the folder `path`, where they replace files of the same names.  If
+    writing fails, none is moved.
     """
     path = Path(path).resolve()
     beside = _beside(path.with_suffix(""))
@@ -325,13 +326,13 @@ class Result:
         coordinates: Mapping[str, ArrayLike] | None = None,
         **attributes: object,
     ) -> Self:
-        """Return a result with the names, dimensions, coordinates and attributes of the contract.
+        """Return a result with the names, dimensions, coordinates and attributes that all results share.
 
         Parameters
         ----------
         values : mapping of str to array
             Arrays by names of VARIABLES, or such a name with `_stderr`, `_systematic`, `_variance` or
-            `_shift`. Each has the dimensions of its variable.
+            `_shift`. Each has the dimensions of its variable, of which a variance or shift has only one time.
         times : array, shape (T,)
             Times of the arrays.
         spec : str
@@ -350,7 +351,7 @@ class Result:
         time_name : {"step", "time"}, optional
             Long name of the coordinates of time.
         loss : str, optional
-            Expression of the loss that is averaged.
+            Expression of the loss that is averaged, as text for attributes.
         authored : mapping, optional
             Dimensions and long name of each variable that is not in VARIABLES.
         coordinates : mapping, optional
@@ -366,12 +367,13 @@ class Result:
         Raises
         ------
         KeyError
-            For an unknown name.
+            For a name that is neither in VARIABLES nor in `authored`.
         ValueError
             For a wrong number of dimensions.
         Diverged
             For a number that is not finite, attributes included, and for a loss beyond RUNAWAY; names the
-            time.
+            time.  NaN is allowed in the response A of the last layer, and in a coefficient that is unknown at
+            all times.
         """
         lead = () if orders is None else ("order",)
         arrays: dict[str, Labelled] = {}
@@ -557,8 +559,8 @@ def _bounded(
 def systematic(result: xr.Dataset | Result, name: str) -> NDArray[np.float64]:
     """Return a bound on the error of a variable beyond its noise, of the variable's shape.
 
-    The bound is the variable ``*_systematic`` if it exists, else the attribute ``bias`` times the largest
-    value.
+    The bound is the variable ``*_systematic`` if it exists, else the attribute ``bias`` of the result times
+    the largest absolute value of the variable, which is the same for all its entries; zero without both.
 
     >>> result = dataset({"train_loss": [2.0, 1.0]}, times=[0.0, 1.0], spec="", bias=0.01)
     >>> systematic(result, "train_loss")
@@ -688,9 +690,10 @@ def load(path: str | Path) -> xr.Dataset:
 
 
 def to_json(result: xr.Dataset | Result) -> dict[str, Any]:
-    """Return the dictionary that `--json` prints: attributes, `time` and variables over time (and order).
+    """Return the dictionary that `--json` prints: attributes, `time`, and variables that depend on time only.
 
-    NaN becomes None.
+    Coefficients of a series, which depend on time and order, are included.  Numbers that are not finite
+    become None.
 
     >>> to_json(dataset({"train_loss": [1.0, 0.5]}, times=[0.0, 1.0], spec=""))["train_loss"]
     [1.0, 0.5]

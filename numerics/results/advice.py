@@ -51,8 +51,9 @@ def explained(
 ) -> Diverged:
     """Return the error ``error`` of a solution with advice on its cause added to the message.
 
-    The advice states by how much the error signal grows in the first step, and the scale of the inputs.
-    ``first_step`` solves a problem of one step; if it fails, the message leaves the growth out.
+    The advice states by how much the largest error signal grows in the first step, if it grows, and the scale
+    of the inputs, if it is large. ``first_step`` solves a problem of one step; if it fails, the message
+    leaves the growth out. An error at the start of training is returned unchanged.
     """
     if error.start:
         return error

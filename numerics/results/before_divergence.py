@@ -22,7 +22,8 @@ DIVERGED = "diverged"
 def before_divergence(problem: Problem, run: Callable[[Problem], RunResult], reason: Diverged) -> RunResult:
     """Return the result of ``run`` for the times before the divergence; raise ``reason`` if no time is left.
 
-    ``run`` solves a problem with fewer times, and raises Diverged as for all times.
+    ``run`` solves a problem and raises Diverged if the solution diverges within its times. ``reason`` is the
+    error that it raised for all times.
     """
     # `works` is the largest number of times found that ends before the divergence, `fails` the smallest one
     # that reaches it.

@@ -2,7 +2,7 @@
 
 A loss is an expression of one output and of arrays, as :meth:`derive.program.Network.train` takes it.  Its
 value is the mean over samples, summed over its other indices.  The square loss ``(y - f)^2/2`` is an
-exception of the contract: results hold the mean of ``(y - f)^2``, twice the loss.
+exception: results hold the mean of ``(y - f)^2``, twice the loss.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ class SampleLoss:
     output : AppliedUndef
         The output in it, such as ``f(mu, t)``, ``f(mu, c, t)``, or ``f(t)`` of a stream.
     difference : Expr, optional
-        Target minus output, ``y(mu) - f(mu, t)``, if errors are differences.
+        Target minus output, ``y(mu) - f(mu, t)``, if the error signal is proportional to it; else None.
     is_square : bool
-        Whether the loss is half the square of the difference, times the weight of the sample.
+        Whether the program's loss is half the square of the difference, times a weight of the sample if there
+        is one.
     """
 
     expression: Expr
@@ -69,8 +70,8 @@ class SampleLoss:
     def mean_square(self, problem: Problem, outputs: Array, samples: slice) -> Array | None:
         """Return the mean square of target minus output over ``samples``, at each time, shape (T,).
 
-        ``outputs`` are those of these samples (time, sample[, channel]). None if the error signal is no such
-        difference.
+        ``outputs`` are those of these samples (time, sample[, channel]). None if the error signal is not
+        proportional to target minus output.
         """
         if self.difference is None:
             return None
@@ -81,8 +82,9 @@ class SampleLoss:
 def loss_of(program: Program) -> SampleLoss | None:
     """Return the loss of one sample that a program states, as results hold it.
 
-    A program without a loss whose error is the target minus the output has the square loss.  None if results
-    cannot hold the loss: it depends on several outputs or on fields, or it is unknown.
+    A program that states no loss has the square loss if its error signal is target minus output, possibly
+    times a weight of the sample.  None if results cannot hold the loss: it depends on several outputs or on
+    fields, or it is unknown.
 
     >>> from derive.program import mlp
     >>> print(loss_of(mlp(2)).expression, "and", loss_of(mlp(2, objective="logistic")).expression)
@@ -218,9 +220,10 @@ def _read_number(
 ) -> tuple[Array, tuple[Expr, ...], list[int]] | None:
     """Return the values of one leaf of a loss: a number or array of the program, the time, or an index.
 
-    Beside the array are its indices, one for each axis, and the positions of those that are integers.
-    ``scalars`` holds numbers of the program by name, ``sizes`` the lengths of indices; the values that
-    indices of the leaf take are added to ``spans``. None if the leaf is not known.
+    The result is the array, its indices, one for each axis, and, for each index that is an integer, the
+    position along its axis at which the array is to be read. ``scalars`` holds numbers of the program by
+    name, ``sizes`` the lengths of indices; the values that indices of the leaf take are added to ``spans``.
+    None if the leaf is not known.
     """
     if isinstance(leaf, Symbol):
         if leaf == t:
@@ -266,7 +269,10 @@ def _error(loss: Expr, output: AppliedUndef) -> Expr:
 
 
 def _difference(error: Expr, output: AppliedUndef) -> Expr | None:
-    """Return target minus output for an error that is affine in the output; None for other errors."""
+    """Return target minus output for an error that is affine in the output; None for other errors.
+
+    The target is the value of the output at which the error is zero.
+    """
     x = Dummy("x", real=True)
     body = error.xreplace({output: x})
     slope = body.diff(x)
@@ -352,9 +358,10 @@ def _weighs(leaf: AppliedUndef, samples: slice, problem: Problem) -> bool:
 def _compiled(
     e: Expr, numbers: tuple[tuple[Symbol, float], ...]
 ) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """Return the expression as a compiled function of arrays, and the symbols of its arguments.
+    """Return the expression as a compiled function of arrays, and the leaves that are its arguments.
 
-    ``numbers`` are inserted, and sums are written out.
+    Leaves are applied functions such as ``y(mu)``, and indices that stand alone. ``numbers`` are inserted,
+    and sums are written out.
     """
     whole = e.subs(dict(numbers)).doit()
     leaves = sorted({*whole.atoms(AppliedUndef), *_bare(whole)}, key=str)
@@ -408,8 +415,8 @@ def _placed(
 ) -> Array:
     """Return an array with its axes in the order of ``axes``, so that arrays can be multiplied.
 
-    ``indices`` are the indices of its axes. An axis that the array lacks has length one. Where an index is an
-    integer, the array is read at its position, given in ``positions``.
+    ``indices`` are the indices of its axes. An axis that the array lacks has length one. An axis whose index
+    is an integer is removed: the array is read there at one position, the next one of ``positions``.
     """
     literal = [k for k, x in enumerate(indices) if isinstance(x, Integer)]
     for k, position in reversed(list(zip(literal, positions, strict=True))):

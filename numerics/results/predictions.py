@@ -26,12 +26,13 @@ from numerics.results.losses import SampleLoss, loss_of
 def split(problem: Problem, values: Mapping[str, Array], *, nonlinear: bool = False) -> dict[str, Array]:
     """Return the variables of a result, from those of all P + P* samples of one network or replica.
 
-    ``values`` has the contract's names and dimensions (those of a ``nonlinear`` network or not), and the
+    ``values`` has the names and dimensions of results (those of a ``nonlinear`` network or not), and the
     outputs as ``f`` (time, sample[, channel]).  Variables of samples, ``f`` included, are cut to the training
     samples, which come first.  ``train_loss`` is the mean over these of the program's own loss
-    (:func:`numerics.results.losses.loss_of`); ``mean_square_error`` is added if errors are differences and
-    the loss is not their square.  Test points have the predictions ``test_f`` and, if their targets are
-    known, ``test_loss`` (the same loss), and ``test_error`` if errors are differences.  Losses are not linear
+    (:func:`numerics.results.losses.loss_of`); ``mean_square_error`` is added if the error signal is
+    proportional to target minus output and the loss is not a square.  Test points have the predictions
+    ``test_f``.  If their targets are known and the loss of a sample depends on its own output only, they also
+    have ``test_loss`` (the same loss), and ``test_error`` if errors are differences.  Losses are not linear
     in outputs: split the outputs of each network or replica first, then average.
 
     >>> from numerics.experiment import Experiment
@@ -101,9 +102,10 @@ def _losses(loss: SampleLoss, problem: Problem, outputs: Array, samples: slice) 
 
 
 def squares_errors(problem: Problem, loss: SampleLoss | None) -> bool:
-    """Return whether the training loss is the mean square of the error.
+    """Return whether the training loss is the mean square of target minus output.
 
-    It is if the weights of all training samples are one, or part of the error.
+    This is so for a square loss without weights of samples, or with weights that are one for all training
+    samples.
     """
     if loss is None or not loss.is_square or loss.difference is None:
         return False
@@ -113,9 +115,10 @@ def squares_errors(problem: Problem, loss: SampleLoss | None) -> bool:
 
 
 def watched(problem: Problem, scalars: Mapping[str, Array]) -> Array:
-    """Return the numbers whose accuracy decides on the step length of a flow.
+    """Return the numbers whose accuracy decides on the step length of a flow, (time, sample[, channel]).
 
-    They are errors of training samples and predictions of test points over time, taken from ``scalars``.
+    They are errors of training samples and, along the same axis, predictions of test points. ``scalars``
+    holds errors and outputs of all samples by their names in the program.
     """
     error, held = scalars[ERROR], problem.held_out
     if held is None:
@@ -124,9 +127,10 @@ def watched(problem: Problem, scalars: Mapping[str, Array]) -> Array:
 
 
 def size_of(problem: Problem) -> Callable[[Array], float]:
-    """Return a function that gives the size relative to which errors of a flow are measured.
+    """Return a function that gives the size relative to which numerical errors of a flow are measured.
 
-    It maps the values of :func:`watched` to the largest absolute error of a training sample.
+    It maps the values of :func:`watched` to the largest absolute error signal of a training sample at any
+    time.
 
     >>> from numerics.experiment import Experiment
     >>> tables = {"network": {"depth": 2}, "training": {"learning_rate": 0.1, "steps": 1}}

@@ -78,6 +78,7 @@ def authored_variables(problem: Problem) -> dict[str, AuthoredVariable]:
 
     A number that is defined at integers, such as ``m(2, t)``, is one variable with an axis for that index.
     If its definitions do not fill an array, each is a variable with the integers in its name, ``m_2``.
+    Correlations are included only if the problem has no roles. ``_own`` is appended to a name that is taken.
     """
     sizes = _axes_of_roles(problem)
     variables: dict[str, AuthoredVariable] = {}
@@ -203,7 +204,8 @@ def numbers_of_author(
 def sample_index(program: Program) -> Symbol | None:
     """Return the index that counts samples in a program: that of the given input vectors, or mu.
 
-    None if the given vectors have several indices, or no quantity depends on samples.
+    It is mu if the given vectors have it, or if there are no given vectors and a number has it. None if the
+    given vectors have several indices without mu, or if no quantity depends on samples.
     """
     given = {x.name for x in program.given}
     read = (a for d in program.definitions for a in sympify(d.rhs).atoms(AppliedUndef))
@@ -343,9 +345,10 @@ def _dimension(
 ) -> str:
     """Return the name of the dimension of a result for an index of the program, and record its values.
 
-    It is "sample" for the index ``sample``, "layer" for that of layers, else the author's name. ``sizes``
-    maps names of dimensions to values of the index; if another axis of this name has other values, the name
-    ends in ``_of_`` and the variable's ``name``.
+    It is "sample" for the index ``sample``, ``"sample_"`` for that of its partner, "layer" for that of
+    layers, else the author's name. ``sizes`` maps names of dimensions to values of the index. The name ends
+    in ``_of_`` and the variable's ``name`` if another axis of this name has other values, or if the values of
+    a sample or layer do not count from one.
     """
     known = {ell: "layer"} if sample is None else {sample: "sample", primed(sample): "sample_", ell: "layer"}
     dim = str(known.get(index, problem.author_names([index.name])[0]))

@@ -1,7 +1,8 @@
 """Means and standard errors over replicas for programs whose quantities have no roles.
 
-The input is the order parameters and numbers of each replica, by their places in the theory; the output is
-variables of a result under the author's names.  The reference solver and sampled paths use it.
+The input is the order parameters and numbers of each replica, by their names in the theory with the integers
+among their indices; the output is variables of a result under the author's names.  The reference solver and
+sampled paths use it.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ Array = NDArray[np.float64]
 def averaged_by_author(problem: Problem, runs: Mapping[MemberKey, Array]) -> dict[str, Array]:
     """Return means over replicas, with standard errors, of the variables that have the author's names.
 
-    ``runs`` holds order parameters and numbers by their keys in the theory, with replicas along the first
-    axis. The loss is added if it is an expression of such numbers.
+    ``runs`` holds order parameters and numbers by (name in the theory, integers among the indices), with
+    replicas along the first axis. Variables without values at all of their indices are left out. The loss is
+    added if it is an expression of such numbers.
     """
     replicas, spread = len(next(iter(runs.values()))), Spread()
     numbers = numbers_of_author(problem, runs, 1)

@@ -75,7 +75,7 @@ class CorrelationVector:
     population
         Name of the population that its units belong to; None for a number.
     sites
-        For each layer (key None without layers) the formula at each choice of the other indices, by position.
+        For each layer (key None without layers) the formulas, by the positions of index values in ``axes``.
     readers
         For each layer the function that evaluates these formulas on the state of the networks.
     """
@@ -169,7 +169,7 @@ class Pair:
     first, second
         The vectors a and b.
     equal
-        Whether a is b, and the correlation is measured at equal indices of both only.
+        Whether a is b, and the correlation is measured at equal values of all indices of both only.
     times
         Positions among the recorded times of those at which it is measured; None for all.
     """
@@ -266,7 +266,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class ChosenPairs:
-    """Correlation to be measured at some of the recorded times, or at equal values of an index only.
+    """Correlation to be measured at some of the recorded times, or at equal values of indices only.
 
     Attributes
     ----------
@@ -275,7 +275,8 @@ class ChosenPairs:
     times
         Positions of recorded times; None for all.
     equal
-        The index at whose equal values the correlation is measured; None for all pairs of values.
+        An index: the correlation of a vector that has it with itself is measured at equal values of all
+        indices only. None for all pairs of values.
     """
 
     pair: Any
@@ -290,9 +291,9 @@ def read_wanted(
 
     ``wanted`` maps a name to a vector (its correlation with itself at two times) or to a pair ``(a, b)``:
     ``a`` at the time t, ``b`` at the time s (written with t or with s). If ``b`` is a number, the result is
-    the mean of ``a`` times ``b``. None stands for every vector that the program's notation names. Vectors
-    with the index ``equal`` are correlated at equal values of it only. A vector in several correlations is
-    recorded once.
+    the mean of ``a`` times ``b``. None stands for every vector that the program's notation names. A vector
+    with the index ``equal`` is correlated with itself at equal values of all its indices only. A vector in
+    several correlations is recorded once.
     """
     program, vectors = binder.program, dict[Expr, CorrelationVector]()
 
@@ -389,7 +390,8 @@ def _uses(binder: Binder, e: Expr) -> list[tuple[str, tuple[Any, ...], set[tuple
     """Return each use of a field, number or family of weights in the expression ``e``.
 
     A use is a triple: name, arguments without the time, and the set of index values at which it is defined.
-    The summation index of a sum is not an index of ``e`` outside of the sum; 0 stands for it.
+    Inside of a sum, arguments with the summation index are replaced by 0, because it is not an index of
+    ``e``.
     """
     if isinstance(e, Sum):
         bound = e.bound_symbols

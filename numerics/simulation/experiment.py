@@ -167,8 +167,9 @@ def simulate(  # noqa: PLR0913 - public options, all but the source keyword-only
     rng : int, Generator or None
         Seed, or a generator that draws one; the result keeps it as ``seed``.
     kernels : {"full", "trace", "none"} or KernelTimes
-        Kernels of fixed samples: those of all pairs of samples and times and the tangent kernel, their sums
-        over equal samples, none, or those at some of the times, along ``kernel_time`` and ``trace_time``.
+        Kernels of fixed samples to measure.  "full": those of all pairs of samples and times, and the tangent
+        kernel; "trace": their sums over equal samples; "none": no kernels; KernelTimes: kernels at some of
+        the times, along the dimensions ``kernel_time`` and ``trace_time``.
     tolerance : float
         Bound on the integration error of a flow, relative to the size of each variable.  With noise it is at
         least 3e-3.  If the slope of the activation or the error jumps, it is at least 1e-3, and variables
@@ -178,7 +179,7 @@ def simulate(  # noqa: PLR0913 - public options, all but the source keyword-only
     progress : callable, optional
         Called with (networks done, seeds).
     each : callable(mapping of str to array), optional
-        Called with the variables of every network.
+        Called once for each network, with its variables.
     throw : bool
         If false, networks of which one diverges give the output times before, with the status "diverged" and
         the reason in the attribute ``diverged``.
@@ -188,8 +189,8 @@ def simulate(  # noqa: PLR0913 - public options, all but the source keyword-only
     Returns
     -------
     xarray.Dataset
-        Means of the contract's variables, and standard errors (``*_stderr``).  Measurements of a program with
-        other names or indices are left out; :func:`.simulate_program` returns them.
+        Means of the variables of results over networks, and their standard errors (``*_stderr``).
+        Correlations that results cannot hold are left out; :func:`.simulate_program` returns them.
 
     Raises
     ------
@@ -424,8 +425,9 @@ def _require_resources(
 def _require_digits(problem: Problem, tolerance: float) -> None:
     """Raise SpecError if rounding errors are more than a share ``tolerance`` of the change of outputs.
 
-    Weights change by ``gamma0`` of their size.  Outputs less those of the start, both ``1/gamma0`` times as
-    large as the difference, keep all but ``eps/gamma0`` of it.  Without centring the outputs are that large.
+    Only experiments with ``training.center`` are checked, in which initial outputs are subtracted. Outputs
+    are ``1/gamma0`` times as large as their change in training, so that rounding hides a share ``eps/gamma0``
+    of the change.
     """
     experiment = problem.experiment
     if experiment is None or not experiment.spec.centered:
@@ -434,7 +436,7 @@ def _require_digits(problem: Problem, tolerance: float) -> None:
     if eps > tolerance * strength:
         hidden = f"{min(eps / strength, 1.0):.2g}"
         reason = f"with training.center, rounding hides a share of {hidden} of what networks learn"
-        accepted = f"{eps / tolerance * given / strength:.1e} or more, which is as lazy"
+        accepted = f"{eps / tolerance * given / strength:.1e} or more, which is also in the lazy limit"
         raise SpecError("network.gamma0", given, reason, accepted)
 
 
@@ -561,10 +563,12 @@ def converged_steps(
     """Return networks of a flow with short enough integration steps, and their estimated error.
 
     The error is the change on halving all steps, relative to the size of each variable, divided by ``2^order
-    - 1``: the order is 4, with noise (``noisy``) 2, across kinks 1. ``smooth`` are then the names of
-    variables that do not jump in time, which are compared; it is empty without kinks. The number of steps in
-    each interval between recorded times is determined on one network; with noise or kinks all steps have one
-    length. Raises :class:`~numerics.errors.NotConverged` after HALVINGS halvings.
+    - 1``: the order is 4, with noise (``noisy``) 2, across kinks 1. ``smooth`` are, with kinks, the names of
+    variables that do not jump in time, and only these are compared; it is empty without kinks. Without noise
+    and kinks, the number of steps in each interval between recorded times is first estimated on the network
+    of ``seed``. Then all steps are halved together. Raises :class:`~numerics.errors.NotConverged` after
+    HALVINGS halvings, above MOST_STEPS steps in an interval, and if rounding keeps the error above the
+    tolerance.
     """
     order, error = 1 if smooth else 2 if noisy else 4, np.inf
     networks = networks if noisy or smooth else networks.fitted(seed, tolerance)

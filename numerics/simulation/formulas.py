@@ -156,7 +156,8 @@ class Binder:
     def decided(self, e: Expr, env: IndexValues) -> Expr:
         """Return ``e`` with each Piecewise replaced by the case that the indices ``env`` select.
 
-        The fields in other cases need not be defined at these indices.
+        A Piecewise whose conditions depend on more than indices and integer numbers stays. The fields in
+        other cases need not be defined at these indices.
         """
         known = {x: Integer(i) for x, i in env.items()}
         for x in e.free_symbols - env.keys():
@@ -270,7 +271,8 @@ class Binder:
     def entry(self, e: AppliedUndef, env: IndexValues) -> Leaf:
         """Return the leaf of the field or number ``e`` at the index values ``env``.
 
-        A shifted index such as a + k is periodic. A leaf describes a value that a formula reads from the
+        A shifted index such as a + k is periodic, unless it is the first index of a field that is computed
+        for one of its values after another (layers). A leaf describes a value that a formula reads from the
         state of the networks. Raise Missing if no definition gives the field at these indices.
         """
         name, args = e.func.__name__, e.args

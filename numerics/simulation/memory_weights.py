@@ -115,7 +115,7 @@ class RuleMemory:
     kept
         Factor of an earlier update.
     noise
-        Covariance of the noise at two times, relative to that of the initial weight.
+        Covariance of the noise at two times, in units of the variance of the initial weight.
     """
 
     left: TwoTimeFunction
@@ -168,7 +168,7 @@ class Past:
         """Return row ``time`` of the Cholesky factor of the covariance of the noise, ``(time + 1,)``.
 
         ``noise`` is the covariance at two steps. Missing earlier rows are computed first. Raises ValueError
-        if the rule's noise has a negative variance given the past.
+        if the rule's noise has a negative variance given the past, or is not zero at step 0.
         """
         for step in range(len(self.factors), time + 1):
             covariance, row = noise(step, range(step + 1)), np.zeros(step + 1)

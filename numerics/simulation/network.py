@@ -1,6 +1,6 @@
 """A program as a list of numerical tasks, in an order in which one step can compute them.
 
-:func:`unroll` evaluates all indices of all definitions and sorts the entries by dependence; a
+:func:`unroll` evaluates all indices of all definitions and sorts the formulas by dependence; a
 :class:`StepOrder` fills in the fields of a step.  :mod:`.run` uses it for each training step.
 """
 
@@ -124,7 +124,8 @@ class StepOrder:
     def compute(self, state: NetworkState) -> None:
         """Compute all fields and numbers of the current step and store them in the state.
 
-        Raise ``numerics.errors.Diverged`` if the value at some unit is larger than LIMIT, or not finite.
+        At step 0 they are also stored as the initial ones. Raise ``numerics.errors.Diverged`` if the value at
+        some unit is larger than LIMIT, or not finite.
         """
         for task in self.first if state.step == 0 else self.later:
             value = task.value(state)
@@ -170,7 +171,8 @@ def unroll(binder: Binder, data: Mapping[str, Any]) -> StepOrder:
 
     Fields with an equation of motion start from a definition at time 0, else from ``data[name]`` (an array, a
     number or a function of the number of units), else from zero. Raises ``ValueError`` for a member (field at
-    given index values) that has two definitions or that depends on itself within a step.
+    given index values) that has two definitions, that depends on itself within a step, or that has a value at
+    time 0 without an equation of motion.
     """
     usual: dict[MemberKey, StepNode] = {}
     evolving: dict[MemberKey, StepNode] = {}

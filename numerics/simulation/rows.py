@@ -180,7 +180,10 @@ class NetworkState:
     """Whether ``start`` holds the fields of step 0, even at step 0."""
 
     def copied(self) -> NetworkState:
-        """Return a copy of the state, with copies of all its arrays."""
+        """Return a copy of the state, with copies of its weights, hidden states and current fields.
+
+        The arrays of step 0 and of past updates are shared.
+        """
         weights = {k: x.copy(order="K") for k, x in self.weights.items()}
         hidden = {k: [y.copy(order="K") for y in x] for k, x in self.hidden.items()}
         fields = {k: x.copy() for k, x in self.fields.items()}
@@ -190,7 +193,7 @@ class NetworkState:
     def distance(self, other: NetworkState) -> float:
         """Return the largest difference between the fields and numbers of two states, relative to their size.
 
-        It is absolute for numbers below one.
+        The size is the largest absolute value of a field or number in ``other``; for a number, at least one.
         """
         worst = 0.0
         for block, x in self.fields.items():

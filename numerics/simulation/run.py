@@ -81,9 +81,9 @@ def advance(
 ) -> None:
     """Advance networks in continuous time by one integration step of the given ``length``, in place.
 
-    Afterwards the fields are those of the last stage and must be computed again. Noise before and after the
-    step is drawn in ``noise_parts`` parts: two parts are those of steps of half the length. ``nodes`` are the
-    stages.
+    Afterwards the fields are those of the last stage and must be computed again. Half of the noise comes
+    before the step and half after it; each half is drawn in ``noise_parts`` parts. With two parts the noise
+    is the same as that of two steps of half the length. ``nodes`` are the stages.
     """
     # Every moving weight of a flow is a WeightTraining, because a flow needs an equation of motion for it.
     driven = [x for x in moving if isinstance(x, WeightTraining)]
@@ -134,10 +134,10 @@ class _StageWeight:
     """One weight and its hidden states (components z_i) during the stages of a Runge-Kutta step.
 
     Copies are avoided where possible. With the updates U_k of the stages each component is ``z_i = sum_j a_ij
-    z_j(0) + sum_k c_ik U_k``, and its slope is ``sum_j A_ij z_j + b_i U``. Between stages only the
-    coefficients of the weight change: it is scaled, and other components and a few outer products are added
-    in place. Hidden states are needed only at the end of the step. For a weight with noise, ``A`` acts
-    between steps (:func:`relax`).
+    z_j(0) + sum_k c_ik U_k``, and its slope is ``sum_j A_ij z_j + b_i U``. The coefficients a and c of all
+    components are updated at each stage, but of the arrays only that of the weight: it is scaled, and other
+    components and a few outer products are added in place. Arrays of hidden states are set at the end of the
+    step. For a weight with noise, ``A`` acts between steps (:func:`relax`).
     """
 
     def __init__(
@@ -284,21 +284,23 @@ def simulate_program(  # noqa: PLR0913 - public options, all but the program key
         Correlations to measure, see :func:`.correlations.read_wanted`; by default every vector named in the
         program's notation.  Numbers of the program are always measured.
     seed : int
-        Seed of the first network.
+        Seed from which the seeds of all networks are derived. A network does not depend on the number of
+        networks.
     dt : float, optional
         Longest Runge-Kutta step, for a program in continuous time only.
     times : sequence of float, optional
         Recorded times, steps + 1 of them from 0; by default multiples of ``dt``.
     initial : mapping, optional
         Weights chosen instead of drawn, as ``{"w": array, "W": {1: array, 2: array}}`` in the units in which
-        they are applied (entries of variance ``variance/N``); fresh ones with a leading step axis.  A family
-        may be one array with its members along the first axes.
+        they are applied (entries of variance ``variance/N``); weights that are drawn anew at each step have a
+        leading axis of steps.  A family may be one array with its members along the first axes.
     each : bool
         Keep the values of every network.
     paths : Paths, optional
         Fields of units to keep, at chosen steps (or positions in ``times``).
     equal : Symbol, optional
-        An index, such as the sample: correlations of a vector with itself are measured at equal indices only.
+        An index, such as that of samples: the correlation of a vector that has it with itself is measured at
+        equal values of all indices only, and so is the tangent kernel.
     loss : Expr, optional
         A loss as :meth:`derive.program.Network.train` takes it.  Weights then follow its numerical gradient
         (central differences through the forward pass, two for every weight) in place of the program's
@@ -475,7 +477,8 @@ class Trainer:
         paths : Paths, optional
             Fields of units to keep.
         equal : Symbol, optional
-            Index at whose equal values correlations and the tangent kernel are measured.
+            An index, such as that of samples: the correlation of a vector that has it with itself is
+            measured at equal values of all indices only, and so is the tangent kernel.
         loss : Expr, optional
             Loss whose numerical gradient replaces the program's updates.
         parametrization : Parametrization, optional
@@ -638,8 +641,8 @@ class Trainer:
     def train_together(self, seeds: Sequence[np.random.SeedSequence]) -> dict[str, Array]:
         """Train several networks together and return their measurements.
 
-        They are taken at each step, or in continuous time at the recorded times.  Each network is the same as
-        if it were trained alone.
+        Measurements are taken at each step, or in continuous time at the recorded times.  Each network is the
+        same as if it were trained alone.
 
         Parameters
         ----------
@@ -690,12 +693,16 @@ class Trainer:
         Returns
         -------
         Trainer
-            The networks, with the number of steps for which the error is half of the tolerance.
+            The networks with half as many steps in each interval between recorded times as are needed there:
+            with all steps the estimated error of the interval is at most half of the tolerance, or no longer
+            falls because of rounding. :func:`.converged_steps` halves the steps again.
 
         Raises
         ------
         NotConverged
             If MOST_STEPS steps between two recorded times are not enough.
+        Diverged
+            If the network diverges with MOST_STEPS steps between two recorded times.
         """
         rngs = [np.random.default_rng(seed)]
         state, _ = self.begin(rngs)

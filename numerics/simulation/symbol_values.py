@@ -110,8 +110,10 @@ class Tables:
     ----------
     data
         The constants.
-    seen, loose
-        Range (first, last) of an index, if it is known, and if the index may be periodic.
+    seen
+        Range (first, last) of an index whose values are exactly known; the array must have this length.
+    loose
+        Range (first, last) of an index that may be periodic, or that counts time steps.
     """
 
     data: Mapping[str, Any]
@@ -153,7 +155,8 @@ class Tables:
         """Record that a program uses a constant at an index that runs over ``values`` (first, last).
 
         ``name`` is that of the constant, and ``position`` the position of the index among its arguments. If
-        not ``exact``, the index may be periodic.
+        not ``exact``, the index may be periodic or count time steps, and the length of an array is not
+        checked.
         """
         table = self.seen if exact else self.loose
         low, high = table.get((name, position), values)
@@ -162,8 +165,8 @@ class Tables:
     def extent(self, name: str, position: int) -> tuple[int, int] | None:
         """Return the first and last value of an index of a constant.
 
-        None if the program does not determine them. ``name`` is that of the constant, and ``position`` the
-        position of the index among its arguments.
+        For a shifted index such as a + 1 they are those of a. None if the program does not determine them.
+        ``name`` is that of the constant, and ``position`` the position of the index among its arguments.
         """
         slot = (name, position)
         return self.seen.get(slot, self.loose.get(slot, self.shifts.get(slot)))
@@ -319,9 +322,10 @@ class PopulationSizes:
     def scale(self, m: GaussianMatrix, env: IndexValues) -> float:
         """Return the number by which the variance and the updates of the entries of a matrix are divided.
 
-        It is N for the matrix ``m``. For a population of input vectors (a given population) only inner
-        products per unit x.x/D are known, so N = D/ratio: then a product has the covariance variance * ratio
-        * K_x for data of any dimension D.
+        It is the width N, unless the matrix ``m`` acts on a population of input vectors (a given population).
+        Of input vectors only the inner products per unit x.x/D are known, and the number is D/ratio: then a
+        product has the covariance variance * ratio * K_x for data of any dimension D. Raise ``ValueError``
+        for a matrix between two given populations.
         """
         ends = [p for p in (m.rows, m.cols) if p.given]
         if len(ends) > 1:
@@ -336,7 +340,8 @@ def given_vectors(program: Program, data: Mapping[str, Any]) -> dict[str, Array]
 
     ``data[name]`` holds the vectors v themselves, (P, D) or (P, positions, D); ``data[kernel]`` their inner
     products per unit, (P, P) or (P, positions, P, positions), of which a square root is taken.  Raises
-    ``ValueError`` if there is neither or both, or if vectors on one population differ in size.
+    ``ValueError`` if there is neither or both, and for a kernel if several vectors are on one population, or
+    if a training rule depends on single entries of the inputs.
     """
     vectors, by_entries = {}, vectors_by_entries(program)
     for v in program.given:
@@ -358,7 +363,10 @@ def given_vectors(program: Program, data: Mapping[str, Any]) -> dict[str, Array]
 
 
 def given_sizes(program: Program, vectors: Mapping[str, Array]) -> dict[str, int]:
-    """Return the number of components D of the input vectors on each given population, by its name."""
+    """Return the number of components D of the input vectors on each given population, by its name.
+
+    Raises ``ValueError`` if vectors on one population differ in this number.
+    """
     sizes: dict[str, int] = {}
     for v in program.given:
         size = vectors[v.name].shape[-1]
