@@ -41,8 +41,10 @@ from derive.calculus.symbols import IndexRange, P, alpha, ell, mu, s, t
 from derive.errors import NotApplicable
 from derive.linear.operators import SymbolicIdentity
 from derive.linear.projection import tidy_sums
+from derive.program.gradient_check import check_gradients
 from derive.program.networks.options import has_sample_weights
 from derive.program.nonlinear import require_linear_rules
+from derive.program.program import Program
 from derive.program.rules import entry_covariance
 from derive.program.training import TrainedVector
 from derive.reduce.homogeneous import Chain
@@ -183,8 +185,12 @@ class Equilibrium(ConditionalResult):
     def conjugate_kernel(self) -> Expr:
         """The conjugate ``Phihat`` of a layer below the last, as a matrix, from the correlator (K.22, K.23).
 
-        A network with one hidden layer has no such layer.
+        Raises NotApplicable for one hidden layer, where there is no such layer.
         """
+        if "Phihat" not in self.solved:
+            raise NotApplicable(
+                f"the conjugate kernel of a layer below the last needs two or more layers, not {self.depth}"
+            )
         rhs = self.solved["Phihat"].rhs
         (average,) = rhs.atoms(Average)
         return (rhs.coeff(average) * self.correlator).doit()
@@ -296,10 +302,10 @@ class Equilibrium(ConditionalResult):
 def equilibrium(theory: Theory) -> Equilibrium:
     """Return the equilibrium of Langevin dynamics on a chain of layers, of symbolic or integer depth.
 
-    The forward pass and its Gaussian products are those of the theory. That all updates are gradients of one
-    loss is assumed, and checked for the readout only. Raises :class:`NotApplicable` for discrete steps,
-    without noise or without decay, for weights with different rules or an initial variance other than 1, for
-    networks that are not chains, and for samples with weights.
+    The forward pass and its Gaussian products are those of the theory. Raises :class:`NotApplicable` for
+    discrete steps, without noise or without decay, for weights with different rules or an initial variance
+    other than 1, for updates that are not minus the gradient of the loss (feedback alignment), for networks
+    that are not chains, and for samples with weights.
 
     >>> from derive import mean_field, mlp
     >>> lam, beta = Symbol("lam", positive=True), Symbol("beta", positive=True)
@@ -319,8 +325,26 @@ def equilibrium(theory: Theory) -> Equilibrium:
         raise NotApplicable("the equilibrium needs one rule for all weights, because they have one prior")
     if has_sample_weights(program):
         raise NotApplicable("the loss must weigh all samples equally: leave sample_weights out")
+    _require_gradients(program)
     inverse_temperature, prior = _gibbs(decay, diffusion)
     return _Measure(theory, strength, inverse_temperature, prior).action()
+
+
+def _require_gradients(program: Program) -> None:
+    """Raise NotApplicable unless the updates of all weights are minus the gradient of one loss.
+
+    Otherwise, as with feedback alignment, a current flows in the stationary state of the weights, whose
+    density is not the exponential of an energy.
+    """
+    try:
+        wrong = [x.weight for x in check_gradients(program)]
+    except NotApplicable as reason:
+        raise NotApplicable(f"the equilibrium is not derived: {reason}") from reason
+    if wrong:
+        raise NotApplicable(
+            f"the equilibrium is not derived: the update of {wrong[0]} is not minus the gradient of the "
+            "loss, so that the stationary density of the weights is no exponential of an energy"
+        )
 
 
 def _gibbs(decay: Expr, diffusion: Expr) -> tuple[Expr, Expr]:

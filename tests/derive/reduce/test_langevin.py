@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import pytest
 from sympy import (
@@ -309,3 +310,25 @@ def test_action_follows_the_program() -> None:
     other = replace(first, initial=replace(first.initial, variance=S(2)))
     with pytest.raises(NotApplicable, match="the initial variance 1"):
         equilibrium(mean_field(replace(wide, matrices=(other, *rest_of))))
+
+
+@pytest.mark.parametrize("make", [feedback_alignment, partial(mlp, tied=False)], ids=["fixed", "untied"])
+def test_updates_that_are_no_gradient_have_no_gibbs_density(make: Callable[..., Program]) -> None:
+    program = make(2, "tanh", rule="flow", weight_decay=lam, temperature=T)
+    with pytest.raises(NotApplicable, match="the updates are not the gradient"):
+        equilibrium(mean_field(program))
+
+
+def test_an_update_that_is_twice_the_gradient_has_no_gibbs_density() -> None:
+    """The readout alone does not show it: its update is still the gradient."""
+    program = network(S(2), "tanh")
+    first, *others = program.matrices
+    assert isinstance(first, TrainedMatrix)
+    double = replace(first, update=replace(first.update, coefficient=2 * first.update.coefficient))
+    with pytest.raises(NotApplicable, match="the update of W0 is not minus the gradient"):
+        equilibrium(mean_field(replace(program, matrices=(double, *others))))
+
+
+def test_one_hidden_layer_has_no_conjugate_kernel_of_an_inner_layer() -> None:
+    with pytest.raises(NotApplicable, match="two or more layers, not 1"):
+        assert rest(S.One, "tanh").conjugate_kernel
