@@ -1,8 +1,10 @@
 """Scrambled Sobol points: uniform numbers of low discrepancy from a generator of random numbers.
 
-They are equal to those of ``scipy.stats.qmc.Sobol``. This module exists because the import of ``scipy.stats``
-takes longer than most solutions. Sampled paths, moving nodes and the reference solver draw their random
-numbers from these points.
+They are equal to those of ``scipy.stats.qmc.Sobol``, which spawns its generator from the given one. This
+module exists because the import of ``scipy.stats`` takes longer than most solutions. Normal numbers are made
+from these points (:func:`numerics.stats.normal_points`) for the reference solver, the method with moving
+nodes (:mod:`numerics.solver.quadrature`), expansions and corrections of finite width. Sampled paths use only
+the direction numbers of this module, and scramble them by themselves.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ TABLE = "stats/_sobol_direction_numbers.npz"
 
 def uniform_points(count: int, dimensions: int, rng: np.random.Generator) -> Array:
     """Return the first ``count`` points of the scrambled Sobol sequence, shape ``(dimensions, count)``.
+
+    If ``rng`` is spawned from a generator, they are those of ``scipy.stats.qmc.Sobol`` with that generator.
 
     >>> uniform_points(4, 2, np.random.default_rng(0)).shape
     (2, 4)
@@ -75,7 +79,10 @@ def directions(dimensions: int) -> NDArray[np.uint32]:
 
 @lru_cache(maxsize=1)
 def _table() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return primitive polynomials, as binary numbers, and initial direction numbers of each dimension."""
+    """Return primitive polynomials, shape (dimensions,), and initial direction numbers, (dimensions, n).
+
+    The binary digits of an integer are the coefficients of a polynomial. Both are read from a file of SciPy.
+    """
     package = find_spec("scipy")
     assert package is not None
     assert package.submodule_search_locations is not None

@@ -78,17 +78,17 @@ def solve(
     Returns
     -------
     xarray.Dataset
-        The variables of the contract.  The attribute ``method`` names the method, ``width_method`` that of
-        the corrections, ``exchangeable`` the indices over whose values sampled averages are taken, and
-        ``saddle`` is a note if a program stays at a symmetric saddle that finite networks leave
-        (:mod:`numerics.saddles`).
+        Variables by name, such as ``f`` and ``train_loss``.  The attribute ``method`` names the method,
+        ``width_method`` that of the corrections, ``exchangeable`` the indices over whose values sampled
+        averages are taken, and ``saddle`` is a note if a program stays at a symmetric saddle that finite
+        networks leave (:mod:`numerics.saddles`).
 
     Raises
     ------
     SpecError
         If no method fits, or the corrections of the theory cannot be computed.
     Diverged
-        If the dynamics diverge, with the step.
+        If the dynamics diverge and ``throw`` is true, with the step.
     NotConverged
         If a method does not reach its tolerance.
 
@@ -141,8 +141,9 @@ def _saddle_notes(
 ) -> dict[str, Any]:
     """Return attributes that say whether finite networks leave the symmetric saddle of a solution.
 
-    ``variables`` are those of the solution, ``times`` its output times, ``notes`` its attributes. The result
-    is empty if the solution does not stay at a saddle, or has fewer output times than a growth needs.
+    ``variables`` are those of the solution, ``times`` its output times, ``notes`` its attributes. A saddle is
+    a constant loss, or a sampled solution in which values of an index are exchangeable. The result is empty
+    without a saddle, if perturbations do not grow, for diverged dynamics, and for fewer than SHORTEST times.
     """
     if notes.get("status") == DIVERGED:
         return {}
@@ -158,9 +159,10 @@ def _notes_of_constant_loss(
 ) -> dict[str, Any]:
     """Return attributes for a solution whose loss does not move; empty if perturbations do not grow.
 
-    The theory is solved with its averages shifted by a small number, and by smaller ones while perturbations
-    are not in the linear order at enough times. Sampled solutions have the same ``samples`` and seeds, so
-    that their noise cancels in differences. If a solution fails, the attribute holds the reason.
+    The theory is solved again with its averages over units shifted by small numbers
+    (:func:`_linear_perturbations`). Sampled solutions have the same ``samples`` and seeds, so that their
+    noise cancels in differences. The attribute ``saddle`` holds the reason if a solution fails, or if changes
+    are linear in the shift at too few times.
     """
     unknown = "the loss does not move; whether finite networks leave this point is not known, because "
     if any(isinstance(x, ReplacedTheory) for x in problem.reductions):
@@ -180,9 +182,10 @@ def _notes_of_constant_loss(
 def _linear_perturbations(problem: Problem, times: int) -> tuple[int, NDArray[np.float64]]:
     """Return how outputs and other numbers change if averages over units are shifted by a small constant.
 
-    The first member is the number of first times at which changes are linear in the shift, the second their
-    sizes, ``(numbers, times)``. The shift is the largest of SHIFTS for which they are linear at all
-    ``times``, or else the smallest one for which that is known from a smaller one.
+    The first member is the number of first times at which changes are linear in the shift, the second the
+    changes, ``(numbers, times)``. Each shift in SHIFTS, from the largest on, is compared with the next
+    smaller one. The changes are those by the first shift for which they are linear at all ``times``, or else
+    those by the last shift but one.
     """
     limit = registry.solved(problem, "none").data_vars
 
@@ -203,9 +206,10 @@ def _linear_perturbations(problem: Problem, times: int) -> tuple[int, NDArray[np
 def _notes_of_exchangeable_values(
     problem: Problem, times: NDArray[np.float64], samples: int
 ) -> dict[str, Any]:
-    """Return attributes of a sampled solution with exchangeable values: whether networks stay near it.
+    """Return attributes of a sampled solution in which values of an index are exchangeable.
 
-    If perturbations that break the symmetry cannot be computed, the attribute holds the reason.
+    They state how fast finite networks leave the solution; empty if perturbations that break the symmetry do
+    not grow. If these cannot be computed, the attribute ``saddle`` holds the reason.
     """
     from numerics.solver.paths.instability import perturbations
 
@@ -253,7 +257,10 @@ def _corrections(
     progress: Progress | None,
     say: Callable[[str], object] | None,
 ) -> Result:
-    """Return the result of a problem with N times variances and shifts over networks of width N."""
+    """Return the result of a problem with N times variances over networks and N times shifts of means.
+
+    These do not depend on the width N, because they are the coefficients of 1/N.
+    """
     from numerics.fluctuations.finite_width import corrected
 
     return corrected(problem, kernels, progress, say)

@@ -41,7 +41,7 @@ class VectorRows:
     Attributes
     ----------
     bounds
-        The formulas of the factors, each once.
+        The different formulas of the factors. With a ``pair`` they are those of all vectors that it contains.
     at
         For each term of a gradient the position of its formula in ``bounds``.
     reading
@@ -49,7 +49,8 @@ class VectorRows:
     side
         The vectors that are recorded during training; None if they are constant or measured in ``pair``.
     pair, site
-        A measured correlation that contains all their inner products, and the position of their layer in it.
+        A measured correlation that contains all inner products of the vectors, and the position of their
+        layer in it; ``pair`` is None if there is no such measurement.
     times
         Positions of the recorded times at which they are read; None for all.
     """
@@ -73,8 +74,8 @@ class VectorRows:
         """Return one factor of each term of a gradient, with the way in which it is read.
 
         ``terms`` are the formulas of the factor, one for each term. If one of the measured correlations
-        ``pairs`` at these ``times`` contains all inner products, it is used; otherwise the vectors are
-        recorded.
+        ``pairs``, measured at the same ``times``, contains the inner products of all these vectors with each
+        other, it is used. Otherwise the vectors are recorded, unless they are constant.
         """
         bounds = tuple(dict.fromkeys(terms))
         for pair in (x for x in pairs if x.times == times):
@@ -101,7 +102,8 @@ class VectorRows:
     def numbers(self, record: Record) -> Array:
         """Return the values of factors that are numbers, shape (networks, times, terms).
 
-        There is one for each term of a gradient; ``record`` holds what was recorded during training.
+        There is one for each term of a gradient; ``record`` holds what was recorded during training. Constant
+        factors have the shape (1, 1, terms).
         """
         if self.side is None:
             fixed: Array = self.constant[self.at, 0][None, None]
@@ -112,9 +114,8 @@ class VectorRows:
     def products(self, record: Record, measured: Mapping[str, Array], p: int, q: NDArray[np.intp]) -> Array:
         """Return inner products of the vector in term ``p`` at time t with those in terms ``q`` at time s.
 
-        The terms are those of a gradient of outputs by a weight.
-
-        The axes are (networks, t, s, q); a length of one is shared by all.
+        The terms are those of a gradient of outputs by a weight, given by their numbers. The shape is
+        (networks, t, s, terms in ``q``); for constant vectors the first three axes have length one.
         """
         one, others = self.at[p], self.at[q]
         if self.pair is not None and (not self.pair.equal or (others == one).all()):
@@ -163,9 +164,10 @@ class WeightGradient:
     vectors
         The two vectors of an outer product, or the one vector, of each term.
     outputs
-        The position of the output of each term, in increasing order.
+        For each term the position of its output among all outputs; terms are sorted by it.
     units
-        Number by which products of gradients and updates are divided.
+        Number by which products of gradients and updates are divided: the width N times the number that
+        divides the updates of the weight (N for a matrix between layers, 1 for a vector).
     """
 
     gradient: VectorRows
@@ -182,8 +184,9 @@ class WeightGradient:
     def add_to(self, kernel: Array, record: Record, measured: Mapping[str, Array], equal: bool) -> None:
         """Add the contribution of this weight to the tangent kernel ``kernel``, in place.
 
-        The shape is (networks, t, s, output[, output]). ``measured`` are measured correlations by name. If
-        ``equal``, only equal outputs are computed.
+        The shape is (networks, t, s, output[, output']): the gradient is that of ``output`` at time t, and
+        the update at time s is for a unit error of ``output'``. ``measured`` are measured correlations by
+        name. If ``equal``, the two outputs are equal and have one axis.
         """
         gradient, update = self.gradient.numbers(record), self.update.numbers(record) / self.units
         present, first = np.unique(self.outputs, return_index=True)
@@ -281,7 +284,8 @@ class TangentKernel:
     def value(self, record: Record, measured: Mapping[str, Array]) -> Array:
         """Return the tangent kernel of every network, from vectors and correlations measured in training.
 
-        The shape is (networks, t, s, outputs...[, outputs...]).
+        The shape is (networks, t, s, outputs...[, outputs...]). Entries are NaN for index values at which the
+        program has no output.
         """
         count, twice = prod(self.outputs.shape), 1 if self.equal else 2
         times = record.times if self.times is None else len(self.times)
@@ -303,7 +307,8 @@ def trained_by_gradients(binder: Binder, network: StepOrder) -> list[TrainedMatr
 
     An update is a coefficient times vectors. The error signal in the coefficient belongs to one output, and
     the other factors are the gradient of this output.  The list is empty if a coefficient has several errors
-    or none, if a weight has several updates, and if gradients do not pass through the transpose of a matrix.
+    or none or is not linear in its error, if a weight has several updates, and if gradients do not pass
+    through the transpose of a matrix.
     """
     program, nodes = binder.program, _nodes(network)
     known = {str(a.func) for w in program.trained() for a in _errors(program, w.update.coefficient)}
@@ -340,9 +345,11 @@ def _errors(program: Program, coefficient: Expr) -> list[AppliedUndef]:
 
 
 def _factors(program: Program, w: TrainedMatrix | TrainedVector, error: AppliedUndef) -> tuple[Expr, ...]:
-    """Return the coefficients in gradient and update of the weight ``w``, and the vectors of both.
+    """Return the coefficients in the gradient of the weight ``w`` and in its update, and their vectors.
 
-    The update is that for a unit error: ``error``, the error signal in its coefficient, is divided out.
+    The order is: coefficient of the gradient, coefficient of the update, then two vectors for an outer
+    product or one for a vector of weights. The update is that for a unit error: ``error``, the error signal
+    in its coefficient, is divided out.
     """
     update: Outer | Along = w.update
     moved = update.coefficient / error

@@ -104,7 +104,8 @@ class Factors:
 
     The shapes are (networks, rows, terms) and (networks, terms, columns).
 
-    For a vector, ``left`` is the update itself, as one column, and ``right`` is one.
+    For a vector, ``left`` is the update itself, as one column, and ``right`` is the number 1 as an array
+    (1, 1, 1).
     """
 
     left: Array
@@ -201,8 +202,9 @@ class WeightTraining:
     def disturb(self, state: NetworkState, covariance: Array, rngs: Sequence[np.random.Generator]) -> None:
         """Add Gaussian noise to the weight and its hidden states, in place.
 
-        Each noise has the distribution of the initial weight, and ``covariance`` (n, n, networks or 1) is the
-        covariance of the n arrays in units of it; ``rngs`` has one generator a network.
+        The noise of each array is drawn like the initial weight. ``covariance`` (n, n, networks or 1) is the
+        covariance between the noises of the n arrays, relative to the variance of the initial weight;
+        ``rngs`` has one generator for each network.
         """
         if not np.any(covariance):
             return
@@ -259,7 +261,8 @@ class MemoryTraining:
     def begin(self, state: NetworkState) -> None:
         """Set the weight to ``m(0) W(0)``, with the factor m(0) of the rule's memory, in place in the state.
 
-        The initial weight is kept for later steps, unless updates are only summed.
+        A copy of the initial weight is kept for later steps, unless m and k do not depend on t and there is
+        no noise: each step then only adds its own update.
         """
         w = state.weights[self.law.key]
         if not self.memory.adds_up:
@@ -272,6 +275,7 @@ class MemoryTraining:
         """Compute the weight at the next step from its initial value and all updates, and set it in place.
 
         ``u`` is the update of this step, and ``rngs`` are the generators of the noise, one for each network.
+        If m and k do not depend on t and there is no noise, only the term of ``u`` is added to the weight.
         """
         w, now = state.weights[self.law.key], state.step + 1
         if self.memory.adds_up:
@@ -373,6 +377,8 @@ def laws(binder: Binder) -> list[GaussianLaw]:
     """Return the distributions of all initial weights of a program: matrices first, then vectors.
 
     Weights of one family, such as those of the layers, follow each other in the order of their indices.
+    Weights that are drawn anew at each step are included. Raises ``ValueError`` for a symmetry outside of
+    [-1, 1].
     """
     distributions = []
     for m in map(gaussian, binder.program.matrices):
@@ -475,10 +481,10 @@ def move(moving: Sequence[Training], state: NetworkState, rngs: Sequence[np.rand
 def relax(
     moving: Sequence[WeightTraining], state: NetworkState, time: float, rngs: Sequence[np.random.Generator]
 ) -> None:
-    """Advance weights for a time by decay and noise alone: ``dz = A z dt + noise``.
+    """Advance weights for an interval ``time`` by decay and noise alone: ``dz = A z dt + noise``.
 
-    z are a weight and its hidden states, and A is the matrix of the equation of motion. The state is changed
-    in place; ``rngs`` are the generators of the noise, one for each network.
+    z are a weight and its hidden states, and A is the matrix of the equation of motion. Updates are left out.
+    The state is changed in place; ``rngs`` are the generators of the noise, one for each network.
     """
     for x in moving:
         moved, covariance = relaxed(x.motion.rates(state), x.motion.disturbance(state), time)
@@ -617,7 +623,8 @@ def _piece(binder: Binder, w: TrainedMatrix | TrainedVector, u: Outer | Along, e
     """Return the formulas of one term of the update of the weight ``w``: coefficient, then vectors.
 
     ``u`` is the term, and ``env`` are the values of its indices. Raise ValueError if the coefficient is not a
-    number.
+    number, if a formula contains a product of a matrix and a field, or if a vector is not over the units of
+    w.
     """
     ends = (w.initial.population,) if isinstance(w, TrainedVector) else (w.initial.rows, w.initial.cols)
     vectors = (u.left, u.right) if isinstance(u, Outer) else (u.vector,)
@@ -643,9 +650,9 @@ AT_ONCE = 2**18
 class Numerical:
     """Update of a weight from the numerical gradient of the loss, by central differences.
 
-    It is ``U = -scale^2 N/n dloss/dM`` for raw weights ``theta = sqrt(n) M``. ``n`` is the number of units
-    that the matrix M is applied to (for a vector, 1), as :class:`~derive.program.Parametrization` defines raw
-    weights that follow the gradient.
+    The update of a weight M is ``U = -scale^2 (N/n) rate dloss/dM``, with the factors ``scale`` and ``rate``
+    of its :class:`~derive.program.Parametrization`. ``n`` is the number of units that the matrix M is applied
+    to (for a vector, 1): raw weights ``theta = sqrt(n) M`` follow the gradient.
 
     Attributes
     ----------
@@ -656,7 +663,7 @@ class Numerical:
     loss
         Function that evaluates the loss on the state of the networks.
     factor
-        The factor ``scale^2 N/n``, times the rate of the weight.
+        The factor ``scale^2 (N/n) rate``.
     """
 
     training: Training
@@ -665,7 +672,10 @@ class Numerical:
     factor: float
 
     def factors(self, state: NetworkState) -> Factors:
-        """Return the update at the time of the state as a product: the update itself times the identity."""
+        """Return the update at the time of the state as a product of factors.
+
+        The left factor is the update itself; the right one is the identity, or the number 1 for a vector.
+        """
         count = len(state.weights[self.training.law.key])
         update = np.stack([self._of_one(state, k) for k in range(count)])
         if update.ndim == 2:
@@ -757,7 +767,7 @@ def _summed(program: Program, loss: Expr) -> Expr:
 def entries_behind(network: StepOrder, keys: Iterable[MemberKey]) -> set[MemberKey]:
     """Return the fields and numbers ``keys`` and all those from which they are computed within a step.
 
-    Each is given by its name and index values.
+    A key is a name and index values. Values that are read at step 0 are left out, and their inputs too.
     """
     nodes: Mapping[MemberKey, Any] = {n.key: n for x in network.later for n in x.nodes}
     todo, seen = [*keys], set[MemberKey]()
@@ -770,5 +780,5 @@ def entries_behind(network: StepOrder, keys: Iterable[MemberKey]) -> set[MemberK
 
 
 def _entries(e: Bound) -> list[MemberKey]:
-    """Return the names and index values of the fields and numbers that a formula reads at this step."""
+    """Return the names and index values of the fields and numbers that a formula reads at the same step."""
     return [x.key for x in e.all_leaves() if isinstance(x, FieldOrNumber) and not x.first]

@@ -146,11 +146,12 @@ def reduced(
     grid: TimeGrid | None = None,
     leading: int = 0,
 ) -> dict[str, Array]:
-    """Return the order parameters that a result keeps, by its variable and the layer, as in "Phi 2".
+    """Return the order parameters that a result keeps, by name of the variable and layer, as in "Phi 2".
 
     ``arrays`` are order parameters by key (name, layer), with ``leading`` axes of replicas first and times
-    last. ``keep`` is "full", "trace" or "none". Traces are sums over training samples (and outputs). For a
-    flow the results are interpolated to the output times of its ``grid``, and there are no responses.
+    last. ``keep`` is "full", "trace" or "none" (an empty result). Traces are sums over training samples (and
+    outputs), not divided by their number. For a flow the results are read at the output times of its
+    ``grid``. Responses are kept only if ``keep`` is "full" and there is no grid.
     """
     single = RESPONSES if keep == "full" and grid is None else ()
     of_layers = problem.program.roles.field is not None
@@ -172,10 +173,11 @@ def reduced(
 
 
 def by_variable(problem: Problem, kernels: Mapping[str, Array]) -> dict[str, Array]:
-    """Return kernels as variables of a result, by name, with axes (layers, times, other indices).
+    """Return kernels as variables of a result, by name, with axes (layers, t, s, other indices).
 
-    ``kernels`` holds the array of each variable at each layer under a name such as "Phi 2" (:func:`reduced`).
-    At the last layer the response B is zero, and the response A is NaN because no layer reads it.
+    ``kernels`` holds the array of each variable at each layer under a name such as "Phi 2" (:func:`reduced`),
+    with times last. A kernel without a layer, such as the tangent kernel, has no axis of layers. At the last
+    layer the response B is zero, and the response A is NaN because no layer reads it.
     """
     values: dict[str, Array] = {}
     layers = range(1, (problem.depth or 1) + 1)

@@ -2,8 +2,8 @@
 
 Integrating the polynomial through the last updates gives W(t_n) = W(0) + sum_{m<n} w_nm U_m. Only past
 updates enter, so that the discretised flow is as causal as gradient descent and one sweep solves it. The
-first steps are tiny and double in length while the order rises from one. All solvers of flows use these
-grids.
+first steps are tiny and double in length while the order rises from one. Explicit solvers of flows
+use these grids.
 """
 
 from __future__ import annotations
@@ -71,16 +71,19 @@ class TimeGrid:
     nodes : numpy.ndarray
         Time nodes, shape ``(T,)``.
     weights : numpy.ndarray
-        Weights of past updates, strictly lower triangular, shape ``(T, T)``.
+        Weights of the updates in the integral from 0 to each node, shape ``(T, T)``: lower triangular, and
+        strictly so for an explicit rule. Empty with an ``age``, because the weights are then computed during
+        the march.
     outputs : numpy.ndarray
-        Positions of the output times among the nodes, shape ``(outputs,)``.
+        Positions of the output times among the nodes, shape ``(outputs,)``. Empty if output times need not be
+        nodes: with an ``age``, and for the trapezoidal rule.
     order : int
         Order of the integration.
     age : Age or None
-        Slowed time in which steps have equal length. The weights are then computed during the march, and
-        output times need not be nodes.
+        Slowed time in which steps have equal length.
     read : numpy.ndarray or None
-        Weights of values at nodes in the values at output times, shape ``(outputs, T)``; with an age.
+        Weights of values at nodes in the values at output times, shape ``(outputs, T)``; None without an
+        ``age``.
     """
 
     nodes: Array
@@ -242,13 +245,14 @@ def trapezoid(nodes: Array) -> Array:
 
 
 def end_weights(nodes: Array, order: int) -> dict[str, Array]:
-    """Return tables of the difference between a sum over time steps and the integral over time.
+    """Return tables of a sum over time steps minus the integral over time, order by order in the step.
 
     The tables (T, T) are those of orders 1 to ``order`` in the step, at the time nodes ``nodes``, by the
     names that theories expanded in the step give them (``"w__1"`` for order 1). Row n times the values of a
     function at the nodes is the term of that order at node n: a derivative at node n minus that at the first
-    node, times a coefficient that ``derive`` computes. Derivatives are those of the polynomial through the
-    nearest earlier nodes.
+    node, times a coefficient that ``derive`` computes (Euler-Maclaurin). Derivatives at node n are those of
+    the polynomial through the nearest nodes up to n, those at the first node of the polynomial through the
+    first nodes.
 
     >>> end_weights(np.array([0.0, 1.0, 2.0]), 1)["w__1"].round(12)[1:]
     array([[ 0.5, -0.5, -0. ],

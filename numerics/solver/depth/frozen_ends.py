@@ -1,9 +1,10 @@
-"""Linear residual network of depth2023 (Program 1): frozen ends, one sample a step.
+"""Linear residual network of depth2023 (Program 1), with frozen ends and one sample in each step.
 
-Branches are scaled by ``L^-alpha``, the learning rate by ``L^-gamma``. The network of L layers is solved from
-its derived theory by the march; infinite depth from the derived equations of Gamma and C in layer time, if
-they exist, and to first order from those of all fields. ``inputs[t]`` is the number xi that the network reads
-at step t, and ``slope(t, f)`` the derivative of the loss by its output. The ledger compares them with the
+Frozen ends are input and output weights that are not trained. Branches are scaled by ``L^-alpha``, the
+learning rate by ``L^-gamma``. The network of L layers is solved from its derived theory by the march. The
+limit of infinite depth is solved from the derived equations in layer time of correlations C and responses
+Gamma, the first correction from those of all fields. ``inputs[t]`` is the number xi that the network reads at
+step t, and ``slope(t, f)`` the derivative of the loss by its output. The ledger compares results with the
 figures of the paper.
 """
 
@@ -110,8 +111,8 @@ def solve_frozen_ends_correction(
     ``curvature(t, f)`` are the first and second derivative of the loss by the output f. Branches are
     multiplied by ``L**-alpha``, the learning rate by ``L**-gamma``. ``layers`` is the number of cells of the
     finest grid of layer time. A variable at depth L is ``limit + L**order * first`` of the result. ``order``
-    is ``1 - 2 alpha`` for alpha between 1/2 and 1, where the noise of the layers contributes more than their
-    discreteness; -1 at both ends.
+    is -1 for alpha = 1/2, and ``1 - 2 alpha`` for alpha above 1/2, where the noise of the layers contributes
+    more than their discreteness. Raises :class:`~derive.errors.NotApplicable` for powers without a limit.
 
     >>> solution = solve_frozen_ends_correction([1.0], lambda t, f: f, lambda t, f: 1.0, layers=8)
     >>> solution.order, bool(abs(solution.first["C_x"][-1, 0, 0] + np.e / 2) < 1e-3)  # (1 + 1/L)**L

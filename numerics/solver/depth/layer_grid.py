@@ -122,9 +122,9 @@ LARGEST = 1e12
 class LayerGrid:
     """Solution on ``layers`` cells of layer time, for ``steps`` times.
 
-    ``values`` holds the tensors by name, with the axes: layer times (nodes), data indices, times t, s. For a
-    response that jumps at tau = ``tau_`` its diagonal has the value at tau > ``tau_``, and ``under`` the one
-    at tau < ``tau_``, with one axis of layer times.
+    ``values`` holds the tensors by name, with the axes: layer times (nodes), data indices, times t, s.
+    Responses are zero at s > t. For a response that jumps at tau = ``tau_`` its diagonal has the value at tau
+    > ``tau_``, and ``under`` the one at tau < ``tau_``, with one axis of layer times.
     """
 
     layers: int
@@ -153,11 +153,13 @@ def solve_layer_grid(
 ) -> LayerGrid:
     """Solve the equations of ``table`` on ``layers`` cells of layer time, for times 0..steps-1.
 
-    ``constants`` gives a number to every symbol, ``extents`` the number of values of every data index (by the
-    part of its name before an underscore); ``known`` are arrays by data indices and times, and functions of
-    time, or of time and a scalar. ``progress`` is called with the completed steps and their total. Raises
-    :class:`~numerics.errors.Diverged` with the step, :class:`~numerics.errors.NotConverged` if the iteration
-    of a step does not converge.
+    ``constants`` gives a number to every symbol, and ``extents`` the number of values of every data index, by
+    the part of its name before an underscore: the key "mu" is for ``mu`` and ``mu_1``. ``known`` are arrays
+    by data indices and times, and functions of time, or of time and a scalar. ``progress`` is called with the
+    completed steps and their total. Raises :class:`~numerics.errors.Diverged` with the step,
+    :class:`~numerics.errors.NotConverged` if the iteration of a step does not converge, ValueError for a
+    symbol without a number, and ArithmeticError if a response at equal time is not zero where a sum assumes
+    it.
     """
     return _Grid(table, layers, steps, constants, extents or {}, known or {}).run(progress)
 
@@ -233,8 +235,8 @@ class _Grid(_Sizes):
     def iterate(self, group: tuple[LayerRow, ...], now: int) -> None:
         """Compute the tensors of a group at time ``now``, by iteration until they converge.
 
-        The tensors of a group depend on each other, or on themselves, at the same time. Raises Diverged, or
-        NotConverged after SWEEPS sweeps.
+        The tensors of a group depend on each other, or on themselves, at the same time. Raises Diverged if an
+        entry is not finite or reaches LARGEST, and NotConverged after SWEEPS sweeps.
         """
         names = {row.name for row in group}
         rows = [_Assign(self, row, names, now) for row in group]
@@ -260,11 +262,11 @@ class _Grid(_Sizes):
     ) -> tuple[Contraction, list[TensorOrLookup]]:
         """Return how a product of tensors ``p`` is summed over its indices at step ``now``, and its operands.
 
-        ``x`` is the layer time over which the product is integrated, and ``b`` the layer time at which the
-        integrand jumps; ``x`` is None without an integral, and ``b`` without a jump. The sum over x is not
-        carried out: the axes of the result are x and b, then those of ``axes`` that the product has. If
-        ``jump`` is true the product is taken only at x = b, with the values of the jumping tensor for tau <
-        ``tau_`` there.
+        ``x`` is the layer time over which the product is integrated, None without an integral; the sum over x
+        is not carried out. ``b`` is the layer time at which the product jumps, None without a jump. The axes
+        of the result are x, b, and then those of ``axes`` that the product has. If ``jump`` is true, b is no
+        axis of the result: it is set equal to x, or to tau without an integral, and a response that jumps
+        there has its value for tau < ``tau_``.
         """
         at_jump = b if jump else None
         pairs = list(self.factors(p, now, at_jump))
@@ -454,9 +456,10 @@ class _Assign:
                 term(*self.still)
 
     def __call__(self) -> float:
-        """Compute the tensor at this step, store it, and return its change relative to its size.
+        """Compute the tensor at this step, store it, and return its relative change.
 
-        The change is infinite if the size exceeds LARGEST.
+        The change is relative to the largest entry, or to one if that is larger. It is infinite if the
+        largest entry reaches LARGEST.
         """
         above, below = (None if a is None else a.copy() for a in self.still)
         assert above is not None

@@ -31,7 +31,9 @@ def is_nonlinear(problem: Problem) -> bool:
 def is_sampled(problem: Problem) -> bool:
     """Return whether the limit of a problem is sampled: it is nonlinear, or its equations do not close.
 
-    Fields of attention without a perceptron are linear, but their equations contain averages over the units.
+    The second case is a linear program (not a file) without closed equations, whose stochastic process in
+    layer time is derived. An example is attention without a perceptron, whose equations contain averages over
+    units.
     """
     from numerics.solver.depth.sampled import process_of
     from numerics.solver.depth.solve import require_limit
@@ -74,7 +76,7 @@ class InfiniteDepthMethod:
         )
 
     def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
-        """Solve a linear theory on grids of layer time, and a nonlinear one by sampled paths on them."""
+        """Solve closed equations on grids of layer time; without them, sample paths on several grids."""
         from numerics.solver.depth.solve import LAYERS, solve_depth_limit
 
         if is_sampled(problem):

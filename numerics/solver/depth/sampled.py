@@ -39,8 +39,10 @@ whose exact value is known, is 2e-3 (beta0 = 1, five steps).
 """
 
 ACCURACY = 2e-2
-"""Accuracy if the file does not state one, with which each grid is about as accurate as other networks
-are."""
+"""Accuracy if ``solver.accuracy`` is not given.
+
+Each grid is then solved about as accurately as networks of finite depth are by default.
+"""
 
 SHARE = 0.8
 """Share of the required accuracy that standard errors may take; the rest is for the error of the grid."""
@@ -77,8 +79,10 @@ def at_cells(problem: Problem, cells: int) -> Problem:
     """Return the problem whose number of layers is ``cells``: an Euler scheme of the process in layer time.
 
     The branch is divided by the root of the number of cells, if the problem does not state its depth. Grids
-    have different seeds, so that their errors are independent. Responses come from Stein's lemma, because
-    derivatives along paths run through all layers (with 16 layers 20 times slower).
+    have different seeds, so that their errors are independent. Unless ``solver.samples`` is given, the
+    accuracy of a grid is set so that the standard error of the limit takes the part SHARE of the required
+    accuracy. Responses come from Stein's lemma, because derivatives along paths run through all layers (with
+    16 layers 20 times slower).
     """
     seed = int(np.random.SeedSequence([problem.solver.seed, cells]).generate_state(1, np.uint64)[0])
     accuracy = problem.solver.accuracy
@@ -110,7 +114,7 @@ def weights(cells: tuple[int, ...]) -> Array:
 
 
 def forecast_depth(problem: Problem, keep: str) -> tuple[float, float, float]:
-    """Return the estimated seconds, bytes and relative error of sampled paths on all grids of layer time."""
+    """Return the estimated seconds, bytes and relative error of the limit, by sampled paths on all grids."""
     from numerics.solver.paths.problem import forecast
 
     seconds, size, error = forecast(at_cells(problem, max(CELLS)), keep)
@@ -128,7 +132,7 @@ class SampledDepth:
     runs : tuple of dict
         Variables of each solution, with standard errors.
     notes : tuple of dict
-        Notes of each solution.
+        Attributes of each solution, such as its status and number of paths.
     """
 
     cells: tuple[int, ...]
@@ -137,7 +141,7 @@ class SampledDepth:
 
     @property
     def nodes(self) -> Array:
-        """Layer times that all grids have, shape (nodes,)."""
+        """Layer times that all grids have, from ``1/nodes`` to 1 in equal steps, shape (nodes,)."""
         common = gcd(*self.cells)
         return np.arange(1, common + 1) / common
 
@@ -174,6 +178,9 @@ class SampledDepth:
     def combined(self, powers: Array) -> dict[str, Array]:
         """Return a linear combination of the coefficients of powers of 1/depth, with errors.
 
+        Responses are left out, and variables whose shape depends on the grid by more than its number of
+        layers.
+
         Parameters
         ----------
         powers : numpy.ndarray, shape (grids,)
@@ -207,19 +214,19 @@ class SampledDepth:
         return combination
 
     def row(self, powers: Array, left: int) -> Array:
-        """Return the weights of the grids in a combination without the coarsest ones.
+        """Return the weights of the grids in a linear combination of coefficients of powers of 1/depth.
 
         Parameters
         ----------
         powers : numpy.ndarray, shape (grids,)
             Factor of each coefficient.
         left : int
-            Number of coarsest grids to leave out.
+            Number of coarsest grids to leave out, and of highest powers, which cannot be determined then.
 
         Returns
         -------
         numpy.ndarray
-            Weights, shape ``(grids,)``.
+            Weights, shape ``(grids,)``; zero for grids that are left out.
         """
         count = len(self.cells) - left
         return np.concatenate([np.zeros(left), powers[:count] @ weights(self.cells[left:])])
@@ -249,8 +256,8 @@ class SampledDepth:
 
         Parameters
         ----------
-        run : dict of str to numpy.ndarray, shape (T, ...)
-            Variables of one solution, with times first and one axis of layers where they have layers.
+        run : dict of str to numpy.ndarray, shape (layers, T, ...) or (T, ...)
+            Variables of one solution.
         name : str
             Variable.
         end : str
@@ -345,7 +352,7 @@ def solve_sampled_correction(
 
 
 def _limit(solutions: SampledDepth, n: int) -> DepthLimit:
-    """Return the coefficient of ``1/depth^n`` as a limit of infinite depth, with one error for each variable.
+    """Return the coefficient of ``1/depth^n`` as a :class:`DepthLimit`, with one error for each variable.
 
     The error is the sum of the largest standard error and the grid error.
     """

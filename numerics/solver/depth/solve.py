@@ -54,7 +54,7 @@ SCALING = Scaling({beta: beta0 / sqrt(L)})
 """Scaling of the branch with depth."""
 
 LAYERS = 16
-"""Number of cells of layer time of the commands."""
+"""Number of cells of the finest grid of layer time, if the caller gives none."""
 
 LAYERED = (FEATURE_KERNEL, GRADIENT_KERNEL, C_FIELD, C_GRADIENT)
 """Variables whose first axis is that of layers."""
@@ -80,11 +80,12 @@ class DepthLimit:
     layers : int
         Number of cells of the finest grid.
     nodes : numpy.ndarray
-        Layer times from 0 to 1, shape ``(nodes,)``.
+        Layer times, shape ``(nodes,)``: from 0 to 1, and without 0 for sampled paths.
     values : dict
         Variables of a result, with an axis of nodes in place of layers.
     errors : dict
-        Change of each variable by the last extrapolation in the grid, an estimate of its error.
+        Estimated error of each variable: the largest change by the last extrapolation in the grid; for
+        sampled paths, the largest standard error plus the error of the grids.
     """
 
     layers: int
@@ -277,7 +278,7 @@ def solve_depth_correction(
     Raises
     ------
     SpecError
-        If there is no limit of infinite depth, as for :func:`solve_depth_limit`.
+        If there is no limit of infinite depth, as for :func:`solve_depth_limit`, and for other ``layers``.
     Diverged
         With the step.
 
@@ -407,8 +408,9 @@ def require_derived(derive: Callable[[], DerivedLimit]) -> DerivedLimit:
 def closed_equations(program: Program, reductions: tuple[Reduction, ...]) -> CrossLayer:
     """Derive the equations of correlations and responses at all pairs of layers of a residual program.
 
-    They are closed: they contain no fields. ``reductions`` are applied to the theory first, and the factor of
-    the branch is written as the symbol beta. Raises SpecError if such equations do not exist.
+    They are closed: they contain no fields. ``reductions`` are applied to the theory first. Responses to the
+    sources of layers are divided by beta, the factor of the branch. Raises SpecError if such equations do not
+    exist.
     """
     return require_derived(lambda: rescale(cross_layer(derived(program, reductions)), beta))
 
@@ -446,7 +448,11 @@ def _corrected_table(program: Program, reductions: tuple[Reduction, ...]) -> Lay
 
 
 def values_of(problem: Problem, run: LayerGrid, table: LayerTable) -> dict[str, Array]:
-    """Return the variables of a result from a solution in layer time, by name, with times before indices."""
+    """Return the variables of a result from a solution in layer time, by name.
+
+    Axes are layer times (if the variable has them), times, and other indices. For random data the variables
+    are all correlations, and the losses.
+    """
     if problem.seen:
         values = {
             name: np.moveaxis(run[theirs], -1, 0) for name, theirs in (("error", ERROR), (OUTPUT, OUTPUT))
@@ -521,8 +527,9 @@ def layer_distances(
 ) -> LayerDistances:
     """Return the distances between layers of a field; data indices are at their first value.
 
-    The squared distance between the stream at two layer times is derived (:func:`derive.depth.infinite`); its
-    integrals over sources are computed on the cells of solutions of the ``limit``.
+    The squared distance between the stream at two layer times is derived (:func:`derive.depth.diversity`).
+    The equations ``limit`` are solved on three grids; integrals over the layer times of sources, which the
+    distance contains, are sums over cells, and the distance is extrapolated.
 
     Parameters
     ----------
@@ -625,9 +632,10 @@ class _TwoPoint:
         """Return the product of tensors ``p`` at step ``now``, summed over times and data indices.
 
         The axes of the result are the two layer times, and then the layer time of the source if the product
-        has one. If a tensor jumps at the layer time of the source, ``side`` = 1 selects the values just after
-        it, and -1 those just before. ``ends`` are the numbers of times over which summed indices run;
-        ``labels`` maps the names of axes to integers for ``numpy.einsum``.
+        has one. A response jumps where its layer time equals that of the source: there ``side`` = 1 selects
+        the value for a source just above this layer time, and any other ``side`` that for a source just
+        below. ``ends`` are the numbers of times over which summed indices run; ``labels`` maps the names of
+        axes to integers for ``numpy.einsum``.
         """
         given: list[Any] = []
         for r in p.reads:
@@ -644,8 +652,9 @@ class _TwoPoint:
     ) -> tuple[Array, list[Expr]]:
         """Return the values of the tensor ``r`` in a product at step ``now``, with the names of their axes.
 
-        ``ends`` is the number of times over which each summed time index runs. If the tensor jumps at the
-        layer time of a source, ``side`` = 1 selects the values just after it, and -1 those just before.
+        ``ends`` is the number of times over which each summed time index runs. A response jumps where its
+        layer time equals that of the source: there ``side`` = 1 selects the value for a source just above
+        this layer time, and any other ``side`` that for a source just below.
         """
         whole = self.run[r.name]
         if r.name in self.run.under and side == 1 and tau_ in r.args:

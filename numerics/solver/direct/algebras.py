@@ -6,8 +6,8 @@ is ``c^T Sigma c'`` and its response to a source is the coefficient; both are ex
 For other theories all sources of a path come from one point of a low-discrepancy sequence; correlated sources
 are drawn one after the other, each conditional on those before it. A value carries its derivatives by the
 sources of its path, by the chain rule; if a function jumps, average responses come from Stein's lemma. Order
-parameters are averages over the paths of one replica, so that each replica solves the theory independently
-and the scatter of the replicas is the standard error. The reference solver uses both.
+parameters are averages over the paths of one replica. Each replica solves the theory independently, so that
+the scatter of the replicas gives the standard error. The reference solver uses both.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class Affine:
     """Affine function ``constant + sum_k coefficients[k] source_k``, plus products of two such functions.
 
     ``constant`` is a number or has one for each unit, shape ``(units,)``; ``coefficients`` have shape
-    ``(sources, units)``, with one column if they are equal for all units.
+    ``(sources, units)``, with one column if they are equal for all units. ``products`` holds the two factors
+    of each product. A value with products can be averaged, and cannot be a field.
     """
 
     constant: Any
@@ -174,9 +175,10 @@ PIVOT = 1e-10
 class Path:
     """Random value ``scale * value`` on each path, with derivatives ``scale * slopes`` by sources.
 
-    Arrays have shape ``(samples,)``; a slope that is equal on all paths is a number. ``needs`` are the
-    sources from which the value is computed. ``jumps`` is true if a function between a source and the value
-    jumps; the slopes then lack delta functions, and responses are computed by Stein's lemma.
+    Arrays have shape ``(samples,)``; a slope that is equal on all paths is a number. Derivatives are carried
+    only for sources to which the theory contains a response; ``needs`` are those of them from which the value
+    is computed. ``jumps`` is true if a function between a source and the value jumps; the slopes then lack
+    delta functions, and responses are computed by Stein's lemma.
     """
 
     value: Array
@@ -267,10 +269,11 @@ class Gaussian:
     def draw(self, entry: EntryKey, interpreter: Interpreter, normals: Iterator[Array]) -> Array:
         """Return values of a further source on all paths, conditional on the sources drawn before it.
 
-        With the row ``L_nj = (C_ni - sum_k<j L_nk L_ik) / L_ij`` of the Cholesky factor the source is ``sum_j
-        L_nj z_j``; a new normal number is used if its conditional variance ``C_nn - sum_j L_nj^2`` is not
-        rounding. ``entry`` is the key of the source, and ``normals`` yields arrays of independent normal
-        numbers. Raises ValueError for a covariance that is not positive.
+        With the row ``L_nj = (C_ni - sum_k<j L_nk L_ik) / L_ij`` of the Cholesky factor the source n is
+        ``sum_j L_nj z_j``, where i is the source for which the normal number z_j was drawn. A new normal
+        number is used if the conditional variance ``C_nn - sum_j L_nj^2`` exceeds rounding errors. ``entry``
+        is the key of the source, and ``normals`` yields arrays of independent normal numbers. Raises
+        ValueError for a covariance that is not positive.
         """
         variance = interpreter.covariance(entry, entry)
         c: list[float] = []
@@ -307,8 +310,9 @@ class Gaussian:
         ``v`` has shape ``(samples,)``; ``to`` are all sources of this group on which it depends. Stein's
         lemma for the normal numbers z from which the sources are made is ``<v z_j> = sum_i L_ij <d v / d
         source_i>``. Sources that determine each other, ``sum_i c_i source_i = 0``, leave single responses
-        undetermined. Fields do not depend on them: a response multiplies the vector whose covariance is that
-        of its source, so that ``sum_i c_i vector_i = 0`` too.
+        undetermined: the solution of least norm is returned. Fields do not depend on this choice, because a
+        response multiplies the vector whose covariance is that of its source, so that ``sum_i c_i vector_i =
+        0`` too.
         """
         factor = np.zeros((len(self.pivots), len(to)))
         for column, entry in enumerate(to):
@@ -341,6 +345,7 @@ class Particles(RandomVariables):
         """Draw the Gaussian source with this key (name, indices and time), conditional on correlated sources.
 
         The interpreter asks for each key only once, so that equal keys are the same random numbers.
+        Derivatives by the source are carried only if the theory contains a response to it.
         """
         key = (entry[0], self.interpreter.layout.sources[entry[0]].key(entry[1]))
         value = self.groups[key].draw(entry, self.interpreter, self.fresh)

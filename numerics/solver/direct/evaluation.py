@@ -63,10 +63,10 @@ def evaluate(  # noqa: PLR0913 - public signature
         ``"linear"`` is exact, for theories whose equations are linear in the fields and whose averages are of
         two fields. ``"particles"`` samples paths, for any theory. ``"auto"`` takes ``"linear"`` if possible.
     samples : int
-        Number of paths of each replica.
+        Number of paths of each replica, rounded up to a multiple of the numbers of units with attributes.
     replicas : int
-        Number of independent solutions, from which standard errors follow; their common bias is of order
-        1/samples.
+        Number of independent solutions by sampled paths, from which standard errors follow; their common bias
+        is of order 1/samples.
     seed : int
         Seed of the paths.
 
@@ -78,14 +78,16 @@ def evaluate(  # noqa: PLR0913 - public signature
     Raises
     ------
     Unserved
-        For a flow, and for an activation without an expression.
+        For a flow, for an activation without an expression, for a training rule that is not linear in the
+        updates, and with ``"linear"`` for a theory that is not linear.
     Diverged
         With the step.
     CyclicDemand
-        If an entry depends on itself.
+        If a quantity depends on itself at the same indices and times.
     ValueError
-        For missing values and data, for a covariance that is not positive, and for a response that is not
-        causal although the theory states that it is.
+        For missing values and data, for a covariance that is not positive, for a response that is not
+        causal although the theory states that it is, and for ``steps`` below 1, or ``samples`` or
+        ``replicas`` below 2.
 
     Examples
     --------
@@ -132,9 +134,10 @@ def entries(
     """Return all scalars, order parameters and observables of a theory, and the interpreter.
 
     The first result maps keys (name, integers that the theory fixes, such as the layer) to values by indices
-    and times; a scalar has its times first, others last. ``algebra`` chooses the representation of random
-    values. Times are evaluated in increasing order, so that the recursion stays shallow. Raises Diverged with
-    the step if a value is not finite, and Unserved for a training rule that is not linear in the updates.
+    and times; a scalar has its times first, others last. A response that is undetermined, because sources
+    determine each other, is NaN. ``algebra`` chooses the representation of random values. Times are evaluated
+    in increasing order, so that the recursion stays shallow. Raises Diverged with the step if a value is not
+    finite, and Unserved for a training rule that is not linear in the updates.
     """
     try:
         require_linear_rules(layout.theory.program, "the reference solver")

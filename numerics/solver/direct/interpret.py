@@ -44,10 +44,11 @@ class NonlinearTheory(Unserved):
 
 @lru_cache(maxsize=100_000)
 def _number(body: Expr, slots: tuple[Dummy, ...], values: tuple[float, ...]) -> float:
-    """Return a function of numbers, evaluated by SymPy, because Min and Piecewise need no NumPy form then.
+    """Return the value of a function of numbers, computed by SymPy.
 
-    ``body`` is the expression, and ``slots`` are the symbols for which ``values`` are inserted. The result is
-    NaN if it is not real.
+    SymPy evaluates functions such as Min and Piecewise, which are then not translated to NumPy. ``body`` is
+    the expression, and ``slots`` are the symbols for which ``values`` are inserted. The result is NaN if it
+    is not real.
     """
     value = body.subs(dict(zip(slots, values, strict=True)))
     value = value if value.is_Number else value.evalf()
@@ -108,7 +109,10 @@ class RandomVariables:
         return sum(values)
 
     def number(self, e: Expr) -> RandomValue:
-        """Return the value of a constant expression without symbols, such as pi or sqrt(2)."""
+        """Return the value of a constant expression without symbols, such as pi or sqrt(2): a float.
+
+        Subclasses may return another kind of number.
+        """
         return float(e)
 
     def field(self, name: str, v: RandomValue) -> RandomValue:

@@ -1,8 +1,8 @@
 """Theory with every index written out: the equation, covariance or average of each entry.
 
-An entry is a name and integer arguments, times included: ``h(2, 1, t=3)`` is ``("h", (2, 1, 3))``. Ranges are
-enumerated with the given values; only times stay open, so that a table has one member for all times. The
-reference solver reads theories in this form.
+An entry is a name and integer arguments, times included: ``h(2, 1, t=3)`` is ``("h", (2, 1, 3))``. The values
+of indices are enumerated, and times are not: one member of a table holds for all times. The reference solver
+reads theories in this form.
 """
 
 from __future__ import annotations
@@ -256,8 +256,9 @@ class Constants:
 
     In an array, entry 0 along an axis is the first value of the index that the theory has there (1 for
     samples ``1..P``, 0 for times); a mapping or a function takes the indices themselves. An index such as ``a
-    + k`` beyond the end of an array is periodic. Arguments that are not indices (the prediction in a loss)
-    need a function. ``kind`` is float, or object for numbers that stay as they are.
+    + k`` beyond the end of an array is periodic, unless its values are ordered (places in a sequence).
+    Arguments that are not indices (the prediction in a loss) need a function. ``kind`` is the type of the
+    array elements: float, or object for numbers that must not be converted, such as exact fractions.
     """
 
     def __init__(self, layout: Layout, data: Mapping[str, Datum], kind: type = float) -> None:
@@ -324,7 +325,8 @@ class Constants:
         """Return the position along an axis of data of the index value ``x``, written ``e`` in the theory.
 
         ``axis`` is a pair (name of the data, number of the axis), and ``size`` the length of the axis. A
-        shifted index beyond the end is periodic. Raises ValueError for a position outside of the array.
+        shifted index beyond the end is periodic, unless its values are ordered. Raises ValueError for another
+        position outside of the array, and for a value that is not an integer.
         """
         e, (name, _) = sympify(e), axis
         # `lowest` has the lowest value of each index. In an argument ``p + k`` of an index p of a field and

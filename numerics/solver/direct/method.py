@@ -28,7 +28,11 @@ class ReferenceMethod:
     needs = (moving_features, linear_rules, integer_depth, steps_on_given_samples)
 
     def fits(self, problem: Problem, keep: KeptKernels) -> MethodEstimate | Refusal:
-        """Estimate cost and error of the reference solver, or refuse a flow and random data."""
+        """Estimate cost and error of the reference solver, or refuse a theory that it cannot evaluate.
+
+        Flows, random data and training rules that are nonlinear in the updates are refused before, by the
+        conditions ``needs``.
+        """
         from numerics.solver.direct.replicas import estimate
 
         try:

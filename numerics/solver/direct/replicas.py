@@ -1,6 +1,6 @@
 """Cost, number of paths, and variables of a result of the reference solver.
 
-:func:`numerics.solver.direct.evaluate` evaluates every expression of a theory. It serves theories that all
+:func:`numerics.solver.direct.evaluate` evaluates every expression of a theory. It can solve theories that all
 other methods refuse, at a cost that grows steeply with steps and samples.
 """
 
@@ -61,7 +61,7 @@ class Size:
     Attributes
     ----------
     entries : float
-        Scalars, order parameters and observables at all times.
+        Order parameters at all times, and terms of the equations of scalars and observables.
     fields : float
         Fields at all times.
     terms : float
@@ -152,7 +152,7 @@ def _doubled(first: int, last: int) -> list[int]:
 
 
 def _seconds(size: Size, samples: int) -> float:
-    """Return the estimated seconds of all replicas with so many paths.
+    """Return the estimated seconds of all replicas with ``samples`` paths each.
 
     Each term of a field costs an array over the paths, and one for the derivative by each earlier source.
     """
@@ -174,9 +174,10 @@ def _bytes(size: Size, samples: int) -> float:
 def solve_reference(problem: Problem, keep: KeptKernels) -> tuple[dict[str, Array], dict[str, Any]]:
     """Return the variables of a result with standard errors, and the notes that become its attributes.
 
-    ``keep`` states which kernels the result holds. The number of paths doubles until the largest standard
-    error of losses, errors and scalars of the program meets ``solver.accuracy``, within a few times the
-    estimated cost. ``solver.samples`` fixes it.
+    ``keep`` states which kernels the result holds. A linear theory is solved exactly, without standard
+    errors. For others the number of paths doubles until the largest standard error of losses, errors and
+    scalars of the program, and the estimated bias, meet ``solver.accuracy``, within a few times the estimated
+    cost. If ``solver.samples`` is given, it is the number of paths.
     """
     keep, expected = kept(problem, keep), estimate(problem)
     require_memory(
@@ -240,7 +241,7 @@ def _by_role(problem: Problem, runs: Mapping[MemberKey, Array], keep: KeptKernel
 
     ``runs`` holds the values of order parameters and scalars by key (name, integer indices), with replicas on
     the first axis of each array. Losses are those of the mean errors and outputs. ``keep`` states which
-    kernels are included. A response that is undefined at some layer is left out.
+    kernels are included. A response with a NaN at some layer except the last is left out.
     """
     replicas = Replicas()
     for k in range(len(next(iter(runs.values())))):
@@ -260,5 +261,8 @@ def _by_role(problem: Problem, runs: Mapping[MemberKey, Array], keep: KeptKernel
 
 
 def _of_layers(response: Array, problem: Problem) -> Array:
-    """Return a response, layers along the first axis, without the last layer, where it is undefined."""
+    """Return a response, layers along the first axis, without the last layer; a single layer is kept.
+
+    No layer reads the last one, so that its response A is undefined.
+    """
     return response[: max((problem.depth or 1) - 1, 1)]

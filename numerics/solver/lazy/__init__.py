@@ -1,1 +1,1 @@
-"""Theories at ``gamma0 = 0``: kernels from layer to layer, and errors that obey a linear equation."""
+"""Theories at ``gamma0 = 0``: kernels from layer to layer, and outputs that are linear in earlier errors."""

@@ -44,7 +44,10 @@ AVERAGED = 1e-10
 
 
 def known_start(problem: Problem) -> Refusal | None:
-    """Refuse NTK scaling with random initial outputs, because results would be averages over them."""
+    """Refuse NTK scaling with random initial outputs, because results would be averages over them.
+
+    The result is None for other problems, and for outputs that are centered or zero at the start.
+    """
     experiment = problem.experiment
     if experiment is None or not problem.features_rest or experiment.spec.centered:
         return None
@@ -56,7 +59,10 @@ def known_start(problem: Problem) -> Refusal | None:
 
 
 class LazyMethod:
-    """Method ``lazy`` for theories at gamma0 = 0: Gaussian fields that do not move."""
+    """Method ``lazy`` for theories at gamma0 = 0: Gaussian fields that do not move.
+
+    Training rules that are nonlinear in the updates are solved by sampled paths with frozen features.
+    """
 
     name = "lazy"
     responses = False
@@ -71,7 +77,10 @@ class LazyMethod:
     )
 
     def fits(self, problem: Problem, keep: KeptKernels) -> MethodEstimate | Refusal:
-        """Estimate cost and the error of the limit, or refuse theories whose fields move at gamma0 = 0."""
+        """Estimate cost and the error of the limit, or refuse theories whose fields move at gamma0 = 0.
+
+        It also refuses a gamma0 for which the estimated relative change of fields exceeds FAR.
+        """
         from derive.reduce.stationary import static
 
         if problem.program.has_nonlinear_rules:
@@ -109,7 +118,10 @@ class LazyMethod:
         )
 
     def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
-        """Solve the theory at gamma0 = 0, and estimate the error of that limit from the updates."""
+        """Solve the theory at gamma0 = 0, and estimate the error of that limit from the updates.
+
+        In NTK scaling features do not move for any gamma0, and the limit has no such error.
+        """
         from numerics.solver.by_role import kept, labelled_result
         from numerics.solver.lazy.solve import solve_lazy
         from numerics.solver.paths.problem import solve_paths
@@ -218,7 +230,7 @@ def _fits_frozen_features(problem: Problem, keep: KeptKernels) -> MethodEstimate
 
 
 def _steps_taken(problem: Problem) -> float:
-    """Return the relative change of fields for updates of order one, ``gamma0 sum_t rate(t)``."""
+    """Return the relative change of fields for updates of order one, ``gamma0 sum_t |rate(t)|``."""
     return float(problem.numbers.get(gamma0, 1.0) * np.abs(next_step_factors(problem)).sum())
 
 
@@ -250,11 +262,12 @@ def _power(problem: Problem) -> int:
 
 
 def _change_by_updates(problem: Problem, error: Array, tangent: Array) -> float:
-    """Return the relative change of fields, ``gamma0 rate sum_t,mu |Delta_mu(t)| max K^(1/2)``.
+    """Return the relative change of fields, ``gamma0 sum_t,mu rate(t) |Delta_mu(t)| max |K|^(1/2)``.
 
-    ``error`` are the errors Delta, times first, ``tangent`` is the tangent kernel K. An update moves h^l by
-    ``gamma0 rate Delta Phi^(l-1) g^l``, whose variance over that of h^l is ``Phi^(l-1) G^l``, a part of the
-    tangent kernel.
+    ``error`` are the errors Delta, times first, ``tangent`` is the tangent kernel K, of which the largest
+    entry is taken. The sum is over training samples and steps; for a flow it is an integral over time. An
+    update moves h^l by ``gamma0 rate Delta Phi^(l-1) g^l``, whose variance over that of h^l is ``Phi^(l-1)
+    G^l``, a part of the tangent kernel.
     """
     rates = next_step_factors(problem)
     sizes = np.abs(error[:, : problem.seen]).reshape(len(error), -1).sum(axis=1)
@@ -266,7 +279,8 @@ def _change_by_updates(problem: Problem, error: Array, tangent: Array) -> float:
 def _estimated_change(problem: Problem) -> float:
     """Return an estimate of the relative change of fields, before the solution is known.
 
-    All updates are taken to be as large as the first one, and kernels as large as that of the data.
+    All updates are taken to be as large as the first one, kernels as large as that of the data, and the
+    changes of all layers are added.
     """
     strength = problem.numbers.get(gamma0, 1.0)
     rates = next_step_factors(problem)

@@ -50,10 +50,11 @@ class LazySolved:
     times : numpy.ndarray
         Output times, shape ``(times,)``.
     error : float
-        Largest error of an average, relative to its value, or to one if that is larger.
+        Largest error of an average, relative to its value, or to one if the value is smaller than one.
     tails : float
-        Product over layers of the ratio of fourth moments to squared second moments, relative to Gaussian
-        variables. The second order of kernels in the change of fields is larger by about this factor.
+        Product over the Gaussian fields of all layers of ``<f^4> / (3 <f^2>^2)``, which is one for a linear
+        f. f is the function of the field that a kernel averages; the largest ratio counts, and at least one.
+        The second order of kernels in the change of fields is larger by about this factor.
     """
 
     kernels: Mapping[MemberKey, Array]
@@ -83,11 +84,12 @@ def solve_lazy(
     Gaussian fields whose covariances are the kernels of the neighbouring layer. Averages over one or two
     variables are integrals, computed to ``accuracy`` (relative to the average of the absolute value). The
     kernels are also those of time 0 for any gamma0. Errors and outputs are given at ``0..steps-1``, or at
-    ``times`` of a flow.
+    ``times`` of a flow; outputs are zero at the start.
 
     Raises :class:`~derive.errors.NotApplicable` if fields move at gamma0 = 0,
     :class:`~numerics.errors.Unserved` for averages over more than two variables and for flows with momentum,
-    :class:`~numerics.errors.NotConverged`, and ValueError for missing values and data.
+    :class:`~numerics.errors.NotConverged`, and ValueError for missing values and data, for a flow without
+    ``times``, and for ``times`` of a rule in steps.
 
     >>> from derive.theory import mean_field
     >>> from derive.program import P, eta, mlp
@@ -126,8 +128,8 @@ class _LazySolver(Present):
     """Values of a theory at gamma0 = 0; each kernel is computed when it is first read.
 
     ``known`` caches averages over two Gaussian variables, by their function and covariances. ``tails`` holds
-    the fourth moment of a field divided by that of a Gaussian variable of equal variance, ``<f^4> / (3
-    <f^2>^2)``: the largest ratio by the name and layer of the field.
+    ``<f^4> / (3 <f^2>^2)`` for functions f of a Gaussian field whose products are averaged: the largest
+    ratio, and at least one, by the name and layer of the field.
     """
 
     def __init__(
@@ -343,8 +345,9 @@ class _LazySolver(Present):
     def outputs(self, times: Array) -> dict[str, Array]:
         """Return errors and outputs at these times.
 
-        ``f(t) = sum_s K(t, s) Delta(s)`` in steps, and ``f' = K Delta`` for a flow, with an error ``Delta``
-        affine in f.
+        ``f(t) = sum_s K(t, s) Delta(s)`` in steps, and ``f' = K Delta`` for a flow with an error ``Delta``
+        affine in f. K is the factor that :func:`coupling_of` returns, with its sum over samples; f is zero at
+        the start.
         """
         output, theory = self.static.output, self.static.theory
         assert output is not None

@@ -82,7 +82,11 @@ def _outside(basis: Array, rows: Array) -> Array:
 
 
 def _directions(sketch: Array, rounding: float) -> Array:
-    """Return an orthonormal basis of the span of the rows of ``sketch``, up to a rounding error."""
+    """Return an orthonormal basis of the span of the rows of ``sketch``, as rows.
+
+    Directions with a singular value of at most ``rounding`` times the root of the number of rows are left
+    out.
+    """
     Q, R = np.linalg.qr(sketch.T)
     _, size, V = np.linalg.svd(R.T)
     out: Array = V[: np.count_nonzero(size > rounding * np.sqrt(len(sketch)))] @ Q.T
@@ -116,7 +120,8 @@ def foldable(plan: Plan, rows: Rows) -> bool:
     """Return whether the march of a plan can be folded: whether its distant past can be compressed.
 
     Each product in a kernel may contain at most one factor at time s, others at the present time t; all rows
-    must be of fields and sources with a single member; and no coefficient may depend on time.
+    must be of fields and sources with a single member, without attributes of units; and no coefficient or
+    given array in a kernel, and no equation of a scalar, may depend on time by itself.
     """
     table, clocks = plan.table, {t, s}
     if plan.sums or any(r.unit for r in table.fields) or any(x.expression.has(t) for x in table.scalars):
@@ -201,7 +206,7 @@ class Folded:
         Afterwards the part of the products that lies outside of the span of the basis, and is neglected, is
         measured; if it is too large, the basis is extended and the block is marched again. ``after`` is
         called with each completed step. Returns False if the basis that is needed is too large for the
-        arrays.
+        arrays, or if REPEATS extensions do not suffice.
         """
         for again in range(REPEATS + 1):
             before = self._position(self.start)

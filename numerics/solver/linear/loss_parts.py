@@ -1,4 +1,4 @@
-"""Parts of the test loss of random data: bias, limited width, limited data, label noise (eq. 13).
+"""Parts of the test loss of random data: bias, limited width, limited data, label noise (linear2025 eq. 13).
 
 The derived decomposition of ``C_v`` is a sum of quadratic forms ``H M H^T`` of transfer functions, which are
 inverses of causal operators, so that all parts are a few matrix products after the march. The input are the
@@ -32,8 +32,8 @@ NAMES = {BIAS: "test_loss_bias", WIDTH: "test_loss_width", DATA: "test_loss_data
 class LossParts:
     """Evaluator of the parts of the test loss ``C_v(t, t)``, as quadratic forms of the arrays of a march.
 
-    ``data`` are the arrays of the problem, with the tables of the integrator of a flow, and ``n`` is the
-    number of outputs.
+    ``split`` is the derived decomposition of the loss, and ``result`` the march. ``data`` are the arrays of
+    the problem, with the tables of the integrator of a flow, and ``n`` is the number of outputs.
     """
 
     split: LossDecomposition
@@ -103,7 +103,10 @@ class LossParts:
     # -- transfer functions ------------------------------------------------------------------------------
 
     def transfer_function(self, name: str) -> Array:
-        """Return the transfer function ``H_y_x`` with this name as a matrix, shape ``(T n, T n)``."""
+        """Return the transfer function ``H_y_x`` with this name as a matrix, shape ``(T n, T n)``.
+
+        It is the response of the field y at t to a perturbation of the source x at s.
+        """
         if name not in self.transfer_functions:
             x = next(x for x in self.split.transfers if name.endswith(f"_{x.into}"))
             field = name.removeprefix("H_").removesuffix(f"_{x.into}")
@@ -114,7 +117,10 @@ class LossParts:
         return self.transfer_functions[name]
 
     def kernel(self, k: Kernel) -> Array:
-        """Return the matrix of a kernel as an operator, shape ``(T n, T n)``: zero at later times s."""
+        """Return the matrix of a kernel as an operator, shape ``(T n, T n)``.
+
+        It is zero at later times, s > t, and for a strictly causal kernel also at s = t.
+        """
         *indices, now, past = k.entry.args
         full = self.matrix(k.definition, [now, past], [x for x in indices if isinstance(x, Symbol)])
         steps = np.repeat(np.arange(self.T), self.n)

@@ -101,7 +101,10 @@ class Units:
         self.known = dict.fromkeys(self.sources, 0)
 
     def length(self, i: FieldAtLayer, steps: int) -> int:
-        """Return the number of times stored for field ``i``: all, or only the start and the present."""
+        """Return the number of times stored for field ``i``: all, or only the start and the present.
+
+        All are stored if a kernel reads the field at earlier times, or a correlation needs them.
+        """
         return steps if i in self.long else min(2, steps)
 
     def place(self, i: FieldAtLayer, step: int) -> int:
@@ -222,8 +225,9 @@ class Units:
     def total(self, step: int, operation: SumUnits) -> Array:
         """Return an order parameter that sums over units, at ``t = step`` and s = 0..step.
 
-        A correlation is ``sum_n w_n (b_i(t) b_j(s) + sum_u a_iu(t, :) C_u a_ju(s, :)^T)``, shape ``(n_i,
-        times, n_j)`` for fields of n_i and n_j members.
+        With the weight w_n of unit n, which counts equal units, a correlation is ``sum_n w_n (b_i(t) b_j(s) +
+        sum_u a_iu(t, :) C_u a_ju(s, :)^T)``, shape ``(n_i, times, n_j)`` for fields of n_i and n_j members. A
+        response to the source u is ``sum_n w_n a_iu(t, s)``.
         """
         weight, i, j = self.weights[operation.target], operation.array.first, operation.array.second
         at, end, n = self.place(i, step), step + 1, self.members[i]
@@ -430,7 +434,11 @@ def _predict(step: int, rows: Rows) -> None:
 
 
 def _bound(rows: Rows) -> float:
-    """Return the absolute value above which a correlation counts as diverged."""
+    """Return the absolute value above which a correlation counts as diverged.
+
+    It is RUNAWAY times the largest entry of the data, or times one if that is larger. The weights ``w`` of
+    past updates do not count as data.
+    """
     sizes = [float(np.abs(v).max()) for k, v in rows.data.items() if k != "w"]
     return RUNAWAY * max([1.0, *sizes])
 

@@ -28,7 +28,10 @@ STABLE = 0.3
 
 
 def explicit_steps(problem: Problem) -> int:
-    """Estimate the number of steps of an explicit integrator for modes; 0 if the trapezoidal rule is used."""
+    """Estimate the number of steps by which the explicit integrator solves a flow of modes of the data.
+
+    It is 0 for a problem without modes, and if the trapezoidal rule is used instead.
+    """
     from numerics.solver.linear.solve import implicit_in_modes
 
     if problem.spectrum is None or implicit_in_modes(problem):
@@ -46,7 +49,11 @@ class MarchMethod:
     needs = (moving_features, linear_rules, integer_depth, no_attributes, one_output, steady_numbers)
 
     def fits(self, problem: Problem, keep: KeptKernels) -> MethodEstimate | Refusal:
-        """Estimate the cost, or refuse theories that are not linear."""
+        """Estimate the cost and error, or refuse theories that are not linear.
+
+        It also refuses programs whose quantities the result has no names for, and outputs summed over
+        positions.
+        """
         from numerics.lowering import NotLinear
         from numerics.solver.linear.reduction import REDUCTIONS, reduced, unlabelled
         from numerics.solver.linear.solve import ROUGH, fitting, numbers_held, responses_of_modes

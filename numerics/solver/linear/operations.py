@@ -229,9 +229,10 @@ class _Writer:
     def _present_products(
         self, key: CouplingRow, c: Coupling, targets: list[TwoTimeArray]
     ) -> Iterator[Operation]:
-        """Yield the operations that add ``K_il(t, t) X_lk(t, s)``, or the same at time 0, to rows of field i.
+        """Yield the operations that add products at the present, or at time 0, to rows of field i.
 
-        A response at time 0 is to a source at time 0 only.
+        They are ``K_il(t, t) X_lk(t, s)``, or ``K_il(t, 0) X_lk(0, s)`` for a kernel that is read at time 0
+        only. A response at time 0 is to a source at time 0 only.
         """
         over = _times(c.kernel.reach)[-1]
         if over == "past":
@@ -254,7 +255,8 @@ class _Writer:
     def _source_terms(self, array: CorrelationArray) -> Iterator[Operation]:
         """Yield the operations that add the terms of Stein's lemma to row t of a correlation.
 
-        They are ``g <u_k u_m>(t, :t) (R_jm(:t, :t) + g')^T``. Local covariances, which vanish between
+        They are ``g <u_k u_m>(t, :t) (R_jm(:t, :t) + g' 1)^T``, with the gains g of the source u_k in the
+        first field and g' of the source u_m in the second one. Local covariances, which vanish between
         different times, add nothing.
         """
         for row, response, gain in self._sources(array):
@@ -304,7 +306,8 @@ class _Writer:
     def _equal_source_terms(self, array: CorrelationArray) -> Iterator[MultiplyRow | AddRow]:
         """Yield the operations that add ``g <u_k u_m>(t, s) (R_jm(t, s) + g')^T``, s <= t, to ``C_ij(t, t)``.
 
-        The response at equal time is zero unless a kernel of the field includes the present.
+        g and g' are the gains of the sources u_k in field i and u_m in field j; g' counts at s = t only. The
+        response at equal time is zero unless a kernel of field j includes the present.
         """
         j = array.second
         responds_now = any(c.kernel.reach != "past" for c in self.plan.rows_of[j].couplings)
@@ -335,7 +338,8 @@ class _Writer:
     def _unit_sum(self, target: UnitSum) -> SumUnits:
         """Return the operation that computes an order parameter as a sum over units.
 
-        The units have attributes: given constants of each unit, such as the eigenvalue of a mode.
+        The units have attributes: given constants of each unit, such as the eigenvalue of a mode. Raises
+        ValueError if two different sources on them are correlated.
         """
         q = self.table.tensors[target.tensor]
         array = (CorrelationArray if q.kind == "correlation" else ResponseArray)(q.first, q.second)
