@@ -122,9 +122,9 @@ class Method(Protocol):
         ...
 
     def fits(self, problem: Problem, keep: KeptKernels) -> MethodEstimate | Refusal:
-        """Estimate cost, memory and error without running, or refuse the problem.
+        """Estimate cost, memory and error without solving the problem, or refuse it.
 
-        The problem satisfies ``needs``.
+        The problem satisfies ``needs``. A method may run a small part of the problem for the estimate.
         """
         ...
 

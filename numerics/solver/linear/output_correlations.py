@@ -5,8 +5,9 @@ Correlations that the dynamics did not need follow from the rows of the march, r
     C_ij = K_il C_lj + <u_i u_k> R_jk^T .
 
 Causality is not needed any more, so that each is a few large matrix products, and two-time kernels of all
-samples are stored at output times only. A field in the equation of another at the same time is substituted
-first, so that only fields of few members are read at all times; :func:`needed` lists them.
+samples are stored at output times only. A field in the equation of another at the same time is first replaced
+by its own equation. Only the fields that remain, which have few members (values of their indices), are then
+read at all times; :func:`needed` lists their correlations and responses.
 
 Responses of a flow are densities in s. The march stores the response to a source at one node. It is the
 density times the weight of that node only for equal steps, because an explicit multistep rule read backwards
@@ -70,17 +71,18 @@ def opened(table: Table, i: FieldAtLayer, number: Callable[[Expr], float]) -> Op
 
 
 def _is_number(c: Coupling) -> bool:
-    """Return whether a coupling is its field at the present time, times one number for all members."""
+    """Return whether a coupling is its field at the present time, times a constant equal for all members."""
     return c.kernel.reach == "now" and all(
         not m.coefficient.has(t, s) and all(f.tensor == DELTA for f in m.factors) for m in c.kernel.monomials
     )
 
 
 def needed(table: Table, fields: Iterable[FieldAtLayer]) -> Iterator[Request]:
-    """Yield what a march must compute, so that all correlations of ``fields`` can be computed after it.
+    """Yield what a march must compute, so that the correlation of each field with itself follows after it.
 
-    They are the definitions of the correlations and responses of the fields that stand in the equations of
-    ``fields``.
+    For each of ``fields``, whose equation is taken from :func:`opened`, these are the correlations of all
+    pairs of fields in this equation, and the responses of these fields to all sources that are correlated
+    with a source in this equation.
     """
     for i in fields:
         drives, couplings = opened(table, i, lambda e: 1.0)
@@ -186,7 +188,8 @@ class OutputCorrelations:
     def source_trace(self, i: FieldAtLayer) -> Array:
         """Return the trace of the covariance of the sources in field ``i`` at output times, (out, out).
 
-        A covariance that is a known kernel needs no pairs of samples.
+        If a covariance is a number times the correlation of a field with itself, only the :meth:`trace` of
+        that correlation is computed, and not its entries for all pairs of samples.
         """
         total = np.zeros((len(self.at), len(self.at)))
         for a, b, gain in self.overlaps(i, i):
@@ -220,7 +223,11 @@ class OutputCorrelations:
                     yield a, b, first_gain * second_gain
 
     def source_covariance(self, i: FieldAtLayer, j: FieldAtLayer, into: Array | None = None) -> Array:
-        """Return the covariance of the sources in the equations of two fields, shape (out n_i, out n_j)."""
+        """Return the covariance of the sources in the equations of two fields, shape (out n_i, out n_j).
+
+        Both times are output times. The result is written to the array ``into``, of shape (out, n_i, out,
+        n_j), if it is given.
+        """
         n, m, out = self.result.sizes[i], self.result.sizes[j], len(self.at)
         total = np.empty((out, n, out, m)) if into is None else into
         overlaps = list(self.overlaps(i, j))
@@ -238,7 +245,9 @@ class OutputCorrelations:
     def correlation(self, i: FieldAtLayer, j: FieldAtLayer) -> Array:
         """Return the correlation ``<x_i(t) x_j(s)>`` at output times t and all time nodes s.
 
-        It is a matrix of shape (output times n_i, nodes n_j), with n_i members of field i.
+        It is a matrix of shape (output times n_i, nodes n_j), with n_i members of field i. It is read from
+        the march if that has stored both C_ij and C_ji at s < t, and is computed by :meth:`assembled`
+        otherwise.
         """
         rows = self.plan.rows
         if ((i, j) in rows or i == j) and (j, i) in rows:
@@ -533,8 +542,8 @@ class _DensitySolver:
     def _begin(self, step: int, weights: Array) -> None:
         """Set first guesses of the response densities at time ``step``, those of the time before.
 
-        The densities at all times so far are then multiplied by the ``weights`` (step + 1, step + 1) of the
-        integral.
+        The products of the densities at all times so far and the ``weights`` (step + 1, step + 1) of the
+        integral are stored in ``weighted``; ``densities`` are not multiplied.
         """
         count = step + 1
         for (i, k), a in self.densities.items():
@@ -577,7 +586,7 @@ def interval_weights(nodes: Array) -> Iterator[Array]:
     """Yield the weights of nodes 0..n in the integrals from node m to node n, for n = 0, 1, ...
 
     The arrays have shape (n + 1, n + 1). Row m uses only nodes m..n, and integrates polynomials of third
-    degree exactly if there are four of them.
+    degree exactly if these are at least four nodes.
 
     >>> [w.tolist() for w in interval_weights(np.array([0.0, 1.0, 2.0]))][1]
     [[0.5, 0.5], [0.0, 0.0]]

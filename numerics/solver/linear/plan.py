@@ -147,11 +147,7 @@ class Plan:
         return source in self.reach[i]
 
     def at_once(self, i: FieldAtLayer, source: FieldAtLayer) -> bool:
-        """Return whether field ``i`` depends on ``source`` at the same time, directly or through fields.
-
-        The fields are on units with attributes: given constants of each unit, such as the eigenvalue of a
-        mode.
-        """
+        """Return whether field ``i`` depends on ``source`` at the same time, directly or through fields."""
         todo, seen = [i], set()
         while todo:
             n = todo.pop()
@@ -240,7 +236,11 @@ class Plan:
             self.todo.append((need, q.first, q.second))
 
     def source_pairs(self, q: Request) -> Iterator[tuple[FieldAtLayer, FieldAtLayer]]:
-        """Yield the pairs of correlated sources that contribute to ``q``, a correlation summed over units."""
+        """Yield the pairs of correlated sources that contribute to ``q``, a correlation summed over units.
+
+        The first field of ``q`` depends on the first source of a pair, the second field on the second one.
+        Nothing is yielded if ``q`` is a response.
+        """
         if q.kind == "correlation":
             for a, b in self.table.covariances:
                 if self.responds_to(q.first, a) and self.responds_to(q.second, b):
@@ -288,8 +288,8 @@ class Plan:
     def _cost_of_rows(self, i: FieldAtLayer) -> tuple[bool, int]:
         """Return a sort key of field ``i``, larger if rows of its correlations over time cost more.
 
-        The first entry is true if i does not act back on itself through other fields, because its rows are
-        then not needed otherwise; the second is the number of its indices.
+        The first entry is false if i depends on itself through other fields, because its rows are then needed
+        anyway, and true otherwise; the second is the number of its indices.
         """
         return i not in self.self_dependent, len(self.rows_of[i].indices)
 
@@ -419,8 +419,8 @@ class Plan:
     def _reads(self, kernel: KernelRow, present: bool | None = None) -> Iterator[StepQuantity]:
         """Yield the quantities of the same step that are read to evaluate row t of a kernel.
 
-        If ``present`` is true they include those at equal time s = t. By default this is so if the kernel
-        multiplies a field at the present time.
+        If ``present`` is true they include those at equal time s = t. By default they do, unless the kernel
+        multiplies fields at s < t only.
         """
         reaches = kernel.reach != "past" if present is None else present
         for m in kernel.monomials:
@@ -493,9 +493,10 @@ def coupling_rows(row: FieldRow) -> Iterator[tuple[CouplingRow, Coupling]]:
 
 
 def _field_of_row(quantity: StepQuantity) -> FieldAtLayer | None:
-    """Return the field whose correlations or responses at the present time t a quantity fills.
+    """Return the first field of a quantity that is a response or a correlation at s < t; None for all others.
 
-    The result is None if the quantity fills no row of a two-time array.
+    Such a quantity fills row t of a two-time array of this field. A correlation at equal time fills one entry
+    only.
     """
     if isinstance(quantity, ResponseArray):
         return quantity.first

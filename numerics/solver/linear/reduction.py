@@ -40,8 +40,8 @@ NamedArrays = dict[str, Array]
 def simplest(theory: Theory) -> Theory:
     """Return the theory after two reductions that save time, as far as they apply.
 
-    Outputs are evaluated in the first layer, and fields are projected on the error. The solution stays the
-    same.
+    Outputs are written as averages over the first layer instead of the last one, and fields are projected on
+    the error. The solution stays the same.
     """
     for reduction in (read_first, partial(error_projected, field=FIELD, error=ERROR)):
         with suppress(NotApplicable):

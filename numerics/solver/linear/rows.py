@@ -272,7 +272,8 @@ class Rows:
         """Return the values of row t of an order parameter ``f``, a factor of a kernel; None if it vanishes.
 
         ``samples`` are the indices of the factor without its times. The axes of the values are the indices of
-        its first field, s, and those of its second one. If ``present`` is true the times s may include t.
+        its first field, s, and those of its second one; without s if the factor is at equal times (t, t). If
+        ``present`` is true the times s may include t.
         """
         q, now = order_parameter(self.table, f.tensor), f.indices[-2:] == (t, t)
         i, j = self.table.tensors[f.tensor].first, self.table.tensors[f.tensor].second
@@ -390,7 +391,8 @@ class StepIteration:
 def values_at(step: int, rows: Rows) -> list[Array]:
     """Return views of the values that a step computes, and that operations of it or of the next may read.
 
-    Sums at equal times, which may be much smaller than their row, are also separate blocks without axes.
+    For order parameters that sum over units, each entry at equal times is also a separate block, an array
+    without axes, because it may be much smaller than the rest of its row.
     """
     views: list[Array] = []
     n, m = rows.sizes, rows.widths
@@ -436,16 +438,17 @@ def extrapolate(now: Array, before: list[Array]) -> None:
 def iterate_step(
     blocks: list[Array], sweep: Callable[[], None], tolerance: float, floors: list[float] | None = None
 ) -> float:
-    """Repeat ``sweep``, which rewrites ``blocks`` (views), until convergence; return the last change.
+    """Repeat ``sweep``, which rewrites ``blocks`` (views), to convergence; return the last relative change.
 
-    The change is relative. The iteration ends if the next sweep would change no block by more than the share
-    ``tolerance`` of its size, or if changes are rounding errors. Sweeps without mixing that reduce changes by
-    FAST or more continue to do so: after changes ``c_1`` and ``c_2`` the next one is ``c_2**2 / c_1``. Other
-    sweeps are mixed (Anderson): of the last points ``x_k`` with changes ``r_k`` the next point is ``x - dX
-    p``, where p minimises ``|r - dR p|``.
+    The iteration ends if the next sweep would change no block by more than the share ``tolerance`` of its
+    size, if changes are rounding errors, or if a value is not finite. A sweep that reduces the change to less
+    than FAST times the one before is not mixed with earlier ones. If two such sweeps follow each other, with
+    changes ``c_1`` and ``c_2``, the next change is expected to be ``c_2**2 / c_1``; this number is returned,
+    without the sweep, if it is at most ``tolerance``. Other sweeps are mixed (Anderson): of the last points
+    ``x_k`` with changes ``r_k`` the next point is ``x - dX p``, where p minimises ``|r - dR p|``.
 
-    The size of a block is its largest entry, or its number in ``floors`` if that is larger; smaller values
-    count as zero. Raises :class:`~numerics.errors.NotConverged` after SWEEPS sweeps.
+    The size of a block is the largest absolute value of its entries, or its number in ``floors`` if that is
+    larger, or 1 if both are zero. Raises :class:`~numerics.errors.NotConverged` after SWEEPS sweeps.
 
     >>> x = np.array([0.0])
     >>> def sweep() -> None:
@@ -499,7 +502,7 @@ def iterate_step(
 
 
 def _size(x: Array) -> float:
-    """Return the absolute value of the largest entry."""
+    """Return the largest absolute value of the entries; zero for an empty array."""
     return float(np.abs(x).max(initial=0.0))
 
 

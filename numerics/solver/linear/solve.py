@@ -2,10 +2,10 @@
 
 A flow is marched on ever finer grids, by an explicit integrator
 (:class:`~numerics.solver.refine.AdamsBashforth`), or by the trapezoidal rule
-(:class:`~numerics.solver.refine.Trapezoidal`) on fixed samples with noise and on modes. If the error jumps in
-the output (hinge) a ramp replaces the jump, and grids are extrapolated to zero width. On isotropic data
-fields respond within a step, so that the trapezoidal rule would be of first order, and the explicit one is
-used.
+(:class:`~numerics.solver.refine.Trapezoidal`) on fixed samples with noise and on modes of the data
+(:func:`implicit_in_modes`). If the error jumps in the output (hinge) a ramp replaces the jump, and the
+solutions on several grids are extrapolated to a ramp of zero width. On isotropic data fields respond within a
+step, so that the trapezoidal rule would be of first order, and the explicit one is used.
 """
 
 from __future__ import annotations
@@ -82,17 +82,21 @@ def solved(
 ) -> tuple[NamedArrays, dict[str, Any]]:
     """Return the variables of a result for a linear theory at integer depth, and the notes.
 
-    Steps are solved exactly. A flow is refined until Delta and G converge to ``solver.rtol`` at every output
-    time, relative to the largest values (of random data the test loss; if the error jumps f and G, to ROUGH
-    at best; G to KERNELS at best, as ``kernel_error`` states). ``kernels`` of fixed samples: ``full`` keeps
-    Phi, A, B and the tangent kernel for all pairs of samples, ``trace`` the traces of Phi and the tangent
-    kernel over samples, ``none`` neither; ``auto`` is the largest choice that fits (ROOM, ROOM_TRACE). On
-    isotropic data every correlation and response of the theory is kept, and, unless ``kernels`` is ``none``,
-    the parts of the test loss.
+    Steps are solved exactly. A flow is refined until its values at all output times change by less than
+    ``solver.rtol`` between grids, relative to their largest values. For fixed samples these values are the
+    error Delta and the kernel G, for G with a tolerance of at least KERNELS, which is the note
+    ``kernel_error``. If the error jumps they are the output f and G, with a tolerance of at least ROUGH. For
+    random data they are the test loss, with the trapezoidal rule relative to its value at each time.
+
+    ``kernels`` of fixed samples: ``full`` keeps Phi, A, B and the tangent kernel for all pairs of samples,
+    ``trace`` the traces of Phi and the tangent kernel over samples, ``none`` neither; G is always kept.
+    ``auto`` is the largest choice within ROOM and ROOM_TRACE bytes. Results on random data contain every
+    correlation of the theory, for a rule in steps every response, and, if the data have no modes and
+    ``kernels`` is not ``none``, the parts of the test loss.
 
     ``reductions`` (REDUCTIONS by default) are applied as far as possible; they change only the time of a
-    solution. Raises :class:`~numerics.errors.SpecError` if ``full`` needs too much memory, and the errors of
-    the march.
+    solution. Raises :class:`~numerics.errors.SpecError` if two-time arrays need too much memory, and the
+    errors of the march.
     """
     if not problem.seen:
         kernels = "none" if kernels == "none" else "full"
@@ -108,7 +112,7 @@ def solved(
 
 
 def fitting(problem: Problem) -> KeptKernels:
-    """Return "full", "trace" or "none": the largest set of kernels of a problem that fits in memory."""
+    """Return "full", "trace" or "none": the largest set of kernels within ROOM and ROOM_TRACE bytes."""
     times, samples, depth = len(problem.times), problem.sample_count, problem.depth or 1
     if 8.0 * (depth + 1) * (samples * times) ** 2 <= ROOM:
         return "full"
@@ -146,7 +150,7 @@ def _refuse_too_large(problem: Problem, lowered: Lowered, kernels: KeptKernels) 
 def responses_of_modes(problem: Problem, lowered: Lowered) -> int:
     """Return how many numbers the responses of modes of the data store for each pair of times.
 
-    The result is zero if there are no modes, or no responses because sizes are infinite.
+    The result is zero if the data have no modes, or if the theory contains no responses.
     """
     if problem.spectrum is None or not problem.discrete.responses():
         return 0
@@ -158,7 +162,10 @@ def responses_of_modes(problem: Problem, lowered: Lowered) -> int:
 
 
 def _refuse_too_many_modes(problem: Problem) -> None:
-    """Raise SpecError if the responses of all modes of the data, at all pairs of steps, exceed the memory."""
+    """Raise SpecError if the responses of all modes of the data, at all pairs of steps, exceed the memory.
+
+    Flows are not tested here.
+    """
     if problem.spectrum is None or problem.flow:
         return
     size = 8 * responses_of_modes(problem, reduced(problem, REDUCTIONS)) * len(problem.times) ** 2
@@ -169,7 +176,8 @@ def _refuse_too_many_modes(problem: Problem) -> None:
 def implicit_in_modes(problem: Problem) -> bool:
     """Return whether a flow of modes of the data is marched by the trapezoidal rule.
 
-    That is so if all matrices are trained, and none is a matrix of data.
+    That is so if all matrices of the program are trained. A program with a matrix of data, for example, uses
+    the explicit rule.
     """
     return all(isinstance(m, TrainedMatrix) for m in problem.program.matrices)
 
@@ -229,8 +237,10 @@ class _Run:
         Samples come to rest at a jump, with an error between its values on both sides. A ramp of width WIDER
         times the largest change of an output in a step has such errors and is stable. Its error falls as the
         step, and grids are extrapolated. An output that passes through a jump would be extrapolated as if it
-        had always been there; at such times outputs are those of the last grid, whose ramps are at most
-        PASSING wide, and ``*_systematic`` is that width.
+        had always been there. At such times outputs and errors are therefore those of the last grid, whose
+        ramps are at most PASSING wide. ``*_systematic`` is then that width for outputs and, times their
+        number, for losses, and the height of the jump for errors of passing outputs; it is zero at other
+        times.
         """
         self.constants[RISE] = 1.0
         for _, grid in sequence.grids():
@@ -272,8 +282,8 @@ class _Run:
 
         These are outputs that have reached it within the last step, or that move as fast as their error Delta
         requires, ``width |dDelta/dt| > speed |Delta|/3`` with Delta relative to the jump, and that are
-        further than ROUGH from their rest point. Outputs at rest there move by less than the width while
-        others move by one.
+        further than ROUGH from their rest point. The second condition excludes outputs at rest at the jump,
+        which move by less than the width while other outputs move by about one.
         """
         f, error = (result.scalars[x].reshape(len(grid.nodes), -1) for x in (OUTPUT, ERROR))
         steps = np.diff(grid.nodes)[:, None]
@@ -311,8 +321,8 @@ class _Run:
     def read(self, even: Trapezoidal, solution: tuple[March, TimeGrid]) -> NamedArrays:
         """Return the variables of a solution by the trapezoidal rule, interpolated to the output times.
 
-        For random data the result also holds logarithms of correlations at equal times, under names with "
-        now".
+        For random data and a single output, the result also holds the logarithm of each correlation ``C_x``
+        at equal times, under the name ``"C_x now"``.
         """
         result, grid = solution
         nodes = np.arange(len(grid.nodes))
@@ -381,8 +391,9 @@ class _Run:
     def relative_change(self, old: Array, new: Array) -> float:
         """Return the largest relative change of watched values between two grids.
 
-        Errors and G are relative to their own size. The change of G is weighted less if ``solver.rtol`` is
-        below KERNELS.
+        For fixed samples, errors (outputs if errors jump) and G are each relative to their largest size, and
+        the change of G is weighted less if ``solver.rtol`` is below KERNELS. For random data the change of
+        the test loss is relative to its largest value.
         """
         if not self.fixed:
             return size_of_largest(new - old) / (size_of_largest(new) or 1.0)
@@ -397,7 +408,8 @@ class _Run:
 def _relative(old: Array, new: Array) -> float:
     """Return the largest relative change of positive values from ``old`` to ``new``, given as logarithms.
 
-    Values below RESOLVED of the first value count less.
+    Each change is divided by the old value plus RESOLVED times the first old value, so that values far below
+    the first one count less.
     """
     before, after = np.exp(old), np.exp(new)
     return float(np.max(np.abs(after - before) / (before + RESOLVED * before[0])))

@@ -5,9 +5,10 @@ with n and m members, so that all values before t are a leading block. Arrays wi
 the same number of columns are stacked: successive products with the same row on the left become one product,
 and so do the terms of one correlation at equal time.
 
-Times are positions. A position need not be a time: in :mod:`~numerics.solver.linear.folded` some positions
-are coordinates of the distant past, and ``unit`` are the coordinates of a row of ones. Position 0 is time 0
-if that is read (``first``).
+Times are positions in the arrays. A position need not be a time: in :mod:`~numerics.solver.linear.folded`
+some positions are coordinates of the distant past. :class:`StepArrays` has the attributes ``unit``, the
+coordinates of a row of ones, and ``first``, which is true if a product reads time 0; position 0 is then that
+time.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class _AdjacentProducts(NamedTuple):
     ``rights`` are the right factors ``(count, T p, T m)``, and ``targets`` the arrays ``(count, T n, T m)``
     whose rows at the present time are filled. If ``begins`` is true the products overwrite the rows,
     otherwise they are added. ``triangular`` is true if all are responses, which vanish at s > t. ``times``
-    are the times s of the row on the left.
+    are the times s at which the rows are filled.
     """
 
     rights: Array
@@ -88,10 +89,10 @@ class _AdjacentProducts(NamedTuple):
 class _EqualTimeTerms:
     """Terms of a correlation at equal time: products of a kernel row, a number, and a right factor.
 
-    ``past`` are products with rows of two-time arrays over earlier times; ``present`` the same at one time,
-    which is time 0 if the last item is true, and the present otherwise; ``equal`` are products with
-    correlations at equal time; ``alone`` are kernel rows without a right factor. ``widths`` are the numbers
-    of columns of the right factors at one time.
+    ``past`` are products with rows of two-time arrays over earlier times. ``present`` are products with such
+    rows at one time: time 0 if the last item of the tuple is true, and the present otherwise. ``equal`` are
+    products with correlations at equal time; ``alone`` are kernel rows without a right factor. ``widths`` are
+    the numbers of columns of the right factors at one time.
     """
 
     past: list[tuple[StepValues, float, Array, int]] = field(default_factory=list)
@@ -104,8 +105,7 @@ class _EqualTimeTerms:
 def _blocks(at: int) -> Iterator[tuple[int, int]]:
     """Yield four ranges (start, stop) of the times before ``at``, in which responses are multiplied.
 
-    A response to a source in a range is zero before the start of the range, so that the product leaves it
-    out.
+    Responses to sources in a range are zero before its start, so that products with them begin at the start.
     """
     return pairwise((0, at // 4, at // 2, 3 * at // 4, at))
 
@@ -128,9 +128,9 @@ class StepArrays:
     """Arrays of all quantities at ``size`` positions, filled by the operations of ``march_step``.
 
     It allocates and fills the arrays of ``rows``; :meth:`make` binds the operations. ``values`` are the rows
-    of kernels and covariances of the present step. ``functions`` are the given functions in scalars.
-    ``times`` states that all positions are times; if not, there are few, and correlations are stored in both
-    orders.
+    of kernels and covariances of the present step. ``functions`` are the given functions in scalars, such as
+    schedules. ``times`` states that all positions are times; if not, there are few positions, and
+    correlations are stored for both orders of their fields.
     """
 
     def __init__(
@@ -632,9 +632,9 @@ def _together(x: Operation) -> object:
 
 
 def _known(values: StepValues, at: int) -> Array:
-    """Return the present value of the row of a kernel.
+    """Return the value of a correlation at equal time that is stored in ``values`` for the present step only.
 
-    The position ``at`` is not used, because only one value is stored.
+    The position ``at`` is not used.
     """
     assert values.present is not None
     return values.present

@@ -99,9 +99,8 @@ class Variables:
     def response_A(self, k: int) -> Request:
         """Return the definition of the response A of layer ``k``.
 
-        It is the response of the preactivation to the Gaussian source of the gradient of the same layer.
-
-        The response of the last layer exists too, although no layer reads it.
+        It is the response of the preactivation to the Gaussian source of the gradient of the same layer,
+        divided by gamma0. The response of the last layer exists too, although no layer reads it.
         """
         return Request("response", (FIELD, k), self.source(GRADIENT, k), 1 / gamma0)
 
@@ -112,17 +111,18 @@ class Variables:
     def response_B(self, k: int) -> Request:
         """Return the definition of the response B of layer ``k``.
 
-        It is the response of the gradient of layer ``k + 1`` to a Gaussian source, that of the preactivation
-        of layer ``k + 1``. If the fields of the theory are projected on the error, it is the response to the
-        source of the projected field.
+        It is the response of the gradient of layer ``k + 1`` to the Gaussian source of the preactivation of
+        the same layer ``k + 1``, divided by gamma0. If the fields of the theory are projected on the error,
+        it is the response to the source of the projected field.
         """
         source = self.source("p" if self.projected else FIELD, k + 1)
         return Request("response", (GRADIENT, k + 1), source, 1 / gamma0)
 
     def last_response(self) -> Request | None:
-        """Return the definition of the response R_hr of the last layer, for random data; no layer reads it.
+        """Return the definition of the response R_hr of the last layer, for random data.
 
-        It is None if the theory has no such response at other layers.
+        The theory does not list it, because no layer reads it. The result is None if the theory has no such
+        response at other layers.
         """
         known = next((q for (name, _), q in self.table.tensors.items() if name == "R_hr"), None)
         return known and Request(
@@ -131,9 +131,9 @@ class Variables:
 
     @cached_property
     def has_responses(self) -> bool:
-        """Whether responses can be computed: the theory has some, or it has one layer.
+        """Whether responses can be computed: the theory lists some, or it has one layer.
 
-        No equation reads the response of a single layer.
+        A theory of one layer lists none, because no equation reads the response of a single layer.
         """
         return self.depth == 1 or bool(self.theory.responses())
 
@@ -217,7 +217,7 @@ class Variables:
         """Return the responses A^l and B^l of all layers, by name; those of a flow are densities in s.
 
         ``after`` computes correlations and responses from a finished march; ``grid`` is the time grid of a
-        flow, None for a rule in steps.
+        flow, None for a rule in steps. B of the last layer is zero.
         """
         result, at, smooth = after.result, after.at, None
         error = result.scalars[ERROR][at]

@@ -32,7 +32,11 @@ class RestMethod:
     needs = (moving_features, linear_rules, no_attributes, steps_on_given_samples)
 
     def fits(self, problem: Problem, keep: KeptKernels) -> MethodEstimate | Refusal:
-        """Estimate the cost of sampled paths, or refuse networks without derived rest points of outputs."""
+        """Estimate the cost of sampled paths, or refuse the problem.
+
+        Refused are problems without given samples, networks whose rest points of outputs are not derived,
+        fewer than FEWEST times, and all that the method of sampled paths refuses.
+        """
         if not problem.seen:
             given = "the method finds rest points on given samples"
             return refusal_for(problem, "data.kind", given, "a loss summed over given samples")

@@ -62,20 +62,23 @@ class AtRest:
         Outputs, regression, and outputs minus regression, shape ``(P,)`` or ``(P, C)``; ``*_stderr`` are
         standard errors over replicas.
     limit : numpy.ndarray
-        The difference extrapolated to the rest point, same shape.
+        The difference extrapolated to the rest point, same shape; NaN if ``rate`` is 1.
     averaged : numpy.ndarray
         Difference of the mean outputs of the last quarter of the steps and the regression with the mean
         kernel of all pairs of these steps, same shape. Units of a rectifier may be held on their kinks: steps
         then jump across, weights rest only on average, and the theorem holds for gradients averaged in time.
-    distance, moves : numpy.ndarray
-        Largest entry of the difference after each step, shape ``(steps,)``; largest change of an output in
-        each step.
+    distance : numpy.ndarray
+        Largest absolute entry of the mean difference over replicas at each time, shape ``(steps,)``.
+    moves : numpy.ndarray
+        Largest absolute change of a mean output over replicas from each time to the next, shape
+        ``(steps - 1,)``.
     rate : float
-        Factor by which moves shrink in a step at the end.
+        Factor by which moves shrink in a step at the end: 1 if they hardly shrink, 0 if outputs have stopped.
     remaining : float
-        Estimated distance of the outputs from rest.
+        Estimated distance of the outputs from rest: the sum of all further moves, if each is ``rate`` times
+        the one before. It is infinite if ``rate`` is 1.
     converged : bool
-        Whether ``remaining`` is below the tolerance.
+        Whether ``remaining`` is at most the tolerance.
     solved : Solved
         The solution by sampled paths.
     """
@@ -135,7 +138,8 @@ def at_rest(
 
     Raises :class:`~derive.reduce.homogeneous.NotHomogeneous` for networks to which the theorem does not
     apply, :class:`~derive.errors.NotApplicable` for rules without rest points,
-    :class:`~numerics.errors.SpecError` for an experiment that is not descent on fixed data.
+    :class:`~numerics.errors.SpecError` for an experiment that is not descent on fixed data and for fewer than
+    FEWEST steps, and ValueError for a program without ``steps``, ``values`` or ``data``.
     """
     if isinstance(program, Experiment):
         _require_descent(program)
@@ -237,7 +241,7 @@ def regression(kernel: Array, targets: Array, weights: Array, ridge: float) -> A
 
 
 def _kernel(solved: Solved, replica: int, window: NDArray[np.int_], targets: Array) -> Array:
-    """Return the tangent kernel of one replica, averaged over the steps in ``window``.
+    """Return the tangent kernel of one replica, averaged over all pairs of steps in ``window``.
 
     Its shape is that of a matrix over samples and channels of ``targets``.
     """
@@ -246,9 +250,10 @@ def _kernel(solved: Solved, replica: int, window: NDArray[np.int_], targets: Arr
 
 
 def _shrinking(moves: Array) -> float:
-    """Return the factor by which moves of the outputs shrink in a step, from the last steps.
+    """Return the factor by which moves of the outputs shrink in a step, from the last 1/SHARE of the steps.
 
-    ``moves`` are the largest changes of an output in each step. The factor is 1 if they hardly shrink.
+    ``moves`` are the largest changes of an output in each step. The factor is 1 if they hardly shrink, and 0
+    if the last one is only rounding.
     """
     last = moves[-max(2, len(moves) // SHARE) :]
     if last[-1] <= 1e-14 * moves.max():  # the outputs have stopped, up to rounding
@@ -301,9 +306,9 @@ def stationary_kernels(
     """Return every kernel of the stationary recursion by name and layer, at ``lags`` between two times.
 
     ``theory`` is at integer depth; lags of a rule in steps count steps. Arrays have an axis for each index of
-    the kernel and the lags last: ``("Phi", 1)`` has shape (P, P, lags). H and Z are covariances of fields.
-    ``values`` and ``data`` are as for :func:`.solve_particles`. Raises the errors of
-    :func:`derive.reduce.stationary`.
+    the kernel and the lags last: ``("Phi", 1)`` has shape (P, P, lags). The names ``H`` and ``Z`` are those
+    of the covariances of the fields h and z. ``values`` and ``data`` are as for :func:`.solve_particles`.
+    Raises the errors of :func:`derive.reduce.stationary`.
 
     >>> from derive.program import eta, mlp
     >>> decay, heat = Symbol("decay", positive=True), Symbol("heat", positive=True)

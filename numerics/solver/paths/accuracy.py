@@ -102,10 +102,10 @@ class Reached(Generic[CollectedSolutions]):
     """Solutions of ``replicas`` replicas of ``samples`` paths, with their errors.
 
     ``error`` is the largest standard error of the watched values. ``bias`` is the root mean square of the
-    bias, or zero if noise alone would give such a difference in more than one of twenty cases; ``bias_bound``
-    is the same without this test. Each is relative to the largest value of its quantity. ``missed`` is the
-    absolute bias of each quantity at each time. The error fell as ``samples**-power``, if several sizes were
-    tried.
+    bias, without the part that noise explains, or zero if noise alone would give such a difference in more
+    than one of twenty cases; ``bias_bound`` is the same with its noise and without this test. Each is
+    relative to the largest value of its quantity. ``missed`` is the absolute bias of each quantity at each
+    time. The error fell as ``samples**-power``; ``power`` is None for fewer than three numbers of paths.
     """
 
     samples: int
@@ -137,7 +137,7 @@ class Level(Generic[CollectedSolutions]):
 
     @property
     def typical(self) -> float:
-        """Relative standard error: the largest root mean square over the entries of a quantity.
+        """Root mean square of the relative standard errors of a quantity, the largest of all quantities.
 
         It is converted to the standard error of REPLICAS replicas.
         """
@@ -248,10 +248,10 @@ def _each_apart(
 
 
 def in_time(first: Sequence[Watched], second: Sequence[Watched]) -> dict[str, Array]:
-    """Return the distance of two solutions from the same seeds at each time, the largest over other axes.
+    """Return the absolute distance of two solutions from the same seeds at each time, by quantity.
 
-    It is at least the distance at the times before and after, because differences that change sign are small
-    somewhere.
+    It is the largest difference of the means over replicas at this time, the one before and the one after,
+    over all other axes, because differences that change sign are small somewhere.
 
     >>> one, other = [{"x": np.array([[1.0, 2.0], [0.0, 0.5], [0.0, 0.1]])}], [{"x": np.zeros((3, 2))}]
     >>> in_time(one, other)["x"].tolist()
@@ -488,8 +488,8 @@ class Settled(Generic[CollectedSolutions]):
 def grids(times: Array, order: int, age: Age | None = None) -> Iterator[TimeGrid]:
     """Yield ever finer time grids of a flow; the first ones contain only some of the output ``times``.
 
-    ``order`` is that of the integrator. With the slowed time ``age`` all grids serve all output times,
-    because outputs are interpolated, and all steps shrink together.
+    ``order`` is that of the integrator. With the slowed time ``age`` every grid gives values at all output
+    times, because outputs are interpolated, and all steps shrink together.
 
     >>> [len(g.nodes) for g, _ in zip(grids(np.linspace(0.0, 1.0, 65), 2), range(3))]
     [13, 21, 37]
@@ -632,9 +632,9 @@ def settle_paths(  # noqa: C901, PLR0912, PLR0915 - one search, whose state all 
 def _last(
     tried: Sequence[_Tried[CollectedSolutions]], integrator: Integrator, accuracy: float
 ) -> Settled[CollectedSolutions] | None:
-    """Return the last grid, solved with REPLICAS, if its error is below the accuracy; None otherwise.
+    """Return the finest grid that can be solved with REPLICAS replicas, if its error is below the accuracy.
 
-    Only grids that contain as many output times as the last one are considered.
+    The result is None otherwise. Only grids that contain as many output times as the last one are considered.
     """
     for k in range(-1, -len(tried), -1):
         if len(tried[k].grid.outputs) < len(tried[-1].grid.outputs):

@@ -43,8 +43,9 @@ class Model:
     def _causal_order(self) -> list[PathOperation]:
         """Return the operations of a step in causal order.
 
-        Sources of a group, such as those of a matrix that is used several times, are drawn one by one if no
-        other order exists. Raises Unserved if some operations still depend on each other.
+        If no order exists in which all sources of a group are drawn at once, as for a matrix that is used
+        several times, all sources are drawn one by one. Raises Unserved if some operations still depend on
+        each other.
         """
         try:
             return self._sorted()
@@ -119,7 +120,8 @@ class Model:
     def kinds(self) -> dict[PathResponse, str]:
         """For each response, how its quantity depends on its source: ``linear``, ``smooth`` or ``jumps``.
 
-        ``jumps`` means that a function on the way from the source to the quantity is discontinuous.
+        ``jumps`` means that a function on the way from the source to the quantity is discontinuous, or that a
+        weight with an entrywise rule lies on it.
         """
         averages = [c for e in self.tables.entries.values() for c in e.averages.values()]
         return {c: _kind(self, c) for c in averages if isinstance(c, PathResponse)}

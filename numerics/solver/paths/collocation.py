@@ -70,7 +70,7 @@ def by_sample(theory: Theory) -> Theory:
     """Return the theory of an integrated flow with separate weights of updates for each error.
 
     ``w(t, s) Delta(mu, s)`` becomes ``w(mu, t, s)``. Raises NotApplicable if errors or weights enter in
-    another way, if the error is not a smooth function of the output, and if no tangent kernel is known.
+    another way, if the error is a function of the output that jumps, and if no tangent kernel is known.
     """
     known = {str(e.lhs.func): e for e in (*theory.scalars, *theory.observables)}
     weight = Function(WEIGHT)(t, s)
@@ -106,9 +106,10 @@ def by_sample(theory: Theory) -> Theory:
 class Stepping:
     """Time steps of a flow by collocation: nodes, and the linear system of the training rule.
 
-    ``order`` is the number of nodes through which gradients are interpolated, ``rate`` the learning rate. The
-    system is ``A`` (n, n) and ``b`` (n,) over the rate. ``drifts`` states whether weight decay or noise moves
-    outputs.
+    The system is ``z' = A z + rate b U`` with ``A`` (n, n), ``b`` (n,) and the learning rate ``rate``.
+    ``drifts`` states whether weight decay or noise moves outputs. Gradients are interpolated through
+    ``order`` nodes; with ``drifts`` through one more, by a polynomial of the same degree
+    (:func:`without_alternation`).
     """
 
     nodes: Array
@@ -176,7 +177,8 @@ class Collocation:
     def errors(self, f: Array) -> Array:
         """Return the errors Delta (minus the derivative of the loss by each output) of outputs ``f``.
 
-        Both have shape ``(cases, outputs)``.
+        Both have shape ``(cases, outputs)``. The rows are independent of each other, for example one for each
+        replica and stage of a step.
         """
         known = self.march.known
         known_outputs = KnownArrays(
@@ -233,14 +235,15 @@ class Collocation:
         return outputs
 
     def fastest(self) -> float:
-        """Return the largest rate (1/time) at which outputs are learnt at the first node."""
+        """Return the largest rate (1/time) at which outputs are learnt at the first node, of all replicas."""
         _, slopes = self.slopes(self.outputs(0))
         return float(np.abs(np.linalg.eigvals(self.row(0, 0)[0] @ slopes)).max())
 
     def advance(self, done: int) -> None:
         """Compute the weights of the updates of all completed steps at the next node.
 
-        Collocation gives the errors ``Delta(f_q)`` at the stages q of the step; the states are then
+        ``done`` is the number of completed steps; after the last one nothing is done. Collocation gives the
+        errors ``Delta(f_q)`` at the stages q of the step; the states are then
         ``z(t_n+1) = e^(A step) z(t_n) + sum_q new_q Delta(f_q) l_m(s_q)``.
         """
         nodes, now = self.stepping.nodes, done - 1

@@ -5,9 +5,10 @@ zero and obeys the rule of the weight,
 
     V(t + 1) = (1 - decay) V(t) + rate inside Q_t,
 
-together with the states of the rule; a unit reads ``(1/S) sum_j V_ij v_j``. Arrays have S^2 entries for S
-paths, D S for D given coordinates, and S for a vector of weights. They are updated in blocks of rows that
-stay in the cache of the processor.
+with the step Q_t that the rule computes from the gradient and its states, and a function ``inside`` of time
+that the theory states. A unit reads ``(1/S) sum_j V_ij v_j``. Arrays have S^2 entries for S paths, D S for D
+given coordinates, and S for a vector of weights. They are updated in blocks of rows that stay in the cache of
+the processor.
 """
 
 from __future__ import annotations

@@ -46,12 +46,12 @@ class Orbits:
 
     @classmethod
     def of(cls, blocks: Sequence[Labels], classes: Sequence[Hashable], axes: Sequence[int]) -> Orbits | None:
-        """Return the orbits of entries under exchanges of index values; None if all are single entries.
+        """Return the orbits of entries under exchanges of index values; None if every orbit is one entry.
 
         ``blocks`` holds for each index the label of each value: values with equal labels can be exchanged.
-        Indices of the same class are permuted together: entries are in one orbit if their values are of the
-        same blocks, and equal to each other where those of the other entry are. ``axes`` are the axes of the
-        indices in an array.
+        Indices of the same class are permuted together. Two entries are in one orbit if their values of each
+        index have the same label, and if any two indices of one class have equal values in both entries or in
+        neither. ``axes`` are the axes of the indices in an array.
         """
         values = np.indices([len(x) for x in blocks]).reshape(len(blocks), -1)
         keys = [block[x] for block, x in zip(blocks, values, strict=True)]
@@ -79,7 +79,8 @@ def blocks_of(index_class: IndexClass, name: str, size: int, data: Mapping[str, 
 
     ``index_class`` is the class of the index, ``name`` the quantity, and ``size`` the number of values. Two
     values can be exchanged if all given arrays that the quantity depends on stay the same. That is an
-    equivalence relation, because exchanges of i, j and of j, k give that of i, k.
+    equivalence relation, because exchanges of i, j and of j, k give that of i, k. If one of these arrays is
+    missing in ``data`` or has another shape, no values are exchanged, and the result is 0, 1, 2, ...
     """
     labels = np.arange(size)
     arrays = [(data.get(x), index_class.axes(x)) for x in sorted(index_class.arrays.get(name, ()))]
@@ -215,8 +216,9 @@ StoredTimes = tuple[MemberKey, int, int, int, int]
 def exchangeable_values(
     tables: QuantityTables, data: Mapping[str, Any], used: Iterable[MemberKey]
 ) -> dict[str, list[list[int]]]:
-    """Return for each index the lists of its values that can be exchanged, counted from one.
+    """Return for each class of indices the lists of its values that can be exchanged, counted from one.
 
+    The keys are names of indices, the shortest of each class. Classes without such values are left out.
     ``used`` are the keys of order parameters and scalars that are considered.
 
     >>> from derive.program.networks import committee
@@ -246,7 +248,7 @@ def exchangeable_values(
 def _letter(tables: QuantityTables, number: int) -> str:
     """Return the name under which a class of indices is shown: the shortest of its names.
 
-    Names of partners, such as those of the second index of a pair, are not taken.
+    Of names of the same length, those that begin with an underscore come last, and ``mu`` comes first.
     """
     names = {str(x) for classes in tables.exchanged.values() for x, k in classes.items() if k == number}
     return min(names, key=lambda x: (len(x), x.startswith("_"), x != "mu", x))

@@ -104,11 +104,11 @@ class Room:
         self.used = 0
 
     def clear(self) -> None:
-        """Free the memory of all arrays for new ones."""
+        """Mark the memory of all arrays as free, so that arrays taken later overwrite them."""
         self.free, self.blocks, self.used = [*self.free, *self.blocks], [], 0
 
     def release(self) -> None:
-        """Give the free memory back."""
+        """Drop the blocks of memory that are free, so that they are not used again."""
         self.free.clear()
 
     def take(self, *shape: int) -> PathArray:
@@ -132,10 +132,11 @@ class Latents:
     """Independent normal numbers for the sources of one population, from scrambled Sobol points.
 
     ``points`` holds those of the first paths, shape (replicas, dimensions, points). The other paths have the
-    same numbers with other signs. In half of all paths the numbers of ``flipped`` groups change sign and the
-    others repeat, so that products of one of each average to zero exactly. If paths are ``paired``, all
-    numbers change sign in half of each half, so that odd functions of all sources average to zero exactly.
-    Functions that are even or odd gain nothing from pairs, which halve the number of points.
+    same numbers with other signs. In half of all paths the numbers of ``flipped`` groups change sign and
+    those of other groups do not, so that the product of a number of a flipped group and one of another group
+    averages to zero exactly. If paths are ``paired``, all numbers change sign in half of each half, so that
+    odd functions of all sources average to zero exactly. Functions that are even or odd gain nothing from
+    pairs, which halve the number of points.
 
     With ``matched``, the first numbers, as many as half of the points, are orthonormal over the points and
     have mean zero, so that every second moment of the sources is exact. A replica with fewer paths than the
@@ -162,7 +163,8 @@ class Latents:
     def signs(self, flipped: bool) -> tuple[float, ...]:
         """Return the signs of the numbers of a group in each part of the paths, relative to the first part.
 
-        ``flipped`` states whether half of the paths have opposite values of the group.
+        There are two parts, or four if paths are paired. ``flipped`` states whether half of the paths have
+        opposite values of the group.
         """
         other = -1.0 if flipped else 1.0
         return (1.0, -1.0, other, -other) if self.paired else (1.0, other)
@@ -346,14 +348,14 @@ class Growing:
 
         ``moments`` are those of v (:meth:`moments`). Responses are computed to the first ``entries`` entries
         x and to those at the positions ``present``, which come after them. The result is zero for entries
-        between these, and for entries that are not drawn yet; the last one is the last of a step.
+        between these, and for entries that are not drawn yet. The last axis ends with a complete step.
 
         Stein's lemma is ``<v x^T> = <d v / d x> C``, with the covariance C of the entries, to which a ridge
         is added: directions in which the sources hardly vary, of which the paths contain no information, are
         weighted less. As x is ``L z`` and C is ``L L^T``, ``<d v / d x> = <v z^T> (ridge + L^T D^-1 L)^-1 L^T
-        D^-1``. Without a ridge the lemma is solved in the range of C, as ``<v z^T> = <d v / d x> L``, and
-        assigned to pivots. The same holds if not ``damped`` although there is a ridge; a replica in which one
-        of these entries is determined by others then has NaN, because the single responses are undetermined.
+        D^-1``. Without a ridge, or if ``damped`` is false, the lemma is solved in the range of C, as ``<v
+        z^T> = <d v / d x> L``, and assigned to pivots. If ``damped`` is false, a replica in which one of
+        these entries is determined by others has NaN, because the single responses are undetermined.
         """
         size = -(-max((entries, *(x + 1 for x in present))) // self.size) * self.size
         responses = np.zeros((*moments.shape[:2], size))

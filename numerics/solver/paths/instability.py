@@ -45,12 +45,13 @@ PATHS = 512
 def perturbations(problem: Problem, samples: int) -> Array:
     """Return the size of a perturbation that breaks the symmetry, shape ``(replicas, output times)``.
 
-    It is the largest relative change of a correlation or scalar. Only the times are returned up to which it
-    is in the linear order; none if sources vanish at a saddle, because Stein's lemma does not resolve
-    responses to these. Responses are left out, because single entries of them are not resolved
-    (:class:`~numerics.solver.paths.march.PathMarch`). ``samples`` is the largest number of paths. Raises
-    Unserved if the perturbation vanishes to rounding, because averages over paths have no noise at the start
-    that differs between the values, as for heads of attention with equal offsets.
+    It is the largest relative change of a correlation or scalar. A flow is marched on its coarsest grid. Only
+    the times are returned up to which the change is in the linear order; none if sources vanish at a saddle,
+    because Stein's lemma does not resolve responses to these. Responses are left out, because single entries
+    of them are not resolved (:class:`~numerics.solver.paths.march.PathMarch`). The number of paths is the
+    smaller one of ``samples`` and PATHS, or more if Stein's lemma needs more. Raises Unserved if the
+    perturbation vanishes to rounding, because averages over paths have no noise at the start that differs
+    between the values, as for heads of attention with equal offsets.
     """
     grid = next(grids(problem.times, 2)) if problem.flow else None
     prepared = prepared_for(problem, grid)
@@ -75,7 +76,7 @@ def perturbations(problem: Problem, samples: int) -> Array:
 def _seeds(problem: Problem, runs: int) -> list[np.random.SeedSequence]:
     """Return new seeds of ``runs`` replicas, the same at every call.
 
-    They must be new, because a seed that has been used gives other random numbers.
+    They must be new objects, because a march spawns other seeds from them, which differ at a second use.
     """
     return [np.random.SeedSequence(problem.solver.seed, spawn_key=(n,)) for n in range(runs)]
 
@@ -89,7 +90,7 @@ def _changes(
     """Yield the relative change of each correlation and scalar, shape ``(replicas, times)``.
 
     It is relative to the largest value before averages are made symmetric, because the symmetric part may
-    vanish.
+    vanish. Averages that are zero up to rounding, or whose change is not finite, are left out.
     """
     entries = prepared.tables.entries | prepared.tables.scalars
     correlations = {n: e for n, e in entries.items() if n in symmetric and not e.is_response}

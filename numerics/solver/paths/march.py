@@ -806,8 +806,9 @@ class PathMarch:
         """Return ``<d X(now) / d source>`` by Stein's lemma, for a quantity X and all sources of a group.
 
         ``what`` is the key of X, ``index`` the number of the group; a ridge is added to the covariance if
-        ``damped``. The shape is (replicas, entries of X, entries of the group). The values of a step are kept
-        until more sources of the group are drawn.
+        ``damped``. The shape is (replicas, entries of X, times s times entries of the group). The times s are
+        those before ``now``, and ``now`` itself for the sources that X reads at its own time. The values of a
+        step are kept until more sources of the group are drawn.
         """
         group = self.groups[index]
         state, responses = self.responses_of.get((what, index, damped), ((-1, -1), None))
@@ -901,7 +902,10 @@ def written(e: PathEntry, axes: IndexSymbols, array: Array) -> Array:
 
 
 def _is_symmetric(e: PathEntry) -> bool:
-    """Return whether ``e`` is ``<X_i(t) X_j(s)>`` of one quantity X, without equal indices i and j."""
+    """Return whether ``e`` is ``<X_i(t) X_j(s)>`` of one quantity X, for all pairs of its indices i and j.
+
+    It is false for averages with equal indices, such as ``<X_i(t) X_i(s)>``.
+    """
     c = e.averages.get(e.expr)
     return (
         isinstance(c, PathCorrelation)

@@ -30,7 +30,10 @@ SAMPLED = 1e-5
 
 
 class PathsMethod:
-    """Method ``paths`` for any theory: sampled paths of the single-site processes."""
+    """Method ``paths``: sampled paths of the single-site processes.
+
+    It solves problems on given samples, in steps or flows, whose features move.
+    """
 
     name = "paths"
     responses = True
@@ -40,7 +43,11 @@ class PathsMethod:
     )
 
     def fits(self, problem: Problem, keep: KeptKernels) -> MethodEstimate | Refusal:
-        """Estimate cost and error, or refuse a flow whose error is a discontinuous function of the output."""
+        """Estimate cost, memory and error, or refuse the problem.
+
+        Refused are a flow whose error is a discontinuous function of the output, and forms of a theory that
+        sampled paths cannot compute.
+        """
         if problem.flow and error_jumps(problem.program):
             jumps = (
                 "the error is a discontinuous function of the output, and steps of sampled paths miss the "

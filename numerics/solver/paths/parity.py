@@ -48,7 +48,7 @@ def paired(model: Model) -> list[bool]:
 
     This is in addition to the pairs of paths in which only the :func:`flipped` groups of sources change sign.
     Pairs are not used if all quantities of the population are even or odd under one of these sign changes,
-    because they would then only repeat averages.
+    because they would then only repeat averages, and not for a population with one group of sources.
     """
     tables = model.tables
     signed = {n for i in flipped(model) for n in model.groups[i]}
@@ -332,8 +332,8 @@ def parity_of_rule(rule: Entrywise) -> int:
 def _is_unknown(q: Quantity, leaf: Expr, known: Mapping[MemberKey, int]) -> bool:
     """Return whether the parity of the variable ``leaf`` in the expression of ``q`` cannot be determined yet.
 
-    The leaf is a sum over the past, whose parity is unknown as long as ``known``, the parities by key, holds
-    none of the quantities in its terms, or a weight times a vector.
+    For a sum over the past this is so as long as ``known``, the parities by key, holds none of the quantities
+    in its terms. For a weight times a vector it is always so.
     """
     if leaf in q.entries:
         return True

@@ -98,7 +98,9 @@ def solve_paths(
     """Return the variables of a result with standard errors, and notes.
 
     ``kernels`` is ``full``, ``trace`` or ``none``. ``solver.samples`` fixes the number of paths; without it,
-    samples and replicas are chosen for ``solver.accuracy``.
+    samples and replicas are chosen for ``solver.accuracy``, or for ACCURACY if the file states none. If a
+    covariance of the sampled paths is not positive, the solution is repeated with two and then four times the
+    paths, unless ``solver.samples`` is given.
 
     The status is not ok if the standard error or the bias beyond noise is larger than ``solver.accuracy``, or
     than POOR if the file states none. ``unknown_errors`` gives the reason if replicas do not bound the errors
@@ -213,7 +215,7 @@ def _unclear(values: Mapping[str, Array], name: str, replicas: int) -> bool:
     """Return whether the standard error of the response ``name`` is too large at some layer to show it.
 
     ``values`` holds the mean of the response and its standard error over ``replicas`` replicas, with layers
-    first. The last layer is left out, because the response A does not exist there.
+    first. The last layer is left out, because A is not computed there, and B is zero.
     """
     pairs = zip(values[name][:-1], values[name + STDERR][:-1], strict=True)
     return any(unclear(value, error * np.sqrt(replicas), replicas) for value, error in pairs)
@@ -263,8 +265,9 @@ def prepared_for(
 
     The default grid of a flow is the coarsest. ``kernels`` is "full", "trace" or "none". Correlations that no
     step reads are computed unless it is "none"; they are always computed for a theory without scalars,
-    because the search for an accuracy then watches them. With ``responses``, those that a result with all
-    kernels in steps shows are computed without the ridge that mixes their entries.
+    because the search for an accuracy then watches them. If ``responses`` is true, the rule is in steps and
+    ``kernels`` is "full", the responses A and B for the result are computed without the ridge of Stein's
+    lemma, which mixes their entries.
 
     Raises :class:`~numerics.errors.Unserved` for forms of a theory that sampled paths refuse.
     """
@@ -300,8 +303,8 @@ def _shows_responses(problem: Problem) -> bool:
 def forecast(problem: Problem, kernels: str = "full") -> tuple[float, float, float]:
     """Estimate seconds, bytes and relative error of sampled paths for a problem, from its sizes.
 
-    The first solution has ``solver.samples`` paths, or the smallest number. The number that a required
-    accuracy needs is estimated by doubling, as if the error were SPREAD/samples.
+    The first solution has ``solver.samples`` paths, or the smallest number with which a search begins. The
+    number that a required accuracy needs is estimated by doubling, as if the error were SPREAD/samples.
     """
     complete = prepared_for(problem, kernels=kernels)
     samples = problem.solver.samples
@@ -344,7 +347,10 @@ class _AccuracySearch:
         return most
 
     def affordable(self, samples: int) -> int:
-        """Return the largest number of replicas, each of ``samples`` paths, for which the search has time."""
+        """Return the largest number of replicas, each of ``samples`` paths, for which the search has time.
+
+        It is at least REPLICAS and at most MOST_REPLICAS.
+        """
         left = max(SLACK * self.seconds, BRIEF) - _spent(self.prepared, self.first, samples)
         more = int(max(left, 0.0) / self.prepared.seconds(samples))
         return min(REPLICAS + more, MOST_REPLICAS)
@@ -575,8 +581,8 @@ class _Attempt:
     def numbers(self, found: ArraysByMember) -> dict[str, Array]:
         """Return the variables of a result that are scalars of the program, neither output nor error.
 
-        ``found`` holds solutions by key (name, integer indices), with replicas on the first axis, as in the
-        result.
+        ``found`` holds solutions by key (name, integer indices). Arrays in it, and in the result, have
+        replicas on the first axis.
         """
         return numbers_of_author(self.problem, self.early(found), 1)
 
@@ -638,10 +644,8 @@ class _Attempt:
     ) -> Iterator[tuple[ArraysByMember, float]]:
         """Yield the solutions of replicas, by batches, with the absolute rounding error of each batch.
 
-        ``numbers`` are the numbers of the replicas.
-
-        ``samples`` is the number of paths of each. Replicas 0..count - 1 of ``more`` paths are marched
-        together with them, and stored in ``waiting``.
+        ``numbers`` are the numbers of the replicas, ``samples`` is the number of paths of each. Replicas
+        0..count - 1 of ``more`` paths are marched together with them, and stored in ``waiting``.
         """
         first, every = len(numbers), [*numbers, *range(count)]
         seeds = [np.random.SeedSequence(self.problem.solver.seed, spawn_key=(n,)) for n in every]
@@ -663,7 +667,8 @@ class _Attempt:
     def refuse_rounding(self, share: float) -> None:
         """Raise NotConverged if rounding errors exceed the required accuracy.
 
-        ``share`` is the absolute rounding error divided by the size of the errors of outputs.
+        The accuracy is ACCURACY if the file states none. ``share`` is the absolute rounding error divided by
+        the size of the errors of outputs. An infinite share is not refused.
         """
         if (self.problem.solver.accuracy or ACCURACY) < share < np.inf:
             key, value = self.problem.key_and_value("network.gamma0")
@@ -697,8 +702,9 @@ def _sound(batches: Iterator[ArraysByMember]) -> Iterator[ArraysByMember]:
 def _settled(problem: Problem, samples: int, kernels: str, progress: Progress | None) -> Settled[Any]:
     """Return the time grid on which a flow has converged, with its solution (see ``settle_paths``).
 
-    Grids are refined until their error is small beside the standard error of the paths, or below
-    ``solver.accuracy`` where the file states one.
+    Grids are refined until their error is small beside the standard error of the paths and the accuracy, or
+    below ``solver.rtol``. The accuracy is ``solver.accuracy``, or ACCURACY if neither it nor
+    ``solver.samples`` is given.
     """
     solver, room = problem.solver, Room(device_named(problem.solver.device))
 
@@ -734,7 +740,9 @@ time."""
 def integrator_for(problem: Problem) -> Integrator:
     """Return collocation of the outputs if the theory allows it, and an explicit rule otherwise.
 
-    The explicit rule serves noise, momentum, errors that jump, and coefficients that depend on time.
+    The explicit rule is used if coefficients of the training rule depend on time, if the error jumps, if
+    updates are not sums over errors times gradients, and if no tangent kernel is known. With noise the order
+    is ROUGH.
     """
     rule: Any = problem.program.rule
     noisy = is_noisy(rule)
