@@ -177,11 +177,12 @@ def numbers_of_author(
         for e in problem.theory.scalars:
             args = [x for x in e.lhs.args if x != t]
             place = (str(e.lhs.func), tuple(int(x) for x in args if x.is_Integer))
+            if place[0] != variable.name or place not in found:
+                continue
             spans = _spans(problem, args, e.ranges)
-            inside = all(
+            if not all(
                 {*span} <= {*axis_values} for span, axis_values in zip(spans, variable.values, strict=False)
-            )
-            if place[0] != variable.name or place not in found or not inside:
+            ):
                 continue
             x = found[place]
             lead = x.shape[: leading + 1]

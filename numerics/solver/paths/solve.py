@@ -307,6 +307,13 @@ ENTRY = 4e-9
 The number of states of the rule plus two multiplies this time (sign 8 ns, Adam 16 ns an entry).
 """
 
+WORKING = 2**28
+"""Bytes that replicas marched side by side may take in memory of the CPU, unless one takes more.
+
+Marches of a search reuse this memory. The first write to more of it costs up to as much as the march itself
+(measured on virtual machines), and more replicas side by side save nothing once calls of NumPy are short.
+"""
+
 VALUE, NORMAL = 1e-8, 1.2e-7
 """Measured seconds, on one core, of a value of a field on a path, and of a normal number used in sources."""
 
@@ -610,8 +617,12 @@ class Prepared:
         return min(max(even, least), samples, 2 * int(self.device.memory // (4 * self._derivatives(1))))
 
     def together(self, samples: int) -> int:
-        """Return how many replicas of ``samples`` paths are marched side by side, as memory allows."""
-        return max(1, self.device.memory // (self.bytes(samples) + self.derivatives(samples)))
+        """Return how many replicas of ``samples`` paths are marched side by side, at least one.
+
+        They fit into the memory of a graphics card, or into ``WORKING`` bytes.
+        """
+        memory = min(self.device.memory, WORKING) if self.device.is_numpy else self.device.memory
+        return max(1, memory // (self.bytes(samples) + self.derivatives(samples)))
 
     def runs(
         self, samples: int, seeds: Sequence[np.random.SeedSequence], **given: Any
