@@ -79,10 +79,11 @@ class Spread:
 def jackknife(function: Callable[..., Any], *sides: Array) -> tuple[Array, Array, Array]:
     """Return an estimate from independent samples, its standard error and its standard deviation.
 
-    The estimate is ``function(*sides)``. Each array of ``sides`` has its samples along the first axis; the
-    arrays are independent of each other. One sample is left out at a time. With values f_i without sample i,
-    ``f + (n - 1)(f - <f_i>)`` has no bias of order 1/n, and ``(n - 1) var f_i`` is its variance. The standard
-    deviation is that of the estimate from one sample. An array with one sample counts as exact.
+    The estimate is ``function(*sides)`` less its bias of order 1/n. Each array of ``sides`` has its samples
+    along the first axis; the arrays are independent of each other. For each array one sample at a time is
+    left out: with values f_i without sample i, ``f + (n - 1)(f - <f_i>)`` has no bias of order 1/n, and
+    ``(n - 1) var f_i`` is its variance. Corrections and variances of all arrays are added. The standard
+    deviation is that of an estimate from one sample. An array with one sample counts as exact.
 
     >>> [float(x.round(6)) for x in jackknife(lambda x: x.mean(0), np.array([1.0, 3.0]))]
     [2.0, 1.0, 1.414214]
@@ -136,7 +137,7 @@ class SampleMean:
 def controlled_mean(values: Array, controls: Array) -> SampleMean:
     """Return means over samples with regressions on control variates of mean zero subtracted.
 
-    The samples are those of :func:`controlled_values`, with the same shapes.
+    ``values`` and ``controls`` have the shapes of :func:`controlled_values`; the mean has shape (numbers,).
 
     >>> rng = np.random.default_rng(0)
     >>> c = rng.standard_normal((200, 1))
@@ -205,7 +206,7 @@ def sample_variance(values: Array) -> SampleMean:
 
     Without sample i the variance is ``s^2_i``; the pseudo-values ``n s^2 - (n - 1) s^2_i`` are
     ``(n d_i^2 - s^2)/(n - 2)`` with deviations ``d_i`` from the mean.  Their mean is ``s^2``, and their
-    scatter holds the fourth moment of the samples.
+    scatter holds the fourth moment of the samples. Raises ValueError for fewer than three samples.
 
     >>> x = np.random.default_rng(0).standard_normal((2000, 1))
     >>> found = sample_variance(x)
@@ -298,7 +299,8 @@ class Line:
     def curvature(self, widths: Sequence[int], order: int = 1) -> float:
         """Return the error of the extrapolated value if the data have a term 1/N^(order + 1) with factor 1.
 
-        The line is that in 1/N^order through the ``widths``; the error is absolute.
+        ``order`` must be that of the line, fitted in 1/N^order through the ``widths``. The error is an
+        absolute value.
         """
         return abs(float(self.intercept @ (1.0 / np.asarray(widths, dtype=float) ** (order + 1))))
 
@@ -306,9 +308,11 @@ class Line:
 def extrapolate(datasets: Sequence[xr.Dataset]) -> xr.Dataset:
     """Extrapolate every variable with a ``*_stderr`` to 1/N -> 0, from networks of at least two widths.
 
-    Two widths give the line through both. With more widths, ``<name>_chi2`` (``chi2_dof`` in the attributes)
-    is the chi-squared of the straight line for each entry, from the standard error of each width. Raises
-    ValueError for fewer than two widths, or if the axes differ.
+    Each dataset holds means over the networks of one width, with the attributes ``width`` and ``seeds``
+    (number of networks). Variables without a standard error are left out. Two widths give the line through
+    both. With more widths, ``<name>_chi2`` (``chi2_dof`` in the attributes) is the chi-squared of the
+    straight line for each entry, from the standard error of each width. Raises ValueError for fewer than two
+    widths, or if the axes differ.
     """
     import xarray as xr  # imported here because it is slow and a theory does not use it
 
@@ -356,7 +360,10 @@ def _chi2(line: Line, data: Sequence[xr.Dataset], name: str) -> xr.DataArray:
 
 
 def check_same_axes(one: xr.Dataset, two: xr.Dataset) -> None:
-    """Raise ValueError with the name of the first axis on which two datasets differ."""
+    """Raise ValueError with the name of the first axis on which two datasets differ.
+
+    Compared are the axes of times, layers and samples that both datasets have.
+    """
     for axis in ("time", "layer", "sample"):
         if axis not in one.sizes or axis not in two.sizes:
             continue

@@ -30,7 +30,8 @@ class RankOneRun:
     """Solution of the reduced theory at the output times ``time``; all arrays have shape ``(times,)``.
 
     ``loss`` is the population loss, ``squared`` the squared singular value of the weight matrices, and
-    ``kernel`` the correlation ``C_g(1,t,t)`` of gradients in the first layer at equal time.
+    ``kernel`` the correlation ``C_g(1,t,t)`` of gradients in the first layer at equal time, which
+    the reduced theory approximates by ``squared**depth``.
     """
 
     time: Array
@@ -44,8 +45,10 @@ def _compiled() -> tuple[Any, Any, Any, Any]:
     """Compile four functions of the reduced theory, evaluated with NumPy.
 
     phi_k is the learnt part of a mode k of the data, and sigma the singular value of the weight matrices. The
-    functions are: the rate of change of phi_k; the error of a mode; sigma from the sum of phi_k^2 over the
-    modes; and the kernel ``C_g(1,t,t)`` of gradients from sigma and the depth.
+    first two functions are the rate of change of phi_k and the error of mode k; their arguments are phi_k,
+    sigma, the eigenvalue and target coefficient of the mode, and the depth. The third gives sigma from the
+    sum of phi_k^2 over the modes, gamma0 and kappa. The fourth is the kernel ``C_g(1,t,t)`` of gradients from
+    sigma and the depth.
     """
     one = rank_one(mean_field(structured(data="population", rule="flow")))
     index = one.mode
@@ -67,14 +70,14 @@ def solve_rank_one(
 ) -> RankOneRun:
     """Solve the reduced theory of a deep linear network in the rich regime, from zero output at time 0.
 
-    ``depth`` is the number of hidden layers, ``gamma`` the feature-learning strength gamma0, ``spectrum``
-    holds the eigenvalues and target coefficients of the modes of the data, and ``times`` are the output
-    times. ``start`` is the initial squared singular value of the weight matrices (kappa). A network with one
-    hidden layer obeys the theory exactly, at any time and any gamma0, with ``start = 2`` if sigma includes
-    the initial kernels: ``C_g(1,t,t)`` is then ``squared - 1``. Deeper networks obey it at late times, in
-    powers of time, for any start. Raises ValueError for a start that is not positive (nothing would grow) and
-    for times that are not positive and increasing, and :class:`~numerics.errors.NotConverged` if the
-    integrator fails.
+    The theory assumes that all kernels are of rank one in time. ``depth`` is the number of hidden layers,
+    ``gamma`` the feature-learning strength gamma0, ``spectrum`` holds the eigenvalues and target coefficients
+    of the modes of the data, and ``times`` are the output times. ``start`` is the initial squared singular
+    value of the weight matrices (kappa); it must be positive, because nothing would grow from its default 0.
+    A network with one hidden layer has exactly the loss of the reduced theory with ``start = 2``, at any time
+    and any gamma0; its ``C_g(1,t,t)`` is then ``squared - 1``. Deeper networks obey the theory at late times,
+    in powers of time, for any start. Raises ValueError for a start that is not positive and for times that
+    are not positive and increasing, and :class:`~numerics.errors.NotConverged` if the integrator fails.
 
     >>> from numerics.experiment.numbers import power_law
     >>> run = solve_rank_one(1, 1.0, power_law(2.0, 0.5, 1000), np.array([1.0, 10.0]), 2.0)

@@ -1,14 +1,14 @@
 """Refinement of the time grid of a flow until its solution converges.
 
 The input is a sequence of ever finer grids and a function that solves the flow on one grid. If the errors of
-an integrator are powers of the step to the p (the trapezoidal rule, whose nodes may be kinks: p = 2; flows
-whose error jumps: p = 1), grids are extrapolated: with ``T_j0`` the solution on grid j, whose cells are cut
-in n_j,
+an integrator are a series in powers of ``step**p``, grids are extrapolated. This holds for the trapezoidal
+rule with any kinks at nodes (p = 2), and for flows whose error jumps (p = 1). With ``T_j0`` the solution on
+grid j, whose steps are shorter than those of the first grid by the factor n_j,
 
     T_jk = T_j,k-1 + (T_j,k-1 - T_j-1,k-1) / ((n_j / n_j-k)**p - 1)
 
-is free of the first k powers. Otherwise the solution is that of the last grid. The march and sampled paths
-use it.
+has no errors of the first k powers. Otherwise the solution is that of the last grid. The march and sampled
+paths use it.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ OTHERS = (("sample", "sample_"), ("channel", "channel_"))
 class Attempt(NamedTuple, Generic[GridAnswer]):
     """Solution of a flow on one time grid.
 
-    ``watched`` are the values whose convergence is tested, output times first; ``found`` is the solution;
-    ``residual`` is the largest residual of the equations of its steps.
+    ``watched`` are the values whose convergence is tested, with output times along the first axis; ``found``
+    is the solution; ``residual`` is the largest residual of the equations of its steps.
     """
 
     watched: Array
@@ -74,8 +74,9 @@ class Attempt(NamedTuple, Generic[GridAnswer]):
 class GridSequence(Protocol):
     """Sequence of ever finer time grids of an integrator.
 
-    ``power`` is the p with which errors are powers of the step, so that grids are extrapolated; 0 if they are
-    not. ``rtol`` is the tolerance, ``most`` the largest number of nodes.
+    ``power`` is p if errors are a series in powers of ``step**p``, so that grids are extrapolated, and 0 if
+    they are not. ``rtol`` is the tolerance, ``most`` the largest number of nodes, and ``integrator`` the name
+    for the notes of a result.
     """
 
     integrator: str
@@ -86,16 +87,18 @@ class GridSequence(Protocol):
     def grids(self) -> Iterator[tuple[float, TimeGrid]]:
         """Yield pairs of a number and a grid, from coarse to fine.
 
-        The number is that of the pieces into which a cell of the first grid is cut.
+        The number is inversely proportional to the length of the steps; only ratios of these numbers are
+        used.
         """
         ...
 
 
 class AdamsBashforth:
-    """Grids of explicit Adams-Bashforth integration: equal steps, with the output times among the nodes.
+    """Grids of explicit Adams-Bashforth integration, with the output times among the nodes.
 
-    With ``jumps``, a jump of the error as a function of the output is widened over one step. The order is
-    then two because of its kinks, and errors are powers of the step.
+    Steps double from a short first step, and are then equal in each output interval. With ``jumps``, a jump
+    of the error as a function of the output is widened over one step. The integration then has order two,
+    because of the kinks of the widened jump, and grids are extrapolated in powers of the step (p = 1).
 
     >>> [len(g.nodes) for (_, g), _ in zip(AdamsBashforth(np.array([0.0, 1.0]), 1e-3).grids(), range(3))]
     [10, 12, 13]
@@ -108,7 +111,11 @@ class AdamsBashforth:
         self.integrator = f"Adams-Bashforth, order {self.order}{widened}"
 
     def grids(self) -> Iterator[tuple[float, TimeGrid]]:
-        """Yield numbers of pieces and grids; the steps of every output interval shrink from grid to grid."""
+        """Yield pairs of a number and a grid; the steps of every output interval shrink from grid to grid.
+
+        The number is the inverse of the longest step, up to a factor. Without extrapolation it is the product
+        of the factors by which steps have shrunk (:func:`shrinkage`).
+        """
         pieces, before = 1.0, None
         for grid in shrinking_grids(self.times, self.order):
             pieces *= 1.0 if before is None else shrinkage(before, grid)
@@ -119,8 +126,9 @@ class AdamsBashforth:
 def shrinking_grids(times: Array, order: int) -> Iterator[TimeGrid]:
     """Yield grids; from one to the next the steps of every interval between ``times`` shrink alike.
 
-    The error of an interval is estimated by the change from one grid to the next, so that an interval that
-    keeps its nodes would have no estimate. Steps much shorter than the longest one need not shrink.
+    ``order`` is the order of the integrator. The error of an interval is estimated by the change from one
+    grid to the next, so that an interval that keeps its nodes would have no estimate. Intervals whose steps
+    are shorter than the longest step of the grid by more than the factor NEAR need not shrink.
 
     >>> grids = shrinking_grids(np.array([0.0, 1.0, 2.0]), 2)
     >>> [longest_steps(next(grids)).round(2).tolist() for _ in range(2)]
@@ -145,10 +153,11 @@ def shrinking_grids(times: Array, order: int) -> Iterator[TimeGrid]:
 
 
 def shrinkage(coarse: TimeGrid, fine: TimeGrid) -> float:
-    """Return the least factor by which steps of an output interval are shorter on the finer of two grids.
+    """Return the factor by which steps are shorter on the finer of two grids, the smallest of all intervals.
 
-    Steps much shorter than the longest one do not count. If the grids have different output times it is the
-    factor of the longest steps.
+    Compared are the longest steps of each output interval. Intervals whose steps are shorter than the longest
+    step by more than NEAR do not count. If the grids have different numbers of output times, or none among
+    their nodes, it is the ratio of the longest steps of all.
     """
     if len(coarse.outputs) != len(fine.outputs) or not len(fine.outputs):
         return coarse.step / fine.step
@@ -167,14 +176,15 @@ def longest_steps(grid: TimeGrid) -> Array:
 
 
 class Trapezoidal:
-    """Grids of the trapezoidal rule with equal steps, for stiff flows.
+    """Grids of the trapezoidal rule for stiff flows, with equal steps in x.
 
     They serve flows with noise and times much longer than the fastest rate, because the rule is stable at any
-    step. Steps are equal in x, with ``t = x`` or ``t = tau (exp(x) - 1)``; in the second case they grow at
-    times beyond ``tau``. Errors are even powers of the step in x, also for two-time functions with a kink at
-    equal times, which noise causes, because the diagonal runs through nodes. Output times need not be nodes;
-    two-time functions are smooth on either side of the diagonal, and are interpolated by polynomials on
-    triangles of nodes at t >= s.
+    step. Either ``t = x`` or ``t = tau (exp(x) - 1)``, so that steps grow at times beyond ``tau``. Without a
+    given ``tau`` the second form is taken, with the first output time after 0 as ``tau``, if output intervals
+    differ by more than the factor UNEVEN. Errors are even powers of the step in x, also for two-time
+    functions with a kink at equal times, which noise causes, because the diagonal runs through nodes. Output
+    times need not be nodes; two-time functions are smooth on either side of the diagonal, and are
+    interpolated by polynomials on triangles of nodes at t >= s.
 
     Grids have ``first``, 3/2, 2, 3, 4, 6, ... times as many steps.
 
@@ -202,7 +212,7 @@ class Trapezoidal:
             steps, more = more, 2 * steps
 
     def once(self, a: Array) -> Array:
-        """Return a function of one time at the output times, from its values at the nodes (first axis)."""
+        """Return a function at the output times, interpolated from its values at the nodes (first axis)."""
         from scipy.interpolate import make_interp_spline  # imported here because it is slow and seldom used
 
         x = np.linspace(0.0, self.at[-1], len(a))
@@ -212,16 +222,17 @@ class Trapezoidal:
     def log(self, a: Array) -> Array:
         """Return the logarithm of a positive function at the output times, from its values at the nodes.
 
-        Values below RESOLVED**2 times the first one are replaced by that bound.
+        Values below RESOLVED**2 times the value at time 0 are replaced by that bound.
         """
         return self.once(np.log(np.maximum(a, RESOLVED**2 * a[0])))
 
     def twice(self, a: Array) -> Array:
         """Return a function of t >= s at pairs of output times, from its values at nodes (first two axes).
 
-        It is zero at s > t. On the lattice ``(i + n - p, j + r)``, ``p + q + r = n``, in coordinates ``l_1 =
-        i + n - t``, ``l_2 = (t - i) - (s - j)``, ``l_3 = s - j`` (in steps), Lagrange's polynomials are
-        products of binomials ``C(l_1, p) C(l_2, q) C(l_3, r)``.
+        The result is zero at s > t. Times t and s are measured in steps. For each pair a polynomial of degree
+        n is taken through a triangle of nodes ``(i + n - p, j + r)``, ``p + q + r = n``, whose corner (i, j)
+        is chosen so that (t, s) is near its middle. With ``l_1 = i + n - t``, ``l_2 = (t - i) - (s - j)`` and
+        ``l_3 = s - j``, Lagrange's polynomials are products of binomials ``C(l_1, p) C(l_2, q) C(l_3, r)``.
         """
         last = len(a) - 1
         n = min(DEGREE, last)
@@ -242,7 +253,11 @@ class Trapezoidal:
         return triangle
 
     def read(self, name: str, a: Array) -> Array:
-        """Return the variable ``name`` of a result at the output times, from its values ``a`` at nodes."""
+        """Return the variable ``name`` of a result at the output times, from its values ``a`` at nodes.
+
+        With two times, values at t >= s are interpolated. At s > t responses are zero, and other variables
+        follow from the symmetry under exchange of both times with their samples and outputs.
+        """
         dims = dimensions(name, a.ndim)
         times = [k for k, x in enumerate(dims) if x in ("time", "time_")]
         front = np.moveaxis(a, times, range(len(times)))
@@ -263,8 +278,9 @@ class Trapezoidal:
 class Refined(Generic[GridAnswer]):
     """Converged solution of a flow: the finest grid, the solutions used in the extrapolation, and notes.
 
-    ``answers`` are pairs of a number of pieces and the solution on that grid, the finest one last; ``power``
-    is the p of the extrapolation.
+    ``answers`` are pairs of a number, inversely proportional to the step length, and the solution on that
+    grid, the finest one last. Without extrapolation there is only the finest one. ``power`` is the p of the
+    extrapolation.
     """
 
     grid: TimeGrid
@@ -311,12 +327,16 @@ def refine(
 ) -> Refined[GridAnswer]:
     """Call ``run`` on ever finer grids until the watched values change by at most the tolerance ``rtol``.
 
-    ``sequence`` is the sequence of grids with the tolerance. The change is relative to ``size`` of the values
-    at the output times, or computed by ``change(old, new)``. It becomes an estimate of the error as if the
-    method were of second order, which is an upper bound. With extrapolation the solution is that of the
-    column of the table which changes least from one grid to the next, because the coarsest grid may be
-    useless; in the first column the change itself is the estimate. The residual of the equations of a step is
-    added. Raises :class:`~numerics.errors.NotConverged` beyond ``sequence.most`` nodes.
+    ``sequence`` is the sequence of grids with the tolerance. The change from one grid to the next is relative
+    to ``size`` of the values at the output times, or computed by ``change(old, new)``. Without extrapolation
+    the error estimate is the change divided by ``ratio**2 - 1``, with the ratio of step lengths. This is the
+    error of a method of second order, and an upper bound for higher orders. With extrapolation the solution
+    is that of the column of the table which changes least from one grid to the next, because the coarsest
+    grid may be useless; in its first column the change itself is the estimate, in others it is divided, too.
+    The largest residual of the equations of a step is added.
+
+    If ``run`` raises Diverged on a grid, or NotConverged with extrapolation, this grid and those before are
+    discarded. Raises :class:`~numerics.errors.NotConverged` if more than ``sequence.most`` nodes are needed.
     """
     moved = change or (lambda old, new: size_of_largest(new - old) / (size(new) or 1.0))
     table: list[tuple[float, list[Array], GridAnswer]] = []

@@ -23,7 +23,8 @@ from numerics.solver.method import Refusal
 def refusal_for(problem: Problem, key: str, reason: object, accepted: str) -> Refusal:
     """Return a refusal that names a key of the file (or the program), a reason, and accepted values.
 
-    If the reason is a SpecError, its own key, value, reason and accepted values are taken.
+    If the reason is a SpecError, its key, value, reason and accepted values are taken in place of the
+    arguments.
     """
     if isinstance(reason, SpecError):
         return Refusal(reason.key, reason.value, reason.problem, reason.accepted)
@@ -31,7 +32,10 @@ def refusal_for(problem: Problem, key: str, reason: object, accepted: str) -> Re
 
 
 def steps_on_given_samples(problem: Problem) -> Refusal | None:
-    """Refuse a flow, and a network on random data; a program without recognised roles may have any data."""
+    """Refuse a flow, and a network on random data.
+
+    The data of a program without a recognised output and error are not tested.
+    """
     if problem.flow:
         accepted = 'a rule in steps, such as "gd"'
         return refusal_for(problem, "training.rule", "the method needs a rule in steps", accepted)
@@ -58,7 +62,11 @@ def symbolic_depth(problem: Problem) -> Refusal | None:
 
 
 def given_samples(problem: Problem) -> Refusal | None:
-    """Refuse a problem without given samples and an integer depth, which single-site processes need."""
+    """Refuse a problem of symbolic depth, and a network on random data.
+
+    Single-site processes need an integer depth and given samples. The data of a program without a recognised
+    output and error are not tested.
+    """
     no = integer_depth(problem)
     if no is not None or problem.seen or not problem.has_roles:
         return no
@@ -66,7 +74,7 @@ def given_samples(problem: Problem) -> Refusal | None:
 
 
 def moving_features(problem: Problem) -> Refusal | None:
-    """Refuse NTK scaling of fixed samples, where features do not move at infinite width."""
+    """Refuse experiments on fixed samples in NTK scaling, where features do not move at infinite width."""
     if not problem.features_rest:
         return None
     reason = "divides gamma0 by sqrt(N), so that features do not move at infinite width"
@@ -119,7 +127,10 @@ def no_attributes(problem: Problem) -> Refusal | None:
 
 
 def one_output(problem: Problem) -> Refusal | None:
-    """Refuse a problem without exactly one output with an error signal, which results and losses need."""
+    """Refuse a program whose results cannot be named: it needs one output with its error signal.
+
+    A program on random data needs the correlation of the error of its learnt function instead.
+    """
     if problem.has_roles and (not problem.seen or {OUTPUT, ERROR} <= {*problem.program.scalars}):
         return None
     names = ", ".join(problem.author_names(problem.program.scalars)) or "no numbers"
@@ -128,7 +139,10 @@ def one_output(problem: Problem) -> Refusal | None:
 
 
 def samples_not_asked(problem: Problem) -> Refusal | None:
-    """Refuse a problem with a number of paths, ``solver.samples``, for methods that do not sample."""
+    """Refuse a problem with a number of paths, ``solver.samples``, for methods that do not sample.
+
+    Nothing is refused if ``solver.method`` names a method, or in NTK scaling on fixed samples.
+    """
     if problem.solver.samples is None or problem.solver.method != "auto" or problem.features_rest:
         return None
     return Refusal(
@@ -140,19 +154,19 @@ def samples_not_asked(problem: Problem) -> Refusal | None:
 
 
 def steady_data(problem: Problem) -> Refusal | None:
-    """Refuse constants and inputs that change from step to step, because the method reads data once."""
+    """Refuse given arrays in fields or updates that change from step to step; the method reads data once."""
     program = problem.program
     updates = (u for w in program.trained() for u in w.update.terms)
     return _moving(problem, [*(d.rhs for d in program.definitions), *(u.coefficient for u in updates)])
 
 
 def steady_numbers(problem: Problem) -> Refusal | None:
-    """Refuse constants that change from step to step in the equations of scalars."""
+    """Refuse given arrays in the equations of scalars that change from step to step."""
     return _moving(problem, [e.rhs for e in problem.theory.scalars])
 
 
 def _moving(problem: Problem, expressions: Iterable[Expr]) -> Refusal | None:
-    """Refuse data in these expressions that change from step to step; None if there are none."""
+    """Refuse given arrays in these expressions that depend on the time t; None if there are none."""
     names = {*problem.arrays, *(x.name for x in problem.program.given)}
     functions = {a for e in expressions for a in e.atoms(AppliedUndef)}
     changing = {str(a.func) for a in functions if a.has(t) and str(a.func) in names}
@@ -163,7 +177,7 @@ def _moving(problem: Problem, expressions: Iterable[Expr]) -> Refusal | None:
 
 
 def separate_errors(problem: Problem) -> Refusal | None:
-    """Refuse errors that depend on several outputs; the method computes an error from its own output."""
+    """Refuse errors that depend on several outputs, because the method takes one output for each error."""
     names = {e.name for e in problem.theory.scalars}
     totals = [total for e in problem.theory.scalars for total in e.rhs.atoms(Sum)]
     if not any(str(x.func) in names for total in totals for x in total.function.atoms(AppliedUndef)):

@@ -107,7 +107,11 @@ ON_DEVICES = ("paths",)
 
 @dataclass(frozen=True)
 class Choice:
-    """Estimates and refusals of all methods, and the method that runs (None if all refuse)."""
+    """Estimates and refusals of the methods that were asked, and the method that runs.
+
+    ``method`` is None if all methods that may run refuse. ``accuracy`` (None if not stated) and ``rtol`` are
+    those of the file.
+    """
 
     answers: tuple[tuple[Method, MethodEstimate | Refusal], ...]
     method: Method | None
@@ -116,7 +120,11 @@ class Choice:
 
     @property
     def asked(self) -> tuple[float, str]:
-        """Accuracy required of the chosen method, and the key that states it."""
+        """Accuracy required of the chosen method, and the name of the setting from which it comes.
+
+        It is ``solver.accuracy``. If the file does not state it, it is the default accuracy of the chosen
+        method, or ``solver.rtol`` if the method has no such default.
+        """
         if self.accuracy is not None:
             return self.accuracy, "solver.accuracy"
         default = next(
@@ -151,11 +159,12 @@ def choose(
     keep : {"auto", "full", "trace", "none"}
         Two-time kernels that the result must contain.
     every : bool
-        Whether to ask every method. If False, only methods that may run are asked: the one named by
-        ``solver.method``; otherwise all but those in BY_NAME, sampled paths only if no method is exact, and
-        methods without responses only if the others do not suffice.
+        Whether to ask every method for its estimate. If False, only methods that may run are asked: the one
+        named by ``solver.method``; otherwise all but those in BY_NAME, sampled paths only if no method asked
+        before reaches ``solver.rtol``, and methods without responses only if the others do not suffice.
     without : collection of str
-        Names of methods to exclude because they failed before.
+        Names of methods to exclude because they failed before. It has no effect if ``solver.method`` names a
+        method.
 
     Returns
     -------
@@ -170,14 +179,15 @@ def choose(
 
     Notes
     -----
-    A method whose error is at most ``solver.rtol`` is preferred, the cheapest one of these. Otherwise it is
-    the cheapest method whose error meets ``solver.accuracy``. If the file does not state an accuracy, it is
-    the most exact method among those that reach ENOUGH within QUICK seconds, or within SLACK times the time
-    of the cheapest one. If no method meets the accuracy, it is the most exact one. The reference solver is
-    chosen if all other methods refuse.
+    Errors and times are the estimates of the methods. Among methods whose error is at most ``solver.rtol``
+    the cheapest one is chosen. If there are none, it is the cheapest method whose error meets
+    ``solver.accuracy``. If the file does not state an accuracy, it is the most exact method among those that
+    reach ENOUGH within QUICK seconds, or within SLACK times the time of the cheapest one. If no method meets
+    the accuracy, it is the most exact one. The reference solver is chosen if ``solver.method`` is ``"auto"``,
+    nothing is excluded and all other methods refuse.
 
-    A method without responses is considered only if no method with responses reaches ``solver.rtol``, and not
-    if ``keep`` is ``"full"``.
+    A method without responses is considered if all methods with responses refuse. It is also considered if
+    none of these reaches ``solver.rtol`` and ``keep`` is not ``"full"``.
     """
     require_choice("kernels", keep, get_args(KeptKernels))
     _require_averages(problem)
@@ -202,8 +212,9 @@ def choose(
 class _Survey:
     """Estimates and refusals of the methods for one problem; each method is asked once.
 
-    ``named`` are the names of the methods that may run; unless ``every`` is true only these are asked.
-    ``on_cpu`` states whether the problem runs on the CPU, which most methods need.
+    ``named`` are the names of the methods that may run; only these are asked, or all methods if ``every`` is
+    true. ``on_cpu`` states whether the problem runs on the CPU, which most methods need. ``answers`` holds
+    the estimates and refusals by name of the method.
     """
 
     problem: Problem
@@ -227,8 +238,9 @@ class _Survey:
     def fitting(self, *, responses: bool) -> list[tuple[Method, MethodEstimate]]:
         """Return the methods that do not refuse and may run, with their estimates.
 
-        Only methods whose results contain responses are asked if ``responses`` is true, and only others if
-        not.
+        If ``responses`` is true, only methods whose results contain responses are asked; otherwise only the
+        others. Unless ``every`` is true, sampled paths are not asked if a method asked before reaches
+        ``solver.rtol``.
         """
         asked = [m for m in METHODS if m.responses == responses and (self.every or m.name in self.named)]
         estimates: list[tuple[Method, MethodEstimate]] = []
@@ -256,9 +268,10 @@ def _require_averages(problem: Problem) -> None:
 
 
 def _best(fit: list[tuple[Method, MethodEstimate]], accuracy: float | None, rtol: float) -> Method | None:
-    """Return the method that :func:`choose` selects among those that do not refuse; None without any.
+    """Return the method that :func:`choose` selects among those that do not refuse; None if ``fit`` is empty.
 
-    ``fit`` are pairs of a method and its estimate; ``accuracy`` and ``rtol`` are those of the file.
+    ``fit`` are pairs of a method and its estimate; ``accuracy`` (None if not stated) and ``rtol`` are those
+    of the file.
     """
     if not fit:
         return None
@@ -279,7 +292,9 @@ def explain(
     kernels: KeptKernels = "auto",
     **given: Any,
 ) -> Choice:
-    """Return the estimate or refusal of every method, without running any.
+    """Return the estimate or refusal of every method, without solving the problem.
+
+    Some methods take their estimate from short trial runs.
 
     Parameters
     ----------
@@ -298,7 +313,8 @@ def explain(
     Raises
     ------
     SpecError
-        For a number, an array or a time that is missing or does not belong to the program.
+        For a number, an array or a time that is missing or does not belong to the program, a device that is
+        not available, or a theory with an average that does not exist.
 
     Examples
     --------
@@ -337,7 +353,7 @@ def solve(
         Callback that reports progress.
     say : callable, optional
         Function that is called with a message before a run that is estimated to take longer than LONG
-        seconds.
+        seconds, and before each further run after a method that failed.
     throw : bool
         Whether to raise Diverged. If False, a run that diverges returns the output times before the
         divergence, with the status "diverged" and the reason in the attribute ``diverged``.
@@ -352,7 +368,8 @@ def solve(
     Raises
     ------
     SpecError
-        If no method fits; the message is that of the most general method.
+        If no method fits, with the refusal of the requested method or of the most general one; and if the
+        estimated time is longer than ``solver.hours``.
     Diverged
         With the step; if ``throw`` is False only if no output time is left.
     NotConverged
@@ -360,11 +377,12 @@ def solve(
 
     Notes
     -----
-    The method is ``solver.method``, or the best one that fits (:func:`choose`), and stands in the attribute
-    ``method``. If it does not converge, the next method runs that may meet ``solver.accuracy``; the attribute
-    ``not_converged`` gives the reason. Steps of linear networks are exact. A flow is refined until it
-    converges to ``solver.rtol``, and sampled quantities until their standard errors meet ``solver.accuracy``.
-    Only sampled paths run on another ``solver.device`` than the CPU.
+    The method is ``solver.method``, or with ``"auto"`` the best one that fits (:func:`choose`), and stands in
+    the attribute ``method``. If ``"auto"`` was given and the method does not converge, the next method runs
+    that may meet ``solver.accuracy``; the attribute ``not_converged`` gives the reason. Steps of linear
+    networks are exact. A flow is refined until it converges to ``solver.rtol``, and sampled quantities until
+    their standard errors meet ``solver.accuracy``. Only sampled paths run on another ``solver.device`` than
+    the CPU.
     """
     problem = Problem.of(source, **given)
     try:
@@ -383,7 +401,10 @@ def solved(
     progress: Progress | None = None,
     say: Callable[[str], object] | None = None,
 ) -> Result:
-    """Return the result of :func:`solve` before it becomes an xarray dataset."""
+    """Return the result of :func:`solve` before it becomes an xarray dataset.
+
+    Always raises Diverged if the solution diverges.
+    """
     problem = Problem.of(source)
     if problem.experiment is not None:
         require_gradients(problem.experiment)
@@ -398,7 +419,7 @@ def solved(
 
 
 def _errors_of(problem: Problem) -> dict[str, Array]:
-    """Return the variables of a solution without kernels, by name: losses, errors and outputs."""
+    """Solve a problem without kernels, and return losses, errors and outputs as arrays by name."""
     return {name: x.values for name, x in _solved(problem, "none", None, None).data_vars.items()}
 
 
@@ -410,7 +431,8 @@ def _solved(
 ) -> Result:
     """Solve a problem by the best method that converges, and return the result.
 
-    ``say`` is called with a message before a long run.
+    ``say`` is called with a message before a long run. If ``solver.method`` names a method, no other is
+    tried.
     """
     started = clock.perf_counter()
     if not problem.has_roles:
@@ -461,9 +483,10 @@ def _solved(
 
 
 def _at_nodes(problem: Problem, layers_at: Array | None) -> Problem:
-    """Return a problem whose layers are the layer times of a result at infinite depth, to label the result.
+    """Return a problem with one layer for each layer time of a result at infinite depth, to label the result.
 
-    ``layers_at`` are these layer times. A problem from a file, or of integer depth, is returned as it is.
+    ``layers_at`` are the layer times of the result, or None. A problem from a file, or of integer depth, is
+    returned as it is.
     """
     if problem.experiment is not None or problem.depth is not None or layers_at is None:
         return problem
@@ -478,9 +501,9 @@ def _announced(
 ) -> Method:
     """Return the best method except those that ``failed`` before, and announce a long run by calling ``say``.
 
-    ``failed`` holds their exceptions by name. Raises SpecError if no method remains or if the run is too
-    long, and the first exception in ``failed`` if the file names a method or if the next one is not accurate
-    enough.
+    ``failed`` holds their exceptions by name. The first of these is raised if the file names a method, if no
+    method remains, or if the next one is not accurate enough. If none failed and all methods refuse, raises
+    the exception of :func:`_refused`. Raises SpecError if the run is too long for ``solver.hours``.
     """
     tried = next(iter(failed.values()), None)
     if tried is not None and problem.solver.method != "auto":
@@ -505,8 +528,9 @@ def _announced(
 def _refused(problem: Problem, choice: Choice) -> SpecError | Diverged:
     """Return the exception for a problem that all methods refuse.
 
-    It is the refusal of the requested method, or of the method that is most general for such problems.
-    :func:`explain` prints the reasons of the other methods.
+    It is the refusal of the requested method, or of the method that is most general for such problems. It is
+    Diverged if the requested method refuses because its trial run diverged. :func:`explain` prints the
+    reasons of the other methods.
     """
     refusals = {m.name: x for m, x in choice.answers if isinstance(x, Refusal)}
     asked = problem.solver.method

@@ -65,7 +65,8 @@ class StartMeans:
 def has_controls(problem: Problem) -> bool:
     """Return whether means of outputs and kernels over initial networks are known exactly.
 
-    They are for experiment files with fixed samples, unless units of a layer have positions.
+    They are known for experiment files with fixed samples, unless units of a layer have positions, as in a
+    convolution.
     """
     return problem.experiment is not None and bool(problem.seen) and not problem.positions
 
@@ -82,9 +83,10 @@ def controls_of(problem: Problem) -> int:
 def start_means(problem: Problem, theory: xr.Dataset) -> StartMeans | None:
     """Return the exact means of initial networks; None for programs, and for data that are not fixed samples.
 
-    For linear networks these are the means of outputs and all kernels, which equal those of the solution
-    ``theory``.  For nonlinear networks they are those of outputs, of the feature kernel of the first layer,
-    and of its gradient kernel if it is the only layer.
+    Means of outputs are zero.  For linear networks the means of all kernels are those of the solution
+    ``theory`` at time 0.  For nonlinear networks the means of kernels are those of the feature kernel of the
+    first layer, and of its gradient kernel if it is the only layer. Kernels are left out if ``theory`` does
+    not hold them.
     """
     if not has_controls(problem) or OUTPUT not in theory:
         return None
@@ -192,7 +194,9 @@ class LinearResponse:
         delta f(t+1) = delta f(t) + k(t) [delta K Delta(t) - K(t,t) c(t) delta f(t)].
 
     ``delta K`` is the change of the feature kernel of layer l, multiplied in nonlinear networks by the
-    gradient kernel ``G^{l+1}(t,t)``. Each layer gives a response of its own.
+    gradient kernel ``G^{l+1}(t,t)``. The response to the initial outputs and to the kernel of each layer is
+    computed separately. K, Delta and c are those of the solution ``theory``; c is the ratio of the changes of
+    error and output from one time to the next, and is not negative.
     """
 
     def __init__(self, problem: Problem, theory: xr.Dataset) -> None:
@@ -250,7 +254,8 @@ class LinearResponse:
     def growth(self, k: int, rate: float) -> float:
         """Return the largest factor by which step ``k`` multiplies a deviation of outputs from their mean.
 
-        ``rate`` is the learning rate of the step over the number of samples; kernels are those at time k.
+        ``rate`` is the learning rate of the step, divided by the number of samples if the loss is a mean;
+        kernels are those at time k.
         """
         root = np.sqrt(self.slope[k])
         rates = rate * np.linalg.eigvalsh(root[:, None] * self.kernel[k] * root)
@@ -259,8 +264,9 @@ class LinearResponse:
     def _drive(self, start: StartFluctuations, k: int) -> Array:
         """Return the changes of the velocity of outputs at time position k due to initial feature kernels.
 
-        They are ``delta K Delta(t_k)``, with the deviation ``delta K`` of one layer's kernel from its mean
-        and the error signal Delta, of shape (networks, layers, samples x outputs).
+        They are ``delta K Delta(t_k)`` with the error signal Delta, of shape (networks, layers, samples x
+        outputs). ``delta K`` is the deviation of one layer's kernel from its mean, multiplied in nonlinear
+        networks by the gradient kernel of the next layer.
         """
         error = self.error[k].reshape(-1, self.channels)
         features = start.features
@@ -272,7 +278,8 @@ class LinearResponse:
     def _steps(self, k: int, rate: float) -> int:
         """Return the number of Euler steps from output time k to k + 1 of a flow; one for training in steps.
 
-        ``rate`` is the learning rate times the length of the interval, over the number of samples.
+        ``rate`` is the learning rate times the length of the interval, divided by the number of samples if
+        the loss is a mean.
         """
         if not self.flow:
             return 1
@@ -336,8 +343,9 @@ class NetworkControls:
         """Control variates for all kernels, shape (networks, controls).
 
         They are the projections of initial outputs on ``v``, the sum of the theory's errors over time, and on
-        ``K v`` with the tangent kernel K; then for each layer the trace of the initial feature kernel, its
-        quadratic form in ``v``, and the trace of the gradient kernel.
+        ``K v`` with the initial tangent kernel K; then for each layer the trace of the initial feature
+        kernel, its quadratic form in ``v``, and the trace of the gradient kernel. With too few networks the
+        last three are summed over layers.
         """
         start, error = self.start, self.response.error
         v = error.sum(axis=0)
@@ -355,7 +363,8 @@ class NetworkControls:
         """Return improved means over networks of losses, errors, outputs and kernels, by variable name.
 
         Regressions on fluctuations of the initial networks are subtracted. ``samples`` maps names of
-        variables to arrays with networks along the first axis; names without such regressions are left out.
+        variables to arrays with networks along the first axis. Variables without control variates, such as
+        the test loss, are left out.
         """
         means: dict[str, SampleMean] = {}
         for name, controls in (
@@ -455,9 +464,11 @@ def with_controls(
     """Return the means over networks, with regressions on each initial network subtracted (control variates).
 
     ``networks`` holds plain means and standard errors, ``kept`` variables of each network by name, networks
-    first, and ``start`` the exact means of initial networks.  The attribute ``start`` of the result compares
-    initial networks with these: the largest absolute z-score, how many numbers were compared, and the degrees
-    of freedom.
+    first, and ``start`` the exact means of initial networks.  Plain means remain for variables without
+    control variates, and for all variables if ``kept`` has no outputs or ``theory`` no tangent kernel. For a
+    square loss the loss of the mean error is added.  The attribute ``start`` of the result compares initial
+    networks with their exact means: the largest absolute z-score, how many numbers were compared, and the
+    degrees of freedom.
     """
     means: dict[str, SampleMean] = {}
     errors, dof = kept.get("error"), networks.attrs["seeds"] - 1
@@ -484,9 +495,10 @@ def with_controls(
 def loss_of_mean_error(errors: Array, theory: Array, dof: int) -> SampleMean:
     """Return the unbiased loss of the mean error of networks at each time.
 
-    The loss is ``sum_a Delta_a^2 / P`` with P samples.  Around the theory's errors ``m``, with ``d = Delta -
-    m``, the square of the mean is ``m.m + 2 m.<d> + <d>.<d>``; the last part is estimated by pairs of
-    different networks, ``d_i . d_j``, and the variance is that of the jackknife.
+    The loss is ``sum_a Delta_a^2 / P`` with P samples and the mean Delta_a over networks.  Around the
+    theory's errors ``m``, with ``d = Delta - m``, the square of the mean is ``m.m + 2 m.<d> + <d>.<d>``; the
+    last part is estimated by pairs of different networks, ``d_i . d_j``, and the variance is that of the
+    jackknife.
 
     ``errors`` has shape (networks, times, samples[ x channels]), with ``dof`` degrees of freedom; ``theory``
     (times, samples[, channels]).  Errors with controls (:func:`numerics.stats.controlled_values`) leave a

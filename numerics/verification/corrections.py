@@ -101,7 +101,8 @@ class CorrectionsPlan:
     def left_of(self, effort: Effort) -> Effort:
         """Return ``effort`` with its work reduced by the estimated work of deriving the corrections.
 
-        What is left is spent on training finite networks.
+        The remaining work is spent on training finite networks. Nothing is subtracted for flows and for
+        programs whose corrections would take too long.
         """
         spent = 0.0 if self.reason in (SHORT, FLOW) else DERIVING + self.seconds
         return replace(effort, work=effort.work - 1e9 * spent)
@@ -125,8 +126,9 @@ def plan_corrections(problem: Problem, places: Sequence[int], effort: Effort, pa
     """Return up to which time the corrections of order 1/N are derived, from estimates of cost alone.
 
     ``places`` are positions, among the output times, of the times at which theory and networks are compared.
-    At most a fixed fraction of the work of ``effort`` is used. ``pairs`` states whether corrections of
-    kernels of all pairs of samples are needed, or those of traces only.
+    At most the fraction SHARE of the work of ``effort`` is used. ``pairs`` states whether corrections of
+    kernels of all pairs of samples are needed, or those of traces only. No corrections are planned for flows,
+    for programs of many definitions, and where features do not move; the plan states the reason.
     """
     places, most = tuple(places), SHARE * effort.work * 1e-9 - DERIVING
     if len(problem.program.definitions) > MOST_DEFINITIONS:
@@ -152,7 +154,7 @@ def plan_corrections(problem: Problem, places: Sequence[int], effort: Effort, pa
 def _latest(
     problem: Problem, growth: SizeGrowth, places: Sequence[int], most: float, kernels: Any, shifts: bool
 ) -> tuple[WidthPlan | None, str]:
-    """Return the plan of corrections up to the latest affordable time, and a reason if that is not the last.
+    """Return the plan of corrections up to the latest affordable time, and why later times are not.
 
     ``places`` are positions of candidate times, ``most`` is the time in seconds that may be used, and
     ``growth`` gives sizes of the calculation by the number of times. ``kernels`` is "full" or "trace".
@@ -208,8 +210,8 @@ class CorrectionsAtTimes:
     """Derived corrections of order 1/N at some output times, and the name of the method that derived them.
 
     ``times`` are positions among the output times, ``found`` holds variances and shifts of each variable at
-    these. ``factor`` is the width of the widest layer divided by the N of the theory, by which corrections
-    are multiplied.
+    these times, for the N of the theory. ``factor`` is the width of the widest layer divided by this N;
+    networks are labelled by the width of the widest layer, so that corrections are multiplied by it.
     """
 
     times: tuple[int, ...]
@@ -230,8 +232,8 @@ class CorrectionsAtTimes:
         """Return the derived variance or shift of variable ``name`` at a time and layer, or None.
 
         ``end`` is VARIANCE or SHIFT, and ``at`` gives positions by dimension (``time``, ``time_``,
-        ``layer``). The array that is left has the dimensions ``dims``, in this order. None if it is not
-        derived there; corrections are derived at equal times only.
+        ``layer``). The result is an array over the remaining dimensions ``dims``, in this order. None if it
+        is not derived there, or has other dimensions; corrections are derived at equal times only.
         """
         values = self.found.variances if end == VARIANCE else self.found.shifts
         if name not in values or at.get("time") not in self.times:
@@ -291,7 +293,7 @@ class DerivedCorrections:
     def largest_slope(self) -> float:
         """Return the largest relative shift ``|c/value|`` of a loss, whose mean over networks is value + c/N.
 
-        If no shift is derived, a typical number is returned.
+        If no shift of a loss is derived, the typical number SLOPE is returned.
         """
         ratios = [
             float(np.max(np.abs(part.factor * part.found.shifts[name] / part.found.values[name])))
@@ -349,8 +351,8 @@ class DerivedCorrections:
 
         With the shift c, ``value(N) - c/N = value + d/N^2``, and d is fitted. An error e of c changes the fit
         at ``1/N = 0`` by e/(3 N) for networks of widths N and 2 N, so that the comparison tests c, too. The
-        noise is the standard error of the difference of networks and theory. Without a derived shift ``x`` is
-        returned.
+        noise is the standard error of the difference of networks and theory. ``x`` is returned unchanged
+        without a derived shift, or if the noise is not lower.
         """
         shift, q = self.entry(x, SHIFT), x.quantity
         if shift is None:
@@ -393,8 +395,8 @@ class DerivedCorrections:
 def _is_single(x: Comparison) -> bool:
     """Return whether the variance over networks of a compared quantity is compared, too.
 
-    It is not for kernels of all pairs of samples, whose trace is compared instead, and for the loss of the
-    mean error.
+    It is not compared for kernels of all pairs of samples, whose trace is compared instead, and for the loss
+    of the mean error.
     """
     name = x.quantity.name
     whole = name in (FEATURE_KERNEL, GRADIENT_KERNEL) and f"{name}_trace" in x.theory
@@ -494,7 +496,8 @@ def prepare(problem: Problem, theory: xr.Dataset, effort: Effort) -> UsedCorrect
     """Return which networks are to be trained, and the derived corrections of order 1/N for the comparison.
 
     Variances over networks are compared only if these networks would show a relative error of one half
-    (SEEN). ``theory`` is the solution of the problem.
+    (SEEN). ``theory`` is the solution of the problem. If deriving the corrections fails, slopes in 1/N are
+    fitted, and the reason is in ``failed``.
     """
     places = compared_times(theory, edge_of_stability(problem, theory))
     plan = plan_corrections(problem, places, effort, keeps_pairs(problem, effort))
@@ -519,8 +522,9 @@ def prepare(problem: Problem, theory: xr.Dataset, effort: Effort) -> UsedCorrect
 def variance_tolerance(networks: NetworkPlan) -> float:
     """Return the smallest relative error of a derived variance that the planned networks would show.
 
-    The variance is N times that over networks, extrapolated to 1/N = 0, and numbers are taken to be Gaussian.
-    Infinite if fewer than two widths have enough networks.
+    The variance is N times that over networks, extrapolated to 1/N = 0. Results of single networks are taken
+    to be Gaussian, and NUMBERS variances are tested together. Infinite if fewer than two widths have enough
+    networks.
 
     >>> variance_tolerance(NetworkPlan((64, 128), (4000, 4000))) < 0.3
     True

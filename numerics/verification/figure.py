@@ -79,8 +79,9 @@ PANELS = 6
 def draw_numbers(source: Problem | Experiment, theory: xr.Dataset, networks: Sequence[xr.Dataset]) -> Figure:
     """Return a figure of the loss and numbers of a program: theory as lines, networks at 1/N = 0 as points.
 
-    Bands and error bars are one standard error.  If a program has no numbers, its correlations at equal times
-    are drawn.
+    Numbers are variables with a single time; at most PANELS variables are drawn. Bands and error bars are one
+    standard error.  If a program has neither a loss nor numbers, its correlations at equal times are drawn.
+    ``networks`` are results at two or more widths, or empty.
     """
     from matplotlib import rc_context
     from matplotlib.figure import Figure
@@ -134,8 +135,8 @@ def _number(ax: Axes, theory: xr.Dataset, networks: xr.Dataset | None, name: str
 def _series_loss(problem: Problem, series: xr.Dataset) -> xr.DataArray:
     """Return the training loss (times,) of a partial sum of the series in gamma0.
 
-    For the square loss it is the mean square of the partial sum of errors, which is positive, while the
-    partial sum of the loss may be negative.  For other losses it is the partial sum of the loss.
+    For the square loss of one output it is the mean square of the partial sum of errors, which is positive,
+    while the partial sum of the loss may be negative.  For other losses it is the partial sum of the loss.
     """
     loss, error = problem.program.loss, problem.program.roles.error
     per_sample = set(series.error.dims) == {"time", "sample"}
@@ -238,8 +239,8 @@ def _kernels(
 ) -> None:
     """Draw a kernel ``name`` of each layer at equal times, divided by ``share``, theory and networks.
 
-    ``share`` is the number of samples where the variable is a trace. ``label`` is the label of the vertical
-    axis. If the theory does not hold the kernel, the panel says so.
+    ``share`` is the number of samples if the variable is a trace, and one otherwise. ``label`` is the label
+    of the vertical axis. If the theory does not hold the kernel, the panel says so.
     """
     if name not in theory:
         ax.text(0.5, 0.5, "not in this result", transform=ax.transAxes, ha="center")
@@ -306,9 +307,11 @@ def _dots(colour: Any, marker: str) -> dict[str, Any]:
 
 
 def heat_maps(figure: SubFigure, problem: Problem, theory: xr.Dataset) -> None:
-    """Draw K_x, the final H^l of up to three layers and y y^T, each divided by the mean of its diagonal.
+    """Draw kernels between samples: K_x, the final feature kernels of up to three layers, and y y^T.
 
-    If there are several outputs, y y^T is summed over them, and the first sorts the samples.
+    Each is divided by the mean of its diagonal. Samples are sorted by decreasing targets y. If there are
+    several outputs, y y^T is summed over them, and the targets of the first sort the samples. K_x is left out
+    if its inputs have positions.
     """
     y = problem.targets.reshape(problem.seen, -1)
     goal = y @ y.T

@@ -114,8 +114,8 @@ def derivation(problem: Problem, symbolic: Program | None) -> list[Check]:
     """Check that the conditioning rule and the path integral give the same theory, term by term.
 
     A second row counts updates that differ from the gradient of the program's loss; programs without a loss,
-    or whose updates are not a gradient by intention, have no such row.  ``symbolic`` is the same program at
-    any depth, if there is one.
+    or whose updates are not a gradient by intention, have no such row.  ``symbolic`` is the same program with
+    a symbolic number of layers, or None; both rows are repeated for it.
     """
     layered = any(x.layered for x in problem.program.fields)
     label = f", L = {problem.depth}" if layered else ""
@@ -137,8 +137,9 @@ def derivation(problem: Problem, symbolic: Program | None) -> list[Check]:
 def gradient_step(problem: Problem) -> list[Check]:
     """Check one step of a network by the program's updates against central differences of the loss.
 
-    Half of the digits are compared; central differences are more accurate.  There is no row for a program
-    without a loss, whose updates are not a gradient by intention, or whose slopes jump.
+    The outputs and errors of a small network after the step must agree to half of the digits; central
+    differences are more accurate.  The list is empty for random data, a symbolic depth, a step that diverges,
+    and for a program without a loss, whose updates are not a gradient by intention, or whose slopes jump.
     """
     program = problem.program
     if program.loss is None or program.descent is None or program.depth.free_symbols:
@@ -215,8 +216,8 @@ def derived_numbers(small: Problem) -> dict[MemberKey, Array] | None:
 def direct_evaluation(problem: Problem) -> list[Check]:
     """Return a check of the march against the reference solver, which evaluates the theory's expressions.
 
-    Both solve the first steps on a few samples; shown is the largest relative difference of any order
-    parameter. The list is empty if the march cannot solve the theory.
+    Both solve the first steps on a few samples, at gamma0 of at least LEAST; shown is the largest relative
+    difference of any order parameter or scalar. The list is empty if the march cannot solve the theory.
     """
     small = _not_lazy(smaller_problem(problem, *WRITTEN))
     march_values, steps = derived_numbers(small), len(small.times)
@@ -270,7 +271,7 @@ def _both(problem: Problem) -> tuple[Problem, xr.Dataset, dict[MemberKey, Array]
 
     The problem has few samples and takes exact steps: a flow is replaced by descent in steps that resolve it.
     The last member holds arrays by name and layer. The result is None if the unreduced theory cannot be
-    solved by the march.
+    solved by the march, and for a flow that is not from an experiment file.
     """
     small = in_steps(problem, SAMPLES, STEPS)
     full = None if small is None else derived_numbers(small)
@@ -278,7 +279,11 @@ def _both(problem: Problem) -> tuple[Problem, xr.Dataset, dict[MemberKey, Array]
 
 
 def unreduced_theory(problem: Problem) -> list[Check]:
-    """Check that `solve`, which reduces the theory, gives the numbers of the unreduced theory."""
+    """Check that `solve`, which reduces the theory, gives the numbers of the unreduced theory.
+
+    Compared are errors, feature kernels and gradient kernels of a smaller problem. The list is empty if the
+    march cannot solve the unreduced theory.
+    """
     if (both := _both(problem)) is None:
         return []
     small, result, full = both
@@ -298,10 +303,11 @@ def unreduced_theory(problem: Problem) -> list[Check]:
 def output_changes(problem: Problem) -> list[Check]:
     """Return a check of the change of outputs in one step, in the solution of a linear network.
 
-    ``f(t+1) - f(t)`` must be the tangent kernel, with the gradient kernels G at t+1 and the feature kernels H
-    at t, times the errors at t. The reason is that a product of matrices changes by the sum over its factors,
-    with later factors at t+1 and earlier factors at t, at any step size. The kernel is the theory's
-    expression at these times.
+    ``f(t+1) - f(t)`` must be ``k(t) K Delta(t)`` with the errors Delta and the learning rate k, divided by
+    the number of samples if the loss is a mean. K is the theory's expression for the tangent kernel, with the
+    gradient kernels G at t+1 and the feature kernels H at t: a product of matrices changes by the sum over
+    its factors, with later factors at t+1 and earlier factors at t, at any step size. The list is empty if
+    the march cannot solve the unreduced theory, or if this has no tangent kernel.
     """
     both = _both(problem)
     if both is None or not both[0].discrete.observables:
@@ -337,12 +343,12 @@ def rounding(small: Problem) -> float:
 
 
 def inner_products(problem: Problem) -> list[Check]:
-    """Check that the inner product of g^l and h^l is the same number at every layer.
+    """Check that the inner product of g^l and h^l at equal times is the same number at every layer.
 
-    It is the function W^L ... W^0 x (with residual branches too), read from the middle, for any weights.
+    It is the function W^L ... W^0 x (with residual branches too), split at layer l, for any weights.
     Biases, which enter in every layer, are not part of such a product.  <g^l h^l> is a mean over the layer,
     so that it is multiplied by the layer's size: by N_l on random data; on fixed samples by its root, because
-    g^l is the root of N N_l times the gradient.
+    g^l is the root of N N_l times the gradient. The list is empty for one layer.
     """
     small = _not_lazy(smaller_problem(problem, SAMPLES, STEPS))
     layers, steps = range(1, (small.depth or 1) + 1), len(small.times)
@@ -414,7 +420,7 @@ def covariance(name: str, values: Array, off: float = 0.0) -> list[Check]:
 
     ``values`` has shape (layers, times, n, times, n), where n counts samples and outputs, and ``name`` is its
     label in the table. The allowed deviation, relative to the largest entry or eigenvalue, is that of
-    rounding plus ``off``.
+    rounding plus ``off``. Eigenvalues of matrices larger than LARGEST_MATRIX are those at fewer times.
     """
     times, block = values.shape[1:3]
     keep = np.unique(np.linspace(0, times - 1, min(times, LARGEST_MATRIX // block or 1)).astype(int))
@@ -469,9 +475,9 @@ def start(problem: Problem, theory: xr.Dataset) -> list[Check]:
     """Return checks of the loss before training.
 
     On fixed samples it must be the loss of outputs that are zero, within the standard error if there is one.
-    On random data of finite width the initial outputs have a variance, which is proportional to 1/gamma0^2
-    and adds to the loss: solutions at two values of gamma0 are extrapolated to the loss without it, which is
-    that of the target.
+    On random data, of an experiment file, training and test loss must be equal. At finite width the initial
+    outputs have a variance, which is proportional to 1/gamma0^2 and adds to the loss: from solutions at two
+    values of gamma0 the loss without it is extrapolated, and must be that of zero outputs.
     """
     first = float(theory.train_loss[0])
     if problem.seen:
@@ -520,8 +526,8 @@ def relative(difference: Array, of: Array) -> float:
 def discretisation_error(problem: Problem, theory: xr.Dataset) -> list[Check]:
     """Check that the solver's own estimate of the discretisation error of a flow is below its tolerance.
 
-    For sampled paths that estimate contains the noise of two replicas and does not measure the grid; these
-    are only compared with descent in small steps.
+    It is not used for sampled paths, whose estimate contains the noise of two replicas and does not measure
+    the grid. Sampled flows are only compared with descent in small steps.
     """
     estimate, basis = float(theory.attrs["error_estimate"]), f"rtol, {theory.attrs['time_nodes']} nodes"
     return [Check("solution", "flow: error by refinement", estimate, 0, _stated(problem), basis, upper=True)]
@@ -582,8 +588,9 @@ def halfway(theory: xr.Dataset) -> float:
 def extrapolated(experiment: Experiment, end: float) -> tuple[float, float, int]:
     """Return the training loss of descent at time ``end``, extrapolated to steps of zero length.
 
-    Descent in n, 2 n, 4 n, ... steps is extrapolated (Richardson). The second member is its uncertainty, the
-    change by the last doubling of n; the third is the largest n.
+    Descent in n, 2 n, 4 n, ... steps is extrapolated (Richardson) until the value changes by less than
+    SETTLED. The second member is its uncertainty, the change by the last doubling of n; the third is the
+    largest n. Step numbers at which descent diverges are left out; the loss is NaN if it always diverges.
     """
     last_column: list[float] = []
     count, missed, value = FEWEST, np.inf, np.nan

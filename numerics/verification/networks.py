@@ -185,9 +185,11 @@ def quantities(
     """Return the quantities to compare: losses during training, and correlations of every layer at the end.
 
     Only variables that both ``theory`` and ``networks`` hold are compared. Correlations are taken between the
-    end and the end, and the end and the start. The end is the last time or, if that is earlier, the position
-    ``edge`` of the edge of stability, or the position ``parting`` at which networks first differ in an error
-    signal that jumps as a function of the output (:func:`parting_of`; errors are not compared there).
+    end and the end, and most of them also between the end and the start. On fixed samples the end is the last
+    time or, if that is earlier, the position ``edge`` of the edge of stability, or the position ``parting``
+    at which networks first differ in an error signal that jumps as a function of the output
+    (:func:`parting_of`; errors are not compared there). On random data it is the last time at which losses
+    are compared.
     """
     theory = _with_mean_loss(theory)
     last = min([theory.sizes["time"] - 1, *(x for x in (parting, edge) if x is not None)])
@@ -269,8 +271,9 @@ def against_networks(
 ) -> list[Check]:
     """Return checks of a solution against finite networks: one for each compared quantity.
 
-    At three widths, one more check tests that means lie on a straight line in 1/N. All checks of quantities
-    together fail for a correct theory with one small probability, which they share.
+    The checks of quantities share the probability LEVEL that any of them fails for a correct theory. A
+    further check compares initial networks with their exact means, if these are known, and at three widths
+    another one tests that means lie on a straight line in 1/N.
 
     ``networks`` are results of ``simulate``, one for each width; ``compared`` are the quantities, by default
     those of :func:`quantities`. ``amended`` maps the list of comparisons to another one, for example with
@@ -290,8 +293,9 @@ def _check(
 ) -> Check:
     """Return the check of one compared quantity, with the mean over networks extrapolated to 1/N = 0.
 
-    ``level`` is the probability that a correct theory fails any of ``rows`` checks, which share it equally.
-    If the quantity is an array, its entries share the part of this check, and the worst entry is shown.
+    ``level`` is the probability that a correct theory fails any of ``rows`` checks, which share it equally. A
+    number is shown with its standard error. Of an array only the entry with the largest ``|z|`` relative to
+    its limit is shown; the entries share the probability of this check.
     """
     z, stderr, dof = scores(theory, networks, q.name, q.at, q.order)
     limit_of_z = bound(z.size, each_of(rows, level), dof)
@@ -364,7 +368,8 @@ def _straight(
 ) -> Check:
     """Return the check that means at three widths lie on a straight line in 1/N.
 
-    Tested is the largest deviation of all ``compared`` quantities, in units of its standard error.
+    Tested is the largest deviation of all ``compared`` quantities, in units of its standard error. The limit
+    includes the expected term in 1/N^2.
     """
     count = sum(int(theory[q.name].isel(q.at).size) for q in compared)
     worst, limit, place = 0.0, np.inf, ""
@@ -422,10 +427,11 @@ class Deviation:
 def remainder_of(theory: xr.Dataset, networks: Sequence[xr.Dataset], q: ComparedQuantity) -> Array:
     """Return a bound on the error of the extrapolation of a compared quantity to 1/N = 0 by a straight line.
 
-    The bound is the next term of a geometric series, value + c/N + c^2/(value N^2), with the fitted slope c;
-    or the term in 1/N^2 that three widths show beyond one standard error, if that is larger. Where the slope
-    c is derived and the coefficient d of 1/N^2 is fitted, the next term is ``value (r/N)^3``, where r is the
-    larger of ``|c/value|`` and ``|d/value|^(1/2)``.
+    The bound is the next term of a geometric series, value + c/N + c^2/(value N^2), with the fitted slope c
+    and the typical size of the quantity as value; or the term in 1/N^2 that three widths show beyond one
+    standard error, if that is larger. If the slope c is derived and the coefficient d of 1/N^2 is fitted, the
+    next term is ``value (r/N)^3``, where r is the larger of ``|c/value|`` and ``|d/value|^(1/2)``. It is zero
+    for a quantity of infinite typical size.
     """
     size, curvature = size_of(theory, q), line_of(networks, q.order).curvature(widths_of(networks), q.order)
     if not np.isfinite(size):
@@ -449,8 +455,8 @@ ROUNDED = 1e-12
 def size_of(theory: xr.Dataset, q: ComparedQuantity) -> float:
     """Return the typical size of a compared quantity in the solution, the root mean square of its entries.
 
-    Between two different times it is the geometric mean of the sizes at equal times. A size that the quantity
-    states is returned unchanged.
+    Between two different times it is the geometric mean of the sizes at equal times. If the quantity has a
+    given ``size``, that is returned.
     """
     if q.size is not None:
         return q.size
@@ -504,10 +510,11 @@ def _time(theory: xr.Dataset, place: int) -> str:
 
 
 def compared_places(theory: xr.Dataset, last: int | None = None) -> list[int]:
-    """Return positions of three times at which losses are compared, among the output times.
+    """Return positions of up to three times at which losses are compared, among the output times.
 
-    They are at a quarter, a half and all of the time until the loss of the solution is below FLOOR times its
-    initial value. Times after position ``last`` are ignored.
+    They are at a quarter, a half and all of the time until the training loss of the solution is below FLOOR
+    times its initial value, or until the position ``last`` if that is earlier. Without a training loss the
+    mean square error is used.
     """
     if "train_loss" in theory:
         shown = theory["train_loss"]
@@ -534,8 +541,8 @@ def compared_times(theory: xr.Dataset, edge: int | None = None) -> list[int]:
 def parting_of(problem: Problem, networks: Sequence[xr.Dataset]) -> int | None:
     """Return the position of the first time at which errors differ between networks of the same width.
 
-    It matters if the error signal jumps as a function of the output, as for the hinge loss. None if it does
-    not jump, or if no networks differ.
+    It matters if the error signal jumps as a function of the output, as for the hinge loss. The position is
+    at least one. None if the error signal does not jump, or if no networks differ.
     """
     if not error_jumps(problem.program):
         return None
@@ -576,7 +583,8 @@ def scores(
 def freedom_of(theory: xr.Dataset, name: str) -> Any:
     """Return the degrees of freedom of the standard error of variable ``name`` in a sampled solution.
 
-    They are an attribute of the variable, or one less than the number of replicas.
+    They are an attribute of the variable, or one less than the number of replicas (of networks for a result
+    of finite networks).
     """
     count = np.min(theory.attrs.get("replicas", theory.attrs.get("seeds", 2)))
     return theory[name].attrs.get(DOF, count - 1)
@@ -726,7 +734,7 @@ def compare(
 ) -> Report:
     """Compare a solution with networks: losses and kernels of every layer, tested together.
 
-    Kernels are compared by their means over samples.
+    Kernels are compared by their means over samples; errors of single samples are not compared.
 
     Parameters
     ----------
@@ -746,7 +754,7 @@ def compare(
     Raises
     ------
     ValueError
-        If the time axes differ.
+        If the axes of times, layers or samples differ.
     """
     data = [networks] if isinstance(networks, xr.Dataset) else list(networks)
     for d in data:

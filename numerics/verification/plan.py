@@ -58,10 +58,12 @@ class NetworkPlan:
 def plan_of(source: Problem | Experiment, effort: Effort = FULL, slope: float | None = None) -> NetworkPlan:
     """Return a plan of three widths, each twice the one before, with equal work at each.
 
-    Among the smallest widths of ``effort``, the one with the smallest expected tolerance is taken
-    (:func:`expected_tolerance`). If slopes of means in 1/N are derived instead of fitted, ``slope`` is the
-    largest relative one: two widths suffice then, and at most two thirds of the work of three are spent. If
-    units of a program differ by a given array of attributes, widths are multiples of its length.
+    The size of the smallest layer is one of ``effort.smallest``: the one with the smallest expected tolerance
+    (:func:`expected_tolerance`) whose networks can be afforded, or the last one if none can. If the theory
+    has a finite width, this is the first width. If slopes of means in 1/N are derived instead of fitted,
+    ``slope`` is the largest relative slope: two widths suffice then, and at most two thirds of the work of
+    three are spent. If units of a program differ by a given array of attributes, widths are multiples of its
+    length.
     """
     problem = Problem.of(source)
     experiment = problem.experiment
@@ -126,9 +128,10 @@ by which controls reduce the standard deviation (0.2 to 0.6)."""
 def expected_tolerance(plan: NetworkPlan, controlled: bool = False, slope: float | None = None) -> float:
     """Return the expected relative tolerance of a comparison of a typical number with networks at 1/N = 0.
 
-    It holds the standard error and the remainder of the fit in 1/N. ``controlled`` states whether regressions
-    on initial networks lower the standard error. With a ``slope``, the coefficient of 1/N is derived and has
-    this relative size, and that of 1/N^2 is fitted.
+    It holds the standard error and the remainder of the fit in 1/N, for a number with the typical standard
+    deviation SPREAD and slope SLOPE. ``controlled`` states whether regressions on initial networks lower the
+    standard error. With a ``slope``, the coefficient of 1/N is derived and has this relative size, and that
+    of 1/N^2 is fitted.
 
     >>> few, many = (NetworkPlan((64, 128, 256), (n, n, n)) for n in (10, 1000))
     >>> expected_tolerance(few) > expected_tolerance(many)
@@ -145,7 +148,8 @@ def expected_tolerance(plan: NetworkPlan, controlled: bool = False, slope: float
 def widths_near(experiment: Experiment, smallest: int) -> tuple[int, ...]:
     """Return three widths of the widest layer, each twice the one before.
 
-    The narrowest has ``smallest`` units.
+    At the first width all layers, and the numbers of features and of samples of random data, are at least
+    ``smallest``. On power-law data the first width is ``smallest``.
 
     Ratios of layer sizes are rounded to whole units, which moves the networks off the straight line in 1/N.
     Therefore, among sizes up to a quarter larger, the size with the smallest rounding is chosen.
@@ -277,11 +281,14 @@ def _kernel_numbers(problem: Problem, times: int) -> float:
 def measured_kernels(
     problem: Problem, effort: Effort, end: int | None = None
 ) -> MeasuredKernels | KernelTimes:
-    """Return "full", "trace" or the times at which kernels of finite networks are measured.
+    """Return which kernels of finite networks are measured: "full", "trace", or the times of kernels.
 
-    Kernels are compared at the last time, or at the position ``end`` of an earlier one, and drawn at a few
-    others. If the error signal jumps as a function of the output, the compared time is only known after
-    training, so that all times are measured. "trace" measures traces over samples only.
+    "full" is kernels of all pairs of samples at all times, and "trace" only their traces over samples. One of
+    them is returned for random data, for programs without a recognised output and error, and if the error
+    signal jumps as a function of the output, because the compared time is then only known after training.
+    Otherwise kernels of all pairs and traces are measured at the returned times: kernels are compared at the
+    last time, or at the position ``end`` of an earlier one, and traces are drawn at a few others. Kernels of
+    all pairs are left out if they exceed ``effort.kernel`` bytes.
     """
     count = len(problem.times)
     whole = keeps_pairs(problem, effort)

@@ -55,7 +55,7 @@ class Check:
     error : float or None
         Standard error of a Monte Carlo estimate, None for other numbers.
     upper : bool
-        Whether the observed value is only bounded from above.
+        Whether the observed value must only not exceed `expected` + `allowed`, so that lower values pass.
 
     Examples
     --------
@@ -386,7 +386,10 @@ def fragment(report: Report) -> str:
 
 
 def _cells(cell: str, *texts: str, mark: str = "") -> str:
-    """Return a row of an HTML table; ``mark`` is its class."""
+    """Return a row of an HTML table with one cell for each text.
+
+    ``cell`` is the tag of the cells, "th" or "td", and ``mark`` the class of the row.
+    """
     cells = "".join(f"<{cell}>{escape(x)}</{cell}>" for x in texts)
     return f'<tr class="{mark}">{cells}</tr>' if mark else f"<tr>{cells}</tr>"
 

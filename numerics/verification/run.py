@@ -89,19 +89,20 @@ def verify(
     """Run all checks of an experiment, a problem or a program, and write their files.
 
     A nonlinear theory is solved by sampled paths even if another method could solve it, because the checks
-    are about paths.  A theory that only the reference solver can solve is compared with networks, and its
-    derivation is checked.
+    are about paths.  For a theory that only the reference solver can solve, and in NTK scaling on fixed
+    samples, only the derivation, causality and correlations are checked, and the solution is compared with
+    networks.
 
     Parameters
     ----------
     source : Problem, Experiment, Program, Theory, str or pathlib.Path
         The problem; text or a path is an experiment file.
     out_dir : str, pathlib.Path or None
-        Folder for the files behind the checks.  All are written, each of them complete, or none if a
-        computation fails: equations.txt, equations.tex, table.txt, checks.json, theory.nc, networks.nc (along
-        `width`, whose last value is infinite), figure.png, and report.html, which has all but the two files
-        of numbers. networks.nc is missing if no networks can be simulated, for example of infinitely wide
-        layers on random data.
+        Folder for the files behind the checks; None writes no files.  All are written, each of them complete,
+        or none if a computation fails: equations.txt, equations.tex, table.txt, checks.json, theory.nc,
+        networks.nc (along `width`, whose last value is infinite), figure.png, and report.html, which has all
+        but the two files of numbers. networks.nc is missing if no networks can be simulated, for example of
+        infinitely wide layers on random data.
     progress : callable or None
         Called as ``progress(done, total)`` with numbers of trained networks.
     effort : Effort
@@ -119,7 +120,8 @@ def verify(
     Raises
     ------
     SpecError
-        If the depth is a symbol, or if :meth:`.Problem.of` or :func:`numerics.solve` refuse the problem.
+        If the depth of an experiment is a symbol, or if :meth:`.Problem.of` or :func:`numerics.solve` refuse
+        the problem.
     Diverged, NotConverged
         As from :func:`numerics.solve` and :func:`numerics.simulate`.
     """
@@ -168,7 +170,10 @@ def verify(
 
 
 def _not_marched(problem: Problem) -> bool:
-    """Return whether the method "march" refuses a problem, although its theory may be linear."""
+    """Return whether the method "march" refuses a problem of integer depth.
+
+    It may refuse a theory that is linear.
+    """
     return problem.depth is not None and isinstance(
         estimate_or_refusal(MarchMethod(), problem, "none"), Refusal
     )
@@ -181,7 +186,8 @@ ALONE = "solution: by the reference solver only, so that no other method and no 
 def _only_by_reference(problem: Problem) -> bool:
     """Return whether only the reference solver, which evaluates expressions as they stand, accepts a problem.
 
-    The march and sampled paths must both refuse it.
+    The march and sampled paths must both refuse it. False for a symbolic depth, and if ``solver.method``
+    names another method.
     """
     if problem.solver.method not in ("auto", REFERENCE) or problem.depth is None:
         return False
@@ -195,10 +201,11 @@ def _only_by_reference(problem: Problem) -> bool:
 
 
 def _checks_by_reference(problem: Problem, solution: xr.Dataset, symbolic: Program | None) -> list[Check]:
-    """Return checks of a solution that only the reference solver can compute.
+    """Return the checks of a solution that no second method can check.
 
-    They are checks of the derivation and, if the outputs and kernels of the program have standard roles, of
-    causality and correlations. ``symbolic`` is the same program at any depth, or None.
+    This is so if only the reference solver can compute it, and in NTK scaling on fixed samples. The checks
+    are those of the derivation and, if the outputs and kernels of the program have standard roles, of
+    causality and correlations. ``symbolic`` is the same program with a symbolic number of layers, or None.
     """
     checks = identities.derivation(problem, symbolic)
     if problem.has_roles:
@@ -212,8 +219,8 @@ def checks_of(
 ) -> list[Check]:
     """Return all checks of the theory and its solution that apply to a problem, except series and networks.
 
-    ``symbolic`` is the same program at any depth, or None.  Identities of a product of matrices are checked
-    for experiment files only, because a program may be another network.
+    ``symbolic`` is the same program with a symbolic number of layers, or None.  Identities of a product of
+    matrices are checked for experiment files only, because a program may be another network.
     """
     linear, experiment, flow = _exact(problem), problem.experiment, problem.flow
     checks = identities.derivation(problem, symbolic) + identities.gradient_step(problem)
@@ -248,10 +255,10 @@ def _exact(problem: Problem) -> bool:
 def correlation_error(problem: Problem, solution: xr.Dataset) -> float:
     """Return the allowed relative error of correlations in a solution, beside that of rounding in steps.
 
-    It is 0 for training in steps and for sampled solutions. For flows on power-law data it is the error of
-    interpolation between modes; for other flows the rounding error of sums over time nodes and samples in
-    each layer, whose weights w(t, s) have both signs and are large where steps double, at most ``sum_s |w(t,
-    s)| / t``.
+    It is 0 for training in steps and for sampled solutions. For flows on power-law data it is
+    ``solver.rtol``, because correlations are interpolated between modes. For other flows it is the rounding
+    error of sums over time nodes and samples in each layer, whose weights w(t, s) have both signs and are
+    large where steps double, at most ``sum_s |w(t, s)| / t``.
     """
     if not (problem.flow and _exact(problem)):
         return 0.0
@@ -279,8 +286,8 @@ def papers_of(problem: Problem) -> tuple[str, ...]:
 def _symbolic(problem: Problem, source: object) -> Program | None:
     """Return the program of a problem with the number of layers as a symbol.
 
-    ``source`` is what the user gave: an experiment, a program or a theory. None if that is a program or
-    theory with a fixed number of layers.
+    ``source`` is the argument of :func:`verify`. None if the number of layers is fixed in a program or
+    theory.
     """
     if problem.experiment is not None:
         return program_of(problem.experiment, L)

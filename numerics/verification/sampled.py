@@ -59,7 +59,8 @@ def direct_evaluation(problem: Problem, effort: Effort = FULL) -> list[Check]:
     """Return a check of the solution by sampled paths against the reference solver.
 
     The reference solver evaluates the theory's expressions as they stand, with other random numbers. Both
-    solve the first steps on a few samples. The list is empty if it does not support the theory.
+    solve the first steps on a few samples. The list is empty if the reference solver does not support the
+    theory, or gives NaN for a response of a discontinuous function to equal sources.
     """
     small = smaller_problem(problem, *WRITTEN)
     one = solve_by_paths(small, effort.paths, effort.replicas, SEED)
@@ -165,7 +166,7 @@ def _covariance(name: str, p: OrderParameter, q: OrderParameter) -> OrderParamet
 
 
 def lazy(problem: Problem, effort: Effort = FULL) -> list[Check]:
-    """Return a check of errors of sampled solutions, extrapolated to gamma0 = 0, against the lazy theory.
+    """Return a check of sampled error signals, extrapolated to gamma0 = 0, against the lazy theory.
 
     The lazy theory is derived and needs no paths. The list is empty for flows and for theories without a lazy
     limit: those whose fields move at gamma0 = 0 (decay, noise), without a tangent kernel, or with data that

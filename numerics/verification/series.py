@@ -102,7 +102,8 @@ IN_STEPS = "the series of a flow is checked for experiment files only; a rule in
 def expansion(source: Problem | Experiment, effort: Effort = FULL) -> tuple[list[Check], str]:
     """Return checks of the series in gamma0, one for each variable of results, and a note for the report.
 
-    If the series cannot be checked, the list is empty and the note states the reason.
+    Theories that are linear in their fields are checked by :func:`fitted`, others by :func:`sampled`. If the
+    series cannot be checked, the list is empty and the note states the reason.
     """
     problem = Problem.of(source)
     reason = _refusal(problem)
@@ -141,8 +142,9 @@ def _refusal(problem: Problem) -> str:
 def fitted(whole: Problem, effort: Effort = FULL) -> tuple[list[Check], str]:
     """Return checks of the exponents of gamma0 in the truncation error of a series, and a note on them.
 
-    Linear theories are solved without noise at several small gamma0. The note states these values, and which
-    part of the samples and times is used.
+    The theory is linear in its fields, so that it is solved without sampling, at several small gamma0. The
+    note states these values, and which part of the samples and times is used. The list is empty, with the
+    reason as the note, if no result depends on gamma0 or if the solutions need different time grids.
     """
     descent: Problem | None = None
     if whole.flow and is_noisy(whole.program.rule):
@@ -178,8 +180,9 @@ def fitted(whole: Problem, effort: Effort = FULL) -> tuple[list[Check], str]:
 def _exponents(series: xr.Dataset, strengths: Array, solutions: Sequence[xr.Dataset]) -> list[Check]:
     """Return checks of the power of gamma0 with which the error of the series to gamma0^2 grows.
 
-    It must be 4. There is one check for each variable, which shows the worst layer. ``strengths`` are values
-    of gamma0, and ``solutions`` the full solutions there.
+    It must be 4. There is one check for each variable, which shows the layer whose power differs most from 4.
+    Layers in which the error is only rounding are left out. ``strengths`` are values of gamma0, and
+    ``solutions`` the full solutions there.
     """
     remainders = _remainders(series, strengths, solutions)
     # A quantity such as B^L is zero in the series and in the solution. Its remainder is rounding error and
@@ -280,10 +283,11 @@ def differences(
 ) -> xr.Dataset:
     """Return the coefficient of gamma0^2 of every result variable, from solutions at these ``strengths``.
 
-    Beside each, ``_stderr`` is its standard error over replicas, and ``_missed`` a bound of the truncation
-    error: the change of the polynomial in gamma0^2 without the largest strength.  A flow takes the steps of
-    its output times.  Raises ValueError for fewer than two strengths, or strengths that are not increasing
-    and above ZERO.
+    ``strengths`` are values of gamma0; their solutions by sampled paths, and one at ZERO, have the same
+    random numbers. For each variable ``_stderr`` is the standard error over replicas of its coefficient, and
+    ``_missed`` a bound of the truncation error: the change of the polynomial in gamma0^2 without the largest
+    strength. A flow is integrated with its output times as time nodes.  Raises ValueError for fewer than two
+    strengths, or strengths that are not increasing and above ZERO.
 
     >>> spec = {"network": {"depth": 1, "activation": "tanh"}, "training": {"learning_rate": 0.3, "steps": 2}}
     >>> experiment = Experiment.from_dict(spec, kernel=np.eye(1), targets=np.ones(1))
@@ -317,10 +321,10 @@ def compared(
 
     ``series`` is the expansion, ``found`` the result of :func:`differences`. The values are the largest
     ``|z|`` of the entries, its limit, the number of entries with noise, and the tolerance. Compared are
-    losses and errors halfway and at the end, and kernels between the end and the start, the middle and the
-    end, for all layers and samples. The limit is Sidak's with Student's t, plus the truncation error of the
-    polynomial. The tolerance is the median allowed difference, relative to the largest entry of the
-    coefficient.
+    losses and errors halfway and at the end. Kernels are compared between the end and each of three times:
+    the start, the middle and the end, for all layers and samples. The limit is Sidak's with Student's t, plus
+    the truncation error of the polynomial. The tolerance is the median allowed difference, relative to the
+    largest entry of the coefficient.
     """
     rows = {}
     dof = int(found.attrs["replicas"]) - 1

@@ -80,10 +80,11 @@ FULL = Effort()
 
 
 def smaller_problem(problem: Problem, samples: int, steps: int) -> Problem:
-    """Return the first `steps` steps of a problem on `samples` of its samples or modes, for cheap checks.
+    """Return the first `steps` steps of a problem on `samples` of its samples, for cheap checks.
 
-    The loss keeps its normalisation, a mean or a sum over samples.  A flow is cut at its output time number
-    `steps`, and has as many intervals.
+    The loss keeps its normalisation, a mean or a sum over samples.  On data of modes at most READ_MODES modes
+    are kept instead of `samples`; the samples of isotropic data, and of programs whose arrays cannot be cut,
+    are kept. A flow ends at its output time number `steps`, with as many equal intervals.
     """
     steps = min(steps, len(problem.times) - 1)
     clock = steps + 1, float(problem.times[steps])
@@ -116,7 +117,10 @@ def _time_keys(problem: Problem, points: int, end: float) -> dict[str, Any]:
 
 
 def _at_other_times(problem: Problem, points: int, end: float) -> Problem:
-    """Return the problem at its first ``points`` times; for a flow, at ``points`` times up to ``end``."""
+    """Return the problem at its first ``points`` times; for a flow, at ``points`` times up to ``end``.
+
+    The times of a flow are equally spaced.
+    """
     if problem.experiment is not None:
         keys = _time_keys(problem, points, end).items()
         return Problem.of(problem.experiment.replace({f"training.{k}": v for k, v in keys}))
@@ -233,7 +237,8 @@ def _indices_by_count(program: Program) -> tuple[dict[Symbol | None, Expr], dict
 def with_small_kernels(problem: Problem, effort: Effort = FULL) -> Problem:
     """Return the problem on fewer samples and times if its kernels exceed ``effort.kernel`` bytes.
 
-    The learning rate for each sample is kept.
+    If the loss is a mean over samples, the learning rate is lowered in proportion to the number of samples,
+    so that the weight of each sample in an update stays the same. The end of a flow is made earlier instead.
     """
     depth, times, count = problem.depth or 1, len(problem.times), problem.seen
     if 8.0 * depth * (times * count) ** 2 <= effort.kernel:
@@ -250,9 +255,9 @@ def in_fixed_steps(source: Problem | Experiment, gentle: float = GENTLE[0]) -> P
     """Return the problem on which a series in gamma0 is checked; of a flow, its beginning on a coarse grid.
 
     ``gentle`` is the step length in units of the fastest relaxation time. A flow on a fixed time grid has its
-    own exact theory and series. With the loosest tolerance both are evaluated on the same grid if all
-    solutions are stable there, so that they differ by the truncation of the series alone, for any length of
-    the steps. Problems in steps are unchanged.
+    own exact theory and series. The tolerance is set to LOOSEST, so that the solutions and the series are all
+    evaluated on the first grid if they are stable there. They then differ by the truncation of the series
+    alone, for any length of the steps. Problems in steps are unchanged.
     """
     problem = Problem.of(source)
     if not problem.flow:
@@ -264,7 +269,7 @@ def in_fixed_steps(source: Problem | Experiment, gentle: float = GENTLE[0]) -> P
 
 
 def in_steps(problem: Problem, samples: int, steps: int) -> Problem | None:
-    """Return a problem with few samples that is trained in ``steps`` steps.
+    """Return a problem with at most ``samples`` samples that is trained in at most ``steps`` steps.
 
     A flow becomes gradient descent in steps that are short compared with its relaxation times. None for a
     flow that is not from an experiment file, because its descent is not known.
@@ -280,8 +285,9 @@ def in_steps(problem: Problem, samples: int, steps: int) -> Problem | None:
 def descent(experiment: Experiment, end: float, count: int) -> Problem:
     """Return the flow of an experiment up to time ``end`` in ``count`` Euler steps.
 
-    With the length ``dt = end/count``, the equation of motion ``dz = (A z + b U) dt + noise`` of each weight
-    becomes ``z <- z + dt (A z + b U) + noise``, with coefficients at the start of the step.
+    With the length ``dt = end/count``, the equation of motion ``dz = (A z + b U) dt + noise`` of the state z
+    of each weight, with its update U, becomes ``z <- z + dt (A z + b U) + noise``, with coefficients at the
+    start of the step.
     """
     dt = end / count
     length = Symbol("dt", positive=True)
@@ -326,7 +332,7 @@ def with_solver(problem: Problem, method: str, **keys: Any) -> Problem:
 
 
 def largest_update_factor(problem: Problem) -> float:
-    """Return the largest factor over all steps that multiplies the gradient in an update.
+    """Return the largest factor over all steps that multiplies the gradient of a single sample in an update.
 
     It is the learning rate eta if the loss is a sum over samples, and eta/P if it is a mean over P samples.
     """
@@ -337,7 +343,8 @@ def largest_update_factor(problem: Problem) -> float:
 def fastest_rate(problem: Problem) -> float:
     """Return a bound of the fastest relaxation rate in the lazy limit: rate times largest kernel eigenvalue.
 
-    The tangent kernel is bounded by the input kernel times the number of its layers.
+    The rate is :func:`largest_update_factor`. The tangent kernel is bounded by the input kernel times the
+    number of layers of weights.
     """
     kernel = problem.arrays.get(INPUT_KERNEL, np.eye(1))[: problem.seen]
     # kernels of inputs with positions have four axes, two for each side
@@ -361,9 +368,9 @@ def arrays_of_theory(small: Problem) -> dict[str, Array]:
 
 
 def spectrum_of_problem(problem: Problem) -> Spectrum | None:
-    """Return all modes of random data, such as their eigenvalues and target coefficients.
+    """Return the modes of random data with their eigenvalues and target coefficients, or None without modes.
 
-    None if the data do not consist of modes.
+    For an experiment file every mode is returned, without the approximation by fewer nodes.
     """
     experiment = problem.experiment
     return problem.spectrum if experiment is None else spectrum_of(experiment, every=True)

@@ -21,8 +21,9 @@ ROUNDING = 1e-9
 def edge_of_stability(problem: Problem, theory: xr.Dataset) -> int | None:
     """Return the position of the first time, at least one, from which deviations of networks grow, or None.
 
-    These are deviations of outputs of finite networks from the solution ``theory``, to first order. None also
-    if it is not known: for flows, momentum, entrywise rules and random data, and without tangent kernels.
+    These are deviations of outputs of finite networks from the solution ``theory``, to first order. None if
+    they never grow, and also if this is not known: for programs, flows, momentum, entrywise rules and random
+    data, and without tangent kernels.
     """
     if problem.experiment is None or not has_controls(problem) or problem.flow:
         return None

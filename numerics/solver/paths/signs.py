@@ -1,9 +1,9 @@
-"""Signs of single errors: steps after which a theory is not the limit of networks.
+"""Signs of errors of single samples: steps after which a theory is not the limit of networks.
 
 A step that depends on the sign of an error of one sample is a discontinuous function of an order parameter.
 If the error crosses zero, networks of any width cross it at different steps: their outputs differ by more
-than ``N^(-1/2)``, and no theory at infinite width holds after that. Sampled paths check their solutions for
-it.
+than ``N^(-1/2)``, and no theory at infinite width holds after that. Solutions by sampled paths are checked
+for such steps.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ Array = NDArray[np.float64]
 
 
 def require_errors_of_one_sign(tables: QuantityTables, known: KnownArrays) -> None:
-    """Raise NotConverged if the sign of one error that enters a step is not determined.
+    """Raise NotConverged if the error of one sample, whose sign enters a training step, changes sign.
 
-    This is so if the error crosses zero before the last step, or if replicas differ in its sign. Errors of
-    data that change from step to step may have any signs, as long as replicas agree.
+    The error changes sign if it crosses zero before the last step, or if its sign differs between replicas.
+    Errors that depend on data that change from step to step may cross zero; only replicas must agree then.
+    ``known`` holds the arrays of a completed march.
     """
     for e, weight in _read_by_sign(tables):
         indices = tuple(sorted({i for x in e.atoms(AppliedUndef) for i in indices_of(x)}, key=str))
@@ -60,7 +61,11 @@ def _streams(e: Expr, tables: QuantityTables, known: KnownArrays) -> bool:
 
 
 def _along_time(e: Expr, indices: tuple[Expr, ...], tables: QuantityTables, known: KnownArrays) -> Array:
-    """Return an expression of scalars at all times, shape ``(replicas or 1, times, index values)``."""
+    """Return an expression of scalars at all times, shape ``(replicas or 1, times, index values)``.
+
+    The expression is written at the time s, and ``indices`` are the indices in it. The last axis runs over
+    all values of these indices.
+    """
     steps = max(x.shape[-2] for x in known.found.values())
     reader = TensorReader(known, e.xreplace({s: t}), (t, *indices), tables.sizes)
     values: Array = np.asarray(reader(slice(0, steps), slice(0, steps)))
@@ -68,11 +73,10 @@ def _along_time(e: Expr, indices: tuple[Expr, ...], tables: QuantityTables, know
 
 
 def _read_by_sign(tables: QuantityTables) -> Iterator[tuple[Expr, str]]:
-    """Yield each expression whose sign enters a training step, and the name of what it updates.
+    """Yield pairs: an expression whose sign enters a training step, and the name of what is updated.
 
-    The name is that of a weight or field.
-
-    The expression is at the time s of the step.
+    The expression is at the time s of the step. It is the argument of a sign function in the memory kernel of
+    a field, or the factor of the gradient of a weight that moves by an entrywise rule with a jump at zero.
     """
     for q in tables.quantities.values():
         for memory in (m for ms in q.memories.values() for m in ms):
@@ -85,7 +89,7 @@ def _read_by_sign(tables: QuantityTables) -> Iterator[tuple[Expr, str]]:
 
 
 def _is_of_one_sample(array: EntryArray, tables: QuantityTables) -> bool:
-    """Return whether the gradient of an entry of a weight is a single product, not a sum over samples."""
+    """Return whether the gradient of each entry of a weight is a single product, not a sum over samples."""
     return len(array.terms) == 1 and all(tables.sizes[x] == 1 for x in array.terms[0].over)
 
 

@@ -1,7 +1,7 @@
 """Solution of nonlinear theories by sampled paths: independent replicas, their mean and standard error.
 
-The theory is read for given numbers and marched by replicas, some of them side by side. The input are a
-theory, numbers and data; the output are order parameters and scalars, and sampled paths on request.
+The input are a theory, numbers and data; the output are order parameters and scalars, and sampled paths on
+request. The theory is compiled for the given sizes and marched, with several replicas side by side.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ LEAST = 8
 
 @dataclass(frozen=True)
 class Solved(Evaluated):
-    """Solution of :func:`solve_particles`, with standard errors over replicas, which are ``runs``.
+    """Solution of :func:`solve_particles`: means over independent replicas, with standard errors.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class Solved(Evaluated):
     errors : dict
         Standard errors, with the same shapes.
     runs : dict
-        The same of each replica, along the first axis.
+        Values of each replica by name and layer, with the replicas along the first axis.
     samples : int
         Number of paths of each replica.
     replicas : int
@@ -118,20 +118,23 @@ def solve_particles(  # noqa: PLR0913 - public signature
     data : dict, optional
         Arrays of data by name, as for :func:`numerics.solver.direct.evaluate`.
     samples : int
-        Number of paths of each replica.
+        Number of paths of each replica, an even number of at least 8.
     replicas : int
-        Number of independent solutions, from whose scatter standard errors follow; their common bias is of
-        order 1/samples.
+        Number of independent solutions, at least 2, from whose scatter standard errors follow. Their common
+        bias is of order 1/samples.
     seed : int
         Seed of the paths.
     responses : {"auto", "jacobian", "stein"}
-        Derivatives carried along the paths, or Stein's lemma; see Notes.
+        Way to compute responses in the steps: ``"jacobian"`` takes derivatives along the paths, ``"stein"``
+        takes Stein's lemma; see Notes.
     matched : bool, optional
-        Whether second moments of the sources are exact; by default if weights have no noise, whose many
-        directions it would bias.
+        Whether random numbers are drawn such that their second moments over the paths are exact. By default
+        it is true if the training has no noise. Noise adds independent numbers at each step, and exact
+        moments of so many numbers would bias the result.
     ridge : float, optional
         Share of each variance that is added to the covariance in Stein's lemma; by default 10 times the
-        entries over the square of the samples. 0 solves in the numerical range of the covariance.
+        number of entries of the source (at most that of paths) over the square of the number of paths. 0
+        solves in the numerical range of the covariance.
     paths : Paths, optional
         Paths of every replica to return.
     device : Device
@@ -147,9 +150,12 @@ def solve_particles(  # noqa: PLR0913 - public signature
     Unserved
         For forms of a theory that sampled paths refuse, such as flows.
     ValueError
-        For missing values and data, and for ``"jacobian"`` if a function jumps.
+        For missing values and data, for numbers of steps, paths or replicas that are too small, and for
+        ``"jacobian"`` if a function jumps.
     Diverged
         If an average is not finite.
+    NotConverged
+        If the error of one sample crosses zero and its sign enters a training step.
 
     Notes
     -----
@@ -160,11 +166,12 @@ def solve_particles(  # noqa: PLR0913 - public signature
 
     ``"auto"`` takes derivatives if no function between source and response jumps, and if the whole theory is
     linear or the source has no more than 24 entries. So few entries need little time, and single entries of
-    responses are not smoothed; with more entries the same time, spent on more paths and the lemma, gives a
-    smaller error of fields and correlations. The responses in the result are then computed from derivatives
-    along some of the paths, or from the lemma without a ridge if a function jumps or if derivatives take too
-    long. A response whose root mean square standard error is more than UNCLEAR of its values is left out, as
-    may happen by the lemma for sources that are nearly equal at neighbouring times.
+    responses are not smoothed. With more entries ``"auto"`` takes the lemma: the same time, spent on more
+    paths and the lemma, gives a smaller error of fields and correlations. If some steps take the lemma, the
+    responses in the result are computed a second time: from derivatives along some of the paths, or from the
+    lemma without a ridge if a function jumps or if derivatives take too long. A response whose root mean
+    square standard error is more than UNCLEAR of its values is left out, as may happen by the lemma for
+    sources that are nearly equal at neighbouring times.
 
     Examples
     --------
@@ -270,8 +277,9 @@ _ReplicaArrays = list[dict[MemberKey, Array]]
 def _solved(prepared: Prepared, runs: dict[MemberKey, Array], samples: int) -> Solved:
     """Return means and standard errors over replicas, without responses whose errors are too large.
 
-    ``runs`` holds for each key (name, integer indices) the values of all replicas, along the first axis. If
-    the errors of a response are too large at one layer, it is left out at all layers.
+    ``runs`` holds for each key (name, integer indices) the values of all replicas, along the first axis. Only
+    responses that were computed a second time for the result are tested. If the errors of a response are too
+    large at one layer, it is left out at all layers.
     """
     count = len(next(iter(runs.values())))
     single = {prepared.whole.get(n, n) for n in prepared.single}
@@ -336,16 +344,18 @@ UNCLEAR = 0.5
 
 
 class Prepared:
-    """Theory read for its sizes, with the numbers for which replicas solve it.
+    """Theory compiled for given sizes, with its numbers and data, of which replicas are marched.
 
-    The tables are the same for all other numbers: the points of a sweep, and the grids of a flow, share them.
+    The compiled tables depend on the sizes of indices only, so that points of a sweep and grids of a flow
+    share them.
 
-    With ``stepping``, the weights of updates are computed step by step; the theory must then have separate
-    weights for each sample. With ``single`` and if some responses come from Stein's lemma, whose ridge mixes
-    entries of a response, all responses are computed a second time for the result: those in ``beside`` from
-    derivatives along some paths, the others, where a function jumps, from the lemma without a ridge.
-    ``methods`` states how each response of a result is computed. Without ``kernels``, correlations and
-    observables that no step reads are not computed.
+    ``stepping`` holds the time steps of a flow by collocation, in which the weights of the updates are
+    computed step by step; the theory must then have separate weights for each sample. ``single`` asks for
+    responses without smoothing by the ridge of Stein's lemma. If ``responses`` is ``"auto"`` and some
+    responses come from the lemma, ``single`` computes all responses a second time for the result: those in
+    ``beside`` from derivatives along some paths (:meth:`carriers`), the others, where a function jumps, from
+    the lemma without a ridge. ``chosen`` states by key how each response in the steps is computed. Without
+    ``kernels``, correlations and observables that no step reads are not computed.
     """
 
     def __init__(  # noqa: PLR0913 - options of solve_particles
@@ -384,14 +394,15 @@ class Prepared:
 
     @property
     def numbers(self) -> list[MemberKey]:
-        """Keys (name, integer indices) of the scalars of the theory, such as outputs, in its solutions."""
+        """Keys (name, integer indices) of the scalars of the theory, such as outputs, as in its solutions."""
         return list(dict.fromkeys(self.whole.get(n, n) for n in self.tables.scalars))
 
     @property
     def exchangeable(self) -> str | None:
         """Exchangeable values of indices, as text such as ``k = 1, 2``; None if no values are exchangeable.
 
-        Averages are taken over their permutations.
+        Values are exchangeable if the theory and its data stay the same when they are permuted. A march takes
+        averages over these permutations.
         """
         index_blocks = exchangeable_values(
             self.tables, self.data, (*self.tables.entries, *self.tables.scalars)
@@ -450,9 +461,9 @@ class Prepared:
 
     @property
     def cheap(self) -> int:
-        """Largest number of paths of a replica with which a march costs little more than its overhead.
+        """Largest number of paths of a replica that takes at most CALLS times the overhead of its calls.
 
-        It is FEWEST times a power of two.
+        It is FEWEST times a power of two, at most PLENTY.
         """
         samples = FEWEST
         while 2 * samples <= PLENTY and self.seconds(2 * samples) <= CALLS * self._march_work[2] * CALL:
@@ -475,7 +486,7 @@ class Prepared:
     def _found(self) -> list[PathEntry]:
         """Return the definitions of the order parameters that a march computes.
 
-        They are all of the theory, or without ``kernels`` those that some step reads.
+        These are all order parameters of the theory, or without ``kernels`` only those that some step reads.
         """
         left_out = frozenset() if self.kernels else self.model.afterwards
         return [e for n, e in self.tables.entries.items() if n not in left_out]
@@ -504,7 +515,8 @@ class Prepared:
     def _entries(self, x: EntryArray, samples: int) -> int:
         """Return the number of entries of a weight with an entrywise rule, in a replica of ``samples`` paths.
 
-        An entry belongs to a pair of paths, or to a path and a coordinate of the inputs.
+        A matrix has an entry for each pair of paths, or for each path and coordinate of the inputs if these
+        are given; a vector has one entry for each path.
         """
         row_units, column_units = (max((self.units.get(n, 1) for n in nodes), default=1) for nodes in x.nodes)
         partners = 1 if x.single else np.shape(self.data[x.given])[-1] if x.given else column_units * samples
@@ -514,8 +526,8 @@ class Prepared:
     def _numbers(self) -> tuple[int, int]:
         """Return two counts of floating-point numbers, from which the memory of a replica is estimated.
 
-        The first is the number stored for each path; the second is that in Cholesky factors of covariances of
-        sources and in arrays of order parameters.
+        The first is the number stored for each path. The second is the number in arrays that do not depend on
+        the number of paths: Cholesky factors of covariances of sources, and order parameters.
         """
         model = self.model
         past = model.read_later
@@ -552,7 +564,7 @@ class Prepared:
 
     @cached_property
     def _march_work(self) -> tuple[float, float, int]:
-        """Counts from which the time of a march is estimated, for one replica.
+        """Three counts from which the time of a march is estimated, for one replica.
 
         The first is the number of floating-point operations for each path, the second that for Cholesky
         factors of covariances of sources, and the third the number of calls of array functions in all steps.
@@ -584,28 +596,33 @@ class Prepared:
         return max((self.units.get(n, 1) for n in firsts), default=1)
 
     def derivatives(self, samples: int) -> int:
-        """Return the estimated bytes of all derivatives along the ``samples`` paths of a replica."""
+        """Return the estimated bytes of derivatives by sources in a replica of ``samples`` paths.
+
+        These are the derivatives that time steps read, and those for the responses of the result only.
+        """
         return self._derivatives(self._carried(samples)) + self._derivatives(self.carriers(samples))
 
     def _carried(self, samples: int) -> int:
-        """Return how many of the ``samples`` paths of a replica carry derivatives that time steps read.
+        """Return the number of paths along which derivatives are computed for the time steps.
 
-        It is 0 if all responses in the steps come from Stein's lemma.
+        A replica has ``samples`` paths. The number is 0 if all responses in the steps come from Stein's
+        lemma.
         """
         wanted = [n for n, how in self.chosen.items() if how == "jacobian"]
         return derivative_paths(self.model, wanted, samples) if wanted else 0
 
     def _derivatives(self, paths: int) -> int:
-        """Return the estimated memory in bytes of derivatives by sources, carried along ``paths`` paths."""
+        """Return the estimated memory in bytes of derivatives by sources along ``paths`` paths."""
         counts = [prod(q.sizes) * self.units[n] for n, q in self.tables.quantities.items()]
         size = max((size_of(self.model, i) for i in range(len(self.model.groups))), default=0)
         return 8 * paths * self.steps**2 * sum(counts) * size
 
     def carriers(self, samples: int) -> int:
-        """Return the number of paths that carry derivatives only for the responses shown in the result.
+        """Return along how many paths derivatives are computed for the responses of the result only.
 
-        They take about the time of a march. The number is 0 if no such responses are asked for, and if the
-        smallest number of paths takes too much time or memory.
+        The number is chosen so that these derivatives take about the time of a march. It is 0 if there are no
+        such responses, or if derivatives along the smallest useful number of paths take too much time or
+        memory.
         """
         if not self.beside:
             return 0
@@ -653,12 +670,13 @@ class Prepared:
         """Yield solutions for these seeds, replicas along the first axis, by key (name, integer indices).
 
         The axis of time of scalars comes last. Each yield holds the replicas that were marched side by side,
-        as many as memory allows; the solutions do not depend on their number. Each number in ``samples``
-        divides the largest one. ``matched`` and ``ridge`` are those of :func:`solve_particles`. ``progress``
-        is called with the number of completed steps, ``finished`` with the march of each replica and the
-        number of the replica in it; with ``whole`` the march keeps all paths. ``asymmetry`` records or
-        applies the perturbation that breaks a symmetry. The paths are in the memory of ``room``, if it is
-        given, and replace those of an earlier march.
+        as many as memory allows; the solutions do not depend on their number. ``samples`` holds the number of
+        paths of each seed, which must divide the largest of these numbers. ``matched`` and ``ridge`` are
+        those of :func:`solve_particles`. ``progress`` is called with the number of completed steps,
+        ``finished`` with the march of each replica and the number of the replica in it; with ``whole`` the
+        march keeps all paths. ``asymmetry`` is the perturbation that breaks a symmetry: a first march records
+        it, a second applies it. The paths are in the memory of ``room``, if it is given, and replace those of
+        an earlier march.
         """
         if room is None:
             room = Room(self.device)
@@ -712,7 +730,7 @@ class Prepared:
             yield stacked_members(solutions, self.tables.written_out)
 
     def _written(self, march: PathMarch) -> dict[MemberKey, Array]:
-        """Return the responses of a march that are computed for the result only, by key.
+        """Return by key the responses that a march computed a second time, for the result only.
 
         The axes are in the order of the arguments in the theory, with replicas last.
         """
@@ -737,8 +755,8 @@ def unclear(value: Array, spread: Array, replicas: int) -> bool:
 def _read(theory: Theory, own: frozenset[tuple[str, RealNumber]]) -> Model:
     """Return the theory in the form in which paths are marched, for given sizes of its indices.
 
-    ``own`` are pairs of the name of a size and its number. The operations of a step are sorted in causal
-    order. Raises Unserved for averages that do not exist.
+    ``own`` are pairs (name of a size such as P, its number). The operations of a step are sorted in causal
+    order. Raises Unserved if the mean of a singular function does not exist.
     """
     for x in singularities(theory):
         if not x.has_mean:
@@ -762,7 +780,9 @@ def name_of(n: MemberKey) -> str:
 def _responses(model: Model, asked: Responses, steps: int) -> dict[MemberKey, str]:
     """Return for each response, by key, whether it is computed by "jacobian" or by "stein".
 
-    ``asked`` is the choice of the caller. Raises ValueError for "jacobian" if a function jumps.
+    ``asked`` is the choice of the caller. "auto" takes "jacobian" for linear theories, and for sources of at
+    most FEW entries in all steps if no function between source and response jumps. Raises ValueError for
+    "jacobian" if a function jumps.
     """
     chosen: dict[MemberKey, str] = {}
     responding = {
@@ -787,9 +807,9 @@ def _responses(model: Model, asked: Responses, steps: int) -> dict[MemberKey, st
 
 
 def kept(march: PathMarch, paths: Paths, times: Sequence[int], replica: int) -> dict[str, Block]:
-    """Return the values on the paths of one replica of a completed march, by the names that ``paths`` gives.
+    """Return the paths of one replica of a completed march that are requested by ``paths``, by name.
 
-    ``times`` are the steps to return. Raises ValueError for a field that the theory does not have.
+    ``times`` are the steps to return. Raises ValueError for an expression without a field of the theory.
     """
     program = march.tables.sized.theory.program
     expressions = paths.expressions(program)
@@ -797,7 +817,10 @@ def kept(march: PathMarch, paths: Paths, times: Sequence[int], replica: int) -> 
 
 
 def _block(march: PathMarch, name: str, e: Expr, paths: Paths, times: Sequence[int], replica: int) -> Block:
-    """Return the values on the paths of an expression ``e`` of fields, at chosen layers and times."""
+    """Return the values on the paths of an expression ``e`` of fields, at the steps ``times``.
+
+    Layers and samples are those chosen by ``paths``. Raises ValueError if ``e`` has no field of the theory.
+    """
     fields = {x for x in e.atoms(AppliedUndef) if march.tables.is_random(x)}
     layers = sorted({n[1][0] for n in march.random if n[1]}) if ell in e.free_symbols else []
     layers = [k for k in layers if all(node_of(x.subs(ell, k)) in march.random for x in fields)]

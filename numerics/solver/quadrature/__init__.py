@@ -1,1 +1,1 @@
-"""Theories without memory: the nodes of a quadrature move by the derived equations."""
+"""Theories without memory by quadrature over initial fields, which move by the derived equations."""

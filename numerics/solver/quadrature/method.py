@@ -50,7 +50,11 @@ class QuadratureMethod:
     )
 
     def fits(self, problem: Problem, keep: KeptKernels) -> MethodEstimate | Refusal:
-        """Estimate cost and error from runs with few nodes, or refuse theories with memory."""
+        """Estimate cost and error from runs with few nodes, or refuse the problem.
+
+        Refused are theories with memory, flows whose error jumps as a function of the output, averages that
+        are not supported, and problems whose trial runs diverge or do not converge.
+        """
         from numerics.solver.by_role import kept
         from numerics.solver.quadrature.solve import QUADRATURE, forecast, moving
 
@@ -78,7 +82,10 @@ class QuadratureMethod:
         return MethodEstimate(cost.cost, cost.memory, cost.error, note, accuracy)
 
     def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
-        """Solve a theory without memory by quadrature, and return the variables of the result with notes."""
+        """Solve a theory without memory by quadrature, and return the variables of the result with notes.
+
+        If the accuracy is not reached, the result has the status "not converged".
+        """
         from numerics.solver.by_role import kept, labelled_result
         from numerics.solver.quadrature.solve import QUADRATURE, solve_nodes
 
@@ -102,11 +109,18 @@ class QuadratureMethod:
 
 
 def _most_nodes(problem: Problem) -> int:
-    """Return the largest number of nodes; it is larger in up to three dimensions, where nodes are cheap."""
+    """Return the largest number of nodes: 2**20 in up to three dimensions, and 2**18 in more.
+
+    The dimensions are counted as the rank of the inputs plus the number of outputs.
+    """
     return 2**20 if _rank(problem) + problem.outputs <= 3 else 2**18
 
 
 def _rank(problem: Problem) -> int:
-    """Return the number of independent directions of the data: the rank of K_x(mu, a, .., alpha, b, ..)."""
+    """Return the number of independent directions of the inputs: the rank of their kernel as a matrix.
+
+    Rows and columns of this matrix are the first and the second half of the axes of ``K_x``. It is one if the
+    problem has no such array.
+    """
     kernel = problem.arrays.get(INPUT_KERNEL, np.ones((1, 1)))
     return int(np.linalg.matrix_rank(kernel.reshape(prod(kernel.shape[: kernel.ndim // 2]), -1)))

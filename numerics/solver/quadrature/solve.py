@@ -1,10 +1,10 @@
 """Theories without memory by quadrature: nodes move by the derived equations, and increase in number.
 
 Nodes are points and weights for averages over a few independent standard normal numbers. For analytic
-functions the error of the trapezoidal rule, cut off where the Gaussian is below rounding, falls exponentially
-with the number of points, that of Gauss-Hermite only with the square root of this number in the exponent;
-Gauss-Hermite is exact for polynomials. Scrambled Sobol points serve functions with kinks, and many
-dimensions. The method ``nodes`` solves networks with one hidden layer in this way.
+functions and n points along a dimension, the error falls as ``exp(-c n)`` for the trapezoidal rule, cut off
+where the Gaussian is below rounding, and as ``exp(-c sqrt(n))`` for Gauss-Hermite, which is exact for
+polynomials. Scrambled Sobol points are used for functions with kinks and in many dimensions. The method
+``nodes`` solves networks with one hidden layer in this way.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ LARGEST = 2**26
 class TwoLayerSolved(Evaluated):
     """Solution of :func:`solve_two_layer`.
 
-    ``errors`` are differences between the two finest sets of nodes, or standard errors over ``replicas`` of
+    ``errors`` are differences between the two finest sets of nodes, or standard errors over the sets of
     scattered points.
 
     Attributes
@@ -77,21 +77,23 @@ class TwoLayerSolved(Evaluated):
     dimensions : int
         Number of independent normal numbers.
     nodes : int
-        Number of nodes.
+        Number of nodes of the last set.
     times : numpy.ndarray
         Output times, shape ``(times,)``.
     reached : float
-        Largest error of a value, relative to the largest value of its name.
+        Largest error of all values, relative to the largest value of the same name and layer. For a flow the
+        tolerance of its integrator is added.
     scalar_error : float
-        The same for scalars.
+        The same for scalars only.
     kernel_error : float or None
-        The same for order parameters and observables.
+        The same for order parameters and observables; None if these were not computed.
     converged : bool
-        Whether the required accuracy is met.
+        Whether ``reached`` is at most the required accuracy.
     weights : numpy.ndarray
         Weight of each node: ``weights @ phi(paths["h", (1,)][-1, 0])`` is an average. Shape ``(nodes,)``.
     paths : dict
-        Sources, states and fields by name and layer, shape ``(times, *indices, nodes)``.
+        Sources, states and fields on the last set of nodes by name and layer, shape
+        ``(times, *indices, nodes)``.
     """
 
     rule: str
@@ -124,10 +126,11 @@ def solve_two_layer(  # noqa: PLR0913 - public signature
 ) -> TwoLayerSolved:
     """Solve a theory without memory by quadrature: one hidden layer with any activation.
 
-    In discrete time the solution is exact at ``0..steps-1``; a flow is integrated at ``times`` to an error
-    far below ``accuracy``. The initial Gaussian variables are independent normal numbers times a root of
-    their covariance, as many as its numerical rank: P + 1 for P independent samples. Averages over them are
-    sums over nodes that move by the derived equations (:func:`derive.reduce.memoryless.markov`).
+    In discrete time the solution is exact at ``0..steps-1`` apart from the error of quadrature; a flow is
+    integrated at ``times`` with a tolerance far below ``accuracy``. The initial Gaussian variables are
+    independent normal numbers times a root of their covariance, as many as its numerical rank: P + 1 for P
+    independent samples and one output. Averages over them are sums over nodes that move by the derived
+    equations (:func:`derive.reduce.memoryless.markov`).
 
     Parameters
     ----------
@@ -136,13 +139,14 @@ def solve_two_layer(  # noqa: PLR0913 - public signature
     steps : int, optional
         Number of times of a theory in discrete time.
     times : array_like, optional
-        Output times of a flow, shape ``(times,)``.
+        Output times of a flow, increasing from 0 or later, shape ``(times,)``.
     values : dict, optional
         Numbers for symbols.
     data : dict, optional
         Arrays of data by name.
     accuracy : float
-        Tolerance, relative to the largest value of each name.
+        Tolerance, relative to the largest value of each name and layer. If it is not reached with ``most``
+        nodes, the last solution is returned with ``converged`` false.
     rule : {"auto", "hermite", "trapezoid", "sobol"}
         ``"hermite"`` and ``"trapezoid"`` are tensor products of one-dimensional rules, whose number of points
         rises by half until two results agree to ``accuracy``. ``"sobol"`` takes ``replicas`` independent sets
@@ -151,15 +155,16 @@ def solve_two_layer(  # noqa: PLR0913 - public signature
         up to four dimensions the trapezoidal rule, or Gauss-Hermite if ``most`` allows fewer than 30 points
         along each; and scattered points otherwise.
     most : int
-        Largest number of nodes.
+        Largest number of nodes of a set. It is lowered if kernels would need too much memory.
     replicas : int
         Number of sets of scattered points.
     seed : int
         Seed of the scattered points.
     kernels : bool
-        Whether to compute two-time quantities, which need most of the memory.
+        Whether to compute order parameters and observables, which need most of the memory.
     start : int, optional
-        First number of points. The error of a single set of nodes is unknown, and stated as infinite.
+        First number of points, along each dimension or in each scattered set; by default it depends on the
+        rule. If a tensor product has room for one set of nodes only, its error is unknown and infinite.
 
     Returns
     -------
@@ -173,7 +178,8 @@ def solve_two_layer(  # noqa: PLR0913 - public signature
     Unserved
         For averages that no rule covers.
     ValueError
-        For missing values and data, and for a ``start`` below 1.
+        For missing values and data, for missing steps or times, times that do not increase, and a ``start``
+        below 1.
     Diverged
         If a value is not finite.
     NotConverged
@@ -217,8 +223,8 @@ def solve_two_layer(  # noqa: PLR0913 - public signature
 class Forecast:
     """Estimated seconds, bytes and relative error of a solution by quadrature, and its number of ``nodes``.
 
-    Each node is a set of initial fields that moves by the equations of the theory. The estimates are measured
-    with few nodes if ``tried`` is true; otherwise the cost is a lower bound.
+    Each node is a set of initial fields that moves by the equations of the theory. If ``tried`` is true, cost
+    and error were extrapolated from complete runs with few nodes; otherwise the cost is a lower bound.
     """
 
     cost: float
@@ -240,11 +246,15 @@ def forecast(
 ) -> Forecast:
     """Estimate the cost of :func:`solve_nodes` and its error, from runs with few nodes.
 
-    The error of a tensor product is assumed to fall exponentially with the number of points along a
-    dimension, at the rate seen between the runs; that of scattered points falls as the inverse root of their
-    number. Nothing is run if
-    scattered points, which reach QUADRATURE only with their largest number, take longer than ``patience``
-    seconds, or if the runs would take longer than TRIED; the cost is then a lower bound. Raises the errors of
+    ``accuracy`` is the required relative error, ``most`` the largest number of nodes, and ``kernels`` states
+    whether order parameters are computed. The error of a tensor product is assumed to fall exponentially with
+    the number of points along a dimension, at the rate seen between the runs; that of scattered points falls
+    as the inverse root of their number.
+
+    For scattered points and a finite ``patience`` the trial runs may be left out, and the cost is then a
+    lower bound. They are left out if the accuracy is at most QUADRATURE, which needs the largest number of
+    points, and this takes longer than ``patience`` seconds; or if one set of FEWEST points, which is run,
+    shows that the trial runs would take longer than TRIED seconds. Raises the errors of
     :func:`solve_two_layer`.
     """
     given = _given(problem) | {"most": most}
@@ -376,13 +386,16 @@ class _Answer:
     """Error of the time steps, which is added to that of the points."""
 
     def largest(self, places: Iterable[MemberKey]) -> float:
-        """Return the largest error of the values with these keys, relative to the largest of their name."""
+        """Return the largest error of the values with these keys, relative to the largest value of each key.
+
+        The error of the time steps of a flow is added.
+        """
         sizes = {k: max(float(np.abs(self.values[k]).max()), 1e-300) for k in places}
         return max((float(self.errors[k].max()) / x for k, x in sizes.items()), default=0.0) + self.steps
 
     @property
     def reached(self) -> float:
-        """Largest error of all values, each relative to the largest value of its name."""
+        """Largest error of all values, relative to the largest of each key, plus that of time steps."""
         return self.largest(self.errors)
 
 
@@ -426,7 +439,8 @@ class _NodeSolver:
     def answers(self, start: int | None, replicas: int, seed: int) -> Iterator[_Answer]:
         """Yield solutions with increasing numbers of quadrature points, until the largest number is reached.
 
-        ``start`` is the first number of points, ``replicas`` the number of sets of scattered points.
+        Errors are differences from the solution before, infinite for the first one, or standard errors over
+        ``replicas`` sets of scattered points. ``start`` is the first number of points; None takes a default.
         """
         last: dict[MemberKey, Array] | None = None
         for count in _counts(self.rule, self.dimensions, self.most, start):
@@ -445,7 +459,7 @@ class _NodeSolver:
 
     @property
     def steps(self) -> float:
-        """Tolerance of time steps: zero in discrete time, far below the error of the points for a flow."""
+        """Tolerance of the integrator of a flow, 1/1000 of the required accuracy; zero in discrete time."""
         return 0.0 if self.system.markov.discrete else max(self.accuracy / 1000, 1e-12)
 
     @property
@@ -457,7 +471,7 @@ class _NodeSolver:
     def split(self, e: Expr) -> tuple[Expr, Expr, Expr]:
         """Return a, b and c of an order parameter ``e`` of the form ``c <a(t) b(s)>``, with a number c.
 
-        b is returned as a function of t. Raises Unserved if the order parameter has another form.
+        In b the time s is replaced by t. Raises Unserved for a response, and for any other form.
         """
         number, average = e.as_independent(Average)
         if not isinstance(average, Average) or number.has(t, s):
@@ -491,9 +505,10 @@ class _NodeSolver:
         return Present(self.system, self.start, self.weights, states, time)
 
     def march(self) -> list[Array]:
-        """Return the variables that move (states) at all nodes of the quadrature, one array for each step.
+        """Return the states at all nodes of the quadrature in discrete time, one array for each time.
 
-        Each array has shape ``(states, nodes)``. Raises Diverged if a value is not finite.
+        States are the variables that move, which are zero at time 0. Each array has shape
+        ``(states, nodes)``. Raises Diverged if a value is not finite.
         """
         states = [np.zeros((self.system.size, len(self.weights)))]
         for now in self.times[:-1]:
@@ -505,7 +520,11 @@ class _NodeSolver:
         return states
 
     def flow(self) -> list[Array]:
-        """Return the states of the nodes at all output times of a flow, each of shape ``(states, nodes)``."""
+        """Return the states of the nodes at all output times of a flow, each of shape ``(states, nodes)``.
+
+        Raises Diverged if a rate is not finite or the integrator fails, and NotConverged after RATES
+        evaluations.
+        """
         shape = (self.system.size, len(self.weights))
 
         count = 0

@@ -27,11 +27,11 @@ START = 1e4, 4
 
 @dataclass(frozen=True)
 class Inversion:
-    """Inversion ``f(times) = 2 Re(weights @ F(rates))`` of a Laplace transform.
+    """Inversion ``f(times) = 2 Re(weights @ F(rates))`` of a Laplace transform F.
 
     ``rates`` (n,) lie above the real axis; ``weights`` have shape (times, n). ``anchors`` are the positions
-    of the rates nearest to the positive axis, one for each hyperbola. Rates for time 0 are positive and come
-    first, in decreasing order.
+    of the rates nearest to the positive real axis, one for each hyperbola. Rates for time 0 are real and
+    positive and come first, in decreasing order.
     """
 
     rates: ComplexArray
@@ -43,16 +43,17 @@ class Inversion:
         return np.asarray(2 * (self.weights @ values).real)
 
     def twice(self, values: ComplexArray) -> Array:
-        """Return f(t, s) at all pairs of times, from values of its transform at pairs of rates.
+        """Return f(t, s) at all pairs of times, shape (times, times), from its transform at pairs of rates.
 
-        ``values`` have shape (n, 2 n): a rate for t, and a rate or its complex conjugate for s.
+        ``values`` have shape (n, 2 n). The first axis are the rates for t; the second are the rates for s,
+        followed by their complex conjugates.
         """
         right = np.concatenate([self.weights, self.weights.conj()], axis=1)
         return np.asarray(2 * (self.weights @ values @ right.T).real)
 
 
 def inversion(times: Array, fastest: float, count: int) -> Inversion:
-    """Return the inversion at increasing times, with ``count`` rates on each half of every hyperbola.
+    """Return the inversion at increasing times, with ``count`` rates on the upper half of every hyperbola.
 
     ``fastest`` is the largest rate of the theory.
 
@@ -124,7 +125,7 @@ def _hyperbola(times: Array, count: int) -> tuple[ComplexArray, ComplexArray]:
 
 @lru_cache(maxsize=1)
 def _shape() -> tuple[float, float]:
-    """Return the angle alpha of fastest convergence, and the spacing of u times the number of rates."""
+    """Return the angle alpha of fastest convergence, and the step of u times the number of rates."""
     alpha = np.linspace(np.pi / 4, np.pi / 2, 2001)[1:-1]
     width = np.arccosh(
         ((np.pi - 2 * alpha) * RATIO + 4 * alpha - np.pi) / ((4 * alpha - np.pi) * np.sin(alpha))

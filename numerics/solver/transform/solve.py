@@ -2,8 +2,9 @@
 
 At every rate z the responses are roots of algebraic equations with sums over modes. They are analytic off the
 negative axis and known at large z, so that Newton's method follows them from there along the contour.
-Correlations at two rates are a linear system, ``C = constant + matrix C``, whose entries are sums over modes
-of a function of z times one of z', which are matrix products. The method ``transform`` uses it.
+Correlations C at two rates z and z' solve a linear system, ``C = constant + matrix C``. Its entries are sums
+over modes of a function of z times a function of z', so that they are computed as matrix products. The method
+``transform`` uses it.
 """
 
 from __future__ import annotations
@@ -54,8 +55,9 @@ FAR = 1e6
 class TransformSolved:
     """Solution by Laplace transforms.
 
-    ``correlations`` at two times by name have shape ``(times, times)``; ``error`` is their relative error,
-    and ``rates`` the number of rates at which transforms were computed.
+    ``correlations`` at two times by name have shape ``(times, times)``. ``error`` is the largest relative
+    change of equal-time correlations when rates were last added, and ``rates`` the number of rates at which
+    transforms were computed.
     """
 
     correlations: Mapping[str, Array]
@@ -73,11 +75,12 @@ def solve_transforms(
 ) -> TransformSolved:
     """Return the correlations of a linear theory of a flow at all pairs of times.
 
-    Rates are added until equal-time correlations change, relative to themselves at each time, by at most
-    ``rtol``. ``units`` are the attributes of the modes.
+    ``numbers`` are the values of symbols; ``units`` are the attributes of the modes of the data and the
+    numbers of modes that have them, or None for a theory without modes. Rates are added until no equal-time
+    correlation changes by more than ``rtol``, relative to its value at each time.
 
     Raises :class:`~derive.errors.NotApplicable` for a theory whose kernels depend on both times, and
-    :class:`~numerics.errors.NotConverged`.
+    :class:`~numerics.errors.NotConverged` if Newton's method fails or the correlations do not converge.
     """
     system = _System(transformed(theory), numbers, units)
     before: Mapping[str, Array] | None = None
@@ -115,7 +118,7 @@ def transformed(theory: Theory) -> Transforms:
 class _System:
     """Equations of Laplace transforms with numbers inserted, compiled as functions of arrays.
 
-    ``units`` are the attributes of the modes, with the number of modes that have them.
+    ``units`` are the attributes of the modes and the numbers of modes that have them; None without modes.
     """
 
     def __init__(
@@ -218,7 +221,7 @@ class _System:
         """Return the responses at ``rate``, continued by Newton's method from those at the rate ``place``.
 
         ``here`` are the responses at ``place``. If the two rates are too far apart or Newton's method fails,
-        a rate between them is inserted, at most ``cuts`` times in succession.
+        a rate between them is inserted, at most ``cuts`` times in succession. Raises NotConverged after that.
         """
         if abs(np.log(rate / place)) <= FURTHEST:
             new = self.newton(rate, here)
@@ -308,9 +311,9 @@ class _System:
         return {str(e.symbol.func): contour.twice(correlations[..., i]) for i, e in enumerate(equations)}
 
     def at_rates(self, e: Expr, rates: ComplexArray, here: ComplexArray, modes: int) -> ComplexArray:
-        """Return a function of the rate and the modes at all rates, shape ``(rates, modes)``.
+        """Return the values of an expression at all rates and modes, shape ``(rates, modes)``.
 
-        ``here`` are the responses at these rates.
+        ``here`` are the responses at these rates, and ``modes`` is the number of modes.
         """
         (value,) = self._function([e])(rates[:, None], *here.T[:, :, None])
         return np.broadcast_to(np.asarray(value, dtype=complex), (len(rates), modes))
