@@ -237,7 +237,8 @@ class _EarlyRecursion:
         With fresh batches ``C_h0(1, 0)`` equals the correlation of ``v(1)`` and ``h0(0)``. Both are compared.
         """
         error, earlier = (self.exact.form(Function(x)(k)) for x, k in (("v", S.One), ("h0", S.Zero)))
-        return bool(self.exact.value(Function("C_h0")(S.One, S.Zero)) - self.exact.overlap(error, earlier))
+        difference = self.exact.value(Function("C_h0")(S.One, S.Zero)) - self.exact.overlap(error, earlier)
+        return bool(self.exact.expr(difference) != 0)
 
     def shown(self, x: Any) -> Expr:
         """Return a coefficient of the exact steps as a SymPy expression, factored if it has few terms."""
@@ -269,7 +270,7 @@ class _EarlyRecursion:
         }
         repeated = exact.number(gain) * exact.value(Function("C_v")(now, now)) + exact.number(drive)
         gap = exact.value(Function("C_v")(then, then)) - repeated - sum(terms.values(), exact.zero)
-        if exact.trimmed(gap):
+        if exact.expr(exact.trimmed(gap)) != 0:
             raise NotApplicable(
                 f"the four neglected terms ({', '.join(terms)}) do not sum to the difference between the "
                 "loss after the exact step and that of the memory-free recursion"

@@ -56,6 +56,7 @@ from derive.calculus.averages import Average, Response
 from derive.calculus.recurrences import Z_L, Layered, Recurrences, Z, q
 from derive.calculus.sums import Binding, factors, gathered, match
 from derive.calculus.symbols import L, ell, eta, gamma0, s, t
+from derive.calculus.truncated import Truncated, TruncatedField
 from derive.errors import NotApplicable
 from derive.linear.form import LinearTerm, Row, SourceCombination, linear_form
 from derive.program import Program
@@ -126,7 +127,7 @@ class Unrolled:
             row, now = self.row(field), field.args[-1]
             contributions = (self.contribution(x, now).items() for x in (*row.sources, *row.actions))
             coefficients = {k: self.trimmed(v) for k, v in gathered(chain(*contributions)).items()}
-            self.forms[field] = {k: v for k, v in coefficients.items() if v != 0}
+            self.forms[field] = {k: v for k, v in coefficients.items() if v}
         return self.forms[field]
 
     def row(self, field: AppliedUndef) -> Row:
@@ -155,7 +156,7 @@ class Unrolled:
             """Yield (source, coefficient) for every source of the field at every earlier time in the sum."""
             for k in range(int(now) + (x.reach == "past")) if x.reach else [0]:
                 front = self.kernel(x, now, Integer(k))
-                if front != 0:
+                if front:
                     at = x.field.xreplace({t: now, s: Integer(k)})
                     form = {at: self.one} if x.name in self.source_names else self.form(at)
                     yield from ((y, front * c) for y, c in form.items())
@@ -238,7 +239,7 @@ class Unrolled:
             row = self.zero
             for y, b in two.items():
                 c = self.covariance(x, y)
-                if c != 0:
+                if c:
                     row += self.trimmed(c * b)
             total += self.trimmed(a * row)
         return total
@@ -284,26 +285,28 @@ def same_unit(theory: Theory, one: AppliedUndef, other: AppliedUndef) -> bool:
 class ExactSteps(Unrolled):
     """Order parameters of a theory of given depth as rational functions of its symbols.
 
-    ``order = (x, n)`` drops powers of the symbol x above n in every intermediate result. For the learning
-    rate, which has no negative powers, the result is exact up to n. gamma0 has negative powers, so that the
-    result is exact up to ``n - 2`` only. Raises :class:`NotApplicable` for a symbolic depth and where
-    :class:`Unrolled` does.
+    ``order = (x, n)`` drops powers of the symbol x above n. Intermediate results keep more powers where they
+    are divided by x (:mod:`.truncated`), so that all powers up to n are exact. Raises :class:`NotApplicable`
+    for a symbolic depth, an order in a symbol that the theory does not contain, and where :class:`Unrolled`
+    does.
 
     >>> from derive import isotropic, mean_field
     >>> steps = ExactSteps(mean_field(isotropic(1, data="population", center=True)), order=(eta, 2))
-    >>> factor(steps.expr(steps.value(Function("C_v")(2, 2))))
+    >>> factor(steps.closed_form(Function("C_v")(S(2), S(2))))
     (24*eta**2*nu + 6*eta**2 - 8*eta*nu + nu)/nu
     """
 
     def __init__(self, theory: Theory, order: tuple[Symbol, int] | None = None) -> None:
         super().__init__(self.fixed(theory))
-        self.order = order
         powers = [p for p in self.subexpressions(Pow) if p.exp.is_Rational and not p.exp.is_Integer]
         roots = {p.base: lcm(*(x.exp.q for x in powers if x.base == p.base)) for p in powers}
         self.roots = {Dummy(f"root_{x}", positive=True): (x, n) for x, n in roots.items() if x.is_Symbol}
         if self.roots:  # with x = y**n in place of x all coefficients are rational functions
             powers_of = {x: y**n for y, (x, n) in self.roots.items()}
             super().__init__(self.theory.map(lambda e: e.subs(powers_of)))
+        self.order = order
+        if order is not None:
+            self.order = next(((y, n * order[1]) for y, (x, n) in self.roots.items() if x == order[0]), order)
         numbers = sorted({x for x in self.subexpressions(Pow) if x.is_number and not x.is_rational}, key=str)
         self.domain = QQ.algebraic_field(*numbers) if numbers else QQ
         theory_names = self.names | self.fields | self.source_names
@@ -332,27 +335,49 @@ class ExactSteps(Unrolled):
         return theory.at_depth(int(depth))
 
     def ring(self, symbols: Sequence[Symbol]) -> Any:
-        """Return the field of rational functions in ``symbols``, to which all coefficients belong."""
-        self.place = None if self.order is None else symbols.index(self.order[0])
-        return self.domain.frac_field(*symbols)
+        """Return the field of rational functions in ``symbols``, to which all coefficients belong.
+
+        With an ``order`` its elements keep the powers of a symbol up to the highest one.
+        """
+        field = self.domain.frac_field(*symbols)
+        if self.order is None:
+            return field
+        symbol, last = self.order
+        if symbol not in symbols:
+            names = ", ".join(str(self.roots.get(x, (x,))[0]) for x in symbols)
+            raise NotApplicable(f"order = {self.order}: must be in a symbol of the theory: {names}")
+        return TruncatedField(field, symbols.index(symbol), last)
 
     def expr(self, x: Any) -> Expr:
-        """Return a coefficient, an element of a ring of rational functions, as a SymPy expression."""
+        """Return a coefficient, an element of a ring of rational functions, as a SymPy expression.
+
+        It has no powers above ``order``. Raises NotApplicable if powers up to ``order`` are unknown.
+        """
+        if isinstance(x, Truncated) and self.order is not None:
+            symbol, last = self.order
+            if x.known < last:
+                raise NotApplicable(
+                    f"order = {self.order}: powers of {symbol} above {x.known} were dropped before a "
+                    "division by the symbol; give a higher order"
+                )
+            x = replace(x, value=self.field.cut(x.value, last))
         return self.field.to_sympy(x).xreplace({y: x ** Rational(1, n) for y, (x, n) in self.roots.items()})
 
-    def trimmed(self, x: Any) -> Any:
-        """Return a rational function without those powers of a symbol that exceed ``order``.
+    def closed_form(self, a: AppliedUndef) -> Expr:
+        """Return an order parameter as an expression with all powers of a symbol up to ``order``.
 
-        Functions whose denominator is not a monomial are returned unchanged.
+        If divisions by the symbol leave fewer powers, the evaluation is repeated with as many powers more as
+        are missing. The powers that are then known are at least as many more.
         """
-        if self.order is None or not x or len(x.denom) != 1:
-            return x
-        ((denominator, _),) = x.denom.terms()
-        last = self.order[1] + denominator[self.place]
-        if x.numer.degree(self.place) <= last:
-            return x
-        numerator = x.numer.ring.from_dict({m: c for m, c in x.numer.terms() if m[self.place] <= last})
-        return self.field(numerator) / self.field(x.denom)
+        while isinstance(x := self.value(a), Truncated) and self.order and x.known < self.order[1]:
+            self.field.last += self.order[1] - int(x.known)
+            for cache in (self.forms, self.values, self.covariances):
+                cache.clear()
+        return self.expr(x)
+
+    def trimmed(self, x: Any) -> Any:
+        """Return a rational function itself: sums and products of truncated ones have no higher powers."""
+        return x
 
     def number(self, e: Expr) -> Any:
         """Return an expression of symbols and order parameters as a rational function of the symbols.
@@ -370,7 +395,7 @@ class ExactSteps(Unrolled):
             return product
         if isinstance(e, Pow) and e.exp.is_Integer:
             base = self.number(e.base)
-            return self.quotient(self.one, base ** -int(e.exp)) if e.exp.is_negative else base ** int(e.exp)
+            return (self.quotient(self.one, base) if e.exp.is_negative else base) ** abs(int(e.exp))
         try:
             return self.field.from_sympy(e)
         except ValueError:
@@ -424,6 +449,8 @@ class FewSteps(ConditionalResult):
     def growth_factor(self, step: int = 1) -> Expr:
         """Return the ratio of the value at a step to the initial value.
 
+        With an ``order`` it is the ratio of truncated values, of which powers up to the order are exact.
+
         Parameters
         ----------
         step : int, optional
@@ -461,8 +488,8 @@ def few_steps(
     name : str, optional
         Name of the function.
     order : tuple[Symbol, int] | None, optional
-        Symbol, the learning rate or gamma0, and its highest power n; higher powers are dropped. The result is
-        exact up to n for the learning rate, and up to ``n - 2`` for gamma0 (see :class:`ExactSteps`).
+        Symbol, such as the learning rate or gamma0, and its highest power n, an integer. Powers up to n are
+        exact, and higher ones are dropped.
 
     Returns
     -------
@@ -495,7 +522,7 @@ def few_steps(
         raise NotApplicable(f"steps = {steps}: give 0 or more")
     head, exact = _of_one_output(theory, name), exact_steps(theory, order)
     times = map(Integer, range(steps + 1))
-    return FewSteps(theory, name, tuple(exact.expr(exact.value(head.func(k, k))) for k in times), order)
+    return FewSteps(theory, name, tuple(exact.closed_form(head.func(k, k)) for k in times), order)
 
 
 def _of_theory(theory: Theory) -> tuple[str, ...]:
@@ -723,6 +750,11 @@ class EveryDepth(ExactSteps, LayerFamilies):
         Negative powers of symbols are allowed in both.
         """
         (dividend, up), (divisor, down) = map(self.without_common_powers, (x, y))
+        if down[self.place] < 0:
+            raise NotApplicable(
+                f"order = {self.order}: the theory divides by {eta}, so that powers up to the order are not "
+                "exact at a symbolic depth; give the depth as a number"
+            )
         ratio, remainder = dividend.div(divisor) if y else (x, self.one)
         if remainder:
             raise NotApplicable(
@@ -828,7 +860,10 @@ def exact_steps(theory: Theory, order: tuple[Symbol, int] | None = None) -> Exac
     """Return the evaluation of order parameters at the first steps of a theory.
 
     The depth is an integer, or the symbol L. For L, ``order`` is needed: (learning rate, highest power kept).
+    Raises NotApplicable for a power that is not an integer.
     """
+    if order is not None and not isinstance(order[1], int | Integer):
+        raise NotApplicable(f"order = {order}: the highest power must be an integer")
     if order is not None and order[0] == eta and theory.program.depth == L:
         return EveryDepth(theory, order)
     return ExactSteps(theory, order)

@@ -872,12 +872,12 @@ def lazy_steps(theory: Theory, steps: int = 2) -> LazySteps:
     }
     sources = tuple(replace(u, covariance=e) for u, e in covariances.items())
     first = exact_steps(replace(theory, sources=sources), (eta, 0))
-    start = cancel(first.expr(first.value(Function("C_h0")(S.Zero, S.Zero))) - SIZE)
+    start = cancel(first.closed_form(Function("C_h0")(S.Zero, S.Zero)) - SIZE)
 
     spectrum = LazySteps(theory, (), lambda size: start.subs(SIZE, size))
-    steps_ = exact_steps(theory, (gamma0, 2) if number else (eta, 2 * steps))
+    steps_ = exact_steps(theory, (gamma0, 0) if number else (eta, 2 * steps))
     for n in range(1, steps + 1):
-        value = limit_at_zero(steps_.expr(steps_.value(Function("C_v")(Integer(n), Integer(n)))))
+        value = limit_at_zero(steps_.closed_form(Function("C_v")(Integer(n), Integer(n))))
         unknown = (Dummy("m"), Dummy("m"))
         expected = Poly(replace(spectrum, moments=(*spectrum.moments, *unknown)).loss(n) - value, eta)
         solved = solve([expected.nth(2 * n - 1), expected.nth(2 * n)], unknown, dict=True)

@@ -8,7 +8,21 @@ import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from sympy import Expr, Function, Poly, Rational, S, Symbol, cancel, limit, simplify, sqrt, symbols
+from sympy import (
+    Add,
+    Expr,
+    Function,
+    Poly,
+    Rational,
+    S,
+    Symbol,
+    cancel,
+    limit,
+    series,
+    simplify,
+    sqrt,
+    symbols,
+)
 
 from derive.errors import NotApplicable
 from derive.program import L, Program, eta, gamma0
@@ -101,6 +115,41 @@ def test_powers_beyond_an_order_are_all_that_is_dropped() -> None:
     assert all(power > 3 for (power,) in gap.monoms())
     still = few_steps(theory(2, "population"), 2, order=(gamma0, 2)).values[2]
     assert cancel(limit_at_zero(still) - limit_at_zero(whole)) == 0
+
+
+def powers_up_to(e: Expr, x: Symbol, order: int) -> Expr:
+    """Return the terms of a sum of powers of ``x`` whose power is at most ``order``."""
+    return Add(*[y for y in Add.make_args(cancel(e).expand()) if y.as_coeff_exponent(x)[1] <= order])
+
+
+@pytest.mark.parametrize(
+    ("center", "x", "order"), [(True, gamma0, 2), (False, gamma0, -2), (False, gamma0, 0), (True, nu, -1)]
+)
+def test_powers_up_to_an_order_are_exact_where_the_symbol_divides(
+    center: bool, x: Symbol, order: int
+) -> None:
+    """gamma0 and the width ratio have negative powers, which lower the powers of what they divide."""
+    of, steps = mean_field(isotropic(1, data="population", center=center)), 2 if center else 1
+    cut, whole = few_steps(of, steps, order=(x, order)).values, few_steps(of, steps).values
+    assert [y.expand() for y in cut] == [powers_up_to(y, x, order) for y in whole]
+    assert not all(y == 0 for y in cut)
+
+
+def test_an_order_is_kept_where_denominators_are_sums_or_roots() -> None:
+    of = theory(1, "population").map(lambda e: e.subs(nu, 1 + eta))
+    cut, whole = (few_steps(of, 1, order=order).values[1] for order in ((eta, 3), None))
+    assert series(whole, eta, 0, 4).removeO().expand() == cut.expand() != whole
+    ntk = mean_field(isotropic(1, data="population", center=True, parametrization="ntk"))
+    cut, whole = (few_steps(ntk, 1, order=order).values[1] for order in ((nu, -1), None))
+    assert cut.expand() == powers_up_to(whole, nu, -1) != 0
+
+
+@pytest.mark.parametrize(
+    ("order", "reason"), [((Symbol("x"), 2), "symbol of the theory"), ((eta, Rational(1, 2)), "an integer")]
+)
+def test_orders_that_mean_nothing_are_refused(order: tuple[Symbol, int], reason: str) -> None:
+    with pytest.raises(NotApplicable, match=reason):
+        few_steps(theory(1, "population"), 1, order=order)
 
 
 def test_ntk_has_roots_of_the_width() -> None:
