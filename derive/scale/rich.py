@@ -74,6 +74,8 @@ sigma = Function("sigma", positive=True)
 """The large singular value of a matrix of weights, over the root of the width."""
 kappa = Symbol("kappa", real=True)
 """Conserved difference of two squared singular values, of order one."""
+amplitude = Symbol("amplitude", real=True)
+"""Amplitude of a correction that is not derived: a number that depends on all of the training."""
 now, then, first = (Symbol(x, positive=True) for x in ("sigma", "sigma_s", "sigma_0"))
 """The singular value at the time of an equation, at that of a memory, and at the start."""
 x, u = Symbol("x", positive=True), Symbol("u", positive=True)
@@ -590,7 +592,8 @@ class Correction:
     """Correction of the loss relative to its leading power: ``loss = leading (1 + size + ...)``.
 
     ``name`` is its cause, and ``size`` is proportional to ``t^power``. ``known`` is true if its amplitude is
-    derived; otherwise it contains ``kappa``, a number of order one that depends on the start of training.
+    derived. Otherwise ``size`` contains ``kappa``, the initial squared singular value of the weights, times a
+    derived number, or ``amplitude``, a number that is not derived.
     """
 
     name: str
@@ -734,7 +737,7 @@ class RichScaling(ConditionalResult):
         """Return the loss as a function of time: the leading power times one plus its first corrections.
 
         ``start`` is the value of ``kappa``, the initial squared singular value of the weights; without it
-        corrections that need it are left out.
+        corrections that need it are left out. Those whose amplitude is not derived are always left out.
         """
         return self.loss * (1 + Add(*[c.size for c in self._kept(start)]))
 
@@ -742,15 +745,15 @@ class RichScaling(ConditionalResult):
         """Return the local exponent ``-d log(loss)/d log(t)`` of the loss with its first corrections.
 
         ``start`` is the value of ``kappa``, the initial squared singular value of the weights; without it
-        corrections that need it are left out.
+        corrections that need it are left out. Those whose amplitude is not derived are always left out.
         """
         return self.exponent - Add(*[c.power * c.size for c in self._kept(start)])
 
     def _kept(self, start: Any) -> list[Correction]:
-        """Return the first corrections of the loss with a known amplitude, and with ``start`` the others too.
+        """Return the first corrections of the loss whose amplitude is known.
 
         ``start`` is a value for kappa, the initial squared singular value of the weights. It is substituted
-        in all corrections that contain kappa; None leaves out those whose amplitude is not known.
+        in corrections that contain kappa; None leaves them out.
         """
         if start is None:
             return [c for c in self.corrections if c.known]
@@ -978,13 +981,14 @@ class RichBalance:
         c to ``c = B X^q (1 + e X^-d)``. The memory of ``1/c`` in a mode makes ``c phi`` a combination of the
         profiles ``F_q`` and ``F_(q+d)``; this changes the norm, which determines e, and the loss, and c
         changes X. The amplitude is not known if ``q + d`` is one or more, because early times then change the
-        profile more than this part, or if ``1 - 2 q = d``, where a logarithm occurs; ``kappa`` stands for it.
+        profile more than this part, or if ``1 - 2 q = d``, where a logarithm occurs; the symbol ``amplitude``
+        stands for it.
         """
         d = part.power
         r, late_power = simplify(q + d), simplify(1 - 2 * q - d)
         after = simplify(-d / (1 - 2 * q)).factor()
         if late_power == 0 or (r.is_number and r >= 1):
-            return Correction(part.name, kappa * integrated_kernel**-d, after, False)
+            return Correction(part.name, amplitude * integrated_kernel**-d, after, False)
         e, F_q, F_r = (Dummy(n) for n in ("e", "F_q", "F_r"))
 
         def derivative(quantity: Expr) -> Expr:

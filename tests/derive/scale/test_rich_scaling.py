@@ -273,4 +273,9 @@ def test_refused(given: dict[str, object], why: str) -> None:
 def test_logarithms_are_not_given_amplitudes() -> None:
     """At source L/(2L + 1) the integrated kernel has a logarithm; below L/(3L + 2) early times count."""
     assert not any(c.known for c in rich_at(1, "1/3").corrections)
-    assert not rich_at(4, "1/4").corrections[0].known
+    modes_, weights = rich_at(4, "1/4").corrections
+    assert not modes_.known
+    start = Symbol("start", positive=True)
+    change = rich_at(4, "1/4").corrected(start=start) / rich_at(4, "1/4").loss - 1
+    assert simplify(change - weights.size.subs(kappa, start)) == 0
+    assert rich_at(4, "1/4").slope(start=start).diff(start) == -weights.power * weights.size.diff(kappa)
