@@ -734,8 +734,8 @@ class WidthClass(ConditionalResult):
     rates : WidthPowers
         Powers of their change by the first update, to first order in the update.
     changes : WidthPowers
-        Powers of their change after ``steps`` updates, or after the first update with which a quantity in
-        ``hidden`` or ``read`` diverges. Equal to ``rates`` if one diverges before training.
+        Powers of their change after ``steps`` updates. Equal to ``rates`` if a quantity in ``hidden`` or
+        ``read`` diverges before training.
     hidden : tuple[QuantityAtLayer, ...]
         Fields from which outputs are computed.
     read : tuple[QuantityAtLayer, ...]
@@ -748,8 +748,8 @@ class WidthClass(ConditionalResult):
         Sentences on those that diverge, on fields that are not of order one before training, and on outputs
         and fields that all change by less than order one.
     steps : int
-        Largest number of updates to count, also if the count ended before because a quantity diverges. It
-        is 1 if one diverges before training.
+        Number of updates that were counted: at most the number that was asked for, because the count ends
+        with the first update after which a quantity diverges; 0 if that is so before training.
     """
 
     exponents: Mapping[str, Expr]
@@ -771,8 +771,14 @@ class WidthClass(ConditionalResult):
         tuple[str, ...]
             Assumptions as sentences.
         """
-        constant = f"assumed: powers of N do not change after {self.steps} updates"
-        return (*COUNTED, "derived: the powers of N of fields and outputs", constant)
+        if self.stable:
+            last = f"assumed: powers of N do not change after update {self.steps}"
+        else:
+            last = (
+                "derived: the count of powers of N ends with the update after which a quantity diverges, and "
+                "later updates are not counted"
+            )
+        return (*COUNTED, "derived: the powers of N of fields and outputs", last)
 
     @property
     def nontrivial(self) -> bool:
@@ -845,11 +851,13 @@ def width_class(program: Program, exponents: Mapping[Any, Any], steps: int = 3) 
     broken = [f"{_called(x)} is of order N^({start[x]}) at the start" for x in grows]
     stopped = linear.stopped is not None and not any(k == 1 for *_, k in linear.found)
     stable = begun = not grows and not stopped
+    last = 0
     if begun:
         counted = count_powers(rescaled, steps, until=(*hidden, *outputs_))
-        when = f"update {counted.steps}"
-        changes = {x: counted.change(*x, step=counted.steps) for x in linear.nodes}
-        sizes = {x: counted.power(*x, step=counted.steps) for x in (*hidden, *outputs_)}
+        last = counted.steps
+        when = f"update {last}"
+        changes = {x: counted.change(*x, step=last) for x in linear.nodes}
+        sizes = {x: counted.power(*x, step=last) for x in (*hidden, *outputs_)}
         diverging = [
             f"{_called(x)} grows as N^({p}) with {when}" for x, p in sizes.items() if p is not None and p > 0
         ]
@@ -862,9 +870,7 @@ def width_class(program: Program, exponents: Mapping[Any, Any], steps: int = 3) 
         powers_ = [p for n in group if (p := changes[n]) is not None]
         if not powers_ or max(powers_) < 0:
             broken.append(f"{what} move only as N^({max(powers_)})" if powers_ else f"{what} do not move")
-    return WidthClass(
-        values, start, rates, changes, hidden, outputs_, begun, stable, tuple(broken), steps if begun else 1
-    )
+    return WidthClass(values, start, rates, changes, hidden, outputs_, begun, stable, tuple(broken), last)
 
 
 def _read(program: Program, exponents: Mapping[Any, Any]) -> dict[str, Expr]:
@@ -951,10 +957,9 @@ def symmetries(program: Program) -> tuple[dict[Expr, Expr], ...]:
 
     Fields X are rescaled by ``N^x`` and raw weights by ``N^w``. Every term of every definition and update
     must have the power of the quantity that it defines; a function that is not homogeneous forbids a
-    rescaling of its arguments. This is a linear system for the shifts of exponents, at any N and for any
-    number of steps. The result is a basis of its solutions, as changes of exponents. The depth must be a
-    number. Exponents of the rates, epsilons and decays of entrywise rules do not change, so that symmetries
-    that change them are missing.
+    rescaling of its arguments. A step of an entrywise rule has the degree of the rule in the gradient. This
+    is a linear system for the shifts of exponents, at any N and for any number of steps. The result is a
+    basis of its solutions, as changes of exponents. The depth must be a number.
 
     >>> from derive.program import mlp
     >>> for shift in symmetries(mlp(2, "tanh")): print(shift)
@@ -973,6 +978,7 @@ class _Symmetry:
 
     def __init__(self, program: Program) -> None:
         self.program, self.weights = parametrized(program), weights(program)
+        self.entrywise, self.symbols = entrywise_rules(program), symbols_of(program)
         self.counting = Counting(self.program)
         self.exponents = unknowns(program)
         self.rows: list[Expr] = []
@@ -988,12 +994,10 @@ class _Symmetry:
             self.rows += [y - expected for y in self.shifts(x.rhs, env)]
         # A rescaling must multiply the update of a weight by the same power of N as the raw weight.
         for w in self.program.trained():
-            u = w.update
-            bodies = (u.vector,) if isinstance(w, TrainedVector) else (u.left, u.right)  # type: ignore[union-attr]
             for env in self.counting.members(families(w.initial)):
-                for inner in self.counting.members(u.over):
-                    null_space = self.shifts(Mul(u.coefficient, *bodies), {**env, **inner})
-                    self.rows += [y - self.raw(w.name, env) for y in null_space]
+                self.rows += (
+                    self.entrywise_update(w, env) if w.name in self.entrywise else self.update(w, env)
+                )
         # A rescaling must multiply the initial standard deviation of a weight by the same power of N as the
         # raw weight.
         for name, start in weights(self.program).items():
@@ -1010,6 +1014,47 @@ class _Symmetry:
         null_space = [list(vector[len(hidden) :]) for vector in M.nullspace()]
         basis = Matrix(null_space).rref()[0].tolist() if null_space else []
         return tuple({x: v for x, v in zip(ordered, row, strict=True) if v != 0} for row in basis if any(row))
+
+    def update(self, w: Any, env: IndexExpressions) -> list[Expr]:
+        """Return what must vanish so that the terms of an update are rescaled as the raw weight.
+
+        ``w`` is the weight, whose rule is linear, and ``env`` has the values of its indices.
+        """
+        return [y - self.raw(w.name, env) for y in self.gradients(w, w.update.coefficient, env)]
+
+    def entrywise_update(self, w: Any, env: IndexExpressions) -> list[Expr]:
+        """Return what must vanish so that the step of an entrywise rule is rescaled as the raw weight.
+
+        The terms of the gradient are rescaled by one power of N. The function Q of the rule is then rescaled
+        by its degree times this power if parameters in units of the gradient, such as epsilon, are rescaled
+        as the gradient. The fraction of the weight that decay removes cannot change. ``w`` is the weight, and
+        ``env`` has the values of its indices.
+        """
+        u, rule = w.update, w.rule
+        conditions = self.powers(rule.decay, env) if rule.decay != 0 else []
+        gradients = self.gradients(w, u.coefficient / u.outside, env)
+        if not gradients:
+            return conditions
+        gradient, *others = gradients
+        conditions += [y - gradient for y in others]
+        step = rule_degrees(self.entrywise[w.name]).degree * gradient - self.raw(w.name, env)
+        conditions += [rate + step for rate in self.powers(rule.rate * u.outside, env)]
+        if (units := self.symbols.get(f"e_{w.name}")) is not None:
+            conditions.append(gradient + units.subs(env))
+        return conditions
+
+    def gradients(self, w: Any, coefficient: Expr, env: IndexExpressions) -> list[Expr]:
+        """Return the change of the power of N of each term of a gradient, of which a coefficient is given.
+
+        ``w`` is the weight and ``env`` has the values of its indices.
+        """
+        u = w.update
+        bodies = (u.vector,) if isinstance(w, TrainedVector) else (u.left, u.right)
+        return [
+            y
+            for inner in self.counting.members(u.over)
+            for y in self.shifts(Mul(coefficient, *bodies), {**env, **inner})
+        ]
 
     def shifts(self, e: Expr, env: IndexExpressions) -> list[Expr]:
         """Return, for each term of an expression, the change of its power of N under the rescaling.

@@ -34,6 +34,7 @@ from derive.program import (
 from derive.program.network import Network
 from derive.program.parts import gaussian
 from derive.program.training import Parametrization
+from derive.scale.optimizer_powers import OPTIMIZERS
 from derive.scale.power_counting import N
 from derive.scale.width import (
     FEATURES,
@@ -320,6 +321,18 @@ def test_common_points(name, regime, rates):
     assert {"h": found.rates["h", 2], "f": found.rates["f", None]} == rates
 
 
+@pytest.mark.parametrize(
+    ("change", "counted"), [({}, 2), ({"c": -1}, 1), ({"a_W0": -1}, 0)], ids=["stable", "update", "start"]
+)
+def test_updates_are_counted_until_a_quantity_diverges(change, counted):
+    """With the standard exponents and a rate of order N the first update diverges."""
+    exponents = {"a_W0": 0, "a_w": HALF, "b_W0": 0, "b_w": 0, "c": 0, "d": HALF}
+    found = width_class(mlp(1, "tanh"), {**exponents, **change}, steps=2)
+    assert found.steps == counted
+    said = any("powers of N do not change after update 2" in x for x in found.conditions())
+    assert said == found.stable == (not change)
+
+
 @pytest.mark.slow
 def test_forbidden_choices_say_what_breaks():
     program = mlp(2, "relu")
@@ -432,6 +445,29 @@ def test_symmetries():
     assert {v for k, v in shift.items() if str(k).startswith("b_")} == {-2}
     # homogeneous layers can hand scales on to each other
     assert len(symmetries(mlp(3, "relu"))) == len(symmetries(mlp(3))) == 5
+
+
+def test_entrywise_rules_have_symmetries_of_each_layer():
+    """Every weight has a rate of its own, so that the free exponents of the family are directions."""
+    found = width_constraints(mlp(1, "tanh", rule=OPTIMIZERS["sign"]))
+    family, shifts = found.family(), [{str(k): v for k, v in x.items()} for x in found.symmetries]
+    free = {x for v in family.values() for x in v.free_symbols}
+    assert len(free) == 2
+    for x in free:
+        assert {str(k): v.diff(x) for k, v in family.items() if v.diff(x) != 0} in shifts
+    assert len(shifts) == 3  # and d against the exponents of the readout
+
+
+def test_epsilon_and_decay_move_with_the_gradient():
+    """Shifts of sign descent are those of Adam with decay, whose epsilon moves against the multiplier."""
+    sign, adam = (
+        [{str(k): v for k, v in x.items()} for x in symmetries(mlp(1, "tanh", rule=OPTIMIZERS[r]))]
+        for r in ("sign", "adamw")
+    )
+    assert sign == [{k: v for k, v in x.items() if not k.startswith("e_")} for x in adam]
+    assert [{k: v for k, v in x.items() if k.startswith("e_")} for x in adam] == [
+        {"e_w": 1}, {"e_W0": 1}, {"e_w": 1},
+    ]  # fmt: skip
 
 
 def test_the_family_moves_along_a_symmetry():
