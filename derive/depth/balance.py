@@ -49,12 +49,11 @@ ONE: ExponentMaximum = frozenset({ORDER_ONE})
 class Domain:
     """Set of points (alpha, gamma): ``corner`` plus sums of ``rays`` with coefficients >= 0.
 
-    Without rays it is the single point ``corner``, by default (0, 0), so that only exponents that are numbers
-    can be compared. Exponents of L are linear forms ``c + a alpha + b gamma``, written as tuples (c, a, b),
-    and are compared in the whole set.
+    Without rays it is the single point ``corner``. Exponents of L are linear forms ``c + a alpha + b gamma``,
+    written as tuples (c, a, b), and are compared in the whole set.
     """
 
-    corner: tuple[Fraction, Fraction] = (Fraction(0), Fraction(0))
+    corner: tuple[Fraction, Fraction]
     rays: tuple[tuple[int, int], ...] = ()
 
     def below(self, p: LinearExponent, q: LinearExponent) -> bool:
@@ -79,10 +78,10 @@ class Domain:
         return all(self.below(p, ORDER_ONE) for p in forms)
 
 
-NUMBERS = Domain()
-"""Exponents that are numbers."""
-_half = Fraction(1, 2)
-STEADY = Domain((_half, Fraction(0)), ((1, 0), (0, 1), (0, -1)))
+_half, _zero = Fraction(1, 2), Fraction(0)
+ANYWHERE = Domain((_zero, _zero), ((1, 0), (-1, 0), (0, 1), (0, -1)))
+"""Any alpha and gamma: exponents with one of them are only compared with those that differ by a number."""
+STEADY = Domain((_half, _zero), ((1, 0), (0, 1), (0, -1)))
 """``alpha >= 1/2``, any gamma."""
 STABLE = Domain((_half, _half), ((0, 1), (1, -1)))
 """``alpha >= 1/2`` and ``alpha + gamma >= 1``."""
@@ -276,18 +275,20 @@ class Sizes:
 
 
 def balance(
-    terms: Mapping[str, Iterable[CountedTerm]], domain: Domain = NUMBERS, of: Iterable[str] = ()
+    terms: Mapping[str, Iterable[CountedTerm]], domain: Domain = ANYWHERE, of: Iterable[str] = ()
 ) -> Sizes:
     """Return the power of L of every function, as the largest power among the terms of its equation.
 
-    ``terms`` maps the name of each function to the terms of its equation. The default ``domain`` is for
-    exponents that are numbers. With names in ``of`` only these functions and those on which they depend are
-    balanced. Functions without an equation (the derivative of the loss, averages of an activation) are of
-    order one. The exponents are iterated from minus infinity. Raises :class:`NotApplicable` if a function has
-    feedback on itself in ``domain`` with a positive power of L, or if the iteration does not end.
+    ``terms`` maps the name of each function to the terms of its equation. By default the powers hold for any
+    alpha and gamma. With names in ``of`` only these functions and those on which they depend are balanced.
+    Functions without an equation (the derivative of the loss, averages of an activation) are of order one.
+    The exponents are iterated from minus infinity. Raises :class:`NotApplicable` if a function has feedback
+    on itself in ``domain`` with a positive power of L, or if the iteration does not end.
 
     >>> balance({"x": [counted(S.One), counted(L * Symbol("y"))]}).exponent("x")
     1
+    >>> balance({"x": [counted(L**-alpha), counted(1 / L)]}).exponent("x")
+    Max(-1, -alpha)
     """
     rows = {n: tuple(dict.fromkeys(x)) for n, x in terms.items()}
     if todo := list(of):
@@ -305,9 +306,12 @@ def balance(
             return Sizes(exponents, loops, domain)
         for name, gain in loops.items():
             if not domain.bounded(gain):
+                exponent = as_expression(gain)
+                symbols = ", ".join(sorted(map(str, exponent.free_symbols)))
+                bounded = f"bounded at every value of {symbols}" if symbols else "bounded"
                 raise NotApplicable(
-                    f"the function {name} drives itself within a step with gain L**({as_expression(gain)}), "
-                    "which is not bounded: sizes grow without end"
+                    f"the function {name} drives itself within a step with gain L**({exponent}), which is "
+                    f"not {bounded}: sizes grow without end"
                 )
     changing = sorted(n for n in exponents if exponents[n] != before[n])
     raise NotApplicable(

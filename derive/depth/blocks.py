@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from sympy import Add, Eq, Expr, Integral, KroneckerDelta, S, Sum, sympify
@@ -22,6 +23,7 @@ from derive.depth.balance import CountedTerm, as_expression, balance, counted
 from derive.depth.infinite import LayerTime, Scaling, aligned, layer_time
 from derive.depth.layers import neighbour, tau, tau_
 from derive.depth.rescale import ends_apart, in_units
+from derive.errors import NotApplicable
 from derive.linear.propagators import CrossLayer, k
 from derive.show.conditions import ConditionalResult
 from derive.theory import Equation, Source, Theory
@@ -179,8 +181,8 @@ def balanced(cross: CrossLayer, scaling: Scaling | None = None) -> tuple[CrossLa
     """Return (system, powers): all functions divided by their powers of L, and these powers by name.
 
     The system are the recursions over layers. The power of a function is the largest among the terms of its
-    equation (see :mod:`.balance`); a function that is zero is removed. After ``scaling`` all exponents of L
-    must be numbers. Raises :class:`NotApplicable` if sizes grow without bound.
+    equation (see :mod:`.balance`); a function that is zero is removed. Raises :class:`NotApplicable` if an
+    exponent of L contains a symbol after ``scaling``, and if sizes grow without bound.
     """
     scaling = scaling or Scaling()
     terms: dict[str, list[CountedTerm]] = {}
@@ -200,6 +202,14 @@ def balanced(cross: CrossLayer, scaling: Scaling | None = None) -> tuple[CrossLa
                 count(str(e.lhs.func), x.expr, near is not None)
     for q in (*cross.correlations, *cross.scalars):
         count(str(q.lhs.func), q.rhs)
+    for counted_term in chain.from_iterable(terms.values()):
+        exponent = as_expression(frozenset({counted_term.power}))
+        if free := exponent.free_symbols:
+            name = min(map(str, free))
+            raise NotApplicable(
+                f"a term of the recursions over layers has the factor L**({exponent}): a balance of powers "
+                f"needs a number in place of {name}, such as Scaling({{{name}: 1}})"
+            )
     sizes = balance(terms)
     orders = {n: as_expression(p) for n, p in sizes.exponents.items() if p}
     zero = {n: S.Zero for n, p in sizes.exponents.items() if not p}
@@ -225,7 +235,8 @@ def block_limit(cross: CrossLayer, scaling: Scaling | None = None) -> BlockLimit
     Raises
     ------
     NotApplicable
-        If the powers of L do not balance, or a term of the rescaled equations grows with L.
+        If an exponent of L contains a symbol after ``scaling``, if the powers of L do not balance, or if a
+        term of the rescaled equations grows with L.
 
     Examples
     --------

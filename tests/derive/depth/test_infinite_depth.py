@@ -14,6 +14,7 @@ from sympy import (
     Heaviside,
     Integral,
     KroneckerDelta,
+    Max,
     Rational,
     S,
     Sum,
@@ -36,7 +37,7 @@ from derive.depth import (
     layer_time,
     rescale,
 )
-from derive.depth.balance import delta, power
+from derive.depth.balance import STABLE, alpha, balance, counted, delta, power
 from derive.depth.blocks import (
     BlockLimit,
     balanced,
@@ -338,6 +339,25 @@ def test_too_large_rates_grow_without_end() -> None:
     system = within_blocks(cross_layer(mean_field(block_program(gammas=(0, 0)))))
     with pytest.raises(NotApplicable, match="grow without end"):
         balanced(system)
+
+
+def test_powers_of_blocks_need_numbers() -> None:
+    """At alpha = 1 sizes are bounded; a balance cannot tell for the symbol."""
+    system = within_blocks(cross_layer(mean_field(block_program(alpha=alpha, linearised=True))))
+    with pytest.raises(NotApplicable, match=r"number in place of alpha, such as Scaling\(\{alpha: 1\}\)"):
+        balanced(system)
+    assert balanced(system, Scaling({alpha: 1}))[1]["R_hu_W"] == 0
+
+
+def test_exponents_that_no_number_orders_are_all_kept() -> None:
+    terms = [counted(x) for x in (L**-alpha, 1 / L, L**-2, L ** (-alpha - 1))]
+    found = balance({"x": terms})
+    assert found.exponent("x") == Max(-alpha, -1)
+    assert balance({"x": terms}, STABLE).exponent("x") == Max(-alpha, -1)
+    fed_back = {"x": [counted(S.One), counted(L ** (1 - 2 * alpha) * Function("x")(ell))]}
+    with pytest.raises(NotApplicable, match="not bounded at every value of alpha"):
+        balance(fed_back)
+    assert balance(fed_back, STABLE).exponent("x") == 0
 
 
 def test_at_alpha_one_updates_of_a_block_stay_together() -> None:
