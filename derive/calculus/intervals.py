@@ -2,7 +2,7 @@
 
 Constants are checked when a rule, a matrix or a vector is made, and again when symbols receive numbers.
 Parameters that depend on the time are checked at each time at which they are read. An expression with symbols
-passes, unless it is a symbol or product whose sign is known to be wrong.
+passes, unless it is a symbol or product that is known to be outside, such as one of the wrong sign.
 """
 
 from __future__ import annotations
@@ -49,8 +49,9 @@ class RealInterval:
     def contains(self, e: Expr) -> bool:
         """Return whether a number is in the interval, or whether an expression with symbols may be.
 
-        With symbols only the sign of a symbol or product is compared, in an interval that begins at 0; other
-        expressions may be in the interval. Infinite, undefined and complex values are not.
+        A symbol or a product is refused if SymPy knows that it is not real, that it is zero where zero is
+        excluded, or that it has the wrong sign for an interval that begins at 0. Other expressions with
+        symbols may be in the interval. Infinite, undefined and complex values are not.
         """
         factors = {e, *e.args} if e.is_Mul or e.is_Add else {e}
         if e.has(nan, zoo) or factors & {oo, -oo} or (e.has(I) and not e.is_real):
@@ -64,9 +65,11 @@ class RealInterval:
             below = e < self.high if self.high_open else e <= self.high
             zero = self.without_zero and e.is_zero
             return e.is_real is not False and above != S.false and below != S.false and not zero
-        if self.low != 0 or not (e.is_Symbol or e.is_Mul):
+        if not (e.is_Symbol or e.is_Mul):
             return True
-        return not (e.is_nonpositive if self.low_open else e.is_negative)
+        if e.is_real is False or (self.without_zero and e.is_zero):
+            return False
+        return self.low != 0 or not (e.is_nonpositive if self.low_open else e.is_negative)
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,7 @@ class BoundedParameter:
     def require(self) -> None:
         """Raise :class:`ProgramError` if the value cannot be in the interval.
 
-        A value with symbols passes, unless it is a symbol or product whose sign is known to be wrong.
+        A value with symbols passes, unless it is a symbol or product that is known to be outside.
         """
         self.interval.require(self.value, self.name)
 

@@ -116,10 +116,10 @@ def ratios(c: Sequence[mpmath.mpf]) -> ComplexEstimate:
     """Estimate the singularity z0 of a series next to 0 by the ratio method of Domb and Sykes.
 
     ``c`` are the coefficients. Near a singularity ``(1 - z / z0)**-p``, ``c[k] / c[k-1] = (1 + (p - 1) / k) /
-    z0``; the last two ratios give z0. None if there are fewer than three coefficients, or if a ratio or z0 is
-    infinite.
+    z0``; the last two ratios give z0. None if there are fewer than three coefficients, if one of the last
+    three is zero, so that ratios do not approach a limit, or if z0 is infinite.
     """
-    if len(c) < 3 or c[-2] == 0 or c[-3] == 0:
+    if len(c) < 3 or 0 in c[-3:]:
         return None
     k = len(c) - 1
     inverse = k * c[k] / c[k - 1] - (k - 1) * c[k - 1] / c[k - 2]

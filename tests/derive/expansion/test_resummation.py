@@ -142,3 +142,12 @@ def test_maps_are_exact_and_refuse_what_they_cannot_do() -> None:
             conformal(taylor(sqrt(1 + z), 3), *bad)
     with pytest.raises(ValueError, match="up to the singularity"):
         conformal(taylor(sqrt(1 - z), 3), 1, 0).value(2)
+
+
+@pytest.mark.parametrize("zero", [-1, -2, -3])
+def test_coefficients_that_vanish_have_no_ratios(zero: int) -> None:
+    coefficients = [2**n for n in range(7)]
+    assert radius(PowerSeries(tuple(coefficients))).value == mpmath.mpf(1) / 2
+    coefficients[zero] = 0
+    with pytest.raises(ValueError, match="no estimate"):
+        radius(PowerSeries(tuple(coefficients)))

@@ -339,3 +339,18 @@ def test_variance_noise_and_rate_of_a_family_are_those_of_the_member_that_is_use
 @pytest.mark.parametrize("noise", [S.Zero, heat])
 def test_both_routes_take_the_member_that_is_used(shift: int, noise: Expr) -> None:
     assert check_routes(chain(shift, noise)) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (lambda: isotropic(1, data="population", branch=Symbol("b", zero=True)), "branch = b: .* than 0"),
+        (lambda: GradientDescent(Symbol("b", imaginary=True)), "rate of GradientDescent = b: must"),
+        (lambda: GradientDescent(eta, decay=Symbol("b", imaginary=True)), "decay of .* = b: must"),
+    ],
+)
+def test_symbols_that_are_known_to_be_outside_an_interval_are_refused(
+    line: Callable[[], Any], reason: str
+) -> None:
+    with pytest.raises(ProgramError, match=reason):
+        line()
