@@ -110,14 +110,6 @@ class RandomFeatures(ConditionalResult):
 
     # -- final loss --------------------------------------------------------------------------------------
 
-    def final(self, size: Symbol) -> Expr:
-        """Return the final test loss in terms of the cut-off and of the symbols in ``sums``.
-
-        ``size`` is the smaller of N features and P samples. The cut-off is that at which the effective number
-        S of learnt modes is equal to ``size``; the expression itself is the same for both sizes.
-        """
-        return factor(self.error.xreplace({cut_: cut, share_: share, share: size}))
-
     def alone(self, size: Symbol) -> Expr:
         """Return ``z z' C_v(z, z')`` for N features or P samples if the other number is infinite.
 
