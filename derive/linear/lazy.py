@@ -31,7 +31,8 @@ class Lazy:
 
     ``fields`` are the fields, which equal their Gaussian sources; ``kernels`` are the kernels C and D of each
     layer, which equal the responses (linear2025 F.4); ``output`` is the output as a memory of past errors,
-    and ``error`` the equation of motion of the error, linear for the square loss.
+    and ``error`` the equation of motion of the error, linear for the square loss. If the error is not linear
+    in the output, ``error`` gives the error after a step as a function of the changed output.
     """
 
     closure: LinearClosure
@@ -234,9 +235,10 @@ class _Lazy:
     def error(self, output: Eq) -> Eq:
         """Return the equation of motion of the error: its change in a step, or its time derivative.
 
-        It is the derivative of the error by the output times the change of the ``output``, which is exact for
-        a flow or if the error is linear in the output. If the weight of past errors in the output depends on
-        the present time, as with weight decay, the error itself is given as a sum over past errors.
+        It is the derivative of the error by the output times the change of the ``output``. In steps this is
+        exact only if the error is linear in the output; for another error its value after the step is given,
+        as a function of the output plus its change. If the weight of past errors in the output depends on the
+        present time, as with weight decay, the error itself is given as a sum over past errors.
         """
         delta = next(e for e in self.closure.theory.scalars if e.lhs != output.lhs)
         slope, memory = delta.rhs.diff(output.lhs), output.rhs
@@ -244,5 +246,9 @@ class _Lazy:
             return Eq(delta.lhs, delta.rhs.xreplace({output.lhs: memory}), evaluate=False)
         change = slope * memory.function.xreplace({s: t})
         if self.program.rule.discrete:
-            return Eq(delta.lhs.xreplace({t: t + 1}) - delta.lhs, change, evaluate=False)
+            after = delta.lhs.xreplace({t: t + 1})
+            if slope.has(output.lhs):
+                moved = output.lhs + memory.function.xreplace({s: t})
+                return Eq(after, delta.rhs.xreplace({output.lhs: moved}), evaluate=False)
+            return Eq(after - delta.lhs, change, evaluate=False)
         return Eq(Derivative(delta.lhs, t), change, evaluate=False)

@@ -135,6 +135,18 @@ def test_lazy_limit_is_the_limit():
     np.testing.assert_allclose(near, exact, atol=1e-6)
 
 
+@pytest.mark.parametrize("objective", ["logistic", "hinge"])
+def test_lazy_errors_that_are_not_linear_in_the_output_are_those_of_the_next_output(objective):
+    """A step was the slope times the change of the output, which is first order in the rate only."""
+    theory = mean_field(mlp(L, rule="gd", objective=objective))
+    ends, law = lazy(theory), theory.equation("Delta").rhs
+    output = ends.output.lhs
+    step = output + ends.output.rhs.function.xreplace({s: t})
+    assert ends.error.lhs == Delta(mu, t + 1)
+    assert (ends.error.rhs - law.xreplace({output: step})).simplify() == 0
+    assert ends.error.rhs.has(eta)
+
+
 @pytest.mark.parametrize("depth", [1, 2])
 def test_lazy_limit_is_that_of_one_output(depth):
     with pytest.raises(NotApplicable):
