@@ -41,12 +41,12 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Average, Response
 from derive.calculus.series import PowerSeries
 from derive.calculus.sums import factors, gathered
-from derive.calculus.symbols import s, t
+from derive.calculus.symbols import ell, s, t
 from derive.errors import NotApplicable
 from derive.expansion.orders import expand_sizes, named
 from derive.linear.form import Row, SourceCombination, linear_form
 from derive.linear.lazy import lazy
-from derive.program import mlp
+from derive.program import Program, isotropic, mlp
 from derive.program.networks.random_data import alpha, nu
 from derive.program.program import plain_steps
 from derive.reduce.data import theory_limit
@@ -68,8 +68,8 @@ def lazy_regression(theory: Theory, order: int, name: str = "C_v") -> PowerSerie
     ``name`` is the correlation of one of the fields v, Delta and h0 with itself, such as ``C_v``, the test
     loss. Coefficients are functions of the step t and of ``q``, the fraction of the error that a step leaves
     (:func:`kept_share`), which stays a symbol. Raises :class:`NotApplicable` for a flow, for weights with
-    decay, momentum or noise, for fresh batches, for centered outputs, and for theories without a sample
-    ratio.
+    decay, momentum or noise, for fresh batches, for centered or several outputs, for layers whose width is
+    not the symbol nu, and for theories without a sample ratio; KeyError for another name.
 
     >>> from derive.program import isotropic
     >>> losses = lazy_regression(mean_field(isotropic()), 1)
@@ -77,15 +77,16 @@ def lazy_regression(theory: Theory, order: int, name: str = "C_v") -> PowerSerie
     q**(2*t)
     q**(2*t - 2)*t*(q - 1)**2*(2*t - 1)
     """
-    return _Regression(theory, order).at_equal_times(name)
+    return _Regression(theory, order, name).at_equal_times(name)
 
 
 def kept_share(theory: Theory) -> Expr:
     """Return ``q``, the fraction of the error that one step of the lazy network leaves, for unlimited data.
 
-    It is that of a chain of the same depth with the learning rate ``eta``, on one sample with a data kernel
-    of 1: one minus ``eta`` times the lazy tangent kernel. Raises :class:`NotApplicable` for a flow, for
-    weights with decay, momentum or noise, and for residual networks.
+    It is that of a chain of the same depth with the same learning rate, on one sample with a data kernel of
+    1: one minus the rate times the lazy tangent kernel. Raises :class:`NotApplicable` for a flow, for weights
+    with decay, momentum or noise, for residual networks, and if the weights or layers are not those of
+    ``isotropic`` with one output.
 
     >>> from derive.program import isotropic
     >>> kept_share(mean_field(isotropic()))
@@ -97,10 +98,44 @@ def kept_share(theory: Theory) -> Expr:
             "the fraction q of the error that a step leaves is given for chains of layers, not residual "
             "networks"
         )
-    network = mean_field(mlp(theory.program.depth, rule="gd", loss="sum"))
+    _require_isotropic(theory.program)
+    network = mean_field(mlp(theory.program.depth, rule=theory.program.rule, loss="sum"))
     step = lazy(network).error.rhs
     (total,) = step.atoms(Sum)
     return sympify(1 + factor(step / total))
+
+
+def _require_isotropic(program: Program) -> None:
+    """Raise :class:`NotApplicable` unless weights and layers are those of ``isotropic`` with one output.
+
+    Label noise does not matter.
+    """
+    fields = {x.name: x for x in program.fields}
+    if "v" in fields and "g" in fields:
+        width = fields["g"].population.ratio
+        fresh = any(getattr(x, "fresh", False) for x in program.matrices)
+        data = "population" if "Delta" not in fields else "online" if fresh else "full-batch"
+        for parametrization in ("mean-field", "ntk"):
+            reference = isotropic(
+                program.depth,
+                data=data,
+                center="xi" in fields,
+                widths=lambda layer: width.subs(ell, layer),
+                parametrization=parametrization,
+                rule=program.rule,
+            )
+            if _chain(reference) == _chain(program):
+                return
+    raise NotApplicable(
+        f"the fraction q of the error that a step leaves is given for a network isotropic() with one output; "
+        f"{program.name} has other weights or layers"
+    )
+
+
+def _chain(program: Program) -> tuple[object, ...]:
+    """Return what q depends on: the trained weights, and the definitions of all fields but ``Delta``."""
+    lines = {str(d.lhs): d.rhs for d in program.definitions if str(d.lhs.func) != "Delta"}
+    return tuple(program.trained()), lines
 
 
 class _Regression:
@@ -110,7 +145,8 @@ class _Regression:
     with rational functions of z as coefficients.
     """
 
-    def __init__(self, theory: Theory, order: int) -> None:
+    def __init__(self, theory: Theory, order: int, name: str) -> None:
+        """Solve the theory to ``order`` in 1/alpha; raise KeyError unless it has the correlation ``name``."""
         if not theory.program.rule.discrete:
             raise NotApplicable(
                 "the training rule is a flow; the series in 1/alpha is for gradient descent steps"
@@ -121,7 +157,11 @@ class _Regression:
             raise NotApplicable(
                 "the samples are not reused at every step: a series in 1/alpha needs a full batch"
             )
-        self.series = expand_sizes(_regression(wide), alpha, order)
+        regression = _regression(wide)
+        names = [q.name for q in regression.correlations()]
+        if name not in names:
+            raise KeyError(f"no correlation {name!r} of the lazy regression; there are {', '.join(names)}")
+        self.series = expand_sizes(regression, alpha, order)
         self.theory = self.series.expanded
         self.responses = {q.name: q for q in self.theory.responses()}
         rows = linear_form(self.theory).rows
@@ -306,9 +346,22 @@ def _regression(theory: Theory) -> Theory:
     """Return the theory of linear regression with the lazy kernel, without the fields of the layers.
 
     Only the equations of v, Delta and h0 remain. The responses and memories of v, the residual, are replaced
-    by ``(q - 1) sum_(s<t) h0(s)``. Raises NotApplicable if one of them does not contain h0.
+    by ``(q - 1) sum_(s<t) h0(s)``. Raises NotApplicable if one of them does not contain h0, if the fields
+    have an index of outputs, if the data are not isotropic, or if the remaining equations contain the fields
+    of the layers, as they do at finite width.
     """
+    if theory.program.attributes:
+        raise NotApplicable(
+            f"the lazy regression is for isotropic data; the data of {theory.program.name} have the "
+            f"attributes {', '.join(x.name for x in theory.program.attributes)}"
+        )
     equations = [e for e in theory.equations if e.name in ON_DATA]
+    channels = next((e.symbol for e in equations if e.symbol.args != (t,)), None)
+    if channels is not None:
+        raise NotApplicable(
+            f"the lazy regression is that of one output; {channels} has an index of outputs: leave out the "
+            "option outputs"
+        )
     kernel = Term("memory", Function("h0")(s), kernel=remaining - 1, reach="strict")
 
     def equation(e: Equation) -> Equation:
@@ -324,7 +377,7 @@ def _regression(theory: Theory) -> Theory:
     left = {str(a.func) for e in equations for a in e.rhs.atoms(AppliedUndef)} | set(ON_DATA)
     sources = tuple(u for u in theory.sources if str(u.symbol.func) in left)
     known = {e.name for e in equations} | {str(u.symbol.func) for u in sources}
-    return Theory(
+    reduced = Theory(
         program=theory.program,
         sources=sources,
         equations=tuple(map(equation, equations)),
@@ -336,3 +389,15 @@ def _regression(theory: Theory) -> Theory:
         scalars=(),
         reduction="lazy, wide",
     )
+    layers = {
+        str(a.func)
+        for e in (*(x.rhs for x in reduced.equations), *(u.covariance for u in sources))
+        for a in e.atoms(AppliedUndef)
+    } - {*known, *(q.name for q in reduced.order_parameters)}
+    if layers:
+        raise NotApplicable(
+            f"the lazy regression is for wide layers, whose width over features is the symbol {nu}; with the "
+            f"given widths the equations of {', '.join(x.name for x in equations)} contain "
+            f"{', '.join(sorted(layers))}, quantities of the layers"
+        )
+    return reduced

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache, partial
 from math import comb
 
 import pytest
-from sympy import Expr, Rational, Symbol, cancel, expand
+from sympy import Expr, Rational, S, Symbol, cancel, expand
 
 from derive.calculus.series import PowerSeries
 from derive.calculus.symbols import t
@@ -15,7 +16,7 @@ from derive.expansion.regression import kept_share, lazy_regression, remaining
 from derive.program import L, eta
 from derive.program.networks.random_data import sigma
 from derive.program.rules import GradientDescent, Momentum
-from tests.derive.once import isotropic, mean_field
+from tests.derive.once import isotropic, mean_field, mlp, structured
 
 
 def moment(k: int, n: int) -> Expr:
@@ -65,6 +66,28 @@ def test_what_is_kept_of_an_error() -> None:
     assert expand(kept_share(mean_field(isotropic(depth=3))) - (1 - 4 * eta)) == 0
 
 
+def test_the_rate_is_that_of_the_program() -> None:
+    tenth = isotropic(depth=1).with_rule(GradientDescent(Rational(1, 10)))
+    assert kept_share(mean_field(tenth)) == Rational(4, 5)
+
+
+def test_other_weights_and_layers_have_another_share() -> None:
+    """Initial weights of variance 4 move the output four times as fast; the share was that of variance 1."""
+    one = isotropic(depth=1)
+    (w,) = (x for x in one.trained() if x.name == "w")
+    four = replace(w, initial=replace(w.initial, variance=S(4)))
+    wide = replace(one, vectors=tuple(four if x == w else x for x in one.vectors))
+    for program in (wide, mlp(1, "tanh")):
+        with pytest.raises(NotApplicable, match="has other weights or layers"):
+            kept_share(mean_field(program))
+
+
+@pytest.mark.parametrize("name", ["R_vu", "v", "C_h"])
+def test_only_correlations_on_the_data_have_a_series(name: str) -> None:
+    with pytest.raises(KeyError, match=f"no correlation '{name}' .* there are C_v, C_Delta, C_h0"):
+        lazy_regression(mean_field(isotropic(depth=1)), 1, name)
+
+
 def test_other_theories_are_refused() -> None:
     with pytest.raises(NotApplicable, match="a series in 1/alpha needs a full batch"):
         lazy_regression(mean_field(isotropic(data="population")), 1)
@@ -83,3 +106,13 @@ def test_other_theories_are_refused() -> None:
             with pytest.raises(NotApplicable, match="plain steps"):
                 asked(theory)
     assert Symbol("q", positive=True) == remaining
+
+
+def test_other_networks_have_no_lazy_regression() -> None:
+    """They ended in a KeyError without a reason."""
+    with pytest.raises(NotApplicable, match=r"v\(c, t\) has an index of outputs"):
+        lazy_regression(mean_field(isotropic(depth=1, outputs=2)), 1)
+    with pytest.raises(NotApplicable, match="whose width over features is the symbol nu"):
+        lazy_regression(mean_field(isotropic(depth=1, widths=S(2))), 1)
+    with pytest.raises(NotApplicable, match="have the attributes lamda, w_star"):
+        lazy_regression(mean_field(structured(depth=1, data="full-batch", center=False)), 1)
