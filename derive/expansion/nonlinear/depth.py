@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
+from itertools import product as choices
 from typing import Any
 
 from sympy import QQ, Add, Expr, Mul, Poly, Rational, S, Symbol, factorial2, field, sympify
@@ -28,18 +29,25 @@ from derive.calculus.recurrences import Layered
 from derive.calculus.sums import gathered
 from derive.calculus.symbols import L, ell
 from derive.errors import NotApplicable
-from derive.expansion.nonlinear.single_site import Site
+from derive.expansion.nonlinear.single_site import Site, Summand
 from derive.expansion.nonlinear.trees import (
+    BOUND,
     KERNELS,
     OUTPUT,
     PAIR,
+    PERMUTED,
     ROW,
     Forest,
     ForestCoefficient,
     Laws,
     Node,
+    Piece,
     Terms,
+    fresh,
+    grafted,
     oriented,
+    samples_of,
+    standard,
 )
 
 q, x, p = (Symbol(name, positive=True) for name in "qxp")
@@ -162,6 +170,26 @@ def _with_whole_kernels(
 # -- a variance that stays -----------------------------------------------------------------------------------
 
 
+def _averages(moments: Mapping[DerivativeOrders, Any]) -> dict[DerivativeOrders, Any]:
+    """Return given averages of derivatives of phi, by the orders of the derivatives.
+
+    Raises ValueError unless orders are sorted, averages are numbers, and <phi'^2> and <phi phi''> are given
+    together.
+    """
+    for orders, value in moments.items():
+        if tuple(sorted(orders)) != orders:
+            raise ValueError(f"moments: the orders {orders} must be sorted, {tuple(sorted(orders))}")
+        if not sympify(value).is_number:
+            raise ValueError(f"moments[{orders}] = {value}: must be a number")
+    if ((1, 1) in moments) != ((0, 2) in moments):
+        given, other = ((1, 1), (0, 2)) if (1, 1) in moments else ((0, 2), (1, 1))
+        raise ValueError(
+            f"moments: {given} is given without {other}; give both, <phi'^2> as (1, 1) and <phi phi''> as "
+            "(0, 2), or neither"
+        )
+    return dict(moments)
+
+
 class AtFixedPoint:
     """Tensors of one sample in closed form in ell and L, if the variance of h is the same at every layer.
 
@@ -169,7 +197,8 @@ class AtFixedPoint:
     maps it to its closed form, in terms of the averages ``q = <phi^2>``, the variance, ``x = <phi'^2>`` and
     ``p = <phi'^2> + <phi phi''>``. ``moments`` gives numbers for Gaussian averages of derivatives of phi, by
     the orders of the derivatives: ``{(1, 1): 1, (0, 2): 0}`` states ``<phi'^2> = 1`` and ``<phi phi''> = 0``.
-    These two are given together. Other averages stay `symbols`. If the factor of a recursion over layers is
+    These two are given together, and the orders of an average are sorted; other input raises ValueError.
+    Other averages stay `symbols`. If the factor of a recursion over layers is
     one, its solution is a polynomial in ell.
     """
 
@@ -179,13 +208,13 @@ class AtFixedPoint:
         moments: dict[DerivativeOrders, Any] | None = None,
         names: tuple[str, ...] = ("Phi", "G"),
     ) -> None:
-        self.given, self.site, self.derived = dict(moments or {}), laws.site, laws
+        self.given, self.site, self.derived = _averages(moments or {}), laws.site, laws
         self.laws = laws_of_one_sample(laws, names)
         orders = {o for v in self.laws.values() for _, averages in v for o, _ in averages}
         self.symbols = {o: Symbol("m_" + "_".join(map(str, o))) for o in sorted(orders)}
         numbers, slope, rate, variance, *others = field([x, p, q, *self.symbols.values()], QQ)
         self.moments = dict(zip(self.symbols, others, strict=True))
-        if not {(0, 2), (1, 1)}.isdisjoint(self.given):
+        if (1, 1) in self.given:
             slope, rate = numbers(self.given[1, 1]), numbers(self.given[1, 1] + self.given[0, 2])
         self.growth = Layered(field=numbers.to_domain(), bases=(slope, rate))
         self.moments |= {(1, 1): slope, (0, 2): rate - slope, (0, 0): variance}
@@ -294,18 +323,18 @@ class AtFixedPoint:
 
         It multiplies the forest ``shape``, a sum over times that does not depend on the layer. By default
         that is the forest of order 0, which is 1. The tangent kernel is a sum of products of order
-        parameters: in each product one factor is taken at order n and the others at order 0.
+        parameters; the orders of the factors add up to n, and their forests together are ``shape``. Raises
+        KeyError if order n does not contain this forest, and IndexError if n is above the order of the
+        expansion.
         """
         total = self.constant(0)
-        for y in self.site.tangent:
-            for k in range(len(y.factors) if n else 1):
-                value = self.constant(1 if y.given == 1 else self.moments[0, 0])
-                for i, (name, at) in enumerate(y.factors):
-                    series = self.found[_moved(name, n if i == k else 0, shape)]
-                    value *= self.growth.moved(series, at)
-                if y.layers:
-                    value = self.growth.summed(value, y.layers.lower, y.layers.upper)
-                total += value
+        for y, tensors in _tangent_products(self.derived, n, shape):
+            value = self.constant(1 if y.given == 1 else self.moments[0, 0])
+            for tensor, (_, at) in zip(tensors, y.factors, strict=True):
+                value *= self.growth.moved(self.found[tensor], at)
+            if y.layers:
+                value = self.growth.summed(value, y.layers.lower, y.layers.upper)
+            total += value
         return self.written(total)
 
     def expression(self, tensor: ForestCoefficient) -> Expr:
@@ -324,13 +353,49 @@ class AtFixedPoint:
         return GaussianAverage(Mul(*[phi(u).diff(u, a) if a else phi(u) for a in orders]), {(u, u): q})
 
 
-def _moved(name: str, n: int, shape: Forest) -> ForestCoefficient:
-    """Return the key of the tensor in order n of the order parameter ``name`` that multiplies a forest.
+def _tangent_products(
+    laws: Laws, n: int, shape: Forest
+) -> list[tuple[Summand, tuple[ForestCoefficient, ...]]]:
+    """Return the products in order n of the tangent kernel that multiply the forest ``shape``.
 
-    The forest ``shape`` is a sum over times that does not depend on the layer. At order 0 there is one forest
-    only, and ``shape`` is not used.
+    Each is a term of the tangent kernel, and for each of its factors the key of a tensor. The orders of the
+    tensors add up to n, and the product of their forests, sums over times, is ``shape``. Raises KeyError if
+    there is no product, IndexError for an order above that of the expansion, and NotApplicable if the forest
+    has too many samples to be compared.
     """
-    return oriented(ForestCoefficient(name, n, shape if n else PAIR))[0]
+    if not 0 <= n <= laws.order:
+        raise IndexError(f"n = {n}: the expansion has the orders 0..{laws.order}")
+    if len(samples_of(shape)) - BOUND > PERMUTED:
+        raise NotApplicable(
+            f"order {n} of the tangent kernel is not known in closed form: its products are compared in all "
+            f"orders of their samples, up to {PERMUTED} of them"
+        )
+    wanted, products = standard(Piece(shape)), []
+    for y in laws.site.tangent:
+        forests = [
+            [(name, k, x) for k in range(n + 1) for x in laws.forests(name, k)] for name, _ in y.factors
+        ]
+        for factors in choices(*forests):
+            if sum(k for _, k, _ in factors) == n and _joined(x for _, _, x in factors) == wanted:
+                products.append((y, tuple(oriented(ForestCoefficient(*x))[0] for x in factors)))
+    if not products:
+        raise KeyError(f"order {n} of the tangent kernel does not contain the forest {shape}")
+    return products
+
+
+def _forests(laws: Laws, name: str, n: int) -> list[tuple[str, int, Forest]]:
+    """Return (name, order, forest) of the forests in all orders up to n of an order parameter."""
+    return [(name, k, x) for k in range(n + 1) for x in laws.forests(name, k)]
+
+
+def _joined(forests: Iterable[Forest]) -> Piece:
+    """Return the product of several forests of the same two times, in standard form."""
+    total = Piece(PAIR)
+    for forest in forests:
+        piece = Piece(forest).shifted(fresh(total))
+        at = {i: piece.nodes[i].sample for i in piece.roots}
+        total = grafted(total, at, piece)
+    return standard(total)
 
 
 # -- a variance that decays ----------------------------------------------------------------------------------
@@ -415,6 +480,7 @@ class AtCriticality:
 
     def __init__(self, laws: Laws, names: tuple[str, ...] = ("Phi", "G")) -> None:
         self.site: Site = laws.site
+        self.derived = laws
         self.phi = self.site.activation
         x = self.phi.variables[0]
         if self.phi.expr.subs(x, -x) != -self.phi.expr or self.phi.expr.diff(x).subs(x, 0) != 1:
@@ -534,23 +600,25 @@ class AtCriticality:
         """Return the leading term in L of a coefficient in order n of the tangent kernel.
 
         The coefficient multiplies the forest ``shape``, a sum over times. The tangent kernel is a sum over
-        layers of products of order parameters: in each product one factor is taken at order n and the others
-        at order 0. The terms at the ends have lower degree in L and are left out. Raises NotApplicable if the
-        sum depends on the first layers.
+        layers of products of order parameters; the orders of the factors add up to n, and their forests
+        together are ``shape``. The terms at the ends have lower degree in L and are left out. Raises
+        NotApplicable if the sum depends on the first layers, KeyError if order n does not contain this
+        forest, and IndexError if n is above the order of the expansion.
         """
         total = Leading({})
-        for y in self.site.tangent:
-            for k in range(len(y.factors) if n else 1) if y.layers else ():
-                value = UNIT
-                for i, (name, _) in enumerate(y.factors):
-                    value *= self.found[_moved(name, n if i == k else 0, shape)]
-                if any((a + 1).is_nonpositive for a, _ in value.terms):
-                    raise NotApplicable(
-                        "a sum over layers in the tangent kernel depends on the first layers, where averages "
-                        "are not powers of ell"
-                    )
-                parts = [{(S.Zero, a + b + 1): c / (a + 1)} for (a, b), c in value.terms.items()]
-                total += Leading(_added(*parts), value.beyond + 1)
+        for y, tensors in _tangent_products(self.derived, n, shape):
+            if not y.layers:
+                continue
+            value = UNIT
+            for tensor in tensors:
+                value *= self.found[tensor]
+            if any((a + 1).is_nonpositive for a, _ in value.terms):
+                raise NotApplicable(
+                    "a sum over layers in the tangent kernel depends on the first layers, where averages "
+                    "are not powers of ell"
+                )
+            parts = [{(S.Zero, a + b + 1): c / (a + 1)} for (a, b), c in value.terms.items()]
+            total += Leading(_added(*parts), value.beyond + 1)
         return total.expr()
 
     def expression(self, tensor: ForestCoefficient) -> Expr:

@@ -588,6 +588,13 @@ class NonlinearExpansion(Laws, Expansion):
         tuple[tuple[Expr, Expr], ...]
             Pairs of both. Samples except mu and alpha are summed over.
 
+        Raises
+        ------
+        KeyError
+            If there is no order parameter of that name.
+        IndexError
+            If ``n`` is beyond the order.
+
         Examples
         --------
         >>> from sympy import Function
@@ -598,7 +605,10 @@ class NonlinearExpansion(Laws, Expansion):
         (Phi2_2(ell, alpha, mu, beta, beta_), v(beta, t)*v(beta_, t))
         """
         self.check_order(n)
-        law = next(x for x in self.laws.values() if x.tensor.name == name)
+        law = next((x for x in self.laws.values() if x.tensor.name == name), None)
+        if law is None:
+            names = ", ".join(dict.fromkeys(x.name for x in self.laws))
+            raise KeyError(f"no order parameter {name!r} with factors; there are {names}")
         writer = self.writer(self._last if name == OUTPUT else self.site.layer - law.shift)
         pairs = []
         for forest in self.forests(name, n):

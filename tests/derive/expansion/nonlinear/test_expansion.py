@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -200,3 +202,48 @@ def test_a_phi_that_is_a_product_is_one_function(activation: Expr) -> None:
     """The readout reads phi(h), not h times the other factor."""
     found = expand_nonlinear(mean_field(mlp(L, activation)), 0)
     assert (found.activation.expr - activation.xreplace({x: found.activation.variables[0]})).simplify() == 0
+
+
+def test_orders_of_the_tangent_kernel_contain_products_of_lower_orders(
+    series: NonlinearExpansion, identity: AtFixedPoint
+) -> None:
+    """Order 4 without Phi4 and G4 is Phi2 G2, here at two layers; one factor was at order 4 only."""
+    first, *_, last = series.forests("Phi", 2)
+    one = copy(identity)
+    one.derived = replace(series, order=4)
+    tensors = {name: oriented(ForestCoefficient(name, 2, last))[0] for name in ("Phi", "G")}
+    expected = one.expression(tensors["G"]).subs(ell, 2) * one.expression(tensors["Phi"]).subs(ell, 1)
+    bound = max(x.sample for x in last) - 1
+    twice = last + tuple(
+        x._replace(parent=x.parent + (0 if last[x.parent].parent < 0 else 3), sample=x.sample + bound)
+        for x in last
+        if x.parent >= 0
+    )
+    assert (one.tangent(4, twice) - expected).subs(L, 2).expand() == 0
+    assert expected.subs(L, 2) != 0
+    with pytest.raises(KeyError, match="does not contain the forest"):
+        one.tangent(4, first)
+    with pytest.raises(IndexError, match=r"n = 4: the expansion has the orders 0\.\.2"):
+        identity.tangent(4, twice)
+
+
+@pytest.mark.parametrize(
+    ("moments", "said"),
+    [
+        ({(1, 1): 1}, r"\(1, 1\) is given without \(0, 2\)"),
+        ({(0, 2): 1}, r"\(0, 2\) is given without \(1, 1\)"),
+        ({(3, 1): 1}, r"must be sorted, \(1, 3\)"),
+        ({(1, 3): Symbol("a")}, r"moments\[\(1, 3\)\] = a: must be a number"),
+    ],
+)
+def test_averages_that_cannot_be_are_refused(
+    series: NonlinearExpansion, moments: dict[tuple[int, ...], Expr], said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        AtFixedPoint(series, moments)
+
+
+def test_names_without_factors_are_refused(series: NonlinearExpansion) -> None:
+    for name in ("X", "K"):
+        with pytest.raises(KeyError, match=f"no order parameter '{name}' with factors; there are Phi"):
+            series.factors(name, 0)
