@@ -458,7 +458,14 @@ class KinkExpansion(Expansion):
         Expr
             Sum over kappa of ``<delta(u_kappa) ...>``: the density of ``u_kappa`` at zero, times the
             average over the other fields there of an integral over the initial position x.
+
+        Raises
+        ------
+        KeyError
+            If the name is another one.
         """
+        if name not in self.jumps:
+            raise KeyError(f"no contribution to {name!r}; there are those to {', '.join(self.jumps)}")
         jump, ways = self.jumps[name], []
         for cases in (jump.cases, jump.after):
             total: Expr = S.Zero
@@ -596,7 +603,7 @@ class KinkExpansion(Expansion):
     def one_sample(self, name: str) -> Expr:
         """Return the contribution of units at the kink of phi to G or f in closed form, for one sample.
 
-        The network has one hidden layer.
+        The network must have one hidden layer.
 
         Parameters
         ----------
@@ -613,7 +620,8 @@ class KinkExpansion(Expansion):
         KeyError
             If the name is another one.
         NotApplicable
-            If units on both sides move towards the kink, so that they slide along it.
+            If there are several hidden layers, or if units on both sides move towards the kink, so that they
+            slide along it.
 
         Notes
         -----
@@ -631,6 +639,13 @@ class KinkExpansion(Expansion):
         """
         if name not in ("G", OUTPUT):
             raise KeyError(f"no closed form of {name!r}; there are those of G and {OUTPUT}")
+        if self.drifts:
+            raise NotApplicable(
+                f"one_sample({name!r}): with several hidden layers the source u of h moves at random during "
+                "training, so that units reach the kink at random times and the average over them has no "
+                "closed form; use a theory of one hidden layer, or coefficient, which leaves the average "
+                "unevaluated"
+            )
         body = self.jumps[name].cases[(True,) if name == OUTPUT else (True, True)]
         kernel = Symbol("K_x", positive=True)
 
@@ -900,9 +915,15 @@ def _half(series: KinkExpansion, body: Expr, side: int, force: Expr, push: Expr)
     z, of all these units. Their position X obeys ``dX/dv = force * (slope of phi at X)``, where v is the time
     integral of the error and ``force`` is a number times ``push``. The result is a function of v at the
     earlier time and v + dv at the later one. Raises :class:`NotApplicable` if both sides move units onto the
-    kink.
+    kink, or if the direction of the motion is not known.
     """
     near, far = (series.above, series.below)[::side]
+    unknown = next((f for f in (force * near, force * far) if not sign(f).is_number), None)
+    if unknown is not None:
+        raise NotApplicable(
+            f"the sign of {unknown}, the velocity of units at the kink, is not known; it must be positive, "
+            "negative or zero for all values of its symbols"
+        )
     start = side * away
     meets = solve(start + force * near * v, v)[0] if sign(force * near) == -side else None
     if meets is not None and sign(force * far) == side:

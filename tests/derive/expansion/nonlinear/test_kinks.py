@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sympy import Abs, Function, Max, Rational, S, Symbol, exp, integrate, pi, sqrt, tanh
 
-from derive.calculus.symbols import mu, t
+from derive.calculus.symbols import L, mu, t
 from derive.errors import NotApplicable
 from derive.expansion.nonlinear.kinks import X, dv, expand_kinks, kappa, r, sigma, v
 from tests.derive.once import mean_field, mlp
@@ -83,3 +83,14 @@ def test_rendering() -> None:
     assert r"\bar X(t)" in series().render("latex")
     with pytest.raises(ValueError, match="must be"):
         series().render("html")
+
+
+def test_deep_networks_have_no_closed_form_of_one_sample() -> None:
+    """The source of h moves: the sign of the velocity was undecided, and the contribution zero."""
+    deep = expand_kinks(mean_field(mlp(L, "relu", "flow")))
+    for name in ("G", "f"):
+        assert deep.layer(name) != 0
+        with pytest.raises(NotApplicable, match=rf"one_sample\('{name}'\): with several hidden layers"):
+            deep.one_sample(name)
+    with pytest.raises(KeyError, match="no contribution to 'X'; there are those to Phi, G, f, A, B"):
+        deep.layer("X")
