@@ -248,6 +248,11 @@ class TheorySeries(Expansion):
             ``<a_k b_l>`` with orders (k, l) and factor 1. Other quantities have terms with orders (k,); the
             factor is the coefficient of order n - k in the factor of ``scales``, 1 for k = n without one.
 
+        Raises
+        ------
+        KeyError
+            If the theory has no quantity of that name.
+
         Examples
         --------
         >>> from derive import isotropic, mean_field
@@ -256,6 +261,8 @@ class TheorySeries(Expansion):
         >>> wide.parts("C_v"), wide.parts("R_h0r0")
         ((((1, (0, 0)),), ((1, (1, 0)), (1, (0, 1)))), ((), ((1/gamma0, (0,)),)))
         """
+        if name not in self._symbols:
+            raise self.unknown(name)
         if any(q.name == name and q.kind == "correlation" for q in self.theory.order_parameters):
             one = sympify(1)
             return tuple(tuple((one, (n - k, k)) for k in range(n + 1)) for n in range(self.order + 1))
@@ -682,8 +689,9 @@ def expand_step_size(theory: Theory, order: int) -> TheorySeries:
     Raises
     ------
     NotApplicable
-        If updates decay or gain momentum within few steps, so that the rate is not only the weight of past
-        updates, or if noise is drawn at each step.
+        If the theory is that of a flow, or has another learning rate than ``eta``; if updates decay or gain
+        momentum within few steps, so that the rate is not only the weight of past updates; or if noise is
+        drawn at each step.
     ValueError
         If the order is negative.
 
@@ -696,6 +704,16 @@ def expand_step_size(theory: Theory, order: int) -> TheorySeries:
     """
     if order < 0:
         raise ValueError(f"order = {order}: must not be negative; 0 is the flow")
+    if not theory.program.rule.discrete:
+        raise NotApplicable(
+            f"the rule of {theory.program.name} is a flow, which has no learning rate to expand in: give a "
+            "theory of gradient descent, such as of rule='gd'"
+        )
+    if not any(e.rhs.has(eta, Function(WEIGHT)) for e in (*theory.equations, *theory.scalars)):
+        raise NotApplicable(
+            f"the theory of {theory.program.name} does not depend on {eta}: give its rule the symbol {eta} "
+            "as learning rate instead of a number or another symbol"
+        )
     for u in theory.sources:
         if any({t, s} <= set(d.args) for d in u.covariance.atoms(KroneckerDelta)):
             raise NotApplicable(

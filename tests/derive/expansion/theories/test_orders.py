@@ -18,7 +18,7 @@ from derive.expansion.orders import (
     expand_step_size,
     modified_equation,
 )
-from derive.program import eta, gamma0, training_rule
+from derive.program import GradientDescent, eta, gamma0, training_rule
 from derive.program.networks.random_data import alpha, alpha_B, nu
 from derive.reduce.data import instant_responses, theory_limit
 from derive.scale.first_steps import Unrolled
@@ -232,6 +232,23 @@ def test_noise_and_rules_that_change_within_a_step_are_refused() -> None:
     lasting = training_rule("gd", "sum", momentum=Symbol("m", positive=True))
     with pytest.raises(NotApplicable, match="not a sum over past updates with the weight eta"):
         expand_step_size(mean_field(isotropic(depth=1, rule=lasting)), 1)
+
+
+def test_theories_without_the_learning_rate_have_no_series_in_it() -> None:
+    """Their equations of order 1 had no source, as if steps were exactly a flow."""
+    with pytest.raises(NotApplicable, match="is a flow, which has no learning rate to expand in"):
+        expand_step_size(mean_field(mlp(1, rule="flow")), 1)
+    tenth = mlp(1).with_rule(GradientDescent(Rational(1, 10)))
+    with pytest.raises(NotApplicable, match="does not depend on eta"):
+        expand_step_size(mean_field(tenth), 1)
+
+
+def test_unknown_names_have_no_parts() -> None:
+    series = expand_step_size(mean_field(mlp(1)), 1)
+    assert len(series.parts("h")) == 2
+    for name in ("zzz", "h__1"):
+        with pytest.raises(KeyError, match=f"no series '{name}'; there are H, G, f, Delta, h, g"):
+            series.parts(name)
 
 
 def test_what_only_a_solution_gives_is_not_compiled() -> None:
