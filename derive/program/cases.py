@@ -65,10 +65,10 @@ def without_cases_of_fields(e: Expr, where: str, vectors: Collection[Symbol] = (
     """Return ``e`` with each `Piecewise` of fields written by Max, Min and Heaviside.
 
     ``where`` names the definition for error messages, and ``vectors`` are the symbols of weight vectors. A
-    `Piecewise` stays if its conditions contain no field, scalar, average, matrix product or weight vector.
-    Raises ProgramError for a `Piecewise` that cannot be written in this way, such as one with conditions on
-    two independent fields. Raises ProgramError also for a function that jumps and whose derivative in SymPy
-    lacks the point mass, such as ``acot(h)`` or ``tanh(1/h)``.
+    `Piecewise` stays if its conditions contain no field, scalar, average, matrix product or weight vector;
+    those in its values are rewritten. Raises ProgramError for a `Piecewise` that cannot be written in this
+    way, such as one with conditions on two independent fields. Raises ProgramError also for a function that
+    jumps and whose derivative in SymPy lacks the point mass, such as ``acot(h)`` or ``tanh(1/h)``.
 
     >>> from sympy import Function, exp
     >>> h = Function("h")(Symbol("t"))
@@ -102,8 +102,19 @@ def without_cases_of_fields(e: Expr, where: str, vectors: Collection[Symbol] = (
                 "between numbers, such as Piecewise((h, h > 0), (h/5, True)), or Max, Min, Abs and Heaviside"
             ) from None
 
-    outermost = [x for x in _outermost(e) if any(_quantities(c, vectors) for _, c in x.args)]
-    return e.xreplace({x: read(x) for x in outermost})
+    def written(x: Piecewise) -> Expr:
+        """Return ``x`` without cases of fields; cases of indices and parameters stay, with new values."""
+        if any(_quantities(c, vectors) for _, c in x.args):
+            return read(x)
+        if not any(value.has(Piecewise) for value, _ in x.args):
+            return x
+        return Piecewise(*[(inside(value), c) for value, c in x.args])
+
+    def inside(value: Expr) -> Expr:
+        """Return an expression without cases of fields."""
+        return value.xreplace({x: written(x) for x in _outermost(value)})
+
+    return inside(e)
 
 
 def _outermost(e: Any) -> list[Piecewise]:

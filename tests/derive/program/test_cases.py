@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from sympy import (
     Abs,
+    DiracDelta,
     Eq,
     Expr,
     Function,
@@ -232,3 +233,15 @@ def test_a_wrong_factor_beside_a_delta_is_reported(readouts: Program, factor: Ex
     )
     found = compare(theory, replace(theory, sources=wrong))
     assert [d.part for d in found] == ["source"]
+
+
+def test_cases_of_a_field_inside_of_cases_of_an_index_are_read() -> None:
+    """Their jumps had no point mass in the theory."""
+    z = pre(mu, t)
+    jump = Piecewise((z, z > 0), (-1, True))
+    line = Piecewise((1 + Piecewise((jump, Eq(mu, 2)), (z, True)), mu < 3), (z, True))
+    read = network(lambda _: line).definitions()[1].rhs.args[2]
+    inner = Piecewise((Heaviside(z, 0) + Max(0, z) - 1, Eq(mu, 2)), (z, True))
+    assert read == Piecewise((1 + inner, mu < 3), (z, True))
+    assert read.diff(z).has(DiracDelta)
+    assert not line.diff(z).has(DiracDelta)
