@@ -87,7 +87,8 @@ def recurrent_task(  # noqa: PLR0913 (options of a network, most of them keyword
 
         h(k) = (1 - leak) h(k-1) + leak (W phi(h(k-1)) + U x(mu, k) + b),   f(k) = w . phi(h(k))/(gamma0 N) .
 
-    At k = 1 the terms with h(k-1) are absent: ``h(1) = leak (U x(mu, 1) + b)``. Without ``bias`` b is zero.
+    The units start from rest, ``h(0) = 0``, so that ``h(1) = leak (W phi(0) + U x(mu, 1) + b)``. If phi(0) is
+    not zero, the field ``rest`` is phi(0) at each unit. Without ``bias`` b is zero.
 
     Gradients pass through all steps of the task.
 
@@ -111,13 +112,23 @@ def recurrent_task(  # noqa: PLR0913 (options of a network, most of them keyword
     f, y = Function("f"), Function("y")
     out, at = (f(mu, t), last) if read == "last" else (f(mu, q, t), q)
     kept = (1 - share) * h(k, mu, t) + share * (W @ phi(h(k, mu, t)))
+    constant, rest = phi(S.Zero), Field("rest", units)  # phi(h(0)), a vector of equal entries
+    starts = constant != 0
     forward = {
-        h(1, mu, t): share * (U @ x(mu, 1) + shift),
+        **({rest(t): constant} if starts else {}),
+        h(1, mu, t): share * ((W @ rest(t) if starts else S.Zero) + U @ x(mu, 1) + shift),
         h(k + 1, mu, t): kept + share * (U @ x(mu, k + 1) + shift),
         out: Mean(w.symbol * phi(h(at, mu, t))) / gamma0,
     }
     ranges = (IndexRange(k, Integer(1), last - 1), *((IndexRange(q, S.One, last),) if at is q else ()))
     weights = (U, W, w, *(() if bias is False else (b,)))
-    net = Network("recurrent network on a task", (h,), forward, weights, given=(x,), ranges=ranges)
+    net = Network(
+        "recurrent network on a task",
+        (h, rest) if starts else (h,),
+        forward,
+        weights,
+        given=(x,),
+        ranges=ranges,
+    )
     cost = objective_of(objective, y(*out.args[:-1]), out)
     return net.train(cost, trained_by, gradients={"h": Gradient("g", "z")}, together=read == "all")

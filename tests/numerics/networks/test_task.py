@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from sympy import Function, S, Symbol
+from sympy import Function, S, Symbol, log
 
 import numerics
 from derive.errors import ProgramError
@@ -20,6 +20,7 @@ from derive.program import (
     Mean,
     Network,
     Population,
+    Product,
     eta,
     gamma0,
     mu,
@@ -29,6 +30,7 @@ from derive.program.networks import recurrent, recurrent_task
 from derive.theory.routes import check_routes
 from numerics.experiment.schema import Solver
 from tests.numerics.networks import task
+from tests.numerics.networks.case import Case
 from tests.numerics.networks.cases import CASES
 
 TASKS = [name for name in CASES if name.startswith("recurrent")]
@@ -140,3 +142,40 @@ def test_networks_with_another_leak_are_seen() -> None:
 def test_refuses(options: dict[str, object], said: str) -> None:
     with pytest.raises(ProgramError, match=said):
         recurrent_task(**options)
+
+
+@pytest.mark.parametrize("options", [{"read": "last"}, {"read": "all", "leak": 0.5, "bias": True}], ids=str)
+def test_a_network_at_rest_sends_phi_of_zero(options: dict[str, object]) -> None:
+    """The first step left out W phi(0), which is not zero for softplus."""
+    program = recurrent_task(2, "softplus", **options)
+    first = next(d for d in program.definitions if str(d.lhs) == "h(1, mu, t)")
+    assert next(d.rhs for d in program.definitions if d.name == "rest") == log(2)
+    assert any(str(a.args[0]) == "W" for a in first.rhs.atoms(Product))
+    assert not any(d.name == "rest" for d in recurrent_task(2, "tanh", **options).definitions)
+
+
+@pytest.mark.slow
+def test_the_first_step_from_rest_is_solved_exactly() -> None:
+    """Outputs of units ``h + 1`` are those of the reference interpreter and not those without W phi(0)."""
+    signs = task.sequences(2, 2)
+    arrays = {"K_x": task.kernel_of(signs), "y": signs[:, 0]}
+    given = {"numbers": {"eta": 0.1, "gamma0": 1.0}, "arrays": arrays, "times": range(3)}
+    program = recurrent_task(2, lambda z: z + 1)
+    by_paths, by_reference = (
+        numerics.solve(program, solver=Solver(method=method, samples=1024), kernels="none", **given)
+        for method in ("paths", "direct")
+    )
+    np.testing.assert_allclose(by_paths.f, by_reference.f, atol=1e-10)
+
+
+@pytest.mark.slow
+def test_networks_that_start_at_rest_agree_with_the_theory() -> None:
+    case = Case(
+        recurrent_task(2, "softplus"),
+        {"eta": 0.1, "gamma0": 1.0},
+        {"K_x": task.kernel_of(task.sequences(2, 2)), "y": task.sequences(2, 2)[:, 0]},
+        4,
+        seeds=(200, 100),
+    )
+    report = replace(case, solver=Solver(samples=2**12)).compared()
+    assert report.passed, report
