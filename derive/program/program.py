@@ -179,8 +179,14 @@ class Program(Parts):
         -------
         Program
             The program at this depth.
+
+        Raises
+        ------
+        ProgramError
+            If ``depth`` is neither an integer of at least 1 nor a symbol for one, or if the program has
+            fields with layers and another depth without ``L`` in it.
         """
-        layers = layer_count(depth)
+        layers = chosen_depth(self, depth)
 
         def fixed(rule: TrainingRule) -> TrainingRule:
             """Return a training rule with the integer depth for ``L`` in parameters such as ``eta/L``."""
@@ -862,6 +868,25 @@ def used_once(program: Program, what: str) -> None:
             f"{what}: the matrix {shared[0]} is used in several places, so that its update is a sum of outer "
             "products, and only one is supported; use a matrix of its own in each place"
         )
+
+
+def chosen_depth(program: Program, depth: Any) -> Expr:
+    """Return a number of layers that a program may be given, as an expression.
+
+    Raises :class:`ProgramError` if it is not a number of layers, or if the program has fields with layers and
+    another depth without ``L`` in it.
+
+    >>> from derive.program import mlp
+    >>> chosen_depth(mlp(), 3), chosen_depth(mlp(2), 2)
+    (3, 2)
+    """
+    layers = layer_count(depth)
+    if any(x.layered for x in program.fields) and not program.depth.has(L) and layers != program.depth:
+        raise ProgramError(
+            f"depth = {depth}: {program.name} has the depth {program.depth}, which is not changed; give "
+            f"{program.depth}, or build the program with the symbolic depth L"
+        )
+    return layers
 
 
 def plain_steps(program: Program) -> None:

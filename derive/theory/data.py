@@ -16,9 +16,9 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.sums import over
 from derive.calculus.symbols import IndexRange, L, ell, s, spelled, t
-from derive.program.language import Rewritable, layer_count
+from derive.program.language import Rewritable
 from derive.program.nonlinear import NonlinearRule
-from derive.program.program import Program
+from derive.program.program import Program, chosen_depth
 from derive.show.arranged import with_distinct_variables
 from derive.show.latex import latex
 
@@ -498,7 +498,8 @@ class TheoryData(Rewritable):
         Parameters
         ----------
         depth : int
-            Number of hidden layers. A theory whose program has a depth in numbers keeps that depth.
+            Number of hidden layers. If the program has layers and a depth without ``L``, it must be that
+            depth.
 
         Returns
         -------
@@ -508,11 +509,12 @@ class TheoryData(Rewritable):
         Raises
         ------
         ProgramError
-            If ``depth`` is neither an integer of at least 1 nor a symbol for one.
+            If ``depth`` is neither an integer of at least 1 nor a symbol for one, or if the program has
+            layers and another depth without ``L`` in it.
         ValueError
             If a range of layers still depends on a symbol.
         """
-        layers = layer_count(depth)
+        layers = chosen_depth(self.program, depth)
         program = self.program.map(lambda e: e.subs(L, layers) if e.has(L) else e)
         return replace(self.each(lambda x: _members(_substituted(x, L, layers))), program=program)
 

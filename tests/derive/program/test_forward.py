@@ -363,6 +363,11 @@ def applied(weights: Weights) -> dict[str, Any]:
     return found
 
 
+def of_two_layers(program: Program) -> Program:
+    """Return a program at depth two if its depth is a symbol."""
+    return program.at_depth(2) if program.depth.has(L) else program
+
+
 def simulated(name: str, program: Program) -> tuple[Any, Any]:
     """Return outputs of the program and of the network that is differentiated by complex steps."""
     _, outputs, loss, shapes = NETWORKS[name]
@@ -372,7 +377,7 @@ def simulated(name: str, program: Program) -> tuple[Any, Any]:
         "y": HOT if name == "softmax" else LABELS,
     }
     run = simulate_program(
-        program.at_depth(2),
+        of_two_layers(program),
         width=N,
         steps=STEPS,
         seeds=1,
@@ -395,7 +400,7 @@ def test_a_program_goes_down_the_gradient_of_its_network(name: str) -> None:
 def test_both_routes_derive_it(name: str) -> None:
     """At every depth, and at depth two."""
     program = NETWORKS[name][0]()
-    assert check_routes(program) == check_routes(program.at_depth(2)) == []
+    assert check_routes(program) == check_routes(of_two_layers(program)) == []
 
 
 @pytest.mark.slow
@@ -407,7 +412,7 @@ def test_wide_networks_follow_the_theory(name: str) -> None:
     if name in SEQUENCES:
         data["K_x"] = np.einsum("akd,bld->akbl", SERIES, SERIES) / D
     found = compare_with_networks(
-        NETWORKS[name][0]().at_depth(2),
+        of_two_layers(NETWORKS[name][0]()),
         VALUES,
         data,
         steps=2,
