@@ -7,6 +7,7 @@ factors (:mod:`derive.show.arranged`) of the papers.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -78,13 +79,14 @@ class PaperLatex(Arranged, LatexPrinter):
 
     def _print_Symbol(self, expr: Symbol, style: str = "plain") -> str:
         name = self.names.name(expr.name)
-        return name.base + (f"_{{{name.lower}}}" if name.lower else "")
+        return self.marked(Name(name.base, lower=name.lower), (), ())
 
     def _print_Function(self, expr: Any, exp: str | None = None) -> str:
         if not isinstance(expr, AppliedUndef):
             return str(super()._print_Function(expr, exp))
         if self.names.is_activation(expr):
-            text = self.names.name(str(expr.func)).base + "(" + ",".join(map(self._print, expr.args)) + ")"
+            name = self.marked(self.names.name(str(expr.func)), (), ())
+            text = name + "(" + ",".join(map(self._print, expr.args)) + ")"
         else:
             text = self.indexed(expr)
         return text if exp is None else f"{text}^{{{exp}}}"
@@ -141,8 +143,11 @@ class PaperLatex(Arranged, LatexPrinter):
         str
             The LaTeX of the derivative.
         """
-        base = self.names.name(str(atom.func)).base
-        mark = f"{DOTS[order]}{{{base}}}" if order in DOTS else f"{base}^{{({order})}}"
+        name = self.names.name(str(atom.func))
+        if order in DOTS:
+            mark = self.marked(replace(name, base=f"{DOTS[order]}{{{name.base}}}"), (), ())
+        else:
+            mark = self.marked(name, (f"({order})",), ())
         return f"{mark}({self._print(atom.args[0])})"
 
     def rate(self, variable: str, body: str, partial: bool) -> str:

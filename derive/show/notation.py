@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any, TypeAlias
 
 from sympy import Expr, Symbol, SympifyError, sympify
@@ -187,7 +188,8 @@ class Notation:
         if "_" not in name:
             return latex_name(name)
         inner = self.name(name)
-        return inner.base + (f"_{{{inner.lower}}}" if inner.lower else "")
+        base = f"{{{inner.base}}}" if inner.lower and "_" in inner.base else inner.base
+        return base + (f"_{{{inner.lower}}}" if inner.lower else "")
 
 
 def guess_roles(atom: AppliedUndef) -> tuple[str, ...]:
@@ -302,11 +304,24 @@ def _distinct_symbols(notation: Notation, names: Iterable[str]) -> dict[str, str
     for name in sorted({x.rstrip("_") or x for x in names}, key=lambda x: (len(x), x)):
         written = notation.name(name)
         if name not in notation.names and _printed_forms(written) & forms:
-            head, _, tail = name.partition("_")
-            plain = rf"\mathrm{{{name}}}" if name.isalpha() else latex_name(head) + f"_{{({tail or name})}}"
+            plain = next(x for x in _other_symbols(name) if not _printed_forms(Name(x)) & forms)
             changed[name], written = plain, Name(plain)
         forms |= _printed_forms(written)
     return changed
+
+
+def _other_symbols(name: str) -> Iterator[str]:
+    """Yield LaTeX of a name that differs from its usual symbol: a subscript in brackets, or upright letters.
+
+    A subscript of a subscripted letter, as in ``eps1_2``, is added to the letter in braces. At last the whole
+    name is in upright letters, followed by as many primes as needed.
+    """
+    head, _, tail = name.partition("_")
+    if head and tail:
+        letter, mark = latex_name(head), tail.replace("_", r"\_")
+        yield rf"{{{letter}}}_{{({mark})}}" if "_" in letter else rf"{letter}_{{({mark})}}"
+    upright = name.replace("_", r"\_")
+    yield from (rf"\mathrm{{{upright}}}" + "'" * n for n in count())
 
 
 def _printed_forms(name: Name) -> set[str]:

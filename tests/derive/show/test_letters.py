@@ -5,7 +5,7 @@ import re
 from functools import cache
 
 import pytest
-from sympy import Eq, Function, Product, S, Sum, Symbol, cos, exp, tanh
+from sympy import Add, Eq, Function, Product, S, Sum, Symbol, cos, exp, tanh
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import IndexRange
@@ -27,7 +27,7 @@ from derive.program import (
 )
 from derive.show import aligned_latex, latex, text
 from derive.theory.document import namespace, render
-from tests.derive.once import convolution, isotropic, mean_field, mlp, recurrent, structured
+from tests.derive.once import convolution, isotropic, mean_field, mlp, perceptron, recurrent, structured
 
 a, b, h = map(Function, "abh")
 e, k, n = (Symbol(x, integer=True) for x in "ekn")
@@ -262,3 +262,20 @@ def test_a_kernel_of_the_data_called_K_is_not_printed_as_the_tangent_kernel() ->
     printed = mean_field(network.train((Function("y")(mu) - o) ** 2 / 2, GradientDescent(eta))).render()
     assert "{u} ~ GP(0, K_μα)" in printed
     assert "K^NTK_μα(t,s) = K_μα " in printed
+
+
+def test_names_with_digits_and_marks_have_one_subscript() -> None:
+    """Two subscripts of one letter, as in ``a_1_{2}``, are no LaTeX."""
+    assert latex(Symbol("eps1_2")) == r"{\epsilon_1}_{2}"
+    phi, h = Function("phi_1"), Function("h")(t)
+    assert latex(phi(h)) == r"\phi_{1}(h(t))"
+    assert latex(phi(h).diff(h)) == r"\dot{\phi}_{1}(h(t))"
+    assert latex(phi(h).diff(h, 3)) == r"\phi^{(3)}_{1}(h(t))"
+    names = ("eps1", "epsilon1", "eps_1", "epsilon_1", "eps1_2", "epsilon1_2", "a1_b_c", "a_1_b_c")
+    program = perceptron(loss=lambda z, y: Add(*[Symbol(x, real=True) for x in names]) * (z - y) ** 2)
+    found = {x: latex(Symbol(x, real=True), mean_field(program)) for x in names}
+    assert found["epsilon1"] == r"\mathrm{epsilon1}"
+    assert len({re.sub(r"[{} ]", "", x) for x in found.values()}) == len(names)
+    for x in found.values():
+        flat = re.sub(r"_\{[^{}]*\}", "_", re.sub(r"^\{([^{}]*)\}", "X", x).replace(r"\_", ""))
+        assert flat.count("_") <= 1, x
