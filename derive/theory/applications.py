@@ -57,7 +57,9 @@ def equal_time_pairs(
     The vector of a then responds at s = t to the source of b. A product multiplies a Gaussian matrix and a
     vector, and is given by its key. Whether the vector of a depends on the source of b at equal time depends
     on the equal-time responses themselves. The smallest solution is found by iteration: start from the empty
-    set and add pairs until nothing changes.
+    set and add pairs until nothing changes. Members of a family of matrices, and layers of a field, are not
+    distinguished, so that the set may contain pairs whose response at equal time is zero. They do not change
+    the theory: the pairs only state up to which time a response is summed.
     """
     applications = list(uses)
     # Pairs of uses of one random matrix that respond to each other: uses of opposite orientation or, if the
