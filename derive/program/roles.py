@@ -91,7 +91,7 @@ def roles_of(program: Parts) -> Roles:
     sample = samples[0] if samples else None
     others = [x for x in indices if x != sample and x not in samples]
     channel = others[0] if len(others) == 1 else None
-    counts = {r.index: r.upper for r in output.ranges}
+    counts = {r.index: expression(r.upper - r.lower + 1) for r in output.ranges}
     input_names = {str(a.func) for a in inputs if sample is None or sample in a.args}
     kernels = {x.kernel for x in program.given if x.name in input_names}
     constants = _applied([error.rhs], {*program.constants})

@@ -38,7 +38,7 @@ from numerics.experiment.theory import program_of
 from numerics.names import INPUT_KERNEL, TARGETS
 from numerics.progress import Progress
 from numerics.results import RUNAWAY, STDERR, dataset
-from numerics.results.losses import SampleLoss, loss_in_words, loss_of
+from numerics.results.losses import SampleLoss, first_sample, loss_in_words, loss_of
 from numerics.results.predictions import of_training, squares_errors
 from numerics.solver.grid import TimeGrid, tables_of
 from numerics.solver.refine import AdamsBashforth, Attempt, refine
@@ -189,7 +189,9 @@ class Setting:
     @cached_property
     def error(self) -> Composed:
         """The error (minus the derivative of the loss) as a numerical function of the output."""
-        return Composed(ErrorLaw.of(self.problem.theory), self.problem.arrays)
+        return Composed(
+            ErrorLaw.of(self.problem.theory), self.problem.arrays, first_sample(self.problem, slice(None))
+        )
 
     @property
     def times(self) -> int:
@@ -258,12 +260,12 @@ class Composed:
 
         [e(f_0 + g f_1 + ...)]_n = sum_k e^(k)(f_0)/k! [(g f_1 + g^2 f_2 + ...)^k]_n
 
-    Arrays have samples as last axis.
+    Arrays have samples as last axis. ``first`` is the value of their index at the first sample.
     """
 
-    def __init__(self, law: ErrorLaw, data: Mapping[str, Array]) -> None:
+    def __init__(self, law: ErrorLaw, data: Mapping[str, Array], first: int = 1) -> None:
         names = sorted({str(x.func) for x in law.body.atoms(AppliedUndef)} - {OUTPUT})
-        self.law, self.data = law, [np.asarray(data[name]) for name in names]
+        self.law, self.data, self.first = law, [np.asarray(data[name]) for name in names], first
 
     def __call__(self, f: Array) -> Array:
         """Return the error e at an output f, (..., samples), in the same shape."""
@@ -277,10 +279,9 @@ class Composed:
     def _slope(self, k: int, f: Array) -> Array:
         """Return the Taylor coefficient ``e^(k)/k!`` of the error e at an output f.
 
-        The shape is that of f or can be broadcast to it. Samples are numbered 1, 2, ... if the error depends
-        on the number of the sample.
+        The shape is that of f or can be broadcast to it. The error may depend on the index of the sample.
         """
-        return slope_of(self.law, k)(np.arange(1.0, f.shape[-1] + 1), f, *self.data)
+        return slope_of(self.law, k)(self.first + np.arange(float(f.shape[-1])), f, *self.data)
 
     def order(self, outputs: Sequence[Array]) -> Array:
         """Return order n of the error e for the orders ``outputs = (f_0, ..., f_n)`` of the output."""
@@ -395,7 +396,7 @@ def _losses(problem: Problem, loss: SampleLoss, samples: slice, f: Array) -> dic
         }
         if SAMPLE_WEIGHT in data and (samples.start or 0) >= problem.seen:
             data[SAMPLE_WEIGHT] = np.ones_like(data[SAMPLE_WEIGHT])
-        law = Composed(ErrorLaw(body, loss.output), data)
+        law = Composed(ErrorLaw(body, loss.output), data, first_sample(problem, samples))
         orders = [law.order(list(f[: n + 1])) for n in range(len(f))]
         losses[name] = np.stack([x.reshape(*x.shape[:2], -1).sum(axis=2).mean(axis=1) for x in orders])
     return losses

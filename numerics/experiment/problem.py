@@ -430,6 +430,11 @@ class Problem:
         return np.searchsorted(self.times, self.output_times)
 
     @property
+    def held_times(self) -> Array:
+        """Output times: those of ``times`` at the positions ``held``, or all if it is None."""
+        return self.times if self.held is None else self.times[self.held]
+
+    @property
     def time_name(self) -> str:
         """Unit of time: "step", or "time" for a flow."""
         return "time" if self.flow else "step"
@@ -559,10 +564,15 @@ class Problem:
 
     @property
     def outputs(self) -> int:
-        """Number of outputs: the upper end of their index in the program, or 1 without such an index."""
-        roles = self.program.roles
-        end = _channels_of_random_data(self.program) if roles.output is None else roles.channels
-        return 1 if end is None else int(expression(end).subs(self.numbers))
+        """Number of outputs: that of the values of their index in the program, or 1 without such an index."""
+        return len(self.output_values)
+
+    @property
+    def output_values(self) -> range:
+        """Values of the index of outputs in the program; the value 1 without such an index."""
+        ends = _range_of_outputs(self.program)
+        first, last = (int(expression(x).subs(self.numbers)) for x in ends or (1, 1))
+        return range(first, last + 1)
 
     @cached_property
     def theory(self) -> Theory:
@@ -601,13 +611,14 @@ class Problem:
     def held_out(self) -> HeldOut | None:
         """Test points of the file, or the samples of weight zero in a program's loss.
 
-        None if there are none. The kernel of a program without an array ``K_x`` is empty.
+        None if there are none. The kernel of a program without an array ``K_x`` is nan.
         """
         if self.experiment is not None:
             return self.experiment.held_out
         if self.seen == self.sample_count:
             return None
-        kernel, targets = self.arrays.get(INPUT_KERNEL, np.zeros((0, 0))), self.arrays.get(TARGETS)
+        unknown = np.full((self.sample_count, self.sample_count), np.nan)
+        kernel, targets = self.arrays.get(INPUT_KERNEL, unknown), self.arrays.get(TARGETS)
         return HeldOut(kernel, None if targets is None else targets[self.seen :], None, self.seen)
 
     @property
@@ -691,10 +702,17 @@ def _require_source(source: object, given: Mapping[str, object]) -> None:
             )
 
 
-def _channels_of_random_data(program: Program) -> Expr | None:
-    """Return the number of outputs of random data, the upper end of the error's index, or None."""
-    ends = [r.upper for d in program.definitions for r in d.ranges if d.name == ERROR_VECTOR]
-    return ends[0] if len(ends) == 1 else None
+def _range_of_outputs(program: Program) -> tuple[Expr, Expr] | None:
+    """Return the first and the last value of the index of outputs, or None without such an index.
+
+    For random data it is the index of the error vector.
+    """
+    roles = program.roles
+    name = ERROR_VECTOR if roles.output is None else str(roles.output.func)
+    ranges = [r for d in program.definitions for r in d.ranges if d.name == name]
+    if roles.output is not None:
+        ranges = [r for r in ranges if r.index == roles.channel]
+    return (ranges[0].lower, ranges[0].upper) if len(ranges) == 1 else None
 
 
 def _training_samples(program: Program, data: Mapping[str, Array], samples: int) -> int:
@@ -729,7 +747,8 @@ def _times_of(times: ArrayLike | None, steps: bool) -> tuple[Array, Array | None
     """Return the times to solve for, and ``times`` as output times, or None if both are equal.
 
     Times to solve for are all steps from 0 to the last one; for a flow (``steps`` is false), 0 and ``times``.
-    Raises SpecError for times that are missing, do not increase, are negative, or are not steps.
+    Raises SpecError for times that are missing, do not increase, are negative, or are not steps, and for a
+    flow that ends at time 0.
 
     >>> _times_of([0, 2], steps=True)
     (array([0., 1., 2.]), array([0., 2.]))
@@ -741,6 +760,9 @@ def _times_of(times: ArrayLike | None, steps: bool) -> tuple[Array, Array | None
     if at.ndim != 1 or not len(at):
         raise SpecError("times", None, f"has shape {at.shape}", "a list of times")
     check_times("times", at.tolist(), steps)
+    if not steps and at[-1] == 0:
+        reason = "ends at the start, and a flow is solved up to a later time"
+        raise SpecError("times", at.tolist(), reason, "rising times >= 0, the last of which is positive")
     if steps and at[-1] > MOST_STEPS:
         raise SpecError("times", at[-1], "is too many steps", f"at most {MOST_STEPS}")
     whole = np.arange(at[-1] + 1) if steps else np.unique([0.0, *at])

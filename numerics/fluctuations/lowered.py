@@ -21,6 +21,7 @@ from derive.calculus.symbols import IndexRange, ell, s, spelled, t
 from derive.errors import NotApplicable
 from derive.theory.fluctuations import Addend, FluctuatingParameter, Fluctuations, Hatted, addends
 from numerics.errors import Unserved
+from numerics.experiment.integer_indices import Literals
 from numerics.lowering.expressions import CompiledFunction, KnownArrays, function
 
 Array = NDArray[np.float64]
@@ -715,14 +716,31 @@ class LoweredFluctuations:
         at: Any = {x: v - self.known.start(x) for x, v in grid.items() if not isinstance(x, Dummy)}
         leaves: list[tuple[IntegerArray | None, Any]] = []
         for x in compiled.leaves:
+            data = self.known.data.get(str(x.func)) if isinstance(x, AppliedUndef) else None
             if isinstance(x, AppliedUndef) and key_of(x) in self.names:
                 leaves.append((self.parameters.find(key_of(x), self.arguments(x, grid)), None))
-            elif isinstance(x, AppliedUndef) and callable(of_layer := self.known.data.get(str(x.func))):
-                leaves.append((None, np.vectorize(of_layer, otypes=[float])(*self.arguments(x, grid))))
+            elif callable(data):
+                leaves.append((None, np.vectorize(data, otypes=[float])(*self.arguments(x, grid))))
+            elif data is not None and np.ndim(data) == len(x.args):
+                leaves.append((None, self._entries(x, grid)))
             else:
                 known = np.asarray(self.known.leaf(x, at, {}), float)
                 leaves.append((None, known[..., 0] if known.ndim else known))
         return WeightFunction(compiled, leaves)
+
+    def _entries(self, x: AppliedUndef, grid: IndexGrid) -> Array:
+        """Return the entries of given data such as ``y(mu)`` at all points of a grid.
+
+        The first entry along an axis belongs to the first value of its index, or to time zero. Shifted
+        indices are periodic.
+        """
+        name = str(x.func)
+        array, positions = self.known.arrays[name], []
+        for k, (e, value) in enumerate(zip(x.args, self.arguments(x, grid), strict=True)):
+            first = 0 if e.has(t, s) else self.known.literals.get((name, k), Literals()).first
+            plain = e.is_Symbol or e.is_Integer
+            positions.append(value - first if plain else (value - first) % array.shape[k])
+        return np.asarray(array[tuple(positions)], float)
 
 
 def has_kinks(lowered: LoweredFluctuations) -> bool:

@@ -217,17 +217,17 @@ class VariableBuilder:
         term with another correlation is unchanged, and a term without a correlation is multiplied by the
         number of outputs.
         """
-        count = self.problem.outputs
-        terms = []
+        values, terms = self.problem.output_values, []
         for x in observable_terms(e):
             (kernel,) = x.expr.atoms(AppliedUndef) or (None,)
             channels = self._channels(kernel)
             if kernel is None or not channels:
-                terms.append(x if kernel is not None else replace(x, expr=count * x.expr))
+                terms.append(x if kernel is not None else replace(x, expr=len(values) * x.expr))
                 continue
             equal = {s: t, **{c: channels[0] for c in channels}}
             whole = x.expr.xreplace({kernel: self.theory[str(kernel.func)].symbol.xreplace(equal)})
-            terms.append(replace(x, expr=whole, over=(*x.over, IndexRange(channels[0], 1, count))))
+            outputs = IndexRange(channels[0], values[0], values[-1])
+            terms.append(replace(x, expr=whole, over=(*x.over, outputs)))
         return terms
 
     def _channels(self, kernel: AppliedUndef | None) -> list[Any]:
@@ -311,7 +311,7 @@ class VariableBuilder:
         if dim == "layer":
             return range(1, int(self.problem.depth or 1) + 1)
         if dim.startswith("channel"):
-            return range(1, self.problem.outputs + 1)
+            return self.problem.output_values
         assert samples is not None
         return range(int(samples.lower), int(samples.upper) + 1)
 

@@ -13,7 +13,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
-from sympy import Add, Expr, Mul, Pow, S, Sum, Symbol, exp
+from sympy import Add, Expr, Mul, Pow, S, Sum, Symbol, exp, sympify
 from sympy.core.function import AppliedUndef
 from sympy.functions.special.tensor_functions import KroneckerDelta
 from sympy.utilities.lambdify import implemented_function
@@ -26,7 +26,13 @@ from derive.linear.form import LinearTerm, Row, linear_form
 from derive.theory import Equation, OrderParameter, Theory
 from numerics.errors import Unserved
 from numerics.lowering.averages import MeanResponse, read_average
-from numerics.lowering.indices import expressions_of, moving_nodes, node_at_zero
+from numerics.lowering.indices import (
+    expressions_of,
+    limits,
+    moving_nodes,
+    node_at_zero,
+    require_open_numbers,
+)
 from numerics.lowering.table import (
     DELTA,
     Coupling,
@@ -113,6 +119,37 @@ def require_averages_at_present(theory: Theory) -> None:
                 )
 
 
+def require_whole_ranges(theory: Theory) -> None:
+    """Raise NotLinear unless each index runs over 1, 2, ... to one last value, wherever it stands.
+
+    The arrays of the march hold all values of an index, counted from 1. It takes no sum over a part of them,
+    and no quantity at one of them, such as f(mu, 2, t).
+    """
+    last: dict[Symbol, Expr] = {}
+    for index, lower, upper in limits(replace(theory, observables=())):
+        if index in (t, s, ell) or sympify(upper).has(t, s):
+            continue
+        if lower != 1:
+            raise NotLinear(
+                f"the index {index} runs from {lower}, and the linear march counts values of an index from 1"
+            )
+        if last.setdefault(index, upper) != upper:
+            raise NotLinear(
+                f"the index {index} runs to {last[index]} and to {upper}, and the linear march takes sums "
+                "over all values of an index only"
+            )
+    try:
+        require_open_numbers(theory)
+    except Unserved as error:
+        raise NotLinear(str(error)) from None
+    for e in expressions_of(theory):
+        for x in sorted(e.atoms(AppliedUndef), key=str):
+            if str(x.func) in theory.program.constants and any(a.is_Integer for a in x.args):
+                raise NotLinear(
+                    f"{x} is read at one value of an index, and the linear march reads all of them"
+                )
+
+
 class _Lowering:
     """Conversion of one linear theory to a :class:`Table`, the rows that the march runs.
 
@@ -135,6 +172,7 @@ class _Lowering:
             raise ValueError(f"{families[0]} is a family of layers: lower theory.at_depth(n) instead")
         theory = self.theory
         require_averages_at_present(theory)
+        require_whole_ranges(theory)
         for e in (*theory.equations, *theory.scalars):
             self.extents |= {r.index: r.upper for r in e.ranges}
         for u in theory.sources:

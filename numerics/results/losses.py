@@ -192,11 +192,11 @@ def loss_of_scalars(problem: Problem, scalars: Mapping[str, Array]) -> Array | N
     numbers = {x: v for x, v in problem.values.items() if isinstance(x, Symbol)}
     function, leaves = _compiled(loss, tuple(numbers.items()))
     sample, sizes = sample_index(problem.program), {t: len(problem.times)}
-    spans: dict[Any, Sequence[int]] = {}
+    spans: dict[Any, Sequence[int]] = _index_values(problem)
     read: dict[Expr, tuple[Array, tuple[Expr, ...], list[int]]] = {}
     known = problem.arrays
     for leaf in sorted(leaves, key=lambda x: 2 if isinstance(x, Symbol) else str(x.func) in known):
-        number = _read_number(leaf, problem, scalars, sizes, spans)
+        number = _read_number(leaf, problem, scalars, spans)
         if number is None:
             return None
         read[leaf] = number
@@ -215,20 +215,19 @@ def _read_number(
     leaf: Expr,
     problem: Problem,
     scalars: Mapping[str, Array],
-    sizes: Mapping[Expr, int],
     spans: dict[Any, Sequence[int]],
 ) -> tuple[Array, tuple[Expr, ...], list[int]] | None:
     """Return the values of one leaf of a loss: a number or array of the program, the time, or an index.
 
     The result is the array, its indices, one for each axis, and, for each index that is an integer, the
     position along its axis at which the array is to be read. ``scalars`` holds numbers of the program by
-    name, ``sizes`` the lengths of indices; the values that indices of the leaf take are added to ``spans``.
-    None if the leaf is not known.
+    name, ``spans`` the values of each index, to which those of the leaf's indices are added. None if the leaf
+    is not known, or if one of its indices takes other values than in another leaf.
     """
     if isinstance(leaf, Symbol):
         if leaf == t:
             return problem.times, (t,), []
-        return (np.arange(1.0, sizes[leaf] + 1), (leaf,), []) if leaf in sizes else None
+        return (np.array(spans[leaf], dtype=float), (leaf,), []) if leaf in spans else None
     name, indices = str(leaf.func), leaf.args
     variables = {x.name: (label, x) for label, x in authored_variables(problem).items() if x.pair is None}
     if name in variables:
@@ -237,7 +236,10 @@ def _read_number(
         if indices[-1] not in (t, 0) or label not in scalars or len(others) != len(variable.values):
             return None
         whole = scalars[label] if indices[-1] == t else np.repeat(scalars[label][:1], len(problem.times), 0)
-        spans |= {x: span for x, span in zip(others, variable.values, strict=True) if x.is_Symbol}
+        taken = {x: tuple(v) for x, v in zip(others, variable.values, strict=True) if x.is_Symbol}
+        if any(tuple(spans.get(x, values)) != values for x, values in taken.items()):
+            return None
+        spans |= taken
         array, indices = _unshifted(whole, (t, *others), spans, [0, *(span[0] for span in variable.values)])
         places = zip(others, variable.values, strict=True)
         positions = [span.index(int(x)) for x, span in places if x.is_Integer]
@@ -314,9 +316,9 @@ def _mean(e: Expr, output: AppliedUndef, problem: Problem, outputs: Array, sampl
     axes = (t, mu, *channels)
     times = len(outputs)
     ends = {x: int(low) for x, low in _lowest_of_output(problem).items()}
-    first = samples.start or 0
+    first = first_sample(problem, samples)
     spans = {x: range(ends.get(x, 1), ends.get(x, 1) + outputs.shape[axes.index(x)]) for x in channels}
-    spans[mu] = range(first + 1, first + 1 + outputs.shape[1])
+    spans[mu] = range(first, first + outputs.shape[1])
     read = []
     for leaf in leaves:
         if isinstance(leaf, Symbol):  # the loss contains an index itself, such as t or mu, as a number
@@ -382,6 +384,21 @@ def _bare(e: Expr) -> set[Any]:
 def _firsts(leaf: AppliedUndef, problem: Problem) -> list[int]:
     """Return, for each axis of the array ``leaf``, the index value to which its first entry belongs."""
     return [problem.literals.get((str(leaf.func), k), Literals()).first for k in range(len(leaf.args))]
+
+
+def _index_values(problem: Problem) -> dict[Any, Sequence[int]]:
+    """Return the values of each index of a program that has the same range in all definitions with it."""
+    values: dict[Any, set[tuple[Expr, Expr]]] = {}
+    for r in (r for d in problem.program.definitions for r in d.ranges):
+        low, high = (sympify(x).subs(problem.values) for x in (r.lower, r.upper))
+        values.setdefault(r.index, set()).add((low, high))
+    same = {index: next(iter(ends)) for index, ends in values.items() if len(ends) == 1}
+    return {x: range(int(low), int(high) + 1) for x, (low, high) in same.items() if (high - low).is_number}
+
+
+def first_sample(problem: Problem, samples: slice) -> int:
+    """Return the value of the index of samples at the first one of ``samples``, positions from 0."""
+    return int(_lowest_of_output(problem).get(mu, S.One)) + (samples.start or 0)
 
 
 def _lowest_of_output(problem: Problem) -> dict[Symbol, Expr]:

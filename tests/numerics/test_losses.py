@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
-from sympy import Expr, Function, Rational, S, Sum, Symbol, cosh, exp, log, sqrt, sympify, tanh
+from sympy import Expr, Function, Integer, Rational, S, Sum, Symbol, cosh, exp, log, sqrt, sympify, tanh
 
 import numerics
 from derive.program import (
@@ -35,6 +35,7 @@ from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.experiment.schema import Solver
+from numerics.fluctuations.finite_width import finite_width
 from numerics.quotients import logarithms_without_overflow
 from numerics.results import load, save
 from numerics.results.losses import loss_in_words, loss_of
@@ -386,3 +387,74 @@ def test_only_the_square_of_an_error_is_doubled(name: str) -> None:
     )
     held = sympify(result.attrs["loss"], {str(z): Function(str(z)) for z in (f, y, rho)} | {"mu": mu, "t": t})
     assert (held - factor * loss).expand() == 0
+
+
+def of_classes(first: int, loss: Callable[[Expr], Expr], classes: int = 2) -> Program:
+    """Return a linear network with an output for each of the classes that count from ``first``."""
+    k = Symbol("k", integer=True)
+    ends = IndexRange(k, Integer(first), Integer(first + classes - 1))
+    units, inputs = Population("units"), Population("input", given=True)
+    x, h = GivenVector("x", inputs, "K_x"), Field("h", units, layered=True)
+    W, w = GaussianMatrix("W", units.at(1), inputs), GaussianVector("w", units.at(1), indices=(ends,))
+    forward = {h(1, mu, t): W @ x(mu), f(mu, k, t): Mean(w(k) * h(1, mu, t)) / gamma0}
+    net = Network("classes", (h,), forward, weights=(W, w), given=(x,), depth=1, ranges=(ends,))
+    return net.train(loss(k), GradientDescent(eta))
+
+
+ONE: dict[str, Any] = {"numbers": NUMBERS, "arrays": {"K_x": K[:1, :1], "y": Y[None, :2]}}
+"""One sample with two targets."""
+
+
+def weighted(first: int) -> Program:
+    """Return a network of two classes from ``first``, of which the second counts twice."""
+    return of_classes(first, lambda k: (k + 1 - first) * (y(mu, k) - f(mu, k, t)) ** 2 / 2)
+
+
+@pytest.mark.parametrize("first", [0, pytest.param(2, marks=pytest.mark.slow)])
+def test_classes_may_be_counted_from_any_number(first: int) -> None:
+    """Once a march of classes from 0 ended in a ValueError of NumPy."""
+    found = numerics.solve(weighted(first), **ONE, times=range(2))
+    shares, step = np.array([1, 2]), 2 * NUMBERS["eta"]  # both layers learn
+    np.testing.assert_allclose(found.f[1, 0], step * shares * Y[:2], rtol=1e-9)
+    missed = shares * (Y[:2] - found.f.values[:, 0]) ** 2 / 2
+    np.testing.assert_allclose(found.train_loss, missed.sum(axis=1), rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_corrections_read_the_targets_of_classes_from_zero() -> None:
+    """Once corrections at order 1/N read the target of class 1 for class 0."""
+    found, expected = (finite_width(weighted(first), **ONE, times=range(3)) for first in (0, 1))
+    for name in ("f", "train_loss", "f_variance", "f_shift"):
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-9, err_msg=name)
+
+
+def test_a_sum_over_some_classes_is_not_one_over_all() -> None:
+    """Once the march of a linear network took the entropy of two of three classes over all three."""
+    program = of_classes(
+        1, lambda k: log(Sum(exp(f(mu, k, t)), (k, 2, 3))) - Sum(y(mu, k) * f(mu, k, t), (k, 2, 3)), 3
+    )
+    given = {**ONE, "arrays": {"K_x": K[:1, :1], "y": np.eye(3)[1:2]}, "times": range(2)}
+    found = numerics.solve(program, **given)
+    np.testing.assert_allclose(found.f[1, 0], [0, 0.1, -0.1], rtol=1e-9, atol=1e-12)
+    with pytest.raises(SpecError, match="runs from 2, and the linear march counts values of an index from 1"):
+        numerics.solve(program, solver=Solver(method="march"), **given)
+
+
+def test_an_index_in_a_loss_has_the_values_of_its_range() -> None:
+    """Once an index from 0 counted as 1, 2, ... in the loss of two outputs."""
+
+    def trained(first: int) -> Program:
+        p = Symbol("p", integer=True)
+        ends = IndexRange(p, Integer(first), Integer(first + 1))
+        b, c = (GaussianVector(n, CELLS, indices=(ends,)) for n in "bc")
+        forward = {HIDDEN(row, t): INNER @ Z(row)}
+        forward |= {g(row, p, t): Mean(v(p) * HIDDEN(row, t)) / gamma0 for g, v in ((OUT, b), (f, c))}
+        net = Network(
+            "two", (HIDDEN,), forward, (INNER, b, c), given=(Z,), ranges=(IndexRange(row, S.One, M), ends)
+        )
+        loss = (p + 1 - first) * (LABEL(row) - OUT(row, p, t)) ** 2 / 2 + f(row, p, t) ** 2 / 2
+        return net.train(loss, GradientDescent(eta))
+
+    given = {"numbers": NUMBERS, "arrays": {"overlap": K[:2, :2], "label": Y[:2]}, "times": range(1)}
+    runs = [numerics.simulate(trained(first), width=9, seeds=2, rng=0, **given) for first in (0, 1)]
+    np.testing.assert_allclose(runs[0].train_loss, runs[1].train_loss, rtol=1e-9)
