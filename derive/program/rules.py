@@ -33,16 +33,19 @@ from sympy import (
     Min,
     Mul,
     Piecewise,
+    Poly,
     Product,
     Rational,
     S,
     Sum,
     Symbol,
     exp,
+    factor_list,
     factor_terms,
     floor,
     integrate,
     log,
+    roots,
     summation,
     sympify,
     together,
@@ -149,9 +152,20 @@ class LinearSystem:
         """Whether the memory has no closed form and is a table of numbers.
 
         This is so if the matrix ``A`` of the equation of motion depends on time and states drive each other
-        in a cycle.
+        in a cycle, or if ``A`` is constant and not all of its eigenvalues have a closed form, as the roots of
+        a polynomial of degree five or more in general.
         """
-        return self.moves and self.chain is None
+        return self.chain is None if self.moves else not self._has_closed_eigenvalues
+
+    @cached_property
+    def _has_closed_eigenvalues(self) -> bool:
+        """Whether SymPy has a closed form of all eigenvalues of a constant matrix ``A``."""
+        if self.states < _LEAST_UNSOLVABLE:
+            return True
+        z = Dummy("z")
+        _, parts = factor_list(self.matrix.charpoly().as_expr(z), z)
+        high = [Poly(part, z) for part, _ in parts if Poly(part, z).degree() >= _LEAST_UNSOLVABLE]
+        return all(sum(roots(part).values()) == part.degree() for part in high)
 
     @cached_property
     def moves(self) -> bool:
@@ -621,8 +635,8 @@ class LinearSystemRule:
     def memory(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
         """Return ``(m(t), k(t, s))``, the factors of W(0) and of the update at ``past``.
 
-        The memory of a time-dependent system whose states drive each other in a cycle has no closed form; it
-        is a pair of functions ``m(t)`` and ``k(t, s)``, whose tables follow from the system.
+        The memory of a system that is ``tabulated`` has no closed form; it is a pair of functions ``m(t)``
+        and ``k(t, s)``, whose tables follow from the system.
         """
         system = system_of(self)
         if system.tabulated:
@@ -656,6 +670,9 @@ def system_of(rule: LinearSystemRule) -> LinearSystem:
     """Return the equation of motion of a rule, always the same object, which caches its solution."""
     return rule.system
 
+
+_LEAST_UNSOLVABLE = 5
+"""Lowest degree of polynomials whose roots have no closed form in general."""
 
 _TABLES = ("m", "k", "n")
 """Names of the tables of a system whose memory has no closed form."""

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.integrate import quad
-from sympy import Expr, Function, Matrix, Rational, S, Symbol, exp, log, sqrt, tan
+from sympy import Expr, Function, Matrix, Rational, S, Symbol, exp, log, sqrt, tan, zeros
 
 import numerics
 from derive.program import (
@@ -391,3 +391,23 @@ def test_a_flow_whose_velocity_relaxes_ever_faster_is_integrated() -> None:
     found = tables.values({}, np.linspace(0, 2.5, 4))["w"]
     exact = quad(lambda x: np.exp(-quad(lambda u: np.exp(u * u), 0, x)[0]), 0, 2.5, epsabs=1e-11)[0]
     assert found[-1, 0] == pytest.approx(exact, rel=1e-9)
+
+
+def test_eigenvalues_without_a_closed_form() -> None:
+    """The characteristic polynomial of five hidden states has no roots in closed form.
+
+    Once the residues of these eigenvalues were left out of the memory of a weight.
+    """
+    A, b = zeros(6, 6), Matrix([0, Rational(1, 10), 0, 0, 0, 0])
+    A[0, 0] = A[0, 1] = 1
+    for i in range(1, 5):
+        A[i + 1, i] = 1
+    A[1, 5], A[2, 5] = Rational(1, 3), Rational(1, 2)
+    given: dict[str, Any] = {"numbers": {"gamma0": 1e-4}, "arrays": {"K_x": [[1.0]], "y": [1.0]}}
+    found = numerics.solve(mlp(1, rule=LinearRule(A, b)), times=range(9), **given)
+    power = np.array(A, dtype=float)
+    memory = [np.linalg.matrix_power(power, n)[0] @ np.array(b, dtype=float)[:, 0] for n in range(9)]
+    f = np.zeros(9)
+    for n in range(1, 9):
+        f[n] = sum(2 * memory[n - 1 - k] * (1 - f[k]) for k in range(n))
+    np.testing.assert_allclose(found.f[:, 0], f, rtol=1e-6)

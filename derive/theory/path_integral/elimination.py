@@ -151,7 +151,10 @@ class Steady(_SolvedMotion):
 
     @cached_property
     def poles(self) -> tuple[tuple[Expr, int], ...]:
-        """Eigenvalues of the matrix of the equation of motion, each with its multiplicity."""
+        """Eigenvalues of the matrix of the equation of motion, each with its multiplicity.
+
+        All of them have a closed form: the memory of other systems is a table of numbers.
+        """
         z = Dummy("z")
         _, parts = factor_list((z * Matrix.eye(self.system.states) - self.system.matrix).det(), z)
         multiplicities: dict[Expr, int] = {}
