@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
-from sympy import Float, Rational, S, Symbol
+from sympy import Expr, Float, Rational, S, Symbol
 
 from derive.calculus.series import PowerSeries
 from derive.calculus.symbols import s, t
@@ -275,12 +275,15 @@ def truncation_error(series: xr.Dataset, value: float) -> dict[str, float]:
     """Return an estimate of the truncation error of each variable, by its name.
 
     The estimate is that of :meth:`~derive.expansion.PowerSeries.error_estimate` for the largest entries of
-    the coefficients; it is infinite if these grow as fast as the powers fall.  It is not a bound.
+    the coefficients; it is infinite if these grow as fast as the powers fall.  It is not a bound. Orders that
+    the series does not hold count as zero.
     """
     x = Symbol("x", positive=True)
     estimates = {}
     for name, a in series.data_vars.items():
-        sizes = [Float(float(np.abs(a.sel(order=n)).max())) for n in series.order.values]
+        sizes: list[Expr] = [S.Zero] * (int(series.order.max()) + 1)
+        for n in series.order.values:
+            sizes[int(n)] = Float(float(np.abs(a.sel(order=n)).max()))
         estimates[str(name)] = float(PowerSeries(tuple(sizes), x).error_estimate().subs(x, value))
     return estimates
 

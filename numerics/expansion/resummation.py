@@ -246,6 +246,8 @@ def resummed(series: xr.Dataset, gamma0: float, method: str = "pade") -> xr.Data
     step = gcd(*orders) or 1
     evaluate = resum if method == "pade" else partial_sums
     top = max([*orders, int(series.attrs.get("truncation_order", 0)) // step * step])
+    if max(orders) == 0 and top == 1:  # an even series to order 1 has one coefficient only
+        top = 0
     variables: dict[str, tuple[tuple[str, ...], Array, dict[str, str]]] = {}
     failed: dict[str, str] = {}
     for name, array in series.data_vars.items():
@@ -260,10 +262,7 @@ def resummed(series: xr.Dataset, gamma0: float, method: str = "pade") -> xr.Data
             values = Resummed(np.where(bad, np.nan, values.value), np.where(bad, np.nan, values.error), bad)
             failed[str(name)] = f"{int(bad.sum())} of {bad.size}"
             if bad.all():
-                raise NotConverged(
-                    f"the series of {name} to order {top} does not converge at gamma0 = {gamma0}: "
-                    "a smaller gamma0, or a higher order, would do"
-                )
+                raise NotConverged(_why_failed(str(name), gamma0, top))
         dims = tuple(map(str, array.dims[1:]))
         truncation = np.where(np.any(dense[1:], axis=0), _largest_around(values.error, dims), values.error)
         words = str(array.attrs.get("long_name", name))
@@ -279,6 +278,22 @@ def resummed(series: xr.Dataset, gamma0: float, method: str = "pade") -> xr.Data
         notes["failed"] = ", ".join(f"{k}: {v}" for k, v in failed.items())
     return xr.Dataset(
         variables, {k: v for k, v in series.coords.items() if k != "order"}, {**series.attrs, **notes}
+    )
+
+
+def _why_failed(name: str, gamma0: float, top: int) -> str:
+    """Return the message for a series of ``name`` to order ``top`` without any value at ``gamma0``.
+
+    A single coefficient, that of order 0, fails at every gamma0.
+    """
+    if top == 0:
+        return (
+            f"the series of {name} has one coefficient, that of order 0, which does not show whether it "
+            f"converges at gamma0 = {gamma0}: a higher order would do"
+        )
+    return (
+        f"the series of {name} to order {top} does not converge at gamma0 = {gamma0}: a smaller gamma0, or a "
+        "higher order, would do"
     )
 
 

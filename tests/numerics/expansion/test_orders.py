@@ -331,3 +331,10 @@ def test_other_rules_have_no_steps_that_become_small() -> None:
         step_size_series(isotropic("alpha_B"), 1)
     with pytest.raises(SpecError, match="depends on eta"):
         step_size_series(fixed(1, 0.1).replace({"training.weight_decay": 0.1}), 1)
+
+
+def test_the_truncation_error_counts_orders_and_not_positions() -> None:
+    """Once the orders 0, 2, 4 of an even series counted as 0, 1, 2."""
+    series = xr.Dataset({"a": ("order", [1.0, 0.5, 0.25])}, {"order": [0, 2, 4]})
+    x = 0.1**2 / 2
+    assert truncation_error(series, 0.1)["a"] == pytest.approx(x**3 / (1 - x), rel=1e-12)

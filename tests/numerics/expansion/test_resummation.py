@@ -175,3 +175,11 @@ def test_bad_input() -> None:
         resummed(series, 1.0, "borel")
     with pytest.raises(ValueError, match="gamma0 = -1"):
         resummed(series, -1.0)
+
+
+@pytest.mark.parametrize("order", [0, 1])
+def test_one_coefficient_needs_a_higher_order(order: int) -> None:
+    """An even series to order 1 has one coefficient; its truncation error was zero."""
+    series = dataset([[1.0]], [0], truncation_order=order)
+    with pytest.raises(NotConverged, match=r"that of order 0,.* at gamma0 = 0\.1: a higher order would"):
+        resummed(series, 0.1)
