@@ -21,7 +21,7 @@ from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.fluctuations.corrections import WidthCorrections
-from numerics.fluctuations.finite_width import expanded_variables, held_times, largest_ratio
+from numerics.fluctuations.finite_width import expanded_variables, largest_ratio
 from numerics.names import C_FIELD, C_GRADIENT, FEATURE_KERNEL, GRADIENT_KERNEL
 from numerics.progress import Progress
 from numerics.results import LOSSES, SHIFT, VARIANCE
@@ -91,8 +91,8 @@ class FiniteWidthLimit(Finite):
     def numbers(self) -> dict[str, Any]:
         """Return times, losses and widths over time, by name; null stands for a width that is not defined.
 
-        A width is not defined where its loss or kernel is zero in the limit of infinite width. A whole list
-        is null if shifts are not known.
+        A width is not defined where its loss is zero in the limit of infinite width, or where all kernels
+        are; kernels that are zero beside others do not count. A whole list is null if shifts are not known.
         """
         columns = {
             "loss_mean_width": self.loss_mean,
@@ -158,7 +158,7 @@ def finite_width_limit(
     loss, variance = corrections.values[name], factor * corrections.variances[name]
     kernels = _kernels(corrections)
     return FiniteWidthLimit(
-        time=held_times(problem),
+        time=problem.held_times,
         name=name,
         loss=loss,
         loss_mean=_ratio(factor * np.abs(corrections.shifts[name]), SHARE * np.abs(loss))
@@ -223,20 +223,20 @@ def _network(corrections: WidthCorrections, name: str) -> Array:
     """Return the N, at each time (T,), from which a kernel of one network is within SHARE of the limit.
 
     The difference is one standard deviation in the norm of all entries; of several layers, the largest N
-    counts. It is nan where the kernel of a layer is zero.
+    counts. A layer whose kernel is zero does not count; the N is nan where all of them are zero.
     """
     variance = _by_layer(corrections.dims[name], corrections.variances[name]).sum(axis=2)
-    return np.asarray(_ratio(variance, SHARE**2 * _size(corrections, name)).max(axis=0))
+    return _largest_defined(_ratio(variance, SHARE**2 * _size(corrections, name)))
 
 
 def _mean(corrections: WidthCorrections, name: str) -> Array:
     """Return the N, at each time (T,), from which a kernel's mean over networks is within SHARE of the limit.
 
     The difference from the limit is taken in the norm of all entries; of several layers, the largest N
-    counts. It is nan where the kernel of a layer is zero.
+    counts. A layer whose kernel is zero does not count; the N is nan where all of them are zero.
     """
     shift = (_by_layer(corrections.dims[name], corrections.shifts[name]) ** 2).sum(axis=2)
-    return np.asarray(_ratio(np.sqrt(shift), SHARE * np.sqrt(_size(corrections, name))).max(axis=0))
+    return _largest_defined(_ratio(np.sqrt(shift), SHARE * np.sqrt(_size(corrections, name))))
 
 
 def _ratio(number: Array, limit: Array) -> Array:
@@ -248,9 +248,14 @@ def _ratio(number: Array, limit: Array) -> Array:
 def _worst(widths: list[Array]) -> Array | None:
     """Return at each time the largest of several widths, such as those of different kernels.
 
-    It is nan where one of them is nan, and None if the list is empty.
+    Those that are nan do not count. It is nan where all of them are, and None if the list is empty.
     """
-    return np.max(widths, axis=0) if widths else None
+    return _largest_defined(np.array(widths)) if widths else None
+
+
+def _largest_defined(widths: Array) -> Array:
+    """Return the largest along the first axis of the numbers that are not nan; nan where all of them are."""
+    return np.asarray(np.fmax.reduce(widths, axis=0))
 
 
 def _listed(numbers: Array) -> list[float | None]:

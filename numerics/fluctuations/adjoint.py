@@ -33,6 +33,9 @@ Array = NDArray[np.float64]
 BATCH_BYTES = 2.0**30
 """Largest size in bytes of the matrices of observables that are swept together."""
 
+SWEPT_MATRICES = 3
+"""Number of matrices over the fields and hats of a unit that a sweep holds for each observable."""
+
 ROUNDING = 1e-12
 """Residual of a unit gradient below which it is a combination of others."""
 
@@ -266,7 +269,7 @@ class AdjointFluctuations(LinearTheory):
         ``last`` is the latest time of the observables; a sweep holds arrays up to this time.
         """
         size = (
-            sum(3 * 8.0 * float(x.ends[last]) ** 2 for x in self.sites)
+            sum(SWEPT_MATRICES * 8.0 * float(x.ends[last]) ** 2 for x in self.sites)
             + 8.0 * self.blocks[last].parameters.stop
         )
         return max(1, int(BATCH_BYTES / size))

@@ -120,7 +120,7 @@ def corrected(
     values |= {name + SYSTEMATIC: factor * x for name, x in width_corrections.systematic.items()}
     return Result.of(
         values,
-        times=held_times(problem),
+        times=problem.held_times,
         spec=problem.text,
         data_sha256=problem.data_sha256,
         nonlinear=problem.by_sample,
@@ -160,7 +160,7 @@ def require_corrections(problem: Problem) -> None:
         problem.experiment.require_moving_features("the expansion in 1/N at fixed gamma0")
     if problem.flow:
         require_no_noise(problem)
-    WidthPlan.of(problem, size_growth(problem).at(len(problem.times)), len(held_times(problem)), "none")
+    WidthPlan.of(problem, size_growth(problem).at(len(problem.times)), len(problem.held_times), "none")
 
 
 LONG = 10.0
@@ -178,11 +178,6 @@ def largest_ratio(problem: Problem) -> float:
     N is the size to which the ratios of all layers refer. The result is always 1 for a program.
     """
     return 1.0 if problem.experiment is None else max(layer_ratios(problem.experiment))
-
-
-def held_times(problem: Problem) -> Array:
-    """Return the output times of a problem: those at the positions ``problem.held``, or all if it is None."""
-    return problem.times if problem.held is None else problem.times[problem.held]
 
 
 def _corrections_of_steps(

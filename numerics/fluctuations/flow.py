@@ -136,7 +136,7 @@ class FlowTimes:
         Steps in time become longer as the flow goes on, up to STEP_GROWTH times the first one.
         """
         tau = 1 / initial_rate(problem)
-        return cls(problem.times, Age(tau, STEP_GROWTH * tau))
+        return cls(problem.held_times, Age(tau, STEP_GROWTH * tau))
 
     @property
     def places(self) -> Array:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from numerics.errors import SpecError
 from numerics.experiment.problem import Problem
 from numerics.experiment.schema import Solver
-from numerics.fluctuations.adjoint import AdjointFluctuations
+from numerics.fluctuations.adjoint import BATCH_BYTES, SWEPT_MATRICES, AdjointFluctuations
 from numerics.fluctuations.dense import DenseFluctuations
 from numerics.fluctuations.expanded_problem import FluctuationSizes
 from numerics.fluctuations.linear import GradientBlock
@@ -90,8 +90,11 @@ class FluctuationMethod(Protocol):
         """
         ...
 
-    def memory(self, sizes: FluctuationSizes, solver: Solver) -> float:
-        """Return the estimated memory in bytes for a problem whose arrays have these sizes."""
+    def memory(self, sizes: FluctuationSizes, observables: int, solver: Solver) -> float:
+        """Return the estimated memory in bytes for the variances of a number of observables.
+
+        ``sizes`` are the sizes of the arrays of the expansion; ``observables`` counts those of all times.
+        """
         ...
 
     def no_shift(self, sizes: FluctuationSizes) -> str | None:
@@ -132,9 +135,9 @@ class DenseMethod:
         """Return the estimated seconds, which are those of products of matrices over all order parameters."""
         return MATRIX_PRODUCTS * float(sizes.parameters) ** 3
 
-    def memory(self, sizes: FluctuationSizes, solver: Solver) -> float:
-        """Return the estimated memory in bytes for a problem whose arrays have these sizes."""
-        return _linear_memory(sizes)
+    def memory(self, sizes: FluctuationSizes, observables: int, solver: Solver) -> float:
+        """Return the estimated memory in bytes of the fields of a unit and matrices of order parameters."""
+        return _linear_memory(sizes) + 8.0 * PARAMETER_MATRICES * float(sizes.parameters) ** 2
 
     def no_shift(self, sizes: FluctuationSizes) -> None:
         """Return None: this method computes shifts of means, so that no reason is needed."""
@@ -166,9 +169,10 @@ class AdjointMethod:
         sweep = SWEEP[0] * float((sizes.sites.astype(float) ** 3).sum()) / 4 + SWEEP[1] * sizes.times
         return observables * sweep
 
-    def memory(self, sizes: FluctuationSizes, solver: Solver) -> float:
-        """Return the estimated memory in bytes for a problem whose arrays have these sizes."""
-        return _linear_memory(sizes)
+    def memory(self, sizes: FluctuationSizes, observables: int, solver: Solver) -> float:
+        """Return the estimated memory in bytes of the fields of a unit and of observables swept together."""
+        swept = SWEPT_MATRICES * 8.0 * _squared_fields(sizes)
+        return _linear_memory(sizes) + max(swept, min(BATCH_BYTES, observables * swept))
 
     def no_shift(self, sizes: FluctuationSizes) -> str:
         """Return the sentence that says why shifts of means are missing: too many order parameters."""
@@ -197,7 +201,8 @@ class SampledMethod:
     def refusal(self, problem: Problem, sizes: FluctuationSizes) -> Refusal | None:
         """Return why the method does not apply; None if it applies.
 
-        It needs a nonlinear function of fields, a rule in discrete steps, and not too many order parameters.
+        It needs a nonlinear function of fields, a rule in discrete steps, an even number of paths, and not
+        too many order parameters.
         """
         if sizes.nonlinear is None:
             return refusal_for(
@@ -206,6 +211,9 @@ class SampledMethod:
                 "is linear, so that averages are exact without sampled paths",
                 "another method",
             )
+        if (problem.solver.samples or 0) % 2:
+            reason = "is odd, but paths come in mirrored pairs"
+            return Refusal("solver.samples", problem.solver.samples, reason, "an even number")
         if problem.flow:
             reason = "fluctuations of nonlinear networks are computed for rules in steps only"
             return refusal_for(problem, "training.rule", reason, '"gd"')
@@ -232,7 +240,7 @@ class SampledMethod:
         widths = len(ROUNDING_WIDTHS) if x.has_kinks and x.responses.any() else 1
         return REPLICAS * widths * float(total.sum())
 
-    def memory(self, sizes: FluctuationSizes, solver: Solver) -> float:
+    def memory(self, sizes: FluctuationSizes, observables: int, solver: Solver) -> float:
         """Return the estimated memory in bytes of paths, derivatives and matrices of order parameters."""
         x, samples = sizes.paths, solver.samples or SAMPLES
         assert x is not None
@@ -304,8 +312,12 @@ FIELD_MATRICES, PARAMETER_ARRAYS = 8, 20
 
 def _linear_memory(sizes: FluctuationSizes) -> float:
     """Return the estimated memory in bytes of a method for theories with linear fields."""
-    fields = float((sizes.sites.astype(np.float64) ** 2).sum())
-    return 8.0 * (FIELD_MATRICES * fields + PARAMETER_ARRAYS * sizes.parameters)
+    return 8.0 * (FIELD_MATRICES * _squared_fields(sizes) + PARAMETER_ARRAYS * sizes.parameters)
+
+
+def _squared_fields(sizes: FluctuationSizes) -> float:
+    """Return the number of entries of the matrices over the fields and hats of a unit, of all sites."""
+    return float((sizes.sites.astype(np.float64) ** 2).sum())
 
 
 def _nonlinear(problem: Problem, sizes: FluctuationSizes) -> Refusal | None:

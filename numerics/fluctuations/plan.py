@@ -80,7 +80,7 @@ class WidthPlan:
         """Raise SpecError if the corrections would take too much memory, or more than ``solver.hours``."""
         problem = self.problem
         setting = problem.key_and_value("training.points" if problem.flow else "training.steps")
-        size = self.method.memory(self.sizes, problem.solver)
+        size = self.method.memory(self.sizes, self.outputs * self.observables, problem.solver)
         require_memory(size, setting, "for the fields of a unit at all times", "fewer times or samples")
         less = 'fewer training.times, or kernels = "none"'
         require_time(self.seconds, problem.solver.hours, "the expansion in 1/N", less)

@@ -7,10 +7,24 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sympy import Rational
+from sympy import Function, Rational
 
 import numerics
-from derive.program import adam, eta
+from derive.program import (
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    GivenVector,
+    GradientDescent,
+    Mean,
+    Network,
+    Population,
+    adam,
+    eta,
+    gamma0,
+    mu,
+    t,
+)
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
@@ -176,3 +190,19 @@ def test_inputs_of_a_rule_that_takes_kernels_are_not_said_to_be_missing_from_the
         numerics.solve(program, arrays={"x": [[1.0, 0.2], [0.1, 0.9]], "y": Y}, **given)
     with pytest.raises(SpecError, match=r"^arrays\.W: is not an array of the program \(accepted: K_x, y\)$"):
         numerics.solve(program, arrays={"W": np.eye(2), "K_x": K, "y": Y}, **given)
+
+
+def test_samples_of_weight_zero_are_counted_without_a_kernel() -> None:
+    """Once the number of test points was negative for a program with two kinds of inputs."""
+    units = Population("units")
+    x, z = (GivenVector(n, Population(n + "s", given=True), "K_" + n) for n in "xz")
+    h, w = Field("h", units), GaussianVector("w", units)
+    U, V = (GaussianMatrix(n, units, v.population) for n, v in zip("UV", (x, z), strict=True))
+    f, y, rho = Function("f"), Function("y"), Function("rho")
+    forward = {h(mu, t): U @ x(mu) + V @ z(mu), f(mu, t): Mean(w.symbol * h(mu, t)) / gamma0}
+    net = Network("two inputs", (h,), forward, weights=(U, V, w), given=(x, z))
+    program = net.train(rho(mu) * (y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta))
+    arrays = {"K_x": K, "K_z": K, "y": Y, "rho": np.array([1.0, 0.0])}
+    problem = Problem.of(program, numbers={"eta": 0.1, "gamma0": 1.0}, arrays=arrays, times=range(2))
+    assert problem.held_out is not None
+    assert (len(problem.held_out), problem.seen) == (1, 1)

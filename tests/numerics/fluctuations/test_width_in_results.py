@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -16,8 +18,15 @@ from numerics.analysis.finite_width import finite_width_limit
 from numerics.cli import run
 from numerics.errors import SpecError
 from numerics.experiment.problem import Problem
+from numerics.experiment.schema import Solver
 from numerics.fluctuations import finite_width
+from numerics.fluctuations.corrections import corrections
+from numerics.fluctuations.expanded_problem import lowered, size_growth
+from numerics.fluctuations.methods import AdjointMethod, DenseMethod
+from numerics.fluctuations.plan import WidthPlan
+from numerics.fluctuations.variables import VariableBuilder
 from numerics.plots import plot_kernels, plot_loss, plot_outputs
+from tests.derive.once import mlp
 from tests.numerics.fluctuations.cases import KERNEL, TARGETS, case, experiment
 
 
@@ -131,3 +140,51 @@ def test_limits_print_widths(file: str, capsys: pytest.CaptureFixture[str]) -> N
 def test_a_width_is_a_whole_number_of_neurons() -> None:
     with pytest.raises(SpecError, match="width = 0: must be positive"):
         numerics.solve(Problem.of(case("widths")), width=0)
+
+
+ONE: dict[str, Any] = {"numbers": {"gamma0": 1.0}, "arrays": {"K_x": [[1.0]], "y": [1.0]}}
+
+
+def test_a_flow_may_be_asked_for_some_of_its_times() -> None:
+    """Once xarray raised a ValueError, because arrays had the start and the coordinate had not."""
+    found = finite_width(mlp(1, rule="flow"), **ONE, times=[0.1], kernels="none")
+    assert found.time.values.tolist() == [0.1]
+    assert found.f_variance.shape == (1, 1)
+    assert found.f.values[0, 0] == pytest.approx(1 - np.exp(-0.2), rel=0.01)  # nearly lazy
+
+
+def test_a_flow_needs_a_time_after_the_start() -> None:
+    for solve in (numerics.solve, finite_width):
+        with pytest.raises(SpecError, match=r"times = \[0\.0\]: ends at the start"):
+            solve(mlp(1, rule="flow"), **ONE, times=[0.0])
+
+
+def test_mirrored_paths_are_even_in_number() -> None:
+    """Once NumPy raised a ValueError about shapes."""
+    given = {**ONE, "numbers": {"gamma0": 1.0, "eta": 0.08}, "times": range(3)}
+    with pytest.raises(SpecError, match=r"solver\.samples = 65: is odd, but paths come in mirrored pairs"):
+        finite_width(mlp(1, "tanh"), solver=Solver(samples=65), **given)
+
+
+@pytest.mark.parametrize("method", [DenseMethod(), AdjointMethod()])
+def test_memory_is_estimated(method: DenseMethod | AdjointMethod) -> None:
+    """The estimate is that of all matrices; once it was a hundredth of them."""
+    given = {**ONE, "numbers": {"gamma0": 1.0, "eta": 0.08}, "times": range(8)}
+    problem = Problem.of(mlp(1), **given)
+    plan, arrays = WidthPlan.of(problem, size_growth(problem).at(8), 8, "trace"), lowered(problem)
+    estimate = method.memory(plan.sizes, plan.outputs * plan.observables, problem.solver)
+    tracemalloc.start()
+    solved = method.solve(arrays, problem.solver)
+    builder = VariableBuilder(problem, arrays, solved.values, list(range(8)), "trace")
+    corrections(solved, builder.variables())
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak / 3 < estimate < 3 * peak
+
+
+def test_a_kernel_that_is_zero_does_not_hide_the_widths_of_others() -> None:
+    """Gradients are zero at the start if the readout is; once no kernel had a width there."""
+    found = finite_width_limit(experiment({"init_variance": [1.0, 1.0, 0.0]}, {"steps": 2}, {}))
+    assert np.isfinite(found.kernel_network).all()
+    assert found.kernel_mean is not None
+    assert np.isfinite(found.kernel_mean).all()
