@@ -72,8 +72,7 @@ def plot_loss(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) -> li
     logarithmic grid; the axis of the loss is linear if a loss is negative.  Raises ``ValueError`` for a
     result without a training loss.
     """
-    if "train_loss" not in result:
-        raise ValueError("the result contains no loss, because the program states no loss")
+    _require_loss(result)
     ax = _axes(ax)
     artists, both = [], "test_loss" in result and bool((result.test_loss != result.train_loss).any())
     at_width: list[Artist] = []
@@ -94,6 +93,12 @@ def plot_loss(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) -> li
     if both or at_width:
         ax.legend()
     return artists
+
+
+def _require_loss(result: xr.Dataset) -> None:
+    """Raise ``ValueError`` for a result without a training loss."""
+    if "train_loss" not in result:
+        raise ValueError("the result contains no loss, because the program states no loss")
 
 
 def plot_kernels(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) -> list[Artist]:
@@ -130,7 +135,7 @@ def plot_responses(
 
     Full lines are A^l(T,s), dashed lines B^l(T,s), of one sample, the first output and the first position; of
     random data R_hr^l and R_gu^l.  Raises ``ValueError`` for a result without responses (solved with
-    ``kernels="none"``) or without this sample.
+    ``kernels="none"``), without this sample, or with one time.
     """
     drawn = [row for row in RESPONSES if row[0] in result]
     if not drawn:
@@ -139,6 +144,11 @@ def plot_responses(
     samples = result.sizes.get("sample", 1)
     if not 0 <= sample < samples:
         raise ValueError(f"sample = {sample}: must be one of the samples 0..{samples - 1} of the result")
+    if result.sizes["time"] < 2:
+        raise ValueError(
+            f"the result has the time {result.time.values[0]:g} only: responses to earlier perturbations "
+            "need two times or more"
+        )
     ax = _axes(ax)
     artists, ends = [], []
     for name, line, label in drawn:
@@ -183,9 +193,11 @@ def plot_distribution(
 def plot_slopes(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) -> list[Artist]:
     """Draw the local power of time in the loss, ``-d ln loss / d ln t``, against time.
 
-    The loss is the test loss if the result has one, else the training loss.  Raises ``ValueError`` for fewer
-    than three times after 0.
+    The loss is the test loss if the result has one, else the training loss.  Raises ``ValueError`` for a
+    result without a loss, and for fewer than three times after 0.
     """
+    if "test_loss" not in result:
+        _require_loss(result)
     name = "test_loss" if "test_loss" in result else "train_loss"
     later = result.isel(time=result.time.values > 0)
     if later.sizes["time"] < 3:

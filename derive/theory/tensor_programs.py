@@ -19,6 +19,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Average, Response
 from derive.calculus.sums import factors, times
 from derive.calculus.symbols import ell, s, t
+from derive.errors import NotApplicable
 from derive.program.language import Product
 from derive.program.parts import Definition
 from derive.show.arranged import with_distinct_variables
@@ -118,6 +119,8 @@ def tensor_program(theory: TheoryData, names: Mapping[Expr, Expr] | None = None)
 
     ``names`` maps vectors to the names that they have in Tensor Programs:
     ``{phi(h(ell, mu, t)): x(ell, mu, t)}`` writes ``phi(h)`` as ``x``, also at other indices and times.
+    Raises :class:`~derive.errors.NotApplicable` for a field that is defined by its rate of change, and for a
+    theory without the equation of a field, such as one at a fixed depth.
 
     >>> from derive import mean_field, mlp
     >>> print(tensor_program(mean_field(mlp(1))).render().splitlines()[0])
@@ -145,11 +148,10 @@ class _Translation:
         The result has equations of fields, definitions of the parts ``Dot``, covariances and scalars.
         """
         theory, dots = self.theory, list[Eq]()
-        everything = (*theory.equations, *theory.scalars)
         equations = [
-            Eq(self.z(e.lhs), self.equation(d, e, dots), evaluate=False)
+            Eq(self.z(d.lhs), self.equation(d, self.equation_of(d), dots), evaluate=False)
             for d in self.reading.definitions
-            if (e := next(e for e in everything if e.lhs == d.lhs)).name not in self.program.scalars
+            if d.name not in self.program.scalars
         ]
         covariances = []
         for u in theory.sources:
@@ -157,6 +159,20 @@ class _Translation:
             covariances.append(Eq(pair, self.expression(u.covariance), evaluate=False))
         scalars = [Eq(e.lhs, self.expression(e.rhs), evaluate=False) for e in theory.scalars]
         return TensorProgram(theory, tuple(equations), tuple(dots), tuple(covariances), tuple(scalars))
+
+    def equation_of(self, d: Definition) -> Equation:
+        """Return the theory's equation of the field that ``d`` defines; raise NotApplicable without it."""
+        found = next((e for e in self.theory.equations if e.lhs == d.lhs), None)
+        if found is not None:
+            return found
+        if d.evolves:
+            raise NotApplicable(
+                f"{d.lhs} is defined by its rate of change, and Tensor Programs define "
+                "vectors by their values: use a program whose definitions are values"
+            )
+        raise NotApplicable(
+            f"the theory has no equation of {d.lhs}: use the theory of the program as mean_field returns it"
+        )
 
     def equation(self, d: Definition, e: Equation, dots: list[Eq]) -> Expr:
         """Return the right-hand side of a field's equation ``e`` in the notation of Tensor Programs.

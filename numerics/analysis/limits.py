@@ -434,8 +434,8 @@ def early_steps(experiment: Experiment, steps: int) -> EarlySteps:
     The theory is solved with its memory. The recursion without memory is added where it is derived, for
     example for a centred network of one output on fresh samples.
 
-    Raises :class:`~numerics.errors.SpecError` if the depth is a symbol or ``steps`` is below one, and the
-    errors of the solver.
+    Raises :class:`~numerics.errors.SpecError` if the data are given samples, if the depth is a symbol or if
+    ``steps`` is below one, and the errors of the solver.
 
     >>> found = early_steps(Experiment.from_dict({
     ...     "network": {"depth": 1, "width_ratio": 1.0}, "data": {"kind": "isotropic"},
@@ -447,6 +447,9 @@ def early_steps(experiment: Experiment, steps: int) -> EarlySteps:
     """
     if steps < 1:
         raise SpecError("steps", steps, "is not a number of steps", "1 or more")
+    if experiment.spec.kind == "fixed":
+        reason = "are given samples, and these losses are those of random data"
+        raise SpecError("data.kind", "fixed", reason, '"isotropic"')
     experiment.require_linear_rule("the first steps without memory")
     experiment.require_constant("the first steps without memory")
     numbers = _numbers(experiment)

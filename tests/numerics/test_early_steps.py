@@ -131,3 +131,10 @@ def test_refusals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "network.depth" in capsys.readouterr().err
     with pytest.raises(SpecError, match="steps"):
         early_steps(experiment({}), 0)
+
+
+def test_steps_on_given_samples_are_refused() -> None:
+    """Once a KeyError, because a result on given samples has no C_v."""
+    given = Experiment.from_dict({"network": {"depth": 1}}, kernel=[[1.0]], targets=[1.0])
+    with pytest.raises(SpecError, match=r'data\.kind = "fixed": are given samples'):
+        early_steps(given, 2)

@@ -233,3 +233,11 @@ def test_a_result_without_kernels_of_layers_shows_its_outputs() -> None:
     assert plot_kernels(own, ax=Figure().subplots()) == []
     with pytest.raises(ValueError, match="no output f"):
         plot_outputs(plain)
+
+
+def test_results_without_a_loss_or_without_earlier_times_are_refused() -> None:
+    with pytest.raises(ValueError, match="the result contains no loss"):
+        plot_slopes(dataset({"f": np.ones((4, 1))}, times=range(4), spec=""))
+    responses = np.zeros((L, 1, 1, P, P))
+    with pytest.raises(ValueError, match="has the time 0 only: responses to earlier perturbations need two"):
+        plot_responses(dataset({"A": responses}, times=[0.0], spec=""))

@@ -1,8 +1,9 @@
 """The dictionary of table N1: our theories in the notation of Tensor Programs."""
 
 import pytest
-from sympy import Function, S, Sum, Symbol, preorder_traversal
+from sympy import Function, S, Sum, Symbol, preorder_traversal, tanh
 
+from derive.errors import NotApplicable
 from derive.program import (
     Along,
     Definition,
@@ -11,6 +12,7 @@ from derive.program import (
     GaussianVector,
     GivenVector,
     GradientDescent,
+    GradientFlow,
     IndexRange,
     L,
     Mean,
@@ -164,3 +166,15 @@ def test_no_exponent_stands_on_an_exponent():
 
 def test_a_slope_is_not_that_of_the_renamed_vector():
     assert r"\dot{\phi}(h^{\ell}(t))" in tensor_program(mean_field(one_pass()), NAMES).render("latex")
+
+
+def test_fields_that_evolve_are_refused() -> None:
+    """Once a bare StopIteration."""
+    units = Population("units")
+    a, J = Field("a", units), GaussianMatrix("J", units, units)
+    line = Definition(a(t), -a(t) + J @ tanh(a(t)), evolves=True)
+    program = Program("rate network", GradientFlow(), (a,), (line,), matrices=(J,), notation={a(t): "C"})
+    with pytest.raises(NotApplicable, match=r"a\(t\) is defined by its rate of change"):
+        tensor_program(mean_field(program))
+    with pytest.raises(NotApplicable, match="the theory has no equation of h"):
+        tensor_program(mean_field(mlp(2)).at_depth(2))
