@@ -97,6 +97,11 @@ class PastSum:
         """Whether the sum includes the present time."""
         return self.reach != "past"
 
+    @property
+    def steady(self) -> bool:
+        """Whether the kernel does not depend on t, so that the sum over the past is a running sum."""
+        return self.reach != "now" and t not in self.kernel.free_symbols
+
 
 @dataclass(frozen=True)
 class Quantity:

@@ -91,21 +91,20 @@ class Model:
 
         return {n for n, e in self.tables.entries.items() if n not in read and e.two_times and plain(e)}
 
-    @cached_property
-    def read_later(self) -> set[MemberKey]:
-        """Keys of quantities whose values are read after their step.
+    def read_later(self, entries: Iterable[PathEntry]) -> set[MemberKey]:
+        """Return the keys of quantities of which more than the values of the last two steps are read.
 
-        They are read by sums over the past, by averages over two times, or by the estimate of rounding
-        errors.
+        They are read by sums over the past and by averages over two times. A sum that is steady is a running
+        sum, which reads the last step only. ``entries`` are the order parameters that a march computes.
         """
         sums = [m for q in self.tables.quantities.values() for ms in q.memories.values() for m in ms]
-        keys = {m.quantity for m in sums if m.reach != "now"}
-        entries = [*self.tables.entries.values(), *self.tables.scalars.values()]
-        for e in entries:
-            entries += e.sums.values()
+        keys = {m.quantity for m in sums if m.reach != "now" and not m.steady}
+        open_entries = [*entries, *self.tables.scalars.values()]
+        for e in open_entries:
+            open_entries += e.sums.values()
             for c in e.averages.values():
-                if isinstance(c, PathCorrelation) and (c.second is not None or e.node in self.tables.scalars):
-                    keys |= {c.first, c.second or c.first}
+                if isinstance(c, PathCorrelation) and c.second is not None:
+                    keys |= {c.first, c.second}
         return keys | self.read_at_zero
 
     @cached_property

@@ -200,7 +200,7 @@ class PathMarch:
         sizes = {n: q.sizes for n, q in tables.quantities.items()}
         sizes |= {n: x for n, (_, x) in tables.sources.items()}
         sizes |= {n: () for n in tables.attributes}
-        past = model.read_later
+        past = model.read_later(entries.values())
         still |= {*tables.attributes}
         self.units = {n: units_of(tables, n, known.data) for n in sizes}
         self.random: dict[MemberKey, PathArray] = {
@@ -275,6 +275,7 @@ class PathMarch:
         Raises Diverged if an average is not finite.
         """
         for now in range(self.steps):
+            self.add_last_step(now)
             for kind, node in self.order:
                 if kind == "draw":
                     self.draw(node[1][0], now)
@@ -452,9 +453,8 @@ class PathMarch:
         time = () if m.reach == "now" else (s,)
         size = self.tables.size
         reading = TensorReader(known, m.kernel, (*q.indices, *time, *inner, *gone), self.tables.sizes)
-        steady = bool(time) and t not in m.kernel.free_symbols
         sizes, entries = size((*inner, *gone)), prod(size(m.symbols))
-        return PastTerm(m, reading, not time, steady, inner, sizes, len(gone), entries)
+        return PastTerm(m, reading, not time, m.steady, inner, sizes, len(gone), entries)
 
     def pasts(
         self, q: Quantity, terms: Sequence[PastTerm], now: int, *, steady: bool
@@ -522,17 +522,32 @@ class PathMarch:
                 more = self.applied(kernel, what, now if present else 0)
                 total = more + total if np.ndim(total) else more
         for term in terms:
-            upto = now + 1 if term.memory.through else now
-            if term.steady and term.done < upto:
-                kernel = self.kernel(q, term, slice(term.done, upto), now)
-                term.total = term.total + self.applied(kernel, term.memory.quantity, term.done)
-                term.done = upto
+            if term.steady and term.memory.through:
+                self.add_step(q, term, now)
             if term.done:
                 total = term.total + total if np.ndim(total) else term.total
         if not np.ndim(total):
             return total
         sizes = q.sizes if total.shape[1] > 1 else [1] * len(q.sizes)
         return total.reshape(self.replicas, *sizes, total.shape[-1])
+
+    def add_last_step(self, now: int) -> None:
+        """Add the values of step ``now - 1`` to all running sums over the past.
+
+        This is done before a value of step ``now`` replaces one of the last step: quantities that only
+        running sums read are not stored for longer.
+        """
+        if now:
+            for (node, _), terms in self.terms.items():
+                for term in terms:
+                    if term.steady and not term.memory.through:
+                        self.add_step(self.tables.quantities[node], term, now - 1)
+
+    def add_step(self, q: Quantity, term: PastTerm, step: int) -> None:
+        """Add the values at a step to the running sum of a steady ``term`` in the field ``q``."""
+        kernel = self.kernel(q, term, slice(step, step + 1), step)
+        term.total = term.total + self.applied(kernel, term.memory.quantity, step)
+        term.done = step + 1
 
     def applied(self, kernel: Array, what: MemberKey, start: int) -> PathArray:
         """Return ``sum_s k(s) x(s)`` for a kernel k from time ``start`` on and a field or source x on paths.
@@ -623,7 +638,7 @@ class PathMarch:
                         continue
                     change = np.abs(self.made(e, now, now, moved) - base).max() / SMALL
                     for x in (c.first, c.second) if c.second else (c.first,):
-                        paths = self.random[x]
+                        paths = self.random[x][:, -1:]
                         squares = self.device.namespace.einsum("rtis,rtis->rti", paths, paths)
                         change *= np.sqrt(self.device.take(squares).max())
                         change /= np.sqrt(paths.shape[-1])

@@ -530,8 +530,9 @@ class Prepared:
         the number of paths: Cholesky factors of covariances of sources, and order parameters.
         """
         model = self.model
-        past = model.read_later
-        counts = [prod(q.sizes) * self.units[n] for n, q in self.tables.quantities.items() if n in past]
+        past = model.read_later(self._found())
+        values = {n: prod(q.sizes) * self.units[n] for n, q in self.tables.quantities.items()}
+        counts = [size for n, size in values.items() if n in past]
         moving = [g for g in model.groups if moves(model, g)]
         counts += [prod(self.tables.sources[n][1]) * self.units[n] for g in moving for n in g]
         tables = [
@@ -542,7 +543,8 @@ class Prepared:
             tables += [
                 self.steps**2 * prod(self.tables.size(e.indices)) for e in self.tables.scalars.values()
             ]
-        return self.steps * sum(counts), sum(n**2 for n in self._moving()) + sum(tables)
+        one_step = sum(size for n, size in values.items() if n not in past)
+        return self.steps * sum(counts) + one_step, sum(n**2 for n in self._moving()) + sum(tables)
 
     def seconds(self, samples: int) -> float:
         """Return the estimated seconds of a replica of ``samples`` paths, derivatives along them included."""
