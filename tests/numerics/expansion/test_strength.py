@@ -133,6 +133,7 @@ def test_nonlinear_networks_with_momentum_and_test_points(training: dict[str, An
     tables: dict[str, Any] = {
         "network": {"depth": 1, "activation": "tanh", "gamma0": 0.2},
         "training": training,
+        "solver": {"method": "nodes"},
     }
     given = {"kernel": [[1.0]], "targets": [1.0], "test_kernel": [[0.4, 0.8]], "test_targets": [0.5]}
     large = Experiment.from_dict(tables, **given)

@@ -158,6 +158,8 @@ class Nonlinear:
         runs: dict[str, Array] = {}
         for name in names:
             layers = sorted(at for n, at in found.runs if n == name)
+            if not layers:  # a response whose entries these few paths do not tell apart is left out
+                continue
             stacked = np.stack([found.runs[name, at] for at in layers], axis=1)
             if name == "Delta":
                 runs["error"] = stacked[:, 0]
