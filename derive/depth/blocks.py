@@ -99,8 +99,9 @@ def without_silent(theory: Theory) -> Theory:
     def spoken(x: Any) -> Iterator[Any]:
         """Yield an item of the theory without the parts that contain a source of covariance zero.
 
-        Items are equations, sources, order parameters and scalars. An equation loses the terms that contain
-        such a source; a source or order parameter that contains one is not yielded.
+        A source counts if all its covariances in the theory are zero. Items are equations of fields and of
+        scalars, sources, and order parameters. An equation loses the terms that contain such a source; a
+        source or order parameter that contains one is not yielded.
         """
         if isinstance(x, Equation):
             kept = tuple(y for y in x.terms if speaks(y.expr) and without_empty(y.expr) != 0)

@@ -949,7 +949,7 @@ def diversity(limit: LayerTime, name: str) -> Diversity:
 
     both = e.rhs.replace(later, lambda x: x.func(tau_2, *x.args[1:]))
     two = e.lhs.func(tau, tau_2, *e.lhs.args[1:])
-    data = e.lhs.args[1:-2]  # the samples of the field at tau, then those of the field at tau_2
+    data = e.lhs.args[1:-2]  # without layer time (first) and times t, s (last): samples of both fields
     now = {s: t} | dict(zip(data[len(data) // 2 :], data, strict=False))
     here = e.rhs.xreplace(now)
     distance = here + here.xreplace({tau: tau_2}) - 2 * both.xreplace(now)

@@ -695,7 +695,10 @@ def population(theory: Theory, name: str) -> Iterator[Equation]:
         other = theory.program.field_of(e.name)
         if other is not None and other.population == field.population:
             if not isinstance(e.lhs, AppliedUndef):
-                raise NotApplicable(f"{e.lhs} is a rate of change; transfer functions need the field itself")
+                raise NotApplicable(
+                    f"{e.lhs} is a rate of change; transfer functions need an equation for the field itself, "
+                    "so that the field must not evolve in continuous time"
+                )
             yield e
 
 

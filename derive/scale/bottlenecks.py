@@ -267,7 +267,7 @@ def _batch_variance(form: LinearForm, theory: Theory) -> tuple[Expr, Expr]:
             "batches are not fresh, or a batch changes the learnt function within its own step"
         )
     (learnt_term,) = learnt_terms
-    # change of phi in a step, divided by the field h0
+    # The memory of xi = c_g phi is a weight times h0. So the weight over c_g is the change of phi per h0.
     phi_step = with_rank_one(learnt_term.weight).subs(s, t) / c_g(1, t)
     kernel_step = with_rank_one(learnt_term.weight).subs(s, t)  # change of the integrated kernel X in a step
     labels = factor_of(form.row("Delta"), "eps") ** 2 * source_of(theory, "eps").covariance

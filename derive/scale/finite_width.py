@@ -153,7 +153,8 @@ def first_in_width(theory: Theory) -> FirstInWidth:
     if Function("R_hr")(ell, t, s) not in kernels_on(form.row("h", ell + 1), "g"):
         raise NotApplicable("the response R_hr of a layer must be a kernel of the memory in the layer above")
     learnt = form.row("xi")
-    # response of the field h0 of a mode to the source r0 of xi, times gamma0, as a Laplace transform
+    # The Gaussian source of xi is r0, times a factor. Response of the field h0 of a mode to r0, times gamma0,
+    # as a Laplace transform.
     response = response_transforms(theory, "xi")["h0"] * factor_of(learnt, "r0") * gamma0
     (summed,) = (x for x in kernels_on(form.row("h", 1), "g") if x.has(Function("R_h0r0")))
     input_response = response * summed / Function("R_h0r0")(t, s)
@@ -316,9 +317,9 @@ def width_noise(theory: Theory, samples: Theory, modes: LazyModes) -> WidthNoise
     step = response_transforms(summed, "xi")["v"].subs(K, modes.kernel) / z
     step_response = simplify(inverse_laplace_transform(factor(step), z, age))
     response_summand = weight * step_response.subs(age, t) * step_response.subs(age, s)
-    # The mean part of the loss is twice the lazy error times the shift of the mean error. The fluctuations of
-    # one mode shift the mean error of another: `shift` is the factor of the shifted mode, `driving` that of
-    # the fluctuating mode.
+    # The loss is the square of the mean error plus the variance. Its first part changes by twice the lazy
+    # error times the shift of the mean error. The fluctuations of one mode shift the mean error of another:
+    # `shift` is the factor of the shifted mode, `driving` that of the fluctuating mode.
     shift, driving = first.split()
     shift = 2 * weight * modes.error * shift
     rise = int(power_in(shift.subs(t, -age), age))

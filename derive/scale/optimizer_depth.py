@@ -215,10 +215,11 @@ def depth_faults(network: DepthParametrization, rule: Entrywise, value: Any) -> 
 
 
 def _step(rule: Entrywise, gradient: Expr, small: Expr | None) -> Expr:
-    """Return the power of the depth L in the first step Q of an entrywise rule, without the learning rate.
+    """Return the exponent x of the first step Q of an entrywise rule, ``Q ~ L^x``, without the learning rate.
 
-    ``gradient`` is the power of L of the gradient. ``small`` is the power of L of the rule's parameters that
-    are measured in units of the gradient, such as epsilon; None is zero.
+    ``gradient`` is the exponent of L in the gradient. ``small`` is the exponent of L in those parameters of
+    the rule that are measured in units of the gradient, such as epsilon. None means that they do not depend
+    on L, as the exponent 0 does.
     """
     units = {x: x * L ** (p * (small or S.Zero)) for x, p in rule_degrees(rule).parameters.items()}
     states = tuple((x, e.xreplace(units)) for x, e in rule.states)

@@ -111,10 +111,11 @@ class RuleTables:
 def tables_of_program(program: Program) -> tuple[tuple[TrainingRule, RuleTables], ...]:
     """Return the rules of a program that need tables, each with its tables.
 
-    A flow needs them for its integrator.  Rules in steps need them if the memory is a product or a sum over
-    times, and where its closed form loses digits: for decaying weights with noise, and for rules with several
-    state variables, whose modes may decay at equal rates.  Rules that differ only by the strength of their
-    noise share their tables.
+    The tables hold the weights w of past updates, the memory m of the initial weight and the covariance n of
+    noise. A flow needs them for its integrator. Rules in steps need them if the memory is a product or a sum
+    over times, and where its closed form loses digits: for decaying weights with noise, and for rules with
+    several state variables, whose modes may decay at equal rates. Rules that differ only by the strength of
+    their noise share their tables.
 
     Raises
     ------

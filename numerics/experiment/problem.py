@@ -270,8 +270,9 @@ class Problem:
     ) -> Problem:
         """Return the problem of a program with numbers, arrays and times.
 
-        ``text`` is kept in results. With ``by_role`` the program gets the names that results use, such as f
-        for its output.
+        ``times`` are the output times; None is refused as missing. ``text`` is the specification that results
+        keep. With ``by_role`` the program gets the names that results use, such as f for its output; without
+        it the names of the author stay.
         """
         at, output_times = _times_of(times, program.rule.discrete)
         given = checked_numbers(numbers)

@@ -148,7 +148,8 @@ class CompiledFunction:
         e = self._derivatives[i]
         if e.has(DiracDelta) or any(x.has(self.slots[i]) for x in self.body.atoms(Piecewise)):
             raise UnseenJump(
-                f"{self.expr} jumps, and sampled paths cannot average the delta function in its derivative"
+                f"{self.expr} jumps, and sampled paths cannot average the delta function in its derivative: "
+                "a continuous function, or another method (solver.method), would do"
             )
         return e
 

@@ -417,7 +417,11 @@ class _Unrolling:
         return first < second and self._runs_alike(item)
 
     def _runs_alike(self, item: Source) -> bool:
-        """Return whether the two sources of a covariance take the same values of their replaced indices."""
+        """Return whether both sources of a covariance run over the same set of values of their indices.
+
+        These are the indices that are written out. The sources ``r(p)`` and ``r(p + 1)`` for p = 1..2 run
+        over {1, 2} and {2, 3}, so that the result is False.
+        """
         indices = self.indices(item)
         if item not in self.alike:
             members = [*self.sized.over(r for r in item.ranges if r.index in indices)]

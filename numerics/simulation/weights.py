@@ -759,7 +759,7 @@ def _units(binder: Binder, law: GaussianLaw, parametrization: Parametrization) -
 
 
 def _summed(program: Program, loss: Expr) -> Expr:
-    """Return the loss of one sample or output summed over the indices of the numbers in it."""
+    """Return the loss of one sample or output, summed over the indices of scalars in it."""
     ranges = ranges_of_loss(program.definitions, loss)
     return Sum(loss, *[r.limits for r in ranges]) if ranges else loss
 

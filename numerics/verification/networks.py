@@ -562,8 +562,9 @@ def scores(
     """Return z-scores, standard errors and degrees of freedom of a variable: networks compared with theory.
 
     z is the mean over networks, extrapolated to 1/N = 0 along a straight line in 1/N^``order``, less the
-    theory, over the standard error of both. ``at`` gives positions by dimension, and the results have the
-    shape of the selected entries. Degrees of freedom follow from Welch's formula.
+    theory, over the standard error of both. ``networks`` holds one result for each width; a single width is
+    not extrapolated. A theory without standard errors counts as exact. ``at`` gives positions by dimension,
+    and the results have the shape of the selected entries. Degrees of freedom follow from Welch's formula.
     """
     value, variance, spread = (np.zeros(()) for _ in range(3))
     for weight, d in zip(line_of(networks, order).intercept, networks, strict=True):
