@@ -96,5 +96,5 @@ __getattr__ = loader(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:
-    """Return the names in ``__all__``, sorted, which ``dir(derive)`` lists before they are imported."""
+    """Return the names in ``__all__``, sorted; each of them is imported when it is first used."""
     return sorted(__all__)

@@ -1,4 +1,5 @@
 """Symbolic calculus used by the derivations: Gaussian averages, responses, truncated series, recurrences.
 
-Modules take SymPy expressions and return SymPy expressions; they do not depend on programs or theories.
+Most functions take and return SymPy expressions. The modules import nothing from programs or theories;
+:mod:`.intervals` checks the constants that programs pass to it.
 """

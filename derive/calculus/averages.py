@@ -64,7 +64,7 @@ class Average(Expr):
         return Average(carried_out(self.body, **hints)).linear(hints.get("random"))
 
     def linear(self, random: Names = None) -> Expr:
-        """Expand the average by linearity.
+        """Expand the average by linearity; derivatives and responses inside are not carried out.
 
         Parameters
         ----------
@@ -75,7 +75,8 @@ class Average(Expr):
         Returns
         -------
         Expr
-            A sum of averages with deterministic factors in front.
+            A sum of averages with deterministic factors in front. Sums and integrals are outside of the
+            averages.
 
         Examples
         --------
@@ -98,8 +99,9 @@ class Average(Expr):
 
 
 def _linear(body: Expr, random: frozenset[str] | None) -> Expr:
-    """Expand the average of a sum of products by linearity, with factors that are not random in front.
+    """Return the average of the expanded expression ``body``, expanded by linearity.
 
+    Factors that are not random are in front of the averages, and sums and integrals are outside of them.
     ``random`` are the names of random functions; None if all functions are random.
     """
     if isinstance(body, Add):
@@ -124,9 +126,10 @@ def _linear(body: Expr, random: frozenset[str] | None) -> Expr:
 
 
 def is_random(x: Expr, random: frozenset[str] | None = None) -> bool:
-    """Return whether ``x`` contains a random function outside of averages.
+    """Return whether ``x`` contains a random function outside of averages and copies.
 
-    ``random`` are the names of random functions; None if all functions are random.
+    ``random`` are the names of random functions; None if all functions are random. A copy
+    (:class:`~derive.calculus.pairs.Copy`) is a constant under the average.
     """
     if getattr(x, "is_averaged", False):
         return False
@@ -141,10 +144,10 @@ def is_random(x: Expr, random: frozenset[str] | None = None) -> bool:
 class Response(Expr):
     """The response ``delta x / delta r`` of ``x`` to a source ``r``.
 
-    By causality it is zero if r is later than x, but this class does not compare times. Substitution and
-    differentiation with respect to plain symbols act inside. ``.doit()`` applies the chain rule down to
-    fields; the response of a field stays unevaluated, and :meth:`Theory.unfold
-    <derive.theory.theory.Theory.unfold>` substitutes the equation of the field.
+    By causality it is zero if r is later than x, but this class does not compare times. Substitution acts on
+    x and r. Differentiation by a plain symbol acts on x; it stays unevaluated if the symbol is an index or
+    time of r. ``.doit()`` applies the chain rule down to fields; the response of a field stays unevaluated,
+    and :meth:`Theory.unfold <derive.theory.theory.Theory.unfold>` substitutes the equation of the field.
 
     >>> from sympy import Function
     >>> from sympy.abc import s, t
@@ -175,7 +178,7 @@ class Response(Expr):
     def doit(self, **hints: Any) -> Expr:
         """Apply the chain rule through functions, products, sums and integrals.
 
-        Derivatives, responses and averages inside are carried out; sums are kept.
+        Derivatives, responses and averages inside are carried out; sums are kept. Averages do not respond.
 
         Parameters
         ----------
@@ -183,7 +186,8 @@ class Response(Expr):
             ``fields``: names of the functions that respond (default: every applied undefined function);
             ``sources``: names of the Gaussian sources, which respond to themselves only (default: none);
             ``discrete`` (default True): the response of a source to itself is a product of Kronecker deltas,
-            one for each argument; otherwise the delta of the last argument, time, is a Dirac delta.
+            one for each argument; otherwise the delta of the last argument, time, is a Dirac delta. The
+            source responds to itself also if neither list contains its name.
 
         Returns
         -------
@@ -257,7 +261,10 @@ def chain_rule(
 
 
 def carried_out(e: Expr, **hints: Any) -> Expr:
-    """Return ``e`` with its derivatives, responses and averages evaluated as far as possible; sums are kept.
+    """Return ``e`` with its derivatives, responses and averages evaluated as far as possible.
+
+    ``hints`` are those of :meth:`Average.doit`. Sums are kept, except inside of an unevaluated derivative or
+    ``Subs``.
 
     >>> from sympy import Function, sin
     >>> from sympy.abc import s, t
@@ -272,10 +279,10 @@ def carried_out(e: Expr, **hints: Any) -> Expr:
 
 
 def delta(x: Expr, y: Expr, discrete: bool = True) -> Expr:
-    """Return 1 if the arguments of applied functions ``x`` and ``y`` agree, else 0, as a product of deltas.
+    """Return the product of deltas that sets the arguments of applied functions ``x`` and ``y`` equal.
 
-    The functions themselves are not compared. With ``discrete`` all deltas are Kronecker deltas; otherwise
-    that of the last argument, time, is a Dirac delta.
+    Both have the same number of arguments; the functions themselves are not compared. With ``discrete`` all
+    deltas are Kronecker deltas; otherwise that of the last argument, time, is a Dirac delta.
     """
     pairs = list(zip(x.args, y.args, strict=True))
     if not discrete:

@@ -47,7 +47,8 @@ def functional_derivative(
         The function, applied to free indices and times.
     ranges : sequence of IndexRange
         The ranges of the indices of ``target``. A sum in ``expr`` contributes if the index of ``target`` is
-        in its range; where ``ranges`` do not decide this, the result is a ``Piecewise``.
+        in its range; where ``ranges`` and the assumptions of the symbols do not decide this, the result is a
+        ``Piecewise``. By default only the assumptions are used.
     continuous : bool
         Whether time, the last argument, is continuous, so that its delta is a Dirac delta.
 
@@ -107,7 +108,8 @@ class _Piece:
 def _derive(expr: Expr, target: AppliedUndef) -> list[_Piece]:
     """Return the derivative of an expression by the applied function ``target``, as a list of summands.
 
-    The rules of sums, products, powers and the chain rule are applied.
+    The rules of sums, products, powers and the chain rule are applied. The list is empty if the expression
+    does not contain the function.
     """
     if not _occurrences(expr, target):
         return []
@@ -177,7 +179,10 @@ def _leaf(expr: Expr, target: AppliedUndef) -> list[_Piece]:
 
 
 def _occurrences(expr: Expr, target: AppliedUndef) -> list[AppliedUndef]:
-    """Return the occurrences of the function of ``target`` in an expression, at any indices, sorted."""
+    """Return the different occurrences of the function of ``target`` in an expression, sorted by name.
+
+    They are at any indices, with as many arguments as ``target``.
+    """
     same = (a for a in expr.atoms(AppliedUndef) if a.func == target.func and len(a.args) == len(target.args))
     return sorted(same, key=spelled)
 
@@ -186,7 +191,7 @@ def _collapsed(piece: _Piece, outer: Sum | Integral) -> _Piece:
     """Return a summand of a functional derivative, summed (or integrated) over the limits of ``outer``.
 
     A delta that fixes a summed variable removes its sum, and adds the conditions for the value to be in
-    range.
+    range. Raises NotImplementedError if a delta contains a summed variable and does not fix it.
     """
     limits = [tuple(lim) for lim in outer.limits]
     while (hit := _fixed(piece, limits)) is not None:
@@ -259,7 +264,8 @@ def _finish(piece: _Piece, target: AppliedUndef, ranges: Sequence[IndexRange], c
 def extremes(e: Expr, ranges: Sequence[IndexRange]) -> tuple[Expr, Expr]:
     """Return the least and the greatest value over ``ranges`` of an expression linear in their indices.
 
-    An index whose coefficient has an unknown sign is taken to have a coefficient >= 0.
+    The bounds of one range may contain indices of later ranges. An index whose coefficient has an unknown
+    sign is taken to have a coefficient >= 0.
 
     >>> from derive.calculus.symbols import L, ell
     >>> extremes(L - ell, [IndexRange(ell, S.One, L)])

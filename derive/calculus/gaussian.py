@@ -83,9 +83,10 @@ def expectation(body: Expr, variables: tuple[Expr, ...], matrix: MatrixBase, fol
     """Return the Gaussian average ``<body>`` over centred ``variables`` whose covariance is ``matrix``.
 
     Factors that are independent of each other are averaged separately. A product of correlated factors
-    without a closed form is passed to ``fold(product, variables, matrix)``, which returns its average. The
-    average with an exponential of a quadratic form is assumed to exist unless numbers show that it diverges;
-    it is then passed to ``fold``.
+    without a closed form is passed to ``fold(product, variables, matrix)``, which returns its average. So is
+    a product with an exponential whose average diverges, if its numbers show this; with symbols the average
+    is assumed to exist. Raises :class:`~derive.calculus.jumps.Ambiguous` for a point mass (``DiracDelta``)
+    times a jump or point mass at the same place.
     """
     total = []
     for term in Add.make_args(written(body, variables).expand()):
@@ -172,7 +173,8 @@ class _Term:
     def read(cls, factors: list[Expr], variables: tuple[Expr, ...], C: MatrixBase) -> _Term:
         """Convert a product to polynomial, exponential of a quadratic form, signs and error functions.
 
-        Raises NoClosedForm for a factor of another kind. C is the covariance of the ``variables``.
+        C is the covariance of the ``variables``. Raises NoClosedForm for a factor of another kind, and for an
+        exponential whose average is known to diverge.
         """
         n = len(variables)
         polynomial, exponent, units = S.One, S.Zero, []
@@ -254,7 +256,7 @@ def _check_convergence(A: MatrixBase, C: MatrixBase) -> None:
 def _poly(e: Expr, variables: tuple[Expr, ...], degree: int | None = None) -> Poly:
     """Convert an expression to a polynomial in ``variables``; raise NoClosedForm if it is not one.
 
-    It is not one either if its total degree exceeds ``degree``.
+    Raises NoClosedForm also if its total degree exceeds ``degree``; None allows any degree.
     """
     if not e.is_polynomial(*variables):
         raise NoClosedForm(
@@ -317,7 +319,7 @@ def _by_derivative_of_sign(
 
     The other factors are a monomial of x with the exponents ``powers``, and the signs and error functions
     ``others``. C is the covariance of x. The delta is the density of ``l = a.x + m`` at zero times the
-    average conditioned on ``l = 0``.
+    average conditioned on ``l = 0``. Raises NoClosedForm if the variance of ``l`` is zero.
     """
     a = ImmutableDenseMatrix(u.a)
     across = C * a
@@ -443,9 +445,11 @@ class GaussianAverage(Expr):
     ``.diff`` with respect to a symbol in the covariance follows Price's theorem: ``d<F>/dc = <d^2 F/dx dy>``
     for a covariance, half of that for a variance. ``.doit()`` evaluates what has a closed form: polynomials
     (Isserlis), exponentials of quadratic forms, sines, error functions and signs (one, or pairs by the
-    arcsine law), rectifiers and their powers (arc-cosine kernels), Hermite polynomials of symbolic order.
+    arcsine law), rectifiers and their powers (arc-cosine kernels), and one or two Hermite polynomials of
+    symbolic order in variables of variance one.
 
-    Raises ValueError for a missing or negative variance, or a covariance that is not symmetric.
+    Raises ValueError for a missing or negative variance, or a covariance that is not symmetric. Whether the
+    covariance is positive semidefinite is not checked.
 
     >>> from sympy.abc import a, b, c, x, y
     >>> from sympy import Function
@@ -468,7 +472,8 @@ class GaussianAverage(Expr):
         """Return the unevaluated average of an expression.
 
         ``covariance`` is a mapping from pairs of variables to covariances, without ``matrix``; or it is a
-        list of variables, and ``matrix`` is their covariance.
+        list of variables, and ``matrix`` is their covariance. A variable that is repeated in the list keeps
+        the covariances of its first occurrence.
         """
         if isinstance(covariance, Mapping):
             variables, entries = _from_pairs(covariance)
@@ -493,7 +498,7 @@ class GaussianAverage(Expr):
         return self.args[2]
 
     def covariance(self, x: Any, y: Any) -> Expr:
-        """Return the covariance of two variables."""
+        """Return the covariance of two variables of the average; raise ValueError for others."""
         return self.matrix[self.variables.index(sympify(x)), self.variables.index(sympify(y))]
 
     @property
@@ -509,9 +514,11 @@ class GaussianAverage(Expr):
         return set().union(inside, self.matrix.free_symbols, *fields)
 
     def doit(self, **hints: Any) -> Expr:
-        """Return the average in closed form, as far as one is known.
+        """Return the average in closed form, as far as one is known; ``hints`` have no effect.
 
-        Parts without one stay unevaluated averages, with constants and independent factors outside.
+        Parts without one stay unevaluated averages, with constants and independent factors outside. Raises
+        :class:`~derive.calculus.jumps.Ambiguous` for a ``DiracDelta`` times a jump or ``DiracDelta`` at the
+        same place.
         """
         return expectation(self.body, self.variables, self.matrix, _folded)
 
@@ -568,9 +575,9 @@ class GaussianAverage(Expr):
     def hermite(self, n: int, variable: Any = None) -> Expr:
         """Return the coefficient of ``He_n(x / sqrt(<x x>))`` in the expansion of the body F.
 
-        It is ``<F He_n> / n!``, by Stein's lemma the average of an n-th derivative. By default x is the only
-        variable. Raises ValueError for a negative ``n``, or if there are several variables and none is
-        chosen.
+        It is ``<F He_n> / n!``, by Stein's lemma the average of an n-th derivative. ``variable`` is x, by
+        default the only variable. Raises ValueError for a negative ``n``, if there are several variables and
+        none is chosen, or if ``variable`` is not a variable of the average.
 
         >>> from sympy.abc import a, x
         >>> GaussianAverage(cos(x), {(x, x): a}).hermite(2)
@@ -617,7 +624,7 @@ class GaussianAverage(Expr):
     def _eval_derivative(self, x: Expr) -> Expr:
         """Return the derivative of the average by a symbol in the averaged expression or in the covariance.
 
-        The derivative by a covariance follows from Price's theorem.
+        The derivative by a covariance follows from Price's theorem; that by a variable is zero.
         """
         if x in self.variables:
             return S.Zero

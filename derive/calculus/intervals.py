@@ -20,7 +20,8 @@ from derive.errors import ProgramError
 class RealInterval:
     """Interval of real numbers from ``low`` to ``high``; ``words`` describe it in messages.
 
-    ``low_open`` and ``high_open`` exclude the two ends, and ``without_zero`` excludes 0.
+    The ends are included, unless ``low_open`` or ``high_open`` excludes one, and are infinite by default.
+    ``without_zero`` excludes 0.
     """
 
     words: str
@@ -33,7 +34,8 @@ class RealInterval:
     def require(self, value: Any, key: str) -> None:
         """Raise :class:`ProgramError`, naming ``key``, if a value cannot be a number of the interval.
 
-        Expressions with symbols are judged by :meth:`contains`.
+        Expressions with symbols are judged by :meth:`contains`. Text, lists and mappings are refused; SymPy
+        objects that are not expressions, such as matrices, are not checked.
 
         >>> POSITIVE.require(2, "ratio")
         >>> NONNEGATIVE.require(-0.1, "diffusion")

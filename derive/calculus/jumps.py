@@ -65,7 +65,7 @@ def jumps(e: Expr, x: Symbol) -> SignPolynomial:
 
     The monomial is ``x**n * sign(x)**s``, times the derivative of order m of ``delta(x)`` unless m is -1; it
     is in lowest terms, ``sign**2 = 1`` and ``x delta' = -delta``. Raises OtherKind for another function,
-    Ambiguous for a jump times a point mass.
+    Ambiguous for a point mass times a jump or point mass.
 
     >>> x = Symbol("x", real=True)
     >>> jumps(Max(0, x), x), jumps(Max(0, x).diff(x, 2), x)
@@ -82,8 +82,8 @@ def jumps(e: Expr, x: Symbol) -> SignPolynomial:
 def multiplied(factors: Iterable[Mapping[SignMonomial, Expr]]) -> SignPolynomial:
     """Return the product of functions of one variable x, each a dictionary from monomials to coefficients.
 
-    A monomial is a power of x times signs of x and derivatives of ``delta(x)``. Raises Ambiguous where the
-    product is not defined.
+    Monomials (n, s, m) are those of :func:`jumps`, and the product is in lowest terms. Raises Ambiguous for a
+    point mass times a jump or point mass, unless a power of x makes the product with the jump zero.
     """
     return lowest(reduce(_times, factors, ONE))
 
@@ -111,7 +111,8 @@ def lowest(e: Mapping[SignMonomial, Expr]) -> SignPolynomial:
     """Reduce a function of x to lowest terms by ``sign**2 = 1`` and ``x delta' = -delta``.
 
     ``e`` maps monomials (n, s, m) to coefficients: ``x**n * sign(x)**s``, times the derivative of order m of
-    ``delta(x)`` unless m is -1. Raises Ambiguous for a sign times a point mass.
+    ``delta(x)`` unless m is -1. Next to that derivative ``x**n`` gives zero for n > m. Raises Ambiguous for a
+    sign times a point mass, unless it is such a zero.
     """
     terms: list[tuple[SignMonomial, Expr]] = []
     for (n, s, m), c in e.items():
@@ -161,7 +162,7 @@ def _times(a: Mapping[SignMonomial, Expr], b: Mapping[SignMonomial, Expr]) -> Si
 
     A monomial is ``x**n * sign(x)**s``, times the derivative of order m of ``delta(x)`` unless m is -1.
     Powers of signs add up and are not cancelled, because next to a point mass ``sign**2`` is as ambiguous as
-    ``sign``.
+    ``sign``. Raises Ambiguous if both functions contain a point mass.
     """
     if any(m >= 0 and r >= 0 for *_, m in a for *_, r in b):
         raise Ambiguous("DiracDelta(x) times DiracDelta(x) has no meaning")
@@ -234,10 +235,10 @@ def conditioned(
     The result is a list of (number, body, variables, covariance), whose sum of number times average of body
     is the average of the factors. It is None if no factor is a point mass, or if the argument of the point
     mass is not linear. ``delta(l)`` is the density of ``l`` at zero and conditions the other factors on ``l =
-    0``: the covariance C becomes ``C - C a a^T C / (a^T C a)`` for ``l = a.x + m``. A derivative of delta is
-    integrated by parts once, so that the bodies contain a delta with one derivative less. Raises
-    :class:`Ambiguous` for a jump or a second point mass at the same place, a power of a point mass, or an
-    ``l`` without variance.
+    0``: the covariance C becomes ``C - C a a^T C / (a^T C a)`` for ``l = a.x + m``, and one variable of ``l``
+    is eliminated. A derivative of delta is integrated by parts once, so that the bodies contain a delta with
+    one derivative less, and all variables stay. Raises :class:`Ambiguous` for a jump or a second point mass
+    at the same place, a power of a point mass, or an ``l`` without variance.
 
     >>> from sympy.abc import x, y
     >>> conditioned([DiracDelta(x), y**2], (x, y), ImmutableDenseMatrix([[1, 1], [1, 3]]))

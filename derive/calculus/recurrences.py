@@ -98,7 +98,8 @@ class Layered:
     def moved(self, p: PolyElement, layer: Any) -> PolyElement:
         """Return a function of the layer at another layer: ``layer`` in place of ell in ``p``.
 
-        ``layer`` is ``ell + n``, ``L + n`` or an integer n. Raises NotApplicable for any other layer.
+        ``layer`` is ``ell + n``, ``L + n`` or n; that n is an integer is not checked. Raises NotApplicable
+        for a layer with another symbol.
         """
         by, place = S(layer).as_coeff_Add()
         n, w = int(by), self.width
@@ -164,7 +165,8 @@ class Sampled:
     def __init__(self, grid: ValueGrid, values: tuple[Any, ...], degree: int) -> None:
         """Store a polynomial in ell and L by its ``values`` at all integer pairs of the grid, and its degree.
 
-        ``degree`` is an upper bound of the total degree.
+        The values at ell = 0, 1, ... for L = 0 come first, then those for L = 1, and so on. ``degree`` is an
+        upper bound of the total degree.
         """
         self.grid, self.values, self.degree = grid, values, degree
         self.sums: dict[Sampled, Sampled] = {}
@@ -213,7 +215,8 @@ class ValueGrid:
     def element(self, values: Iterable[Any], degree: int) -> Sampled:
         """Return the polynomial with given values at all points of the grid, one object for equal values.
 
-        ``degree`` is an upper bound of its total degree. Raises GridTooSmall if it exceeds that of the grid.
+        ``values`` are in the order of :class:`Sampled`. ``degree`` is an upper bound of its total degree.
+        Raises GridTooSmall if it exceeds that of the grid.
         """
         if degree > self.degree:
             raise GridTooSmall
@@ -227,7 +230,8 @@ class ValueGrid:
     def of(self, e: Any) -> Sampled:
         """Convert an expression in ell, L and the further symbols to its values on the grid.
 
-        Raises ValueError if it is not a polynomial with rational coefficients.
+        Raises ValueError if it is not a polynomial with rational coefficients, GridTooSmall if its degree in
+        ell and L exceeds that of the grid.
         """
         ring, (x, y) = self.layered.ring, (self.layered.ring.gens[0], self.layered.ring.gens[1])
         p = self.layered.of(e)
@@ -267,7 +271,8 @@ class ValueGrid:
     def moved(self, p: Sampled, layer: Any) -> Sampled:
         """Return a function of the layer at another layer: ``layer`` in place of ell in ``p``.
 
-        ``layer`` is ``ell + n``, ``L + n`` or an integer n. Raises NotApplicable for any other layer.
+        ``layer`` is ``ell + n``, ``L + n`` or n; that n is an integer is not checked. Raises NotApplicable
+        for a layer with another symbol.
         """
         if layer == ell or (p, layer) in self.known:
             return p if layer == ell else self.known[p, layer]
@@ -370,7 +375,8 @@ def factored(e: Expr) -> Expr:
 def prime_factors(e: Expr | PolyElement) -> tuple[Expr, tuple[tuple[Any, int], ...]]:
     """Return a constant factor, and pairs of the irreducible polynomials in ``e`` and their powers.
 
-    If all coefficients are rational, the first coefficient of each polynomial is positive.
+    If all coefficients are rational, the polynomials are elements of a ring, and the first coefficient of
+    each is positive; otherwise they are ``Poly`` objects.
 
     >>> prime_factors(L * ell / 2 - L**2 / 2)
     (-1/2, ((L, 1), (L - ell, 1)))
@@ -430,7 +436,7 @@ def _without_lines(p: PolyElement) -> tuple[PolyElement, list[PolyElement]]:
 
 
 def _quotient(p: PolyElement, i: int, j: int, k: int) -> PolyElement | None:
-    """Return ``p`` divided by ``x_i - x_j + k`` (by ``x_i + k`` for i = j), by Horner's rule.
+    """Return ``p`` divided by ``x_i - x_j + k`` for j > i, or by ``x_i + k`` for j = i, by Horner's rule.
 
     The result is None if there is a remainder.
     """
@@ -612,7 +618,7 @@ class Recurrences:
         return Add(*[cancel(c) * x for x, c in _apart(e).items()])
 
     def solve(self, M: Matrix, f: Sequence[Expr], k: int, start: Sequence[Expr], at: Expr) -> list[Expr]:
-        """Solve ``y(ell) = M y(ell + k) + f(ell)`` with y = ``start`` at one layer.
+        """Solve ``y(ell) = M y(ell + k) + f(ell)`` with y = ``start`` at one layer; k is 1 or -1.
 
         ``M`` has shape (n, n) with n = 1 or 2; ``f`` and ``start`` have length n. ``at`` is the pair of
         values of ell and of ``Z = q^ell`` at this layer. Raises :class:`NotApplicable` for larger systems,
@@ -676,7 +682,8 @@ class Recurrences:
     def scalar(self, m: Expr, f: Expr, k: int, start: Expr, at: Expr) -> Expr:
         """Solve ``y(ell) = m y(ell + k) + f(ell)`` with y = ``start`` at one layer; m is a power of q.
 
-        ``at`` is the pair of values of ell and of ``Z = q^ell`` at this layer.
+        k is 1 or -1, and ``at`` is the pair of values of ell and of ``Z = q^ell`` at this layer. Raises
+        :class:`NotApplicable` for any other m.
         """
         m = self.settled(m)
         step = _power(m)
@@ -691,7 +698,7 @@ class Recurrences:
 
     @staticmethod
     def particular(a: int, k: int, gap: int) -> Expr:
-        """Return a polynomial p(ell) that solves ``p(ell) - q^gap p(ell + k) = ell^a``."""
+        """Return a polynomial p(ell) that solves ``p(ell) - q^gap p(ell + k) = ell^a``; k is 1 or -1."""
         return Add(*[cancel(c) * ell**i for i, c in enumerate(telescoped(a, k, q**gap, S.One))])
 
 

@@ -55,13 +55,14 @@ def radius(series: PowerSeries, digits: int = 40) -> Radius:
     Each method is applied to all coefficients and to all but the last. Of the two methods that agree best,
     the one that changes less is taken, because one method may converge to a false singularity, but two rarely
     to the same one. ``uncertainty`` is that change plus the difference of the two methods, or the change
-    alone if only one method applies. It is too small for a pair of branch points, where the relative error of
-    the distance is of order one over the number of coefficients.
+    alone if only one method applies, converted from ``variable**step`` to the variable. It is too small for a
+    pair of branch points, where the relative error of the distance is of order one over the number of
+    coefficients.
 
     Parameters
     ----------
     series : PowerSeries
-        A series with numbers as coefficients.
+        A series with real numbers as coefficients.
     digits : int
         Decimal digits of the computation.
 
@@ -116,8 +117,8 @@ def ratios(c: Sequence[mpmath.mpf]) -> ComplexEstimate:
     """Estimate the singularity z0 of a series next to 0 by the ratio method of Domb and Sykes.
 
     ``c`` are the coefficients. Near a singularity ``(1 - z / z0)**-p``, ``c[k] / c[k-1] = (1 + (p - 1) / k) /
-    z0``; the last two ratios give z0. None if there are fewer than three coefficients, if one of the last
-    three is zero, so that ratios do not approach a limit, or if z0 is infinite.
+    z0``; the last two ratios give z0, which is real. None if there are fewer than three coefficients, if one
+    of the last three is zero, or if z0 is infinite.
     """
     if len(c) < 3 or 0 in c[-3:]:
         return None
@@ -129,8 +130,9 @@ def ratios(c: Sequence[mpmath.mpf]) -> ComplexEstimate:
 def determinants(c: Sequence[mpmath.mpf]) -> ComplexEstimate:
     """Estimate a pair of singularities ``z0 exp(+-i angle)`` of a series by the method of Mercer and Roberts.
 
-    ``c`` are the coefficients. The method uses ``c[k-1] c[k+1] - c[k]**2`` for the last two k. None if there
-    are fewer than four coefficients, or if no real z0 and angle solve its equations.
+    ``c`` are the coefficients. The method uses ``c[k-1] c[k+1] - c[k]**2`` for the last two k. Returns the
+    singularity of the pair with an imaginary part >= 0. None if there are fewer than four coefficients, or if
+    no real z0 and angle solve its equations.
     """
     if len(c) < 4:
         return None
@@ -201,17 +203,17 @@ class Mapped:
     angle: Expr
 
     def point(self, z: Expr | float) -> mpmath.mpf:
-        """Return the point w that the conformal map takes to a positive z.
+        """Return the point w that the conformal map takes to z.
 
         Parameters
         ----------
         z : Expr or float
-            A number from 0 up to the singularity on the positive axis, if there is one.
+            A number >= 0, below the singularity on the positive axis if there is one.
 
         Returns
         -------
         mpf
-            A number between 0 and 1.
+            A number between 0 and 1; 0 for z = 0.
 
         Raises
         ------
@@ -238,12 +240,12 @@ class Mapped:
         return mpmath.findroot(gap, (edge * min(1, target / size), 1 - edge), solver="anderson")
 
     def value(self, variable: Expr | float, order: int | None = None) -> mpmath.mpf:
-        """Return the resummed value at a positive value of the variable.
+        """Return the resummed value at a value of the variable.
 
         Parameters
         ----------
         variable : Expr or float
-            The value of the variable of the original series.
+            The value of the variable of the original series, with ``variable**step >= 0``.
         order : int, optional
             The highest power of w that is summed; all by default.
 
@@ -251,6 +253,13 @@ class Mapped:
         -------
         mpf
             The value.
+
+        Raises
+        ------
+        ValueError
+            If ``variable**step`` is negative, or not below the singularity on the positive axis.
+        IndexError
+            If ``order`` is beyond the order of the series in w.
         """
         given = sympify(variable, strict=True)
         x = self.point(given**self.original.step)
@@ -274,10 +283,10 @@ def conformal(series: PowerSeries, distance: Expr | float, angle: Expr | float =
     series : PowerSeries
         The series.
     distance : Expr or float
-        The distance d of the singularities from 0, positive.
+        The distance d of the singularities from 0 in z, a positive number.
     angle : Expr or float
-        The angle a in units of pi, from 0 to 1: singularities are at ``z = d exp(+-i pi a)``, one on the
-        negative axis for a = 1.
+        The angle a in units of pi, a number from 0 to 1: singularities are at ``z = d exp(+-i pi a)``, one
+        on the negative axis for a = 1, one on the positive axis for a = 0.
 
     Returns
     -------

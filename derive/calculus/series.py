@@ -88,7 +88,10 @@ class SeriesRing(ABC, Generic[SeriesCoefficient]):
         return result
 
     def power(self, a: Sequence[SeriesCoefficient], n: int) -> list[SeriesCoefficient]:
-        """Return the power n of a truncated series a; n is an integer of either sign."""
+        """Return the power n of a truncated series a; n is an integer of either sign.
+
+        A negative n raises ValueError if the first coefficient has no inverse.
+        """
         base = self.inverse(a) if n < 0 else list(a)
         return reduce(self.mul, [base] * abs(n)) if n else self.constant(self.number(1))
 
@@ -166,7 +169,8 @@ WINDOW = 4
 class PowerSeries:
     """Truncated power series: ``coefficients[n]`` multiplies ``variable**n``; higher orders are unknown.
 
-    Raises ValueError for an empty list of coefficients, and for coefficients that contain the variable.
+    Raises ValueError for an empty list of coefficients, for coefficients that contain the symbol of the
+    variable, and for a variable with several symbols or none.
 
     Parameters
     ----------
@@ -174,7 +178,7 @@ class PowerSeries:
         The coefficients of orders 0, 1, ...: SymPy expressions without the variable, also noncommutative
         ones.
     variable : Expr
-        A symbol, or an expression of one symbol such as ``1/nu``.
+        A symbol, or an expression of one symbol such as ``1/nu``; gamma0 by default.
 
     Examples
     --------
@@ -259,7 +263,7 @@ class PowerSeries:
         Raises
         ------
         IndexError
-            If ``n`` is beyond the order, where coefficients are unknown.
+            If ``n`` is negative, or beyond the order, where coefficients are unknown.
         """
         self._check(n)
         return self.coefficients[n]
@@ -280,7 +284,7 @@ class PowerSeries:
         Raises
         ------
         IndexError
-            If ``n`` is beyond the order.
+            If ``n`` is negative or beyond the order.
         """
         self._check(n)
         return PowerSeries(self.coefficients[: n + 1], self.variable)
@@ -405,8 +409,8 @@ class PowerSeries:
         Parameters
         ----------
         *symbols : Symbol
-            Arguments of the function after the symbol of the variable; by default the free symbols of the
-            coefficients in alphabetical order.
+            Arguments of the function after the symbol of the variable, which is always the first and is not
+            listed; by default the free symbols of the coefficients in alphabetical order.
         modules : str, dict or list, optional
             As for ``sympy.lambdify``; ``[{"v": v}, "numpy"]`` also defines functions.
 
@@ -462,8 +466,10 @@ class PowerSeries:
     def error_estimate(self) -> Expr:
         """Estimate the truncation error, as an expression in the variable.
 
-        It is infinite for ``q z >= 1`` (see Notes) and for a single term, and 0 if all known coefficients
-        vanish. It is an estimate and not a bound, because later coefficients may grow faster.
+        It is infinite for ``q z >= 1`` (see Notes), for a single coefficient, and if the denominator of q is
+        zero. It is 0 if all known coefficients vanish, and if q is 0, because the last two coefficients
+        vanish, or the last of two. So it is 0 for 1 + 0 gamma0. It is an estimate and not a bound, because
+        later coefficients may grow faster.
 
         Returns
         -------

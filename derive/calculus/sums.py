@@ -1,7 +1,8 @@
 """Algebra of sums over indices and integrals over times: expansion, deltas, normal form.
 
-A bound variable (an index of a sum or integral) must not have the name of a symbol outside of its sum: before
-a substitution, bound variables with the same name are renamed (:func:`rename_bound`, :func:`substitute`).
+A bound variable (an index of a sum or integral) must not be a symbol that also occurs outside of its sum:
+before a substitution, bound variables for which this would happen are renamed (:func:`rename_bound`,
+:func:`substitute`).
 Sums are expanded by linearity (:func:`addends`, :func:`times`, :func:`drawn_out`), nested sums are split into
 body and limits (:func:`opened`, :func:`closed`), and a Kronecker or Dirac delta removes the sum over its
 index (:func:`fixed_by_delta`, :func:`evaluate_deltas`). Two expressions that differ only in the order and the
@@ -39,7 +40,11 @@ def bound(e: Expr) -> set[Symbol]:
 
 
 def unused(symbol: Symbol, taken: Iterable[Expr]) -> Symbol:
-    """Return ``symbol``, or the first of ``s_``, ``s_2``, ``s_3``, ... with a name not in ``taken``."""
+    """Return ``symbol`` if its name is not one in ``taken``, otherwise a symbol with a name that is not.
+
+    The new name is the first unused one of ``s_``, ``s_2``, ``s_3``, ..., where ``s`` is the name of
+    ``symbol`` up to an underscore.
+    """
     used = {x.name for x in taken if isinstance(x, Symbol)}
     if symbol.name not in used:
         return symbol
@@ -137,7 +142,8 @@ def binding(pattern: Expr, atom: Expr) -> Binding:
 def is_at(x: Expr, like: Expr) -> bool:
     """Return whether ``x`` is the function ``like`` at any values of the indices in ``like``.
 
-    A number among the arguments of ``like`` must agree with that of ``x``.
+    An integer among the arguments of ``like`` must agree with that of ``x``; the other arguments are not
+    compared.
 
     >>> from sympy import Function
     >>> h = Function("h")
@@ -180,10 +186,12 @@ def defined(e: Expr, equations: Iterable[tuple[Expr, Expr]]) -> Expr:
 def match(
     pattern: Expr, atom: Expr, ranges: Iterable[IndexRange], known: Binding | None = None
 ) -> Binding | None:
-    """Return the values of the indices in ``ranges`` and of the times at which ``pattern`` equals ``atom``.
+    """Return the values of indices and times at which ``pattern`` equals ``atom``.
 
-    Both are applied functions. The result contains the values in ``known``; it is None if these are
-    inconsistent, if ``pattern`` does not match, or if a value is certainly out of its range.
+    Both are applied functions. The indices are ell and those of ``ranges``, and the times are t and s; each
+    argument of ``pattern`` contains at most one of them, perhaps shifted. The result contains the values in
+    ``known``; it is None if these are inconsistent, if ``pattern`` does not match, or if a value is certainly
+    out of its range.
 
     >>> from sympy import Function
     >>> from derive import L
@@ -215,7 +223,7 @@ def match(
 
 
 def factors(e: Expr) -> list[Expr]:
-    """Return the factors of a product; integer powers are written out.
+    """Return the factors of a product; positive integer powers are written out.
 
     >>> sorted(factors(ell**2 * s), key=str)
     [ell, ell, s]
@@ -229,6 +237,8 @@ def factors(e: Expr) -> list[Expr]:
 
 def gathered(parts: Iterable[tuple[TermKey, Any]]) -> dict[TermKey, Any]:
     """Add the coefficients of equal keys in pairs (key, coefficient); return a dictionary without zeros.
+
+    Coefficients are not expanded: a sum that vanishes only after expansion is kept.
 
     >>> gathered([("a", ell), ("b", s), ("a", -ell)])
     {'b': s}

@@ -106,8 +106,9 @@ IndexValues = Mapping[Symbol, int]
 def expression(value: Any, key: str = "value") -> Any:
     """Return a number or a SymPy object as a SymPy object; raise :class:`ProgramError` for any other value.
 
-    Text is never evaluated, and refused. A decimal number becomes the fraction that its digits show, so that
-    derived expressions are exact. ``key`` is the name of the argument in the message.
+    Text is never evaluated, and refused; so are lists, sets, mappings and arrays. A tuple becomes a ``Tuple``
+    and True a SymPy truth value. A decimal number becomes the fraction that its digits show, so that derived
+    expressions are exact. ``key`` is the name of the argument in the message.
 
     >>> expression(2) + expression(L), expression(0.1)
     (L + 2, 1/10)
@@ -155,7 +156,8 @@ def exact(name: str, value: Any) -> Expr:
 
     ``name`` is the name of the value in messages. Raises ValueError for text that is not a number, and for
     text or a decimal number whose size is beyond LARGEST or below its inverse (exact powers of it would take
-    too long). Raises SympifyError for a value that is not an expression.
+    too long); integers and fractions may have any size. Raises SympifyError for a value that is not an
+    expression.
 
     >>> exact("source", "0.7"), exact("source", "2/3"), exact("source", 0.1)
     (7/10, 2/3, 1/10)

@@ -49,13 +49,14 @@ class TruncatedField:
         return Truncated(self, self.field.from_sympy(e))
 
     def to_sympy(self, x: Truncated) -> Expr:
-        """Return the powers of an element that are kept as an expression."""
+        """Convert an element to an expression, which has only the powers that are kept."""
         return self.field.to_sympy(x.value)
 
     def element(self, value: Any, known: float) -> Truncated:
-        """Return a rational function whose powers up to ``known`` are exact, without powers that are dropped.
+        """Return a rational function as an element, without the powers that are dropped.
 
-        The function is expanded in the symbol, unless its denominator has a single power of the symbol.
+        Powers of ``value`` up to ``known`` are exact; higher ones, and those above ``last``, are dropped. The
+        function is expanded in the symbol, unless its denominator has a single power of the symbol.
         """
         last = min(known, self.last)
         kept = self.cut(value, int(last))
@@ -111,7 +112,10 @@ class Truncated:
 
     @property
     def lowest(self) -> float:
-        """A power of the symbol below which the function has none: infinity for zero."""
+        """A power of the symbol below which the function has none; ``known + 1`` if no power is kept.
+
+        It is infinite for zero.
+        """
         if not self.value:
             return self.known + 1
         above, below = (

@@ -137,7 +137,9 @@ def as_expression(forms: ExponentMaximum) -> Expr:
 
 
 def power(e: Expr) -> tuple[Expr, Expr]:
-    """Return ``(p, rest)`` with ``e = L**p * rest``; a sum over the layers k counts as one power of L.
+    """Return (p, rest): the power of L in ``e``, and ``e`` without its factors of L.
+
+    A sum over the layers k adds one to p, and so does a factor ``over_layers``, which stands for such a sum.
 
     >>> from sympy.abc import x
     >>> power(Sum(x / L, (k, 1, L)))
@@ -193,7 +195,8 @@ def counted(term: Expr, recursion: bool = False) -> CountedTerm:
     """Return the power of L in front of a term, and the unknown functions in the term.
 
     With ``recursion`` the term belongs to a recursion over layers, which adds it L times; a term with a
-    Kronecker delta of the layers is added only once.
+    Kronecker delta of the layers is added only once. A factor ``over_layers`` counts as L. Raises
+    :class:`NotApplicable` for a power of L that is not linear in alpha and gamma, and as :func:`_functions`.
 
     >>> from sympy import Function
     >>> counted(Function("R")(ell) ** 2 * over_layers / L**alpha)
@@ -280,10 +283,11 @@ def balance(
     """Return the power of L of every function, as the largest power among the terms of its equation.
 
     ``terms`` maps the name of each function to the terms of its equation. By default the powers hold for any
-    alpha and gamma. With names in ``of`` only these functions and those on which they depend are balanced.
-    Functions without an equation (the derivative of the loss, averages of an activation) are of order one.
-    The exponents are iterated from minus infinity. Raises :class:`NotApplicable` if a function has feedback
-    on itself in ``domain`` with a positive power of L, or if the iteration does not end.
+    alpha and gamma. With names in ``of`` only these functions and those on which they depend are balanced; by
+    default all are. Functions without an equation (the derivative of the loss, averages of an activation) are
+    of order one. The exponents are iterated from minus infinity. Raises :class:`NotApplicable` if a function
+    has feedback on itself, directly or through one other, whose power of L is positive somewhere in
+    ``domain``, or if the iteration does not end.
 
     >>> balance({"x": [counted(S.One), counted(L * Symbol("y"))]}).exponent("x")
     1

@@ -242,7 +242,7 @@ class BlockSizes:
         """Return an increment of a stream in terms of sources and of fields without sources.
 
         The equations of inner fields that contain sources are substituted. Raises :class:`NotApplicable` if
-        such a field is in a nonlinear function.
+        such a field is in a nonlinear function, or in its own equation directly or through others.
         """
 
         def put(x: AppliedUndef) -> Expr:
@@ -287,7 +287,7 @@ class BlockSizes:
         """Return the order in L of an expression, from the current orders of the functions in it.
 
         Functions without an order, and fields and sources of a block at an end of the network, are of order
-        0.
+        0. Raises NotApplicable if an argument of a known function, such as tanh, grows with L.
         """
         if e in (S.Zero, L):
             return NONE if e == 0 else DepthOrder(S.One)
@@ -298,7 +298,8 @@ class BlockSizes:
     def _composed(self, e: Expr) -> DepthOrder:
         """Return the order of a sum, product, power or function; a sum over layers ell adds one power.
 
-        All other expressions, and functions of quantities that do not grow with L, are of order 0.
+        All other expressions, and functions of quantities that do not grow with L, are of order 0. Raises
+        NotApplicable if an argument of a function grows with L.
         """
         if isinstance(e, Add | Piecewise):
             return largest(map(self.order, _summands(e)))

@@ -42,8 +42,8 @@ class BlockLimit(ConditionalResult):
     cross : CrossLayer
         The recursions over layers of all functions divided by ``L**p``, at any depth.
     limit : LayerTime
-        The limit of these recursions in layer time, with functions within a block eliminated from right-hand
-        sides.
+        The limit of these recursions in layer time. In its integrals, correlations and scalars functions
+        within a block are eliminated from right-hand sides; its differential equations still contain them.
     """
 
     orders: dict[str, Expr]
@@ -79,7 +79,8 @@ def without_silent(theory: Theory) -> Theory:
     Returns
     -------
     Theory
-        The theory without these sources, and without terms and order parameters that contain them.
+        The theory without these sources, and without terms and order parameters that contain them. A source
+        that has a covariance other than zero at some layers is kept at all layers.
 
     Examples
     --------
@@ -182,8 +183,9 @@ def balanced(cross: CrossLayer, scaling: Scaling | None = None) -> tuple[CrossLa
     """Return (system, powers): all functions divided by their powers of L, and these powers by name.
 
     The system are the recursions over layers. The power of a function is the largest among the terms of its
-    equation (see :mod:`.balance`); a function that is zero is removed. Raises :class:`NotApplicable` if an
-    exponent of L contains a symbol after ``scaling``, and if sizes grow without bound.
+    equation (see :mod:`.balance`); a function that is zero is removed. ``scaling`` is the dependence of
+    symbols on L, by default none. Raises :class:`NotApplicable` if an exponent of L contains a symbol after
+    ``scaling``, and if sizes grow without bound.
     """
     scaling = scaling or Scaling()
     terms: dict[str, list[CountedTerm]] = {}
@@ -226,7 +228,7 @@ def block_limit(cross: CrossLayer, scaling: Scaling | None = None) -> BlockLimit
     cross : CrossLayer
         The recursions over layers from :func:`within_blocks`.
     scaling : Scaling, optional
-        The dependence of symbols on L.
+        The dependence of symbols on L; by default symbols do not depend on L.
 
     Returns
     -------
@@ -255,12 +257,13 @@ def block_limit(cross: CrossLayer, scaling: Scaling | None = None) -> BlockLimit
 
 
 def without_blocks(limit: LayerTime) -> LayerTime:
-    """Eliminate quantities within a block from the equations of the residual stream.
+    """Eliminate quantities within a block from the integral equations, correlations and scalars of a limit.
 
     A function of one layer time whose equation has no integral over layers is replaced by its right-hand side
-    wherever it occurs, unless its equation contains the function itself, directly or through others. A delta
-    that fixes the time in a sum over times removes the sum without a check of its range, because functions in
-    the summand are causal and vanish outside of it.
+    in the right-hand sides of these equations, unless its equation contains the function itself, directly or
+    through others. The differential equations and initial values are left unchanged. A delta that fixes the
+    time in a sum over times removes the sum without a check of its range, because functions in the summand
+    are causal and vanish outside of it.
     """
     inside = {
         str(e.lhs.func): e

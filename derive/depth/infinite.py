@@ -78,7 +78,7 @@ class Scaling:
     Parameters
     ----------
     values : mapping of Symbol to Expr
-        The expression in L of each symbol.
+        The expression in L of each symbol; by default no symbol depends on L.
     """
 
     values: Mapping[Symbol, Expr] = field(default_factory=dict)
@@ -153,7 +153,7 @@ class LayerTime(ConditionalResult):
         Raises
         ------
         KeyError
-            If there is no such response.
+            If there is no such response, if it has no recursion over layers, or if it is zero in the limit.
         """
         return find(self.responses, name)
 
@@ -168,12 +168,13 @@ class LayerTime(ConditionalResult):
         Returns
         -------
         Eq
-            The value at the end of the network (``tau = 0`` or 1) where the recursion starts.
+            The value at the end of the network (``tau = 0`` or 1) where the recursion starts; the whole
+            equation of a response without a recursion over layers.
 
         Raises
         ------
         KeyError
-            If there is no such response.
+            If there is no such response, or if it is zero in the limit.
         """
         return find(self.starts, name)
 
@@ -188,12 +189,12 @@ class LayerTime(ConditionalResult):
         Returns
         -------
         Eq
-            The equation.
+            The equation; that of a response without a recursion over layers may have no integral.
 
         Raises
         ------
         KeyError
-            If there is no such response.
+            If there is no such response, or if it is zero in the limit.
         """
         return find(self.integrals, name)
 
@@ -228,12 +229,12 @@ class LayerTime(ConditionalResult):
         Returns
         -------
         Eq
-            The equation.
+            The stochastic differential equation in tau.
 
         Raises
         ------
         KeyError
-            If there is no such field.
+            If there is no such field, or if its equation is not a recursion over layers.
         """
         return find([e for e in self.single_site if isinstance(e.lhs, Derivative)], name)
 
@@ -356,7 +357,7 @@ def layer_time(cross: CrossLayer, scaling: Scaling | None = None) -> LayerTime:
     cross : CrossLayer
         The rescaled recursions over layers.
     scaling : Scaling, optional
-        The dependence of symbols on L.
+        The dependence of symbols on L; by default symbols do not depend on L.
 
     Returns
     -------
@@ -393,9 +394,9 @@ def infinite_depth(cross: CrossLayer, scaling: Scaling | None = None, order: int
     cross : CrossLayer
         The rescaled recursions over layers.
     scaling : Scaling, optional
-        The dependence of symbols on L.
+        The dependence of symbols on L; by default symbols do not depend on L.
     order : int
-        The highest order n of the series in ``L**power``.
+        The highest order n of the series in ``L**power``; 0 gives the limit alone.
 
     Returns
     -------
@@ -464,7 +465,10 @@ class _EquationTerms:
         self.moved = {str(e.lhs.func) for e in self.moving}
 
     def terms(self, e: Expr, extra: Expr = S.Zero) -> list[tuple[Expr, Expr]]:
-        """Return pairs (p, rest) such that ``L**extra * e`` is the sum of ``L**p * rest`` over the pairs."""
+        """Return pairs (p, rest) such that ``L**extra * e`` is the sum of ``L**p * rest`` over the pairs.
+
+        In ``rest`` a sum over the layers k stands for the sum divided by L, because p counts it as one power.
+        """
         pairs = []
         for x in Add.make_args(self.scaling(e).expand()):
             for y in addends(x) if isinstance(x, Sum | Integral) else (x,):
@@ -681,7 +685,7 @@ class _Solution:
     def by_source(self, reader: LayerExpansion) -> _Solution:
         """Return the derivative of the solution X by the layer time ``tau_`` of the source.
 
-        The rate of X may jump at ``tau = tau_``; this limit of its integral moves with ``tau_``, so that the
+        The rate of X may jump at ``tau = tau_``; this point of its integral moves with ``tau_``, so that the
         difference of the rate on both sides is added to the jump of X. ``reader`` differentiates coefficients
         by layer times.
         """
@@ -829,7 +833,7 @@ class _Expansion(_EquationTerms):
 
         ``name`` is the name of X, and the function is X as it stands on the left of its equation between
         layers. The right-hand side is that of X_m, differentiated i times by the layer time tau of the field
-        and j times by that of the source, ``tau_``.
+        and j times by that of the source, ``tau_``; for a function without a recursion only by tau.
         """
         if name in self.solved:
             lhs, solutions = self.solved[name]

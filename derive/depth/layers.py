@@ -87,7 +87,7 @@ class LayerRecursion:
 
     ``lhs`` is ``X(ell + p, ...)``, and ``direction`` is 1 towards higher layers and -1 towards lower ones.
     ``smooth`` are terms that are added in every layer. A member (c, d) of ``jumps`` is the term ``c *
-    delta(k, ell + d)``, added once at the layer k of the source.
+    delta(k, ell + d)``, added once at the layer k of the source. ``ell`` runs from ``low`` to ``L + high``.
     """
 
     lhs: AppliedUndef
@@ -144,12 +144,13 @@ def recursion(e: Equation) -> LayerRecursion:
 class LayerExpansion(SeriesRing[Expr]):
     """Expansion in the inverse depth of expressions in functions of layers.
 
-    The series is in u, the power of L of the first correction; powers of L in front of an expression are
-    taken out before. ``slots`` counts the layers among the arguments of each unknown function. A function of
-    the layers ell of the field and k of the source with ``cuts`` c is on the upper side of its source for
-    ``ell >= k + c``. ``step`` is the order n of ``1/L = u^n``, None if it is beyond the order of the
+    The series is in u, the power of L of the first correction, up to ``u^order``; powers of L in front of an
+    expression are taken out before. ``slots`` counts the layers among the arguments of each unknown function.
+    A function of the layers ell of the field and k of the source with ``cuts`` c is on the upper side of its
+    source for ``ell >= k + c``. ``step`` is the n with ``1/L = u^n``, None if it is beyond the order of the
     expansion. At order 0 a function at equal layers is written ``X(tau, tau)``, otherwise by its side,
-    ``X_above`` or ``X_below``.
+    ``X_above`` or ``X_below``. ``made`` collects each coefficient function that was written: function, order,
+    derivatives and side.
     """
 
     slots: Mapping[str, int]
@@ -363,7 +364,7 @@ class LayerExpansion(SeriesRing[Expr]):
     def missed(
         self, f: PowerCoefficients, x: Symbol, lower: tuple[Expr, int] | None, upper: tuple[Expr, int] | None
     ) -> PowerCoefficients:
-        """Return the difference between a sum over layers and its integral that comes from the two ends.
+        """Return 1/L times a sum over layers minus its integral over layer time, the part from the two ends.
 
         By Euler and Maclaurin it is ``sum over j of L^-(j+1) [B_(j+1)(b) f^(j)(upper) - B_(j+1)(a)
         f^(j)(lower)] / (j+1)!``, where f is the summand as a series and x the layer time that is summed over.
