@@ -14,7 +14,10 @@ class NotDerived(NotApplicable):
 
 
 def require_type(value: object, kind: type, what: str, accepted: str) -> None:
-    """Raise :class:`NotApplicable` for an argument of another type; the message says what is accepted.
+    """Raise :class:`NotApplicable` if ``value`` is not of the type ``kind``.
+
+    The message is made of ``what``, the name of the operation, and of ``accepted``, a text that describes the
+    type.
 
     >>> require_type(3, str, "mean_field", "a program")
     Traceback (most recent call last):

@@ -62,8 +62,9 @@ def effective(theory: Theory) -> Theory:
     Gaussian source with the covariance of the branch's output o(z). Its order parameters contain the averages
     ``V_mn(ell, t, s) = <phi^(m)(z_t) phi^(n)(z_s)>`` and ``M_m(ell, t) = <phi^(m)(z_t)>`` that occur, where z
     has the covariance ``C_x(ell - 1)``. phi stays undefined, see :func:`with_activation`. The assumptions are
-    the text ``reduction`` of the result. Raises :class:`NotApplicable` for a theory without such layers, and
-    for an entrywise rule.
+    the text ``reduction`` of the result. The branch's output must have mean zero over the units, which is not
+    checked. Raises :class:`NotApplicable` for a theory without such layers, for an entrywise rule, and if an
+    average over z contains more than two derivatives of phi or more than two gradients.
 
     >>> from derive import mean_field
     >>> from derive.program.networks.residual import nonlinear_program
@@ -182,8 +183,9 @@ class _Effective:
     def product(self, body: Expr) -> Expr:
         """Return the average of one product over the Gaussian source u and the gradient e of a layer.
 
-        Factors are derivatives of ``phi(u)``, gradients e, and others that are not averaged. A product with a
-        single gradient averages to zero. Raises NotApplicable for more than two of either.
+        Factors are derivatives of ``phi(u)``, including phi itself, gradients e, and others that are not
+        averaged. A product with a single gradient averages to zero. Raises NotApplicable for more than two
+        derivatives of phi, or more than two gradients.
         """
         plain, slopes, gradients = S.One, [], []
         for y in factors(body):
@@ -381,7 +383,8 @@ def with_activation(theory: Theory, function: Callable[[Expr], Expr]) -> Theory:
     """Return the theory with ``function`` in place of phi in its Gaussian averages.
 
     The theory is one that :func:`effective` returns: phi occurs in the definitions of its order parameters.
-    Averages with a closed form are evaluated.
+    Averages with a closed form are evaluated, others stay unevaluated. A theory without Gaussian averages of
+    phi is returned unchanged.
 
     >>> from derive import mean_field
     >>> from derive.program.networks.residual import nonlinear_program
@@ -446,7 +449,8 @@ def branch_diversity(theory: Theory, activation: Callable[[Expr], Expr] | None =
     Parameters
     ----------
     theory : Theory
-        The theory of a network with nonlinear residual layers, as for :func:`effective`.
+        The theory of a network with nonlinear residual layers: the argument of :func:`effective`, not its
+        result.
     activation : callable, optional
         phi as a function of an expression; without it averages stay unevaluated.
 

@@ -110,7 +110,8 @@ class LayerProcess(ConditionalResult):
         Raises
         ------
         KeyError
-            If there is no such field.
+            If there is no such field. The fields at the two ends of the network are in ``single_site``
+            only, and for a field in ``same`` the equation is that of its stream, under the stream's name.
         """
         for e in self.single_site:
             if isinstance(e.lhs, Derivative) and str(e.lhs.expr.func) == name:
@@ -145,7 +146,10 @@ class LayerProcess(ConditionalResult):
         )
 
     def _of_blocks(self) -> Iterator[str]:
-        """Yield the conditions about blocks with inner fields; none if the process has none."""
+        """Yield the conditions about quantities of a block; none if these members of the process are empty.
+
+        The members are ``same``, ``sizes``, ``vanishing`` and ``inner``, with one condition for each.
+        """
         if self.same:
             told = ", ".join(f"{x} = {y}" for x, y in self.same.items())
             yield f"derived: fields of the stream within a block are one in the limit: {told}"
@@ -318,7 +322,10 @@ class _Process:
     # -- powers of L -------------------------------------------------------------------------------------
 
     def terms(self, e: Expr) -> list[tuple[Expr, Expr]]:
-        """Return pairs ``(p, rest)``: the expression is the sum of ``L**p * rest`` over the pairs."""
+        """Return pairs ``(p, rest)``: the expression at large L is the sum of ``L**p * rest`` over the pairs.
+
+        The scaling is put in, and each quantity X of a block is replaced by ``L**e X``, see :meth:`in_units`.
+        """
         if e not in self.expanded:
             whole = drawn_out(self.in_units(self.scaling(e)).expand(), lambda _: False).expand()
             self.expanded[e] = [power(y) for x in Add.make_args(whole) for y in addends(x) if y != 0]
@@ -355,7 +362,11 @@ class _Process:
         return S.Zero if name in self.absent else L ** self.orders[name] * e
 
     def average_in_units(self, body: Expr) -> Expr:
-        """Return ``L**e`` times the average of one product, with the power e of L counted for it."""
+        """Return ``L**e`` times the average of one product, with the power e of L counted for it.
+
+        The result is zero if the average vanishes at all orders. Smaller terms from which the average comes
+        are marked, so that they are kept.
+        """
         order = self.blocks.average(body)
         self.marks |= order.marks
         return S.Zero if order.power == ABSENT else L**order.power * Average(body)
@@ -372,9 +383,9 @@ class _Process:
     def kept(self, lhs: Expr, e: Expr, least: Expr, key: tuple[str, int] | None = None) -> Expr:
         """Return the terms of order ``L**least`` of ``e`` at layer times, divided by ``L**least``.
 
-        ``e`` is the right-hand side of the equation of ``lhs``, or its term number ``key[1]``. Smaller terms
-        are recorded as dropped; if ``key`` is marked they are kept with their remaining power of L. Raises
-        NotApplicable for a larger term.
+        ``e`` is the right-hand side of the equation of ``lhs``, or a part of it: with ``key = (name, i)`` the
+        term number i of the equation of the field ``name``. Smaller terms are recorded as dropped; if ``key``
+        is marked they are kept with their remaining power of L. Raises NotApplicable for a larger term.
         """
         total = S.Zero
         for order, rest in sorted(self.terms(e), key=lambda x: -x[0]):
@@ -416,7 +427,10 @@ class _Process:
                 yield Eq(self.at(e.lhs), self.kept(e.lhs, self.named(e.rhs), S.Zero), evaluate=False)
 
     def require_linear(self, lhs: Expr, added: Expr) -> None:
-        """Raise NotApplicable unless each term of an increment is linear in the sources of its block."""
+        """Raise NotApplicable unless each term of an increment is linear in the sources of its block.
+
+        ``added`` is what one layer adds to the field ``lhs`` of the stream; terms without sources pass.
+        """
         for _, x in self.terms(added):
             if self.blocks.degree(x) > 1:
                 raise NotApplicable(
@@ -447,8 +461,8 @@ class _Process:
     def covariance(self, u: Source) -> Eq:
         """Return the equation ``<u u> = ...`` of the covariance of a source.
 
-        The right-hand side contains ``DiracDelta(tau - tau_)`` if the source is one of a block and enters the
-        stream.
+        Both sides are divided by their power of L. The right-hand side contains ``DiracDelta(tau - tau_)`` if
+        the source is one of a block and enters the stream.
         """
         name, value = str(u.symbol.func), sympify(u.covariance)
         if not u.symbol.args[0].has(ell):

@@ -70,7 +70,9 @@ def ends_apart(cross: CrossLayer) -> CrossLayer:
     def members(e: Equation) -> Iterator[Equation]:
         """Yield the equations of the responses to single sources, then that for all other sources.
 
-        Single sources are those of the first and last layer; responses to them have names of their own.
+        ``e`` is the equation of a response to the sources of all layers. Single sources are those of the
+        first and last layer; responses to them have names of their own. Any other equation is yielded once,
+        with these names.
         """
         p = of.get(str(e.lhs.func))
         if p is None or p.family is None:
@@ -179,7 +181,7 @@ def relabelled(cross: CrossLayer, shifts: Mapping[str, Expr]) -> CrossLayer:
 def _mapped(e: Equation, fun: Callable[[Expr], Expr]) -> Equation:
     """Return an equation with ``fun`` applied to its left-hand side and to all terms.
 
-    Terms that vanish are left out.
+    Terms that vanish are left out; if all vanish, one term that is zero is kept.
     """
     terms = tuple(x.rewrite(fun) for x in e.terms)
     kept = tuple(x for x in terms if x.expr != 0) or (terms[0].with_expression(S.Zero),)
@@ -227,7 +229,8 @@ def gamma_c_recursion(theory: Theory) -> CrossLayer:
     Parameters
     ----------
     theory : Theory
-        A linear theory with one field upwards and one downwards.
+        A linear theory with one forward field and one backward field in each layer, its equations and
+        sources in this order.
 
     Returns
     -------

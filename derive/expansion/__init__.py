@@ -53,7 +53,7 @@ def expand(
         Highest order.
     **options : Any
         For an expansion in a size only: ``together={alpha: 3 * nu}`` are other sizes that grow with the
-        size, as multiples of it.
+        size, as multiples of it. Other expansions ignore all options.
 
     Returns
     -------
@@ -66,9 +66,11 @@ def expand(
     Raises
     ------
     NotApplicable
-        If the theory has no such expansion, or an entrywise training rule.
+        If the theory has no such expansion, or an entrywise training rule, or if the order is above the
+        known ones for a phi with a kink.
     ValueError
-        If the order is negative, or if ``small`` is not gamma0, eta, or one over a symbol.
+        If the order is negative, if ``small`` is not gamma0, eta, or one over a symbol, or if a map moves x
+        at ``small = 0``.
 
     Notes
     -----

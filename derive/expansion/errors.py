@@ -43,8 +43,8 @@ class ErrorLaw:
     def of(cls, theory: Theory) -> ErrorLaw:
         """Return the error of a theory as a function of its single output, for the sample mu.
 
-        Raises :class:`~derive.errors.NotApplicable` if the error is not a function of the output at the same
-        time and sample alone.
+        Raises :class:`~derive.errors.NotApplicable` if the theory has no single error and output, or if the
+        error contains other scalars of the theory, a derivative, or a sum.
         """
         scalars = {e.name: e for e in theory.scalars}
         error, out = _error_and_output(scalars)
@@ -66,7 +66,7 @@ class ErrorLaw:
         """Return the Taylor coefficient ``e^(k)/k!`` of the error e as a function of the output.
 
         For k = 0 that is the error itself. Raises :class:`~derive.errors.NotApplicable` for k > 0 if the
-        error or its slope jumps.
+        derivative of order k contains a jump.
         """
         x = Dummy("x", real=True)
         derivative = self.body.xreplace({self.output: x}).diff(x, k) / factorial(k) if k else self.body
@@ -78,6 +78,8 @@ class ErrorLaw:
 
     def order(self, outputs: Sequence[Expr]) -> Expr:
         """Return Delta_n of the error from the orders ``outputs = (f_0, ..., f_n)`` of the output.
+
+        Orders are coefficients of powers of gamma0, without these powers; n is one less than their number.
 
         >>> from derive import mean_field, mlp
         >>> from sympy import symbols

@@ -26,7 +26,7 @@ class Expansion(ABC):
 
     Coefficients are known up to ``order``. The variable is ``gamma0``, ``|gamma0|``, ``1/nu``, ``1/alpha``,
     ``1/alpha_B`` or ``eta``. Arguments after the name of a quantity and the order (``layer=``, ``now=``)
-    depend on the kind of expansion and are passed on by all methods.
+    depend on the kind of expansion. All methods that take ``args`` or ``where`` pass them on.
     """
 
     order: int
@@ -117,7 +117,7 @@ class Expansion(ABC):
         return ()
 
     def series(self, name: str, *args: Any, **where: Any) -> PowerSeries:
-        """Return all coefficients of a quantity as one truncated power series.
+        """Return the coefficients of a quantity up to ``order`` as one truncated power series.
 
         Parameters
         ----------
@@ -148,7 +148,7 @@ class Expansion(ABC):
         modules : Any, optional
             Modules for the compiled function, as in SymPy's ``lambdify``.
         **where : Any
-            As in :meth:`coefficient`.
+            Options as in :meth:`coefficient`. Numbers of modes, which it takes by position, cannot be given.
 
         Returns
         -------
@@ -179,7 +179,8 @@ class Expansion(ABC):
         Returns
         -------
         Expr
-            Estimate as a function of the variable; see :meth:`.PowerSeries.error_estimate`.
+            Estimate as a function of the variable, infinite for a series of a single term that is not zero;
+            see :meth:`.PowerSeries.error_estimate`.
         """
         return self.series(name, *args, **where).error_estimate()
 
@@ -216,8 +217,8 @@ class Expansion(ABC):
 def printed(format: str, head: str, blocks: Mapping[str, PrintedBlock]) -> str:
     """Return equations as text with a headline, one term on each line, or as a LaTeX environment.
 
-    ``blocks`` maps each title to pairs of a left-hand side and the terms of its right-hand side; LaTeX has
-    neither headline nor titles. Raises ValueError for another format.
+    ``head`` is the headline. ``blocks`` maps each title to pairs of a left-hand side and the terms of its
+    right-hand side, at least one. LaTeX has neither headline nor titles. Another format raises ValueError.
 
     >>> print(printed("text", "A series", {"Orders": [("f", ["1", "-x [y]"])]}))
     A series

@@ -85,7 +85,8 @@ def time_integrals(
     Raises
     ------
     NotApplicable
-        If a discrete rule leaves products of sums within sums.
+        If a discrete rule leaves products of sums within sums, if a response contains iterated integrals and
+        the weights of the rule decay, or if a word has another form.
 
     Examples
     --------
@@ -120,10 +121,13 @@ def entry(expansion: LinearSeries, name: str, n: int, now: Expr = t, past: Expr 
     Returns
     -------
     Expr
-        Expression in the integrals ``v``; samples are mu and alpha, and beta, ... for those summed over.
+        Expression in the integrals ``v``, at the symbolic layer ell. Samples are mu and alpha, and beta, ...
+        for those summed over; the output has the sample mu.
 
     Raises
     ------
+    KeyError
+        If there is no quantity of that name.
     NotApplicable
         If products of such integrals under one more sum over time do not reduce (discrete rules, from
         order 4), if a response contains such integrals and the weights of the rule decay, or if the order
@@ -188,7 +192,7 @@ def error_equation(expansion: LinearSeries, n: int) -> Eq:
     expansion : LinearSeries
         Linear expansion.
     n : int
-        Order.
+        Order, at most 8.
 
     Returns
     -------
@@ -398,7 +402,7 @@ class _Entries:
         """Yield iterated integrals whose sum is the entry ``(row, t), (col, s)`` of an operator word.
 
         The word is a product of causal kernels, one constant kernel, and transposes of causal kernels, in
-        this order.
+        this order; any other word raises NotApplicable.
         """
         ls = letters(word)
         at = [k for k, x in enumerate(ls) if is_constant(x)]
@@ -469,7 +473,8 @@ class _Entries:
     def product(self, vs: tuple[Nested, ...]) -> list[Nested]:
         """Return the product of iterated integrals of the error as a list of such integrals, whose sum it is.
 
-        All have the same limits. Raises NotApplicable for sums in discrete time.
+        All have the same limits. For a discrete rule a single one is returned as it is, and more than one
+        raise NotApplicable.
         """
         if len(vs) > 1 and self.rule.discrete:
             raise NotApplicable(
@@ -488,7 +493,8 @@ class _Entries:
 
         ``whole`` are iterated integrals of the error from 0 to t, ``since`` those from s to t. The sum over
         pairs of the product of the integrals ``early`` from 0 to s and the one integral ``late`` from s to t
-        is the product of all.
+        is the product of all. For a discrete rule NotApplicable is raised if there is an integral in
+        ``whole``, or more than one in ``since``.
         """
         if not whole:
             yield from (((), v) for v in self.product(since))

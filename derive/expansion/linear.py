@@ -60,7 +60,7 @@ class LinearExpansion(LinearSeries, Expansion):
         Parameters
         ----------
         name : str
-            Name of the operator.
+            Name of the operator, one of :attr:`names`; not the output ``f`` or the tangent kernel ``K``.
         n : int
             Order.
         layer : Expr | int, optional
@@ -118,6 +118,11 @@ class LinearExpansion(LinearSeries, Expansion):
         Expr
             Matrix expression; rows and columns are pairs (sample, time), or times.
 
+        Raises
+        ------
+        NotApplicable
+            If the order is above 8, or above that of the series.
+
         Examples
         --------
         >>> from derive import L, mean_field, mlp
@@ -140,7 +145,12 @@ class LinearExpansion(LinearSeries, Expansion):
         Returns
         -------
         tuple[Expr, ...]
-            Matrices, then numbers (the depth, the layer).
+            Matrices, then numbers (the depth, the layer), each sorted by name.
+
+        Raises
+        ------
+        NotApplicable
+            If the series has an order above 8.
 
         Examples
         --------
@@ -226,7 +236,7 @@ class LinearExpansion(LinearSeries, Expansion):
         name : str
             Name of the operator.
         layer : int
-            Layer.
+            Layer, within the network.
         depth : int
             Number of hidden layers.
 
@@ -234,6 +244,13 @@ class LinearExpansion(LinearSeries, Expansion):
         -------
         tuple[MatrixSymbol, ...]
             Matrices, see Notes.
+
+        Raises
+        ------
+        KeyError
+            If there is no operator of that name.
+        ValueError
+            If the layer is not an integer, or the depth is below 1.
 
         Notes
         -----
@@ -267,7 +284,7 @@ class LinearExpansion(LinearSeries, Expansion):
         Parameters
         ----------
         name : str
-            Name of the order parameter.
+            Name of the quantity, as for :meth:`entry`.
         now : Expr, optional
             First time.
         past : Expr, optional
@@ -293,6 +310,11 @@ class LinearExpansion(LinearSeries, Expansion):
         -------
         LinearExpansion
             Truncated expansion.
+
+        Raises
+        ------
+        IndexError
+            If ``n`` is beyond the order.
         """
         self.check_order(n)
         return replace(self, order=n, sums={name: values[: n + 1] for name, values in self.sums.items()})

@@ -395,8 +395,9 @@ class Modes:
 
     Operators are matrices over modes whose entries are exponential polynomials of two times. ``errors[n]`` is
     order n in gamma0 of the error of each mode, as far as it is solved; ``rates`` are the eigenvalues of the
-    data. ``feedback`` is the factor c in the lazy output ``f_k = c rate_k int Delta_k``; powers of 1/c are
-    taken out of operators. It is 1 by default.
+    data in their unit, one for each mode. ``closure`` are the operator equations of the theory, and
+    ``functions`` the ring of the exponential polynomials. ``feedback`` is the factor c in the lazy output
+    ``f_k = c rate_k int Delta_k``; powers of 1/c are taken out of operators. It is 1 by default.
     """
 
     def __init__(
@@ -436,7 +437,7 @@ class Modes:
         return ModeKernel(entries, unit=-1, causal=False)
 
     def sum(self, parts: Sequence[ModeOperator]) -> ModeOperator | None:
-        """Return the sum of operators; None if it is zero because multiples of the identity cancel.
+        """Return the sum of operators; None if there are none, or if multiples of the identity cancel.
 
         Raises NotApplicable for the sum of a multiple of the identity and a kernel of two times.
         """
@@ -580,7 +581,8 @@ class Modes:
     def reduced(self, v: ModeVector) -> ModeVector:
         """Return the same vector with the lowest power ``damping`` of the inverse feedback.
 
-        The number ``feedback`` is divided out of all entries as long as this leaves no remainder.
+        The polynomial ``feedback`` is divided out of all entries as long as this leaves no remainder. If it
+        is a number without parameters, the vector is returned unchanged.
         """
         damping, entries = v.damping, v.entries
         while damping > 0 and entries and not self.feedback.is_ground:
@@ -602,8 +604,9 @@ def _times(a: TimeErrorPowers, b: TimeErrorPowers) -> TimeErrorPowers:
 class OperatorValues(ABC):
     """Base class of evaluations of a linear theory's operators and output, order by order in gamma0.
 
-    Values are exponential polynomials in time in the eigenmodes of the data. They use the orders of the error
-    that are solved so far; :meth:`solve` finds the next ones.
+    Values are exponential polynomials in time in the eigenmodes of the data, which ``algebra`` multiplies and
+    integrates. They use the orders of the error in ``algebra.errors`` that are solved so far; :meth:`solve`
+    finds the next ones.
     """
 
     def __init__(self, algebra: Modes) -> None:
@@ -636,8 +639,9 @@ class OperatorValues(ABC):
 
         The equation is driven by the targets and by the part of the output that lower orders of the error
         give. ``powers[k]`` are the exponents of the exponentials in the error of mode k at gamma0 = 0. Each
-        order is appended to ``algebra.errors`` and then substituted in the output; raises NotApplicable if
-        output and error do not add up to the targets.
+        order is appended to ``algebra.errors`` and then substituted in the output. Raises NotApplicable if
+        output and error do not add up to the targets, or if the output at gamma0 = 0 has a part without the
+        error.
         """
         a, f = self.algebra, self.algebra.functions
         for n in range(order + 1):

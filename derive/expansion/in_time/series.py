@@ -99,8 +99,8 @@ def modes_of(
     Raises
     ------
     ValueError
-        If the lists have different lengths, an eigenvalue is negative or a decimal number, or a
-        multiplicity is not positive.
+        If the lists have different lengths or are empty, a number is decimal or not real, an eigenvalue is
+        negative, or a multiplicity is not a positive integer.
 
     Examples
     --------
@@ -248,8 +248,9 @@ def _generators(
 
     A lazy error is the error of a mode at gamma0 = 0. ``decays`` are the eigenvalues of these errors, one for
     each mode: minus the decay rate, or the fraction that a step leaves if ``discrete``. Modes with 0 in
-    ``rates`` do not decay. ``powers[k]`` are the powers for mode k, one for each exponential. In continuous
-    time one exponential is enough if all rates are multiples of one number.
+    ``rates`` do not decay; decays and rates are elements of ``field``. ``powers[k]`` are the powers for mode
+    k, one for each exponential. In continuous time one exponential is enough if all rates are multiples of
+    one number.
     """
     distinct = list(dict.fromkeys(v for v, x in zip(decays, rates, strict=True) if x))
     if not distinct:
@@ -461,9 +462,11 @@ class InTime(Expansion):
         n : int
             Order.
         *modes : int
-            Numbers of the modes: two for H and K, one for A, B, C, D, Delta and f. Missing ones are 0.
+            Numbers of the modes, counted from 0: two for H and K, one for A, B, C, D, Delta and f, none for
+            G and loss. Missing ones are 0.
         layer : Any, optional
-            Layer. At an integer depth it must be given, an integer or L, for a quantity at a layer.
+            Layer, within the network. At an integer depth it must be given, an integer or L, for a quantity
+            at a layer.
         now : Expr, optional
             First time.
         past : Expr, optional
@@ -479,7 +482,7 @@ class InTime(Expansion):
         KeyError
             If there is no quantity of that name.
         IndexError
-            If ``n`` is beyond the order, or if a mode does not exist.
+            If ``n`` is beyond the order, if a mode does not exist, or if too many modes are given.
         ValueError
             If the layer is symbolic at integer depth.
         """
@@ -522,7 +525,7 @@ class InTime(Expansion):
         n : int
             Order.
         mode : int, optional
-            Number of the mode.
+            Number of the mode, counted from 0; the result is 0 for a mode that does not exist.
         now : Expr, optional
             Time.
 
@@ -545,7 +548,7 @@ class InTime(Expansion):
         n : int
             Order.
         mode : int, optional
-            Number of the mode.
+            Number of the mode, counted from 0; the result is 0 for a mode that does not exist.
         now : Expr, optional
             Time.
 
@@ -569,7 +572,8 @@ class InTime(Expansion):
     def _written(self, v: ModeVector, mode: int, now: Expr, count: Expr = S.One) -> Expr:
         """Return the function of time of one mode in a vector over modes, as a SymPy expression.
 
-        It is divided by ``count``. ``now`` is the symbol of time, ``mode`` the number of the mode.
+        It is divided by ``count``. ``now`` is the time, ``mode`` the number of the mode; the result is zero
+        if the vector has no entry for it.
         """
         f = v.entries.get(mode)
         by_past_powers = {} if f is None else {self.values.algebra.functions.idle: f}
@@ -685,7 +689,7 @@ def in_time(
     order : int | None, optional
         Highest order; that of the expansion by default.
     constants : Mapping[Symbol, Any] | None, optional
-        Values of symbols of the rule, such as eta.
+        Values of symbols of the rule, such as eta; symbols without a value stay symbols.
 
     Returns
     -------
@@ -817,8 +821,9 @@ class _Letters:
     def lines(self) -> Iterator[tuple[Expr, list[tuple[int, Expr]]]]:
         """Yield (left-hand side, orders) for the error of each mode that has a target, and for the loss.
 
-        ``orders`` is a list of pairs (n, coefficient of gamma0^n as a function of time), without those that
-        vanish.
+        The error of mode k, counted from 0, is written ``Delta_(k+1)``, and without a number if only one mode
+        has a target. ``orders`` is a list of pairs (n, coefficient of gamma0^n as a function of time),
+        without those that vanish.
         """
         x, errors = self.x, self.x.values.algebra.errors[: self.x.order + 1]
         aims = [k for k, m in enumerate(x.modes) if m.target != 0]

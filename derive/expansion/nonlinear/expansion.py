@@ -81,7 +81,8 @@ class Writer:
     """Converter of the terms of the nonlinear expansion at one layer to SymPy expressions.
 
     A term is a product of tensors (numbers for each layer and choice of samples), Gaussian averages and sums
-    over times. ``numbers`` maps tensors of the same order parameter and order to 1, 2, ...; they are written
+    over times. ``site`` are the equations of a layer, and ``layer`` is the layer at which terms are written.
+    ``numbers`` maps the tensors of an order parameter at an order above 0 to 1, 2, ...; they are written
     ``Phi2_1``, ``Phi2_2``, ....
     """
 
@@ -393,7 +394,8 @@ class NonlinearExpansion(Laws, Expansion):
         n : int
             Order.
         layer : Any, optional
-            Layer of an order parameter or kernel, symbolic by default.
+            Layer of an order parameter or kernel, from the first to the last hidden layer; symbolic by
+            default.
 
         Returns
         -------
@@ -408,7 +410,8 @@ class NonlinearExpansion(Laws, Expansion):
         IndexError
             If ``n`` is beyond the order.
         NotApplicable
-            For the loss, if the error is not affine in the output.
+            For the loss, if the error is not affine in the output; for Delta at orders above 0, if the error
+            jumps.
 
         Notes
         -----
@@ -537,6 +540,11 @@ class NonlinearExpansion(Laws, Expansion):
         tuple[Eq, ...]
             Equations; ``Phi2_1`` multiplies the first of the :meth:`factors` of Phi at order 2, and so on.
 
+        Raises
+        ------
+        IndexError
+            If ``n`` is beyond the order.
+
         Examples
         --------
         >>> from sympy import Function
@@ -555,9 +563,10 @@ class NonlinearExpansion(Laws, Expansion):
         return tuple(equations)
 
     def tensors(self, n: int) -> tuple[ForestCoefficient, ...]:
-        """Return the keys of all tensors of order n, without those that are equal by symmetry.
+        """Return the keys of all tensors of order n; of two that are equal by symmetry, only one.
 
-        A tensor is the factor of an iterated sum over times in an order parameter.
+        A tensor is the factor of an iterated sum over times in an order parameter. An order beyond that of
+        the series has no tensors.
 
         Parameters
         ----------
@@ -579,14 +588,14 @@ class NonlinearExpansion(Laws, Expansion):
         Parameters
         ----------
         name : str
-            Name of the order parameter.
+            Name of an order parameter, of a kernel (``C``, ``D``), or of the output ``f``.
         n : int
             Order.
 
         Returns
         -------
         tuple[tuple[Expr, Expr], ...]
-            Pairs of both. Samples except mu and alpha are summed over.
+            Pairs of both, none if the order vanishes. Samples except mu and alpha are summed over.
 
         Raises
         ------
@@ -633,7 +642,8 @@ class NonlinearExpansion(Laws, Expansion):
             ``"critical"``: phi is known, odd, of slope 1 and concave for positive arguments; the result
             is the leading powers of ell and L.
         names : tuple[str, ...], optional
-            Names of the order parameters, and ``f``.
+            Names of the order parameters whose tensors are solved, also ``C``, ``D`` or ``f``; the tensors
+            that their recursions need are solved too. Responses and unknown names are ignored.
 
         Returns
         -------
@@ -645,7 +655,8 @@ class NonlinearExpansion(Laws, Expansion):
         ValueError
             If ``where`` is another one.
         NotApplicable
-            If the recursions have no solution of this form, or if phi is not as ``"critical"`` requires.
+            If the recursions have no solution of this form, or if phi is not as ``"critical"`` requires. The
+            theory must have a symbolic depth.
 
         Examples
         --------
@@ -701,6 +712,11 @@ class NonlinearExpansion(Laws, Expansion):
         -------
         NonlinearExpansion
             Truncated expansion.
+
+        Raises
+        ------
+        IndexError
+            If ``n`` is beyond the order.
         """
         self.check_order(n)
         laws = {x: law for x, law in self.laws.items() if x.order <= n}
@@ -800,7 +816,8 @@ def expand_nonlinear(theory: Theory, order: int = 2) -> NonlinearExpansion:
     Raises
     ------
     NotApplicable
-        If the theory has another form; the message names the part.
+        If the theory has another form, of which the message names the part, or if phi has a kink and the
+        order is above 0.
     ValueError
         If the order is negative.
 
@@ -871,7 +888,7 @@ z; D̄₀ is the part of D at equal times.  v_αβ..(t) are iterated integrals o
 
 
 class _Shown:
-    """Writer of the coefficients of an expansion as strings, text or LaTeX."""
+    """Writer of the coefficients of an expansion as strings: LaTeX if ``latex`` is true, else text."""
 
     def __init__(self, expansion: NonlinearExpansion, latex: bool) -> None:
         self.x, self.latex, self.orders = expansion, latex, range(expansion.order + 1)
@@ -885,7 +902,10 @@ class _Shown:
         return (latex if self.latex else text)(e, self.x.theory, self.names)
 
     def label(self, name: str, n: int, rest: tuple[Expr, ...]) -> str:
-        """Return the text ``[X]_n`` of order n of the quantity X = ``name``, with its arguments."""
+        """Return the text ``[X]_n`` of order n of the quantity X = ``name``, with its arguments.
+
+        These are the layer, except for ``K`` and ``Delta``, and then ``rest``: samples and times.
+        """
         whole = self.show(Function(name)(*(() if name in ("K", "Delta") else (ell,)), *rest))
         return rf"\left[{whole}\right]_{{{n}}}" if self.latex else f"[{whole}]_{n}"
 

@@ -65,12 +65,12 @@ class Site:
     """Equations of the units of one layer of a perceptron: those of h and z, and of their order parameters.
 
     ``h`` and ``z`` are the terms of their equations besides the Gaussian sources u and r. The members ``u``
-    and ``r`` name the order parameters that are the covariances of these sources. ``weight`` is k(t, s), the
-    weight of an update. ``forward`` is the layer of the response A minus that of its source r, ``backward``
-    the same for B and u; both are None if there are no responses. ``bases`` maps (order parameter, layer) to
-    given values before the first and after the last layer. ``layer`` is ell, or 1 for one hidden layer.
-    ``tangent`` are the terms of the tangent kernel. ``discrete`` is true if past times are summed and not
-    integrated.
+    and ``r`` name the order parameters that are the covariances of these sources. ``activation`` is phi, a
+    function of h. ``weight`` is k(t, s), the weight of an update. ``forward`` is the layer of the response A
+    minus that of its source r, ``backward`` the same for B and u; both are None if there are no responses.
+    ``bases`` maps (order parameter, layer) to given values before the first and after the last layer.
+    ``layer`` is ell, or 1 for one hidden layer. ``tangent`` are the terms of the tangent kernel. ``discrete``
+    is true if past times are summed and not integrated.
     """
 
     h: tuple[Edge, ...]
@@ -237,7 +237,8 @@ class _Reader:
     def edge(self, term: Term, lhs: Expr) -> Edge:
         """Return one term of the equation of h or z as a kernel that is applied to g or phi(h).
 
-        Raises :class:`NotApplicable` for a term of another form.
+        ``lhs`` is the left-hand side of the equation. The weight of past updates in a memory is noted in
+        ``weights``. Raises :class:`NotApplicable` for a term of another form.
         """
         memory = term.kind == "memory"
         if not (memory or term.kind == "response") or len(term.over) != 1 or not term.remembers:

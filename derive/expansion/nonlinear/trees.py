@@ -39,8 +39,9 @@ PERMUTED = 5
 class Node(NamedTuple):
     """Node of a tree: one time, and the factors of a product at this time, which belong to one sample.
 
-    ``parent`` is the position of the parent node, a later time (-1 for a root). ``error`` is the order of the
-    error in the weight of the sum over this time (-1 for none, -2 if the weight is part of an undefined
+    ``parent`` is the position of the parent node, a later time (-1 for a root). ``sample`` is the number of
+    the sample: 0 for the row, 1 for the column, and higher ones are summed over. ``error`` is the order of
+    the error in the weight of the sum over this time (-1 for none, -2 if the weight is part of an undefined
     function of two times). ``phi`` are the orders of the derivatives of phi at u, and ``r`` is the power of
     r. ``marked`` is true for the time at which a source is perturbed.
     """
@@ -403,9 +404,9 @@ def coefficient(kernel: Neighbour, n: int, shapes: Shapes) -> Terms:
 class Fields:
     """Series in gamma0 of the fields h, z, g and phi(h) of one layer; each order is a sum of products.
 
-    The fields are computed from their equations order by order. ``shapes(name, n)`` lists the forests
-    (iterated sums over times) in order n of an order parameter. ``errors`` are the orders in gamma0 at which
-    the error does not vanish. ``moved`` is the series of h minus its source u.
+    The fields are computed from their equations in ``site``, up to ``order``. ``shapes(name, n)`` lists the
+    forests (iterated sums over times) in order n of an order parameter. ``errors`` are the orders in gamma0
+    at which the error does not vanish. ``moved`` is the series of h minus its source u.
     """
 
     def __init__(self, site: Site, order: int, shapes: Shapes, errors: set[int]) -> None:
@@ -574,10 +575,11 @@ WeightedProduct = tuple[Rational, Piece]
 def average(series: TermsByOrder, n: int, u: Neighbour, r: Neighbour, shapes: Shapes) -> Terms:
     """Return order n of the average of a series of products over the Gaussian sources u and r.
 
-    ``u`` and ``r`` name the order parameters that are their covariances. By Price's theorem the change dPhi
-    of the covariance of u from its value at gamma0 = 0 acts as ``<F> -> <exp(1/2 sum dPhi d^2/du du) F>``.
-    The source r occurs in powers only, and Isserlis' theorem pairs them with the full covariance. Sources at
-    order 0 do not depend on time.
+    ``series[k]`` is order k in gamma0. ``u`` and ``r`` name the order parameters that are the covariances of
+    the sources, and ``shapes(name, n)`` lists the forests in order n of these. By Price's theorem the change
+    dPhi of the covariance of u from its value at gamma0 = 0 acts as
+    ``<F> -> <exp(1/2 sum dPhi d^2/du du) F>``. The source r occurs in powers only, and Isserlis' theorem
+    pairs them with the full covariance. Sources at order 0 do not depend on time.
     """
 
     def parts() -> Iterator[WeightedProduct]:
@@ -597,7 +599,7 @@ def price(p: Piece, order: int, u: Neighbour, shapes: Shapes) -> Iterator[Weight
 
     u is the Gaussian source of h, and its covariance the order parameter that ``u`` names. By Price's theorem
     a change of the covariance adds second derivatives by u. The orders in gamma0 of the changes add up to
-    ``order``.
+    ``order``; for order 0 only p itself is yielded. ``shapes(name, n)`` lists the forests of the covariance.
     """
     if u.given and order:
         return
@@ -626,6 +628,7 @@ def isserlis(p: Piece, order: int, r: Neighbour, shapes: Shapes) -> Iterator[Wei
 
     The factors r are the Gaussian source of z at the nodes (times) of p. Each pair of them is replaced by one
     order in gamma0 of the covariance that ``r`` names, and these orders add up to ``order``.
+    ``shapes(name, n)`` lists the forests of the covariance. An odd number of factors r yields nothing.
     """
     slots = [i for i, x in enumerate(p.nodes) for _ in range(x.r)]
     bare = p._replace(nodes=tuple(x._replace(r=0) for x in p.nodes))
@@ -662,7 +665,10 @@ def averaged(p: Piece) -> Piece:
 
 
 def pairings(slots: list[int]) -> Iterator[list[tuple[int, int]]]:
-    """Yield all ways to divide the elements into pairs; none for an odd number of elements."""
+    """Yield all ways to divide the elements into pairs, each as a list of pairs.
+
+    There is none for an odd number of elements, and one, the empty list, for no elements.
+    """
     if not slots:
         yield []
         return
