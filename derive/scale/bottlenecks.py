@@ -137,7 +137,8 @@ class Bottleneck(ConditionalResult):
         """Return the power of a finite size in the crossover time.
 
         ``size`` is one of ``SIZES``, such as the width N, the batch size B or the learning rate eta. If the
-        crossover is at ``t ~ N^3``, the result for N is 3. Raises NotApplicable if there is no crossover.
+        crossover is at ``t ~ N^3``, the result for N is 3, and 0 for sizes that the time does not contain.
+        Raises NotApplicable if there is no crossover.
         """
         if self.crossover is None:
             raise NotApplicable(
@@ -218,7 +219,7 @@ def _rate(reduced: RankOne) -> Expr:
     """Return the rate r at which noise of a mode decays, as ``exp(-r X)``, such as ``r = lamda(k)``.
 
     The noise is a random part of phi, the learnt part of mode k, and X is the integral of the kernel
-    ``C_g(1,t,t)`` over time.
+    ``C_g(1,t,t)`` over time. Raises NotApplicable if the rate depends on time.
     """
     past = reduced.memory
     rate = -simplify(past.function.diff(X) / past.function)
@@ -232,7 +233,8 @@ def _initial_variance(form: LinearForm, theory: Theory, reduced: RankOne) -> Exp
 
     It is that of the source r0, the random initial function of a finite network, over ``c_g(1, t)^2``. It is
     checked that the response of the inputs' field h0 to r0 adds the same noise to ``c_h(1) = gamma0 sum h0
-    phi``, by Stein's lemma ``<h0 noise> = sum of R_h0r0 <r0 noise>``. Raises NotApplicable if not.
+    phi``, by Stein's lemma ``<h0 noise> = sum of R_h0r0 <r0 noise>``. Raises NotApplicable if it does not, or
+    if the variance depends on time or on the mode. ``form`` has the linear equations of ``theory``.
     """
     front = factor_of(form.row("xi"), "r0")
     covariance = with_rank_one(source_of(theory, "r0").covariance)
@@ -255,7 +257,8 @@ def _batch_variance(form: LinearForm, theory: Theory) -> tuple[Expr, Expr]:
 
     phi is the learnt part of a mode. The first variance is per unit of X, the integral of the kernel
     ``C_g(1,t,t)``, and of the squared error on a batch. ``form`` has the linear equations of ``theory``,
-    which is trained on fresh batches.
+    which is trained on fresh batches. Raises NotApplicable if batches are not fresh, if a batch changes the
+    learnt function within its own step, or if the first variance depends on time.
     """
     input_factor, source = factor_of(form.row("h0"), "u0"), source_of(theory, "u0").covariance
     fresh = source / KroneckerDelta(s, t)
@@ -361,8 +364,9 @@ def bottlenecks(noise: Resources, law: RichScaling) -> tuple[Bottleneck, ...]:
 def bottleneck(noise: Resources, law: RichScaling, name: str) -> Bottleneck:
     """Return the effect of one finite size on the rich power law ``law`` of the loss.
 
-    ``name`` is ``width``, ``batch``, ``labels`` (label noise on batches) or ``steps`` (finite learning rate),
-    and ``noise`` has the variances that these sizes cause. Raises ValueError for a capacity of 1 or less.
+    ``name`` is ``width``, ``batch``, ``labels`` (label noise on batches) or ``steps`` (finite learning rate);
+    any other name raises KeyError. ``noise`` has the variances that these sizes cause. Raises ValueError for
+    a capacity of 1 or less.
     """
     if law.capacity.is_number and not law.capacity > 1:
         raise ValueError(f"capacity = {law.capacity}: must be above 1, or the eigenvalues have no sum")
@@ -505,7 +509,8 @@ class _Bottlenecks:
         ``decrease`` is the decrease of the squared singular value of the weights by the noise of the finite
         size, and ``conditions`` are sentences about it. ``after`` are (loss, kernel, values of sums over
         modes) after the crossover of hard tasks; by default those of :meth:`balanced`. Easy tasks have those
-        of :meth:`alone`. If the share falls in time, there is no crossover.
+        of :meth:`alone`. If the share is constant or falls in time, there is no crossover. If the sign of its
+        power is not known, the share is assumed to grow, and a condition says so.
         """
         conditions, share = [self.law_condition, *conditions], self.share(decrease)
         if not self.hard:
@@ -544,7 +549,8 @@ class _Bottlenecks:
         """Return the loss that the noise of a finite size adds, over the loss without it, as a power of time.
 
         It is of first order in the noise. ``decrease`` is the decrease of the squared singular value of the
-        weights by this noise; for hard tasks the added loss contains the effect of this decrease too.
+        weights by this noise; for hard tasks the added loss contains the effect of this decrease too. Raises
+        NotApplicable if both parts of a hard task have different powers of time.
         """
         law, q = self.law, self.law.profile_exponent
         kernel = Power(tidied(law.named_kernel / law.named_integrated_kernel ** (2 * q)), 2 * q)
@@ -646,7 +652,7 @@ class _Bottlenecks:
     def squared(self, kernel: Power) -> Power:
         """Return the squared singular value of the weights at a kernel ``C_g(1,t,t)``.
 
-        Both are powers of X, the integral of the kernel.
+        ``kernel`` and the result are powers of X, the integral of the kernel over time.
         """
         c = Dummy("c", positive=True)
         power = power_in(self.law.reduced.singular(c).subs(L, self.law.depth), c)

@@ -329,12 +329,12 @@ class Statement(Shown):
     Attributes
     ----------
     name, quantity
-        Name of the quantity, and its formula in LaTeX.
+        Name of the quantity, and its formula in LaTeX, which is a mean square in some statements.
     exponent
-        Power of L of its root mean square.
+        Power of L of the root mean square of the quantity.
     exact
-        Its value, or a part of it that no other part can cancel, in the first step of a linear network of any
-        depth. None if only the power is known.
+        Value of the formula, or of a part of it that no other part can cancel, in the first step of a linear
+        network of any depth. None if only the power is known.
     leading
         Leading term of ``exact`` for large L and ``alpha >= 1/2``, with ``z = L^(1 - 2 alpha)`` kept. None if
         only the power is known, or if ``alpha < 1/2``.
@@ -360,10 +360,13 @@ def order_in(e: Expr, small: Symbol) -> int:
 
 
 def statements(p: DepthExponents, first: DepthFirstStep) -> tuple[Statement, ...]:
-    """Return statements about the size of output, stream, preactivation, features and differences of layers.
+    """Return eight statements about the sizes of quantities of a residual network.
 
-    Each has the power of L from ``p``, and the value in the first step of a linear network from ``first``.
-    The value is None for features and for the linearisation, of which only the power is known.
+    They are about the stream at the start, the output, the changes of the stream, the preactivation and the
+    features, the random and the shared difference of layers, and the error of a linearisation. Each has the
+    power of L from ``p`` (0 for the stream at the start), and the value in the first step of a linear network
+    from ``first``. The value is None for features and for the linearisation, of which only the power is
+    known.
     """
     ahead = {ell: (tau + epsilon) * L}, {ell: tau * L}
     window, drift = (e.subs(ahead[0]) - e.subs(ahead[1]) for e in (first.start, first.moved))
@@ -504,9 +507,10 @@ class DepthClass(Shown, ConditionalResult):
         return self.diversity == 0
 
     def as_json(self) -> dict[str, object]:
-        """Return the classification as a dictionary of strings, booleans and lists.
+        """Return the classification as a dictionary that can be written as JSON.
 
-        Expressions are strings as SymPy prints them; a ``diversity`` of None stays.
+        Expressions are strings as SymPy prints them. The region is under ``regime``, and ``learning_rate`` is
+        the power ``L^-rate`` itself. None stays None, in ``diversity`` and in values that a statement lacks.
         """
         flags = {n: v for n, v in vars(self).items() if isinstance(v, bool)}
         return {
@@ -731,9 +735,10 @@ def _number(name: str, value: GivenNumber) -> Expr:
 def update_power(program: Program, rule: str | Entrywise = "sgd") -> Expr:
     """Return the gamma of a rule with rate ``eta L^-c``: its updates enter h of a layer with ``L^-gamma``.
 
-    It is read off the theory of ``program``, a network of linear residual layers, trained by the rule with
-    the rate ``L^-c``. The gradient of a weight contains the factor ``L^-alpha`` of its branch: gradient
-    descent keeps it, the sign removes it, and an entrywise rule raises it to the degree of the rule. Raises
+    It is read off the theory of ``program``, a network of linear residual layers with the symbols alpha and
+    gamma, trained by the rule with the rate ``L^-c``; if the program has numbers for them, c does not occur
+    in the result. The gradient of a weight contains the factor ``L^-alpha`` of its branch: gradient descent
+    keeps it, the sign removes it, and an entrywise rule raises it to the degree of the rule. Raises
     :class:`NotApplicable` for another rule or program.
 
     >>> from derive.program import depth_program
@@ -753,8 +758,10 @@ def update_power(program: Program, rule: str | Entrywise = "sgd") -> Expr:
 def trained_by(program: Program, rule: str | Entrywise) -> Program:
     """Return a linear residual network trained by a rule with learning rate ``L^-c``.
 
-    ``sgd`` and ``sign`` are exact. For an :class:`Entrywise` rule only the power of L is correct: its step is
-    replaced by the gradient itself, an outer product, with the power of L that the step of the rule has.
+    ``program`` must have the learning rate ``L^-gamma`` with the symbol gamma, which is replaced by c; any
+    other rate stays. ``sgd`` and ``sign`` are exact. For an :class:`Entrywise` rule only the power of L is
+    correct: its step is replaced by the gradient itself, an outer product, with the power of L that the step
+    of the rule has. Raises NotApplicable for another rule or program.
 
     >>> from derive.program import depth_program
     >>> (W,) = trained_by(depth_program(alpha=alpha, gamma=gamma), "sign").matrices
@@ -781,6 +788,8 @@ def trained_by(program: Program, rule: str | Entrywise) -> Program:
 
 def branch_factor(program: Program) -> Expr:
     """Return the factor of the branches of a residual network, such as ``L^-alpha``.
+
+    Raises NotApplicable if the program has no residual layer.
 
     >>> from derive.program import depth_program
     >>> branch_factor(depth_program(alpha=alpha, gamma=gamma))
@@ -857,7 +866,7 @@ def first_update(program: Program, rule: str = "sgd") -> FirstUpdate:
     |y|^p``, where p is one more than the degree of the rule. It adds the effect of its own update, a multiple
     of ``P = x rule(x)``, which also grows by ``|y|^p``. So ``(P, A)`` is multiplied in each layer by a random
     triangular matrix, and ``(E P^2, E P A, E A^2)`` by the matrix of its second moments. ``rule`` is ``sgd``
-    or ``sign``. Raises :class:`NotApplicable` for another rule or program.
+    or ``sign``. Raises :class:`NotApplicable` for another name of a rule, or for another program.
 
     >>> from derive.program import depth_program
     >>> program = depth_program(alpha=alpha, gamma=gamma)
@@ -900,7 +909,8 @@ def _width_one(program: Program, rule: str) -> tuple[Expr, Expr]:
 
     The change is that by the update of the layer ell itself, at the learning rate ``L^-c``, and x is the
     stream below the layer. The slope of the loss at x(ell) is chi. The rule must be odd and homogeneous, so
-    that ``y rule(y)`` is a power of ``|y|``; NotApplicable is raised if it is not odd.
+    that ``y rule(y)`` is a power of ``|y|``. NotApplicable is raised if it is not odd, if initial weights do
+    not have the variance 1, or if the stream and its gradient do not have the same factor y.
     """
     step, (W,) = RULES[rule], trained_by(program, rule).matrices
     if step(-S.One) != -step(S.One) or gaussian(W).variance != 1:

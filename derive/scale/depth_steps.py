@@ -114,7 +114,7 @@ class Steps:
     def named(self, name: str) -> list[StepRow]:
         """Return all equations of the function ``name``: its recursion in the layer and its boundary values.
 
-        The name includes the times, such as ``C_x_1_0``.
+        The name includes the times, such as ``C_x_1_0``. The list is empty for a function without equations.
         """
         return [r for r in self.rows if r.name == name]
 
@@ -293,8 +293,8 @@ class Ladder:
 def ladder(theory: Theory) -> Ladder:
     """Return the stream of a residual network, its gradient, and the names of sources and correlations.
 
-    Raises NotApplicable unless the theory has exactly one stream and one gradient, each with a source, and
-    input and output vectors that are not trained.
+    Raises NotApplicable unless the theory has a stream and a gradient, each with a source, and input and
+    output vectors that are not trained. Of several streams the last one is taken.
     """
     families = [e for e in theory.equations if e.layers]
     by_direction = {e.lhs.args[0] - near.args[0]: e for e in families if (near := neighbour(e)) is not None}

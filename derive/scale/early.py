@@ -155,8 +155,8 @@ def memory_free(theory: Theory, step: int = 1, order: int | None = None) -> Memo
     step : int, optional
         Step at which the neglected terms are evaluated, 1 or later.
     order : int | None, optional
-        Highest power of the learning rate in the neglected terms. A symbolic depth L needs one; coefficients
-        are then polynomials in L.
+        Highest power of the learning rate in the neglected terms; by default they are exact. A symbolic depth
+        L needs one; coefficients are then polynomials in L.
 
     Returns
     -------
@@ -168,7 +168,8 @@ def memory_free(theory: Theory, step: int = 1, order: int | None = None) -> Memo
     NotApplicable
         If the error depends on the initial weights (not centred), if these decay or receive noise, if the
         learning rate depends on the time, if batches are repeated (samples then have a memory), for a flow,
-        for several outputs, for a step below 1, and for a symbolic depth without an order.
+        for several outputs, for data that are not isotropic, for a step below 1, and for a symbolic depth
+        without an order.
 
     Examples
     --------
@@ -301,6 +302,6 @@ class _EarlyRecursion:
 
 
 def _lowest(e: Expr) -> Expr:
-    """Return the term with the lowest power of the learning rate in a polynomial."""
+    """Return the term with the lowest power of the learning rate in a polynomial; 0 for the polynomial 0."""
     (power,), c = Poly(e.expand(), eta).terms()[-1]
     return factor(c) * eta**power

@@ -218,7 +218,8 @@ def _in_steps(theory: Theory, into: str) -> Expr:
     """Return the generating function over steps of the response of the error v to a source, at gamma0 = 0.
 
     ``into`` is the field whose source is perturbed. The coefficient of ``_x^n`` is the response n steps
-    later; K is the symbol of the kernel of the modes.
+    later; K is the symbol of the kernel of the modes. Raises NotApplicable if a kernel of the response has no
+    generating function in closed form.
     """
     response_operators = transfer(theory, into)
     values = {START: S.Zero} | {

@@ -422,7 +422,10 @@ def _check_pair(
     fast_rate = slow_rate + gap
 
     def integral(body: Expr, *limits: tuple[Symbol, Expr, Expr]) -> Expr:
-        """Return a nested integral over (variable, lower end, upper end) in ``limits``."""
+        """Return a nested integral over (variable, lower end, upper end) in ``limits``.
+
+        The first of ``limits`` is that of the innermost integral.
+        """
         for limit_ in limits:
             body = integrate(powsimp(body.expand(), force=True), limit_)
         return body
@@ -431,6 +434,7 @@ def _check_pair(
         """Return the product of the factors of a slow and a fast mode, at the times ``first`` and ``second``.
 
         ``one`` and ``two`` are these factors as functions of rate and time, by default those of the variance.
+        The product is divided by the powers of the kernel that both factors of the variance contain.
         """
         return one.at(slow_rate, first, kernel) * two.at(fast_rate, second, kernel) / front
 

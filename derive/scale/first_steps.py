@@ -131,7 +131,10 @@ class Unrolled:
         return self.forms[field]
 
     def row(self, field: AppliedUndef) -> Row:
-        """Return the linear equation of a field at the layer of ``field``; times in it stay symbols."""
+        """Return the linear equation of a field at the layer of ``field``; times in it stay symbols.
+
+        Raises NotApplicable if the equation has a term that is not linear in the fields.
+        """
         row: Row
         row, values = self.find(((r.lhs, r) for r in self.rows), field)
         if row.given != 0:
@@ -153,7 +156,11 @@ class Unrolled:
             )
 
         def parts() -> Iterator[tuple[AppliedUndef, Any]]:
-            """Yield (source, coefficient) for every source of the field at every earlier time in the sum."""
+            """Yield (source, coefficient) for every source of the field at every time in the sum.
+
+            Times in the sum are those before ``now``, and ``now`` itself if the reach of the term is
+            ``past``. A term without a sum is taken once, at the time ``now``.
+            """
             for k in range(int(now) + (x.reach == "past")) if x.reach else [0]:
                 front = self.kernel(x, now, Integer(k))
                 if front:
@@ -197,7 +204,7 @@ class Unrolled:
         """Return the value of an order parameter at integer times.
 
         It follows from the covariances of sources and from the order parameters of earlier times and
-        other layers.
+        other layers. Raises NotApplicable if its definition is not a single average over equivalent units.
         """
         a = self.standard(a)
         if not isinstance(a, AppliedUndef):
@@ -269,7 +276,10 @@ class Unrolled:
 
 
 def same_unit(theory: Theory, one: AppliedUndef, other: AppliedUndef) -> bool:
-    """Return whether two fields have the same population and the same indices besides the time."""
+    """Return whether two fields have the same population and the same indices besides the time.
+
+    The result is False for functions that are not fields of the program.
+    """
     first_field, other_field = (theory.program.field_of(str(x.func)) for x in (one, other))
     return bool(
         first_field
@@ -454,7 +464,7 @@ class FewSteps(ConditionalResult):
         Parameters
         ----------
         step : int, optional
-            Number of steps.
+            Number of steps, from 0 to the last one of ``values``.
 
         Returns
         -------
@@ -484,12 +494,12 @@ def few_steps(
         Linear theory. Its depth is a number; with an order in the learning rate it may be ``L`` (see
         :class:`EveryDepth`).
     steps : int
-        Number of steps.
+        Number of steps, 0 or more.
     name : str, optional
-        Name of the function.
+        Name of a correlation function, or of a response, with two times and no other index.
     order : tuple[Symbol, int] | None, optional
         Symbol, such as the learning rate or gamma0, and its highest power n, an integer. Powers up to n are
-        exact, and higher ones are dropped.
+        exact, and higher ones are dropped. By default none are dropped.
 
     Returns
     -------
@@ -499,8 +509,11 @@ def few_steps(
     Raises
     ------
     NotApplicable
-        For a symbolic depth without an order in the learning rate, a flow, several outputs, modes, and fields
-        that are not linear in their sources.
+        For a negative number of steps, a symbolic depth without an order in the learning rate, an order in a
+        symbol that the theory does not contain, a flow, several outputs, modes, and fields that are not
+        linear in their sources.
+    KeyError
+        If the theory has no order parameter of this name.
 
     Notes
     -----
@@ -546,7 +559,7 @@ class LayerFamilies(ABC):
     A family has one order parameter for each layer. Families that depend on each other satisfy ``y(ell) =
     M y(ell + k) + f(ell)`` with k = 1 or -1, and have a value at that end. They are solved in order of
     dependence and checked against the equations of both ends. Subclasses define the ring and the solution
-    of a recurrence.
+    of a recurrence. Raises :class:`NotApplicable` for a residual network, whose layers share their units.
     """
 
     def __init__(self, theory: Theory) -> None:
@@ -844,9 +857,10 @@ class EveryDepth(ExactSteps, LayerFamilies):
 
 
 def _of_one_output(theory: Theory, name: str) -> AppliedUndef:
-    """Return the symbol of the correlation function ``name``, which must have two times and no other index.
+    """Return the symbol of the order parameter ``name``, which must have two times and no other index.
 
-    Raises NotApplicable for a function with indices, such as those of several outputs.
+    Raises NotApplicable for one with indices, such as those of several outputs, and KeyError for an unknown
+    name.
     """
     head: AppliedUndef = theory.order_parameter(name).symbol
     if len(head.args) != 2:
@@ -859,8 +873,9 @@ def _of_one_output(theory: Theory, name: str) -> AppliedUndef:
 def exact_steps(theory: Theory, order: tuple[Symbol, int] | None = None) -> ExactSteps:
     """Return the evaluation of order parameters at the first steps of a theory.
 
-    The depth is an integer, or the symbol L. For L, ``order`` is needed: (learning rate, highest power kept).
-    Raises NotApplicable for a power that is not an integer.
+    The depth is an integer, or the symbol L. ``order`` is (symbol, highest power kept); by default all powers
+    are kept. For L it is needed, and its symbol must be the learning rate. Raises NotApplicable if L has no
+    such order, and for a power that is not an integer.
     """
     if order is not None and not isinstance(order[1], int | Integer):
         raise NotApplicable(f"order = {order}: the highest power must be an integer")

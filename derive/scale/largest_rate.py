@@ -188,8 +188,8 @@ def largest_rate(source: Theory | Program, regime: str = "rich") -> LargestRate:
 class _Regime:
     """Largest learning rate in the rich or the lazy regime, with its error and its conditions.
 
-    ``neglected`` is the size of neglected terms relative to kept ones, and ``basis`` has the conditions as
-    sentences.
+    ``neglected`` is the relative size of neglected terms, as in :class:`LargestRate`, and ``basis`` has the
+    conditions as sentences.
     """
 
     rate: Expr
@@ -334,8 +334,8 @@ def aligned(program: Program) -> Aligned:
     Raises
     ------
     NotApplicable
-        For data of finitely many samples, several outputs, a branch, layers of different widths, and weights
-        with decay or memory.
+        For data of finitely many samples, several outputs, a branch, layers of different widths, a flow, and
+        weights with decay, memory, noise or different rules.
 
     Examples
     --------
@@ -450,8 +450,8 @@ class _Aligned:
         """Return an expression of vectors as a number: its component along the shared direction.
 
         A product of a matrix and a vector becomes the singular value times the number of summed units over N
-        times the number of the vector. A field becomes its amplitude, a readout its singular value, and a
-        vector that is not trained the root of its variance.
+        times the number of the vector. A field becomes its amplitude (0 at time 0), a readout its singular
+        value, and a vector that is not trained the root of its variance.
         """
         if isinstance(e, Product):
             matrix = gaussian(self.program.matrix_of(e))
@@ -468,7 +468,8 @@ class _Aligned:
     def target(self) -> tuple[Expr, Expr]:
         """Return (symbol of the error's amplitude, amplitude of the target vector).
 
-        The target is the only vector of the program that is not trained.
+        The target is the only vector of the program that is not trained. Raises NotApplicable if there is not
+        exactly one.
         """
         fixed = [v for v in self.program.vectors if not isinstance(v, TrainedVector)]
         for d in self.program.definitions:
@@ -511,7 +512,8 @@ class _Aligned:
 def _value(name: str, *place: Expr) -> Expr:
     """Return the symbol ``s_name(layer)`` of the singular value of a weight.
 
-    ``place`` is the layer of a weight that belongs to a family of layers, and is empty for a single weight.
+    ``place`` is the layer of a weight that belongs to a family of layers. It is empty for a single weight,
+    whose symbol is ``s_name(0)``.
     """
     return Function(f"s_{name}")(*(place or (S.Zero,)))
 
@@ -591,8 +593,9 @@ def dominant_balance(theory: Theory) -> Balance:
     Raises
     ------
     NotApplicable
-        If the powers are not affine in the layer, if several balances are possible, or if terms of the random
-        initial weights are not small.
+        If the powers are not affine in the layer, if several balances are possible, if terms of the random
+        initial weights are not small, for a flow, and for weights with decay, memory, noise or different
+        rules.
 
     Examples
     --------
@@ -674,9 +677,9 @@ class _Balance:
     # -- sizes -------------------------------------------------------------------------------------------
 
     def named(self, key: Expr) -> Symbol:
-        """Return the symbol of the unknown logarithm of ``key``, a field or its slope in the layer.
+        """Return the symbol of the unknown logarithm of ``key``.
 
-        A new key gets a new symbol.
+        ``key`` is a field, its slope in the layer, or the learning rate. A new key gets a new symbol.
         """
         return self.unknown.setdefault(key, Symbol(f"_{len(self.unknown)}"))
 

@@ -43,7 +43,7 @@ class AscentCoefficients:
     Parameters
     ----------
     depth : Expr
-        Number of layers, or ``L``.
+        Number of hidden layers, or ``L``.
     means : dict[int, Expr]
         Means of ``c_n`` at infinite width, by odd n. They vanish for even n.
     covariances : dict[tuple[int, int], Expr]
@@ -84,7 +84,8 @@ class AscentCoefficients:
 def in_small_steps(program: Program) -> Program:
     """Return the program trained in exact steps of the learning rate eta; its flow is the limit eta -> 0.
 
-    Raises NotApplicable for weights with decay, memory or noise, and for different learning rates.
+    The symbol eta replaces the learning rate of a program in steps; a flow is multiplied by it. Raises
+    NotApplicable for weights with decay, memory or noise, and for different learning rates.
     """
     require_linear_rules(program, "steps of small rates")
     rules = {w.rule for w in program.trained()}
@@ -104,9 +105,11 @@ def ascent_coefficients(program: Program, order: int = 4) -> AscentCoefficients:
     Parameters
     ----------
     program : Program
-        Linear network on fixed data, with integers for its constants; its depth is a number or ``L``.
+        Linear network on fixed data, of which one sample is used, with natural numbers for its constants; its
+        depth is a number or ``L``.
     order : int, optional
-        Covariances of coefficients m and n are derived for ``m + n`` up to this.
+        Covariances of coefficients m and n are derived for ``m + n`` up to this, and means of coefficients up
+        to ``order + 1``.
 
     Returns
     -------
@@ -117,8 +120,9 @@ def ascent_coefficients(program: Program, order: int = 4) -> AscentCoefficients:
     Raises
     ------
     NotApplicable
-        If fields are not linear in products of weights, if constants are not integers, if weights decay or
-        have rules with memory or noise, or if coefficients up to depth 12 are not polynomials in the depth.
+        If fields are not linear in products of weights, if constants are not natural numbers (such as those
+        of layers of different widths), if weights decay or have rules with memory or noise, or if
+        coefficients up to depth 12 are not polynomials in the depth.
 
     Notes
     -----
@@ -407,7 +411,10 @@ class DrivenSteps:
         return self._polynomial(weight), atoms
 
     def _polynomial(self, e: Expr) -> int:
-        """Return a polynomial in eta with natural coefficients as one integer in base ``2^BITS``."""
+        """Return a polynomial in eta with natural coefficients as one integer in base ``2^BITS``.
+
+        Raises NotApplicable for other coefficients. Powers above the degree are dropped.
+        """
         p = Poly(e, eta)
         if not all(c.is_Integer and c >= 0 for c in p.coeffs()):
             raise NotApplicable(
@@ -463,7 +470,8 @@ class DrivenSteps:
         """Return the function of one unit whose average an order parameter is, as a list of weighted pairs.
 
         Each pair is a product of two variables, fields or response fields (hats), with a factor. ``key`` is
-        the name and the integer arguments of the order parameter.
+        the name and the integer arguments of the order parameter. Raises NotApplicable if it is not an
+        average of a product of two variables.
         """
         if key not in self._units:
             q = self.parameters[key[0], len(key[1])]
@@ -589,7 +597,8 @@ class DrivenSteps:
         """Return kappa: N times the covariance of two order parameters from the random units alone.
 
         Both are averages over N independent units, for fixed values of all other order parameters. ``key``
-        and ``other`` are their names with integer arguments.
+        and ``other`` are their names with integer arguments. The result is zero for different populations or
+        layers.
         """
         total = 0
         for x, y in product(self.units(key), self.units(other)):

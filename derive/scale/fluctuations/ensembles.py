@@ -66,7 +66,7 @@ class BestEnsemble(ConditionalResult):
         Returns
         -------
         Relational | bool
-            Condition.
+            Condition; false for the power 1 of the cost, where one network is best.
         """
         return Gt(self.members.subs({bias: a, spread: b, cost: total}), 1)
 
@@ -164,7 +164,8 @@ class EnsembleLaw(ConditionalResult):
         Returns
         -------
         EnsembleLaw
-            Law with their shift and variance.
+            Law with their shift and variance, in terms of time, the target ``y``, the mean initial kernel
+            ``lamda_k`` and ``V_K``, which is N times its variance.
 
         Raises
         ------
@@ -255,7 +256,8 @@ def best_ensemble(power: Expr | int = 2, order: int = 1) -> BestEnsemble:
     Parameters
     ----------
     power : Expr | int, optional
-        Power p of the width in the cost ``E N^p`` of E networks: 2 for operations, 1 for units.
+        Power p of the width in the cost ``E N^p`` of E networks: 2 for operations, 1 for units. It is a
+        rational number, such as ``Rational(3, 2)``.
     order : int, optional
         Power q of 1/N in the bias: 1, or 2 if the slope of the loss vanishes.
 
@@ -267,7 +269,7 @@ def best_ensemble(power: Expr | int = 2, order: int = 1) -> BestEnsemble:
     Raises
     ------
     NotApplicable
-        If ``power`` is not a number, or is below 1.
+        If ``power`` is not a rational number (a float is not), or is below 1.
 
     Examples
     --------
@@ -279,7 +281,8 @@ def best_ensemble(power: Expr | int = 2, order: int = 1) -> BestEnsemble:
     p = sympify(power)
     if not p.is_Rational or p < 1:
         raise NotApplicable(
-            f"power = {p}: the cost of a network must grow as N^power with a number from 1 on"
+            f"power = {p}: the cost of a network grows as N^power, with a rational number from 1 on, such as "
+            "2 or Rational(3, 2)"
         )
     loss = bias / N**order + spread * N ** (p - 1) / cost  # for E = C/N^p networks, C: the total cost
     slope = (loss.diff(N) * N ** (order + 1)).expand()

@@ -206,7 +206,7 @@ class FeatureLearning(ConditionalResult):
         Returns
         -------
         dict[int, Expr]
-            The coefficient of gamma0^n by n, up to n = 2.
+            The coefficient of gamma0^n by n, for n = 0 and 2.
         """
         return self._covariance(self.kernel_responses, 1, 2)
 
@@ -246,8 +246,8 @@ def feature_learning(program: Program) -> FeatureLearning:
     Raises
     ------
     NotApplicable
-        For steps, for networks that are not linear, and for an error other than ``y - f`` or, with centred
-        outputs, ``y - f + f(0)``.
+        For steps, for networks that are not linear, for an error other than ``y - f`` or, with centred
+        outputs, ``y - f + f(0)``, and as :func:`derive.scale.fluctuations.ascent.ascent_coefficients`.
     """
     require_type(program, Program, "feature_learning", "a program")
     if program.rule.discrete:
@@ -335,7 +335,10 @@ def _inverse(a: RichnessSeries) -> RichnessSeries:
 
 
 def _at_end(e: PolyElement) -> PolyElement:
-    """Return the limit of a polynomial in x and ``exp(-x)`` for x -> oo, which must be finite."""
+    """Return the limit of a polynomial in x and ``exp(-x)`` for x -> oo.
+
+    Raises NotApplicable if the polynomial grows with x.
+    """
     remaining = RING.from_dict({powers: c for powers, c in e.terms() if powers[1] <= 0})
     if any(powers[0] or powers[1] for powers in remaining.monoms()):
         raise NotApplicable(

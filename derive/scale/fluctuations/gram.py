@@ -122,6 +122,11 @@ class GramRecursion(ConditionalResult):
         GramMatrices
             Matrices.
 
+        Raises
+        ------
+        NotApplicable
+            If an output is not a quadratic form in the fields of a unit.
+
         Examples
         --------
         >>> from derive.program import mlp
@@ -152,7 +157,8 @@ def wishart_recursion(program: Program) -> GramRecursion:
     NotApplicable
         If the equations of a unit contain an order parameter that is not a function of outputs (deeper
         networks), if a field is not a polynomial in the products of a weight and a vector (nonlinear
-        activations), or if the rule has further memory (momentum) or noise.
+        activations), if the rule has further memory (momentum) or noise, or if initial weights and their
+        updates decay at different rates.
 
     Examples
     --------
@@ -235,8 +241,8 @@ def _is_source_of(symbol: Expr, e: Equation) -> bool:
 def _remains(kernel: Expr, discrete: bool) -> Expr:
     """Return the fraction of earlier updates that remains after a step, or its rate of change in a flow.
 
-    ``kernel`` is the factor of updates of time s at time t. Raises NotApplicable if the fraction depends
-    on time.
+    ``discrete`` is True for steps, and ``kernel`` is the factor of updates of time s at time t. Without decay
+    the result is 1 in steps and 0 in a flow. Raises NotApplicable if the fraction depends on time.
     """
     fraction = simplify(kernel.subs(t, t + 1) / kernel if discrete else kernel.diff(t) / kernel)
     if fraction.has(s, t):
@@ -250,7 +256,8 @@ def _remains(kernel: Expr, discrete: bool) -> Expr:
 def _initial_remains(covariance: Expr, discrete: bool) -> Expr:
     """Return the fraction of the initial weights that remains after a step, or its rate of change in a flow.
 
-    ``covariance`` is that of the source between t and s; raises NotApplicable if it is that of noise.
+    ``covariance`` is that of the source between t and s, and ``discrete`` is True for steps. Raises
+    NotApplicable if the covariance is that of noise.
     """
     fraction = _remains(covariance, discrete)
     if simplify(_remains(covariance.subs({t: s, s: t}, simultaneous=True), discrete) - fraction) != 0:

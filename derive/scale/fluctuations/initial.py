@@ -169,7 +169,8 @@ def initial_covariance(
         Network whose weights are drawn at the start.
     first : tuple[Any, ...]
         Name of an observable and its indices without times, such as ``("K", mu, alpha)`` for the tangent
-        kernel or ``("f", mu)`` for the output. Different symbols are different samples.
+        kernel, ``("f", mu)`` for the output, or, at a depth that is a number, ``("H", 2, mu, alpha)`` for
+        a kernel of layer 2. Different symbols are different samples.
     second : tuple[Any, ...] | None, optional
         Second observable; the first one by default.
 
@@ -185,7 +186,7 @@ def initial_covariance(
         With a symbolic depth, if the kernels of infinite width are not powers of a number in the layer, or
         for a residual network. With any depth, if a response at time 0 is not zero.
     KeyError
-        If there is no observable of that name.
+        If there is no observable of that name, or none at the given layer.
     TypeError
         For a wrong number of indices.
 
@@ -210,7 +211,7 @@ def initial_covariance(
 def _member(units: InitialUnits, name_and_indices: tuple[Any, ...]) -> AppliedUndef:
     """Return the order parameter at time 0 that ``name_and_indices`` denotes, such as ``("K", mu, alpha)``.
 
-    Raises TypeError for a wrong number of indices.
+    Raises TypeError for a wrong number of indices, and KeyError for an unknown name.
     """
     name, *indices = name_and_indices
     q = units.theory.parameter(name)
@@ -347,11 +348,11 @@ def _tidied(e: Expr) -> Expr:
 
 
 def _powers_together(e: Expr, depth: Symbol) -> Expr:
-    """Return a sum of polynomials of ``depth`` times ``number^depth``, with equal powers collected."""
+    """Return a sum of polynomials of ``depth`` times ``integer^depth``, with equal powers collected."""
     slots: dict[Expr, Expr] = {}
 
     def of_primes(x: Pow) -> Expr:
-        """Return a power of a rational number as a product of powers of primes."""
+        """Return a power of an integer as a product of powers of primes, with symbols for ``prime^depth``."""
         multiple = x.exp.expand().coeff(depth)
         product_ = Pow(x.base, (x.exp - multiple * depth).expand())
         for p, n in factorint(x.base).items():
@@ -396,7 +397,10 @@ class _LayerSweep:
     # -- kernels of infinite width ---------------------------------------------------------------------------
 
     def at(self, atom: AppliedUndef, layer: Expr) -> AppliedUndef:
-        """Return the order parameter ``atom`` with its layer replaced by ``layer``."""
+        """Return an order parameter with its layer replaced by ``layer``.
+
+        ``atom`` is the order parameter, which must belong to a layer.
+        """
         place = self.units.family(atom).symbol.args.index(ell)
         args = list(atom.args)
         args[place] = layer

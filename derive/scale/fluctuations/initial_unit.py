@@ -93,7 +93,10 @@ class InitialUnits:
         return home.name, layer
 
     def ratio(self, atom: AppliedUndef) -> Expr:
-        """Return the number of units over which an order parameter averages, divided by N."""
+        """Return the number of units over which an order parameter averages, divided by N.
+
+        It is 1 for an order parameter that is a function of others and not an average.
+        """
         home = self.family(atom).home
         return S.One if home is None else sympify(home.ratio).xreplace(self.binding(atom))
 
@@ -159,7 +162,8 @@ class InitialUnits:
     def covariance(self, a: Expr, b: Expr) -> Expr:
         """Return the covariance at the start of training of two variables a and b of one unit.
 
-        Both are products of a random weight and a vector, whose covariance is that of their sources.
+        Both are products of a random weight and a vector, whose covariance is that of their sources. It is
+        zero if the theory has no covariance of these sources.
         """
         for x in self.theory.terms:
             if len(x.hats) != 2:
@@ -207,7 +211,10 @@ class InitialUnits:
     # -- means, derivatives and noise ------------------------------------------------------------------------
 
     def mean(self, atom: AppliedUndef) -> Expr:
-        """Return the value of an order parameter at infinite width, in terms of earlier order parameters."""
+        """Return the value of an order parameter at infinite width, in terms of earlier order parameters.
+
+        Raises NotApplicable if it averages over a product that is not Gaussian at time 0.
+        """
         if atom not in self._means:
             q, at = self.family(atom), self.binding(atom)
             further = [substitute(x.whole, at) for x in q.rest if x.reach in INSTANT]

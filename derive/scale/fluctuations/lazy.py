@@ -136,9 +136,9 @@ class LazyFluctuations(ConditionalResult):
         Parameters
         ----------
         output : Expr | None, optional
-            N times the initial variance of the output; a symbol by default.
+            N times the initial variance of the output; the symbol ``V_f`` by default.
         variance : Expr | None, optional
-            N times the initial variance of the kernel; a symbol by default.
+            N times the initial variance of the kernel; the symbol ``V_K`` by default.
 
         Returns
         -------
@@ -199,7 +199,8 @@ def lazy_fluctuations(program: Program) -> LazyFluctuations:
     Raises
     ------
     NotApplicable
-        If errors are not linear in outputs, or if weights decay or have rules with memory or noise.
+        If no loss trains an output, if errors are not linear in outputs, if weights have different rules, or
+        if they decay or have rules with memory or noise.
 
     Examples
     --------
@@ -263,7 +264,7 @@ def error_slopes(program: Program) -> tuple[Expr, Expr]:
     Raises
     ------
     NotApplicable
-        If the error is not linear in them.
+        If the error is not linear in them, or if no loss trains an output.
     """
     output, error = program.roles.output, program.roles.error
     if output is None or error is None:

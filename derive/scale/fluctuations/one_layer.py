@@ -249,7 +249,8 @@ def one_sample(recursion: GramRecursion) -> OneSample:
     Raises
     ------
     NotApplicable
-        If weights decay, for several outputs, if the two components are correlated at the start, or if the
+        If weights decay, for several outputs, if the change of the fields per unit of error does not have two
+        nonzero eigenvalues of opposite sign, if the two components are correlated at the start, or if the
         output or the tangent kernel contains their product.
     """
     matrices = _with_plain_names(recursion.matrices(1), recursion.program)
@@ -480,6 +481,7 @@ class OneLayerFlow(ConditionalResult):
 
         A_0 and B_0 are the initial mean squares of the two components of the weights. Their product is
         conserved, and so is the square of the kernel minus that of the output in the units of the kernel.
+        Raises NotApplicable if the kernel is not proportional to the output with one sign changed.
         """
         (c, d), (k, m) = self.modes.output, self.modes.kernel
         if cancel(k * d + m * c) != 0:
@@ -495,12 +497,12 @@ class OneLayerFlow(ConditionalResult):
 
     @cached_property
     def kernel_variance_at_end(self) -> Expr:
-        """N times the variance of the tangent kernel at the end of training."""
+        """N times the variance of the tangent kernel at the end of training, to leading order in 1/N."""
         return factor(simplify(self.modes.leading(self.kernel_at_end)))
 
     @cached_property
     def kernel_shift_at_end(self) -> Expr:
-        """N times the difference between the mean final tangent kernel and its value at infinite width."""
+        """N times (mean final tangent kernel minus its value at infinite width), to leading order in 1/N."""
         return factor(simplify(self.modes.shift(self.kernel_at_end)))
 
     def kernel_series(self, order: int) -> tuple[Expr, ...]:
@@ -611,6 +613,8 @@ class OneLayerFlow(ConditionalResult):
     ) -> Expr:
         """Return N times the covariance over networks of two quantities, such as error and tangent kernel.
 
+        It is the leading order in 1/N.
+
         Parameters
         ----------
         first : Mapping[Symbol, Expr]
@@ -619,9 +623,10 @@ class OneLayerFlow(ConditionalResult):
         second : Mapping[Symbol, Expr]
             The same for the second quantity.
         now : Expr
-            Value of z, the growth of A, at the time of the first quantity, such as :meth:`growth_at`.
+            Value of z, the growth of A, at the time of the first quantity and at infinite width, such as
+            :meth:`growth_at` with ``A_0 = B_0 = 1``.
         past : Expr
-            Value of z at the time of the second quantity.
+            Value of z at the time of the second quantity and at infinite width.
 
         Returns
         -------
@@ -633,7 +638,10 @@ class OneLayerFlow(ConditionalResult):
 
 
 def _central_moment(power: int, degrees: Expr) -> Expr:
-    """Return the mean of ``(X/degrees - 1)^power`` for a chi-squared number X."""
+    """Return the mean of ``(X/degrees - 1)^power`` for a chi-squared number X.
+
+    ``degrees`` is its number of degrees of freedom.
+    """
     terms = (binomial(power, k) * (-1) ** (power - k) * _moment(k, degrees) for k in range(power + 1))
     return Add(*terms).expand()
 

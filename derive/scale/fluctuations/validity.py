@@ -111,6 +111,8 @@ class WidthValidity(ConditionalResult):
     def of_one_sample(self) -> WidthValidity:
         """Return the widths for one sample, with variances derived from the program.
 
+        For training in steps they also contain the symbol ``lamda_k``, the initial kernel of the sample.
+
         Returns
         -------
         WidthValidity
