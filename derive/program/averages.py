@@ -57,16 +57,18 @@ def with_numbers(program: Parts) -> Parts:
 def number_of(mean: Mean, ranges: Iterable[IndexRange], name: str) -> Definition:
     """Return the definition of a scalar called ``name`` as the average ``mean``.
 
-    It is a function of those indices of the average that have one of the ``ranges``, and of the time t.
+    It is a function of the time t and of those indices in functions of the average, such as ``mu`` in
+    ``h(mu, t)``, that have one of the ``ranges``. Their order is that of :func:`_runs`.
     """
     runs = _runs(mean, ranges)
     return Definition(Function(name)(*(r.index for r in runs), t), mean, runs)
 
 
 def _runs(mean: Mean, ranges: Iterable[IndexRange]) -> tuple[IndexRange, ...]:
-    """Return those of the ``ranges`` whose indices an average has, in the order of its functions' arguments.
+    """Return those of the ``ranges`` whose indices stand in functions of an average, in the order there.
 
-    Functions with more arguments come first.
+    Functions with more arguments come first. An index that occurs as a number only, such as c in
+    ``Mean(c*h(mu, t))``, is left out.
     """
     known = {r.index: r for r in ranges if r.index in mean.free_symbols}
     atoms = sorted(mean.atoms(AppliedUndef), key=lambda a: (-len(a.args), str(a)))
@@ -75,7 +77,10 @@ def _runs(mean: Mean, ranges: Iterable[IndexRange]) -> tuple[IndexRange, ...]:
 
 
 def _pattern(mean: Mean, runs: Iterable[IndexRange]) -> AveragePattern:
-    """Return an average with standard letters for the indices of ``runs``, and the ends of these ranges."""
+    """Return an average with standard letters for the indices of ``runs``, and the ends of these ranges.
+
+    The result is the same for averages that differ in the names of these indices only.
+    """
     runs = tuple(runs)
     slots = {r.index: Symbol(f"_{k}", integer=True) for k, r in enumerate(runs)}
     ends = ((expression(r.lower).xreplace(slots), expression(r.upper).xreplace(slots)) for r in runs)
@@ -83,7 +88,11 @@ def _pattern(mean: Mean, runs: Iterable[IndexRange]) -> AveragePattern:
 
 
 def _names(program: Parts) -> set[str]:
-    """Return all names that a program uses."""
+    """Return the names of a program that a new scalar must not have.
+
+    They are those of the quantities of its theory, of weights and of given vectors, and the symbols in
+    definitions and in the coefficients of updates.
+    """
     weights = {gaussian(m).name for m in program.matrices} | {parameter(v).name for v in program.vectors}
     symbols = {x.name for d in program.definitions for x in d.rhs.free_symbols}
     coefficients = [expression(u.coefficient) for w in program.trained() for u in w.update.terms]

@@ -131,9 +131,9 @@ JUMPS = (acot, acoth, atan2, arg)
 def _jumps(f: Expr, vectors: Collection[Symbol]) -> bool:
     """Return whether ``f`` is a function that jumps and whose derivative in SymPy has no point mass.
 
-    True for the functions in ``JUMPS`` of a field or another quantity (``atan2`` only if its second argument
-    may be negative), and for a function of one quantity with a jump at a pole of its argument, such as
-    ``tanh(1/h)``. A jump at a pole is found from values of the function on both sides of the pole.
+    True for the functions in ``JUMPS`` of a field or another quantity (except ``atan2`` whose second argument
+    is known to be positive), and for a function of one quantity with a jump at a pole of its argument, such
+    as ``tanh(1/h)``. A jump at a pole is found from values of the function on both sides of the pole.
     """
     if isinstance(f, JUMPS):
         positive = isinstance(f, atan2) and f.args[1].is_positive
@@ -162,7 +162,10 @@ NEAR = Rational(1, 10**6)
 
 
 def _with_signs(e: Expr, vectors: Collection[Symbol]) -> Expr:
-    """Return ``e`` with ``x/Abs(x)`` and ``x/sqrt(x**2)`` written as ``sign(x)``, which has a point mass."""
+    """Return ``e`` with ``x/Abs(x)`` and ``x/sqrt(x**2)`` written as ``sign(x)``, which has a point mass.
+
+    Other powers, such as ``Abs(x)/x`` or ``x**3/Abs(x)**3``, are not changed.
+    """
     if not any(p.base.has(Abs, Pow) and p.exp.is_negative for p in e.atoms(Pow)):
         return e
     real = {q: Dummy(real=True) for q in {*e.atoms(AppliedUndef), *vectors}}
@@ -371,7 +374,8 @@ def _case_at(cases: Piecewise, line: _Line, value: Expr) -> Expr:
     """Return the form that a function with cases has where ``line.v`` equals ``value``.
 
     Functions with cases inside of the form are replaced by their forms at this value as well. Raises _Unread
-    if a condition is not decided at this value, or if no case holds.
+    if a condition is not decided at this value, if no case holds, or if ``line`` is a combination of several
+    quantities and the form divides by one of them.
     """
     for form, condition in cases.args:
         truths = {}

@@ -49,7 +49,7 @@ def _plain(e: Basic) -> Basic:
 
 
 def _parts(e: Expr, kind: Any) -> list[Expr]:
-    """Return the arguments of ``e``, sorted by name, if ``e`` is an object of the SymPy class ``kind``.
+    """Return the arguments of ``e``, sorted as text, if ``e`` is an object of the SymPy class ``kind``.
 
     ``kind`` is ``Max`` or ``Min``. For any other expression the result is the list ``[e]``.
     """
@@ -197,7 +197,8 @@ def _tightest(bounds: Conditions, known: Conditions, kind: Any) -> Expr:
     """Return the maximum of lower bounds (``kind`` Max) or the minimum of upper bounds (Min).
 
     A bound is left out if another bound is at least as tight at all points that satisfy the ``known``
-    conditions (expressions that are at least zero).
+    conditions (expressions that are at least zero). Without bounds the result is minus infinity for Max and
+    infinity for Min.
     """
     remaining = list(dict.fromkeys(bounds))
     sign = 1 if kind is Max else -1
@@ -234,8 +235,8 @@ def hull(index: Symbol, others: Iterable[Symbol], domain: Conditions, label: str
     """Return the first and the last value that ``index`` takes anywhere in a domain.
 
     The domain is a list of conditions (expressions that must be at least zero) on ``index`` and on the
-    indices ``others``, which are eliminated. ``label`` begins the message of the :class:`ProgramError` that
-    is raised if an index has a coefficient other than 1 or -1.
+    indices ``others``, which are eliminated. A value without a condition is infinite. ``label`` begins the
+    message of the :class:`ProgramError` that is raised if an index has a coefficient other than 1 or -1.
 
     >>> from sympy.abc import n, p
     >>> hull(n, [p], [n - 1, p - n, p - 1, 5 - p], "f")

@@ -60,8 +60,8 @@ class Entrywise(NonlinearRule):
     Raises
     ------
     ProgramError
-        If Q depends neither on the gradient nor on a state, a state is defined twice, or a parameter is out
-        of its interval.
+        If Q depends neither on the gradient nor on a state, a state is defined twice or named A or t, the
+        rate or the decay is negative, or another parameter is out of its interval.
 
     Examples
     --------
@@ -110,7 +110,10 @@ class Entrywise(NonlinearRule):
                 f"states of {self.name}: {wrong} must be a symbol of its own, other than A and t"
             )
         if not self.Q.free_symbols & {A, *names}:
-            raise ProgramError(f"Q = {self.Q} of {self.name} depends neither on the gradient A nor on states")
+            raise ProgramError(
+                f"Q = {self.Q} of {self.name} depends neither on the gradient A nor on states: write it in "
+                "the symbol A of derive.program.entrywise, or in those of states"
+            )
         for x in self.bounded:
             x.require()
 
@@ -183,9 +186,9 @@ def adam(
     rate : Expr
         Learning rate.
     beta1, beta2 : Expr or float
-        Fractions of the running means of A and of its square that a step keeps.
+        Fractions of the running means of A and of its square that a step keeps, by default 0.9 and 0.999.
     epsilon : Expr or float
-        Number added to the root of the mean square.
+        Number added to the root of the mean square, by default 1e-8.
 
     Returns
     -------
@@ -195,7 +198,7 @@ def adam(
     Raises
     ------
     ProgramError
-        If a fraction is not between 0 and 1, or epsilon is negative.
+        If a fraction is not at least 0 and below 1, or epsilon is negative.
 
     Examples
     --------
@@ -259,16 +262,16 @@ def rmsprop(
     rate : Expr
         Learning rate.
     beta2 : Expr or float
-        Fraction of the mean square that a step keeps.
+        Fraction of the mean square v that a step keeps, by default 0.999.
     epsilon : Expr or float
-        Number added to the root of the mean square.
+        Number added to the root of the mean square, by default 1e-8.
     decay : Expr or float
         Fraction of a weight lost in a step.
 
     Returns
     -------
     Entrywise
-        The rule.
+        The rule ``Q = A/(sqrt(v) + epsilon)``, with v after its update.
 
     Examples
     --------
@@ -296,16 +299,16 @@ def lion(
     rate : Expr
         Learning rate.
     beta1 : Expr or float
-        Fraction of the momentum in the mean.
+        Fraction of the momentum m in the mean, by default 0.9.
     beta2 : Expr or float
-        Fraction of the momentum that a step keeps.
+        Fraction of the momentum that a step keeps, by default 0.99.
     decay : Expr or float
         Fraction of a weight lost in a step.
 
     Returns
     -------
     Entrywise
-        The rule.
+        The rule ``Q = sign(beta1 m + (1 - beta1) A)``.
 
     Examples
     --------

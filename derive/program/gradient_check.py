@@ -94,7 +94,8 @@ def check_gradients(program: Program) -> list[WrongUpdate]:
     ------
     NotApplicable
         If there is nothing to compare: no loss, updates that are not gradients on purpose, fields that evolve
-        in continuous time, a network that is too large to evaluate, or a function that mpmath cannot compute.
+        in continuous time, a definition that uses a quantity at indices without a definition, a network that
+        is too large to evaluate, or a function that mpmath cannot compute.
 
     Examples
     --------
@@ -123,6 +124,8 @@ def _compare(program: Program, descent: Parametrization) -> list[WrongUpdate]:
     """Return the weights with wrong updates of a program at integer depth.
 
     All weights are first compared together along one direction; single weights only if this fails.
+    ``descent`` holds the scale of outputs and the factors of learning rates. Raises NotApplicable if the
+    definitions use a quantity that they do not define, or if the derivative of the loss is not a number.
     """
     numbers = _Numbers(program)
     weights = list(_weights(program, descent, numbers))
@@ -330,7 +333,8 @@ class _TinyNetwork:
         """Return the value of an expression and its derivative along ``directions``, as pairs of both.
 
         There is one pair for each unit of a vector, and a single pair for a number; a derivative of zero is
-        None. ``env`` gives the integers of the indices in the expression.
+        None. ``env`` gives the integers of the indices in the expression. Raises NotApplicable after more
+        than LARGEST evaluations.
         """
         self.evaluations += 1
         if self.evaluations > LARGEST:
@@ -436,8 +440,8 @@ class _TinyNetwork:
     def _place(self, name: str, i: int, a: Expr, env: IndexValues) -> int:
         """Return the integer value of ``a``, argument number ``i`` of the field, scalar or constant ``name``.
 
-        ``env`` gives the integers of the indices. A shifted index such as ``p + 1`` that is beyond its range
-        continues at the other end, except for layers.
+        ``env`` gives the integers of the indices. A shifted index of a field or scalar, such as ``p + 1``,
+        that is beyond its range continues at the other end, except for layers; one of a constant does not.
         """
         if a == t:
             return int(self.numbers.symbol(t))
@@ -474,7 +478,7 @@ def sizes(m: GaussianMatrix, key: MemberIndices, network: _TinyNetwork) -> tuple
 
     ``key`` are the integers of the indices of the member, for a family of matrices. A population of size
     ``ratio N`` is represented by two units, so that ratio is also the number of units for which each of them
-    stands, in units of N/2.
+    stands, in units of N/2. The value is 1 for a given population.
     """
     env = dict(zip((r.index for r in _indices(m)), key, strict=True))
     return tuple(_ratio(p, env, network) for p in (m.rows, m.cols))
@@ -527,8 +531,9 @@ def _multiplied(parts: list[DualVector]) -> DualVector:
 def _leaves(e: Expr) -> tuple[Expr, ...]:
     """Return the quantities of which an entrywise expression is a function.
 
-    They are symbols, fields, scalars, sums, means and matrix products: for ``tanh(h(mu, t)) + b`` they are
-    ``h(mu, t)`` and ``b``. Each is evaluated by itself and then inserted into the function.
+    They are symbols, applied undefined functions (fields, scalars, ``phi(h(mu, t))``), their derivatives,
+    sums, means and matrix products: for ``tanh(h(mu, t)) + b`` they are ``h(mu, t)`` and ``b``. If the
+    expression itself is a derivative, they are the arguments of the function that is differentiated.
     """
     if isinstance(e, Derivative):
         return tuple(e.expr.args)
@@ -589,7 +594,10 @@ def _known(e: Expr) -> Expr:
 
 @lru_cache(maxsize=100)
 def _polynomial(name: str, count: int) -> Expr:
-    """Return the random cubic polynomial that stands for the undefined function ``name``."""
+    """Return the random cubic polynomial that stands for the undefined function ``name``.
+
+    It is a polynomial in the dummy symbols of ``count`` arguments (:func:`_argument`).
+    """
     arguments = (S.One, *(_argument(i) for i in range(count)))
     return Add(
         *(
@@ -616,7 +624,7 @@ ON_KINKS = {"Heaviside": lambda x, *_: mpmath.mpf(x > 0), "DiracDelta": lambda *
 def _compiled(shape: Expr, count: int) -> Callable[..., Any]:
     """Return ``shape``, an expression in ``count`` dummy symbols, as a function of as many mpmath numbers.
 
-    The value of the function is nan if mpmath cannot compute it.
+    The value of the function is nan if mpmath cannot compute it or if it divides by zero.
     """
     function = lambdify([_argument(i) for i in range(count)], shape, [ON_KINKS, "mpmath"])
 
@@ -639,7 +647,8 @@ class _Weight:
     """Trained weight, or one member of a family of them, at the integer indices ``key``.
 
     ``speed`` is the number c for which the update must be ``-c d loss/dM`` for the weight M as it is applied:
-    learning rate times ``scale^2 N``, for a matrix over its number of columns.
+    learning rate times ``scale^2 N``, for a matrix over its fan-in (the number of columns, unless the
+    parametrization states another one).
     """
 
     weight: TrainedMatrix | TrainedVector

@@ -80,11 +80,11 @@ ANY = (S.NegativeInfinity, S.Infinity)
 class _Use:
     """Use of the quantity ``target`` in the definition ``by = F(..., target, ...)``, for the chain rule.
 
-    ``kind`` says whether target is used as an entry, in a mean, or in a matrix product. A matrix product has
-    one use of its matrix and one of each quantity in its vector. ``factor`` is the derivative of F by this
-    entry, mean or product. ``inner`` is the derivative by target of the expression in the mean, or the factor
-    of target in the vector of the product. ``runs`` are pairs of a dummy index and its range; the dummies in
-    ``bound`` are summed over in F.
+    ``kind`` is "entry", "mean" or "product", if target is used as an entry, in a mean, or in the matrix
+    product ``product``. A matrix product has one use of its matrix and one of each quantity in its vector.
+    ``factor`` is the derivative of F by this entry, mean or product. ``inner`` is the derivative by target of
+    the expression in the mean, or the vector of the product over target, and 1 for other uses. ``runs`` are
+    pairs of a dummy index and its range; the dummies in ``bound`` are summed over in F.
     """
 
     by: Expr
@@ -126,10 +126,11 @@ SlotRanges = tuple[IndexRange | None, ...]
 
 @dataclass(frozen=True)
 class _Cell:
-    """Gradient with respect to a field on the layers ``low..high``: the expression ``constant * value``.
+    """Gradient with respect to a quantity on the layers ``low..high``: the expression ``constant * value``.
 
-    It is written in the symbols of the field's indices. ``family`` is true if the layers are a range with an
-    index, false for a single layer. ``shift`` is the layer of the field minus the layer index of the
+    The quantity is a field, a scalar or a function of a field; without layers the range is ANY. The gradient
+    is written in the symbols of the quantity's indices. ``family`` is true if the layers are a range with an
+    index, false for a single layer. ``shift`` is the layer of the quantity minus the layer index of the
     definition through which the gradient comes; 0 for sums of several.
     """
 
@@ -162,7 +163,11 @@ class Gradients:
         error: Expr | None = None,
         taken: frozenset[str] = frozenset(),
     ) -> None:
-        """Build the graph of the forward pass: vertices, uses, ranges and indices of the output."""
+        """Build the graph of the forward pass: vertices, uses, ranges and indices of the output.
+
+        ``vectors`` are the vectors of weights and ``data`` the attributes and given vectors. ``names`` maps
+        the name of a field or scalar to the name and normalisation that a user chose for its gradient.
+        """
         self.taken = taken
         self.definitions, self.parametrization, self.names = definitions, parametrization, names
         self.output, self.error, self.root = output, error, LOSS if output is None else name_of(output)
@@ -198,8 +203,8 @@ class Gradients:
     def _with_nodes(self, d: Definition) -> Definition:
         """Return a definition with named functions for functions of fields, such as ``tanh(h(ell, mu, t))``.
 
-        The functions of fields are vectors that a matrix is applied to, and factors in means. Each name
-        stands for a vertex of the graph along which gradients are computed.
+        They stand for the vectors that a matrix is applied to, and for factors in means for which such a name
+        exists already. Each name is a vertex of the graph along which gradients are computed.
         """
         bound = {x for e in d.rhs.atoms(Sum) for x, *_ in e.limits}
         indices = {r.index for r in d.ranges} | bound
@@ -437,7 +442,8 @@ class Gradients:
         A condition is an expression that is at least zero. ``solved`` expresses the indices of the use by
         those of its target, whose ranges are ``spans``; indices that are summed over stay. A shifted index
         that leaves the range of the target is periodic, and gives no condition. If ``axis`` is true, the
-        first index of the target is the layer, whose range is not among the conditions.
+        first index of the target is the layer, whose range is not among the conditions. Raises
+        :class:`ProgramError` if another range ends at a periodic index.
         """
         runs, label = dict(use.runs), spelled(_plain(use.by, dict(use.runs)))
         rings = self._rings(use, solved, spans, axis)
@@ -538,7 +544,7 @@ class Gradients:
         return needed(conditions, self.known(name))
 
     def known(self, name: str) -> Conditions:
-        """Return the conditions for the indices of a quantity to be in their ranges.
+        """Return the conditions for the indices of a quantity to be in their ranges, none for a layer.
 
         ``name`` is a field, a scalar or a function of a field. Each condition is an expression that is at
         least zero.
@@ -668,6 +674,7 @@ class Gradients:
         """Return the name of a gradient before collisions are resolved: the user's, or the default.
 
         Defaults are ``g`` and ``z`` for the field h and a function of it, ``g_q`` and ``z_q`` for a field q.
+        The second function of one field that a matrix is applied to has ``z_2``, and so on.
         """
         owner = self.owner.get(name, name)
         given = self.names.get(owner)
@@ -691,7 +698,8 @@ class Gradients:
     def _contribution(self, use: _Use) -> Expr:
         """Return the contribution of one use to the gradient of the quantity that is used.
 
-        It is written with the indices of the definition that contains the use.
+        It is written with the indices of the definition that contains the use. Raises :class:`ProgramError`
+        if a field is a scalar times a matrix product, and the gradient is that of the scalar.
         """
         ratio, back = self.normal(use.target) / self.normal(use.by), self.backward(use.by)
         if use.kind == "mean":
@@ -865,7 +873,10 @@ class Gradients:
         return cells
 
     def definitions_of(self, name: str) -> list[Definition]:
-        """Return the definitions of the gradient with respect to ``name``, one for each range of layers."""
+        """Return the definitions of the gradient with respect to ``name``, one for each range of layers.
+
+        Those of single layers come first. The list is empty if the output or the loss does not depend on it.
+        """
         slots = self.slots[name]
         definitions: list[tuple[bool, Definition]] = []
         cells, x = self.cells(name), self.fields.get(self.owner.get(name, name))
@@ -913,7 +924,10 @@ class Gradients:
         for kind in (Product, Mean):
             e = e.replace(lambda x, kind=kind: isinstance(x, kind), outside)
         if any(not isinstance(x.expr, AppliedUndef) for x in e.atoms(Derivative)):
-            raise ProgramError(f"{e} contains a function whose derivative is not known")
+            raise ProgramError(
+                f"{e} contains a function whose derivative is not known: write it by functions with a "
+                "derivative in SymPy"
+            )
         return e
 
     # -- updates ---------------------------------------------------------------------------------------------
@@ -922,8 +936,9 @@ class Gradients:
         """Return the terms of the update of a weight, minus a factor times the gradient of the loss.
 
         For a vector the factor is ``rate scale^2 N``; for a matrix, as it is applied, this over the number of
-        units that it is applied to. Each use of the weight gives a term; uses of one form at neighbouring
-        layers are one term.
+        units that it is applied to, or over the fan-in that the parametrization states. Each use of the
+        weight gives a term; uses of one form at neighbouring layers are one term. The list is empty if the
+        loss does not depend on the weight.
         """
         uses = [u for u in self.uses.get(weight.name, ()) if name_of(u.by) in self.place]
         joined = _joined([self._update(weight, use) for use in uses], weight)
@@ -1072,6 +1087,7 @@ def _slots(definitions: tuple[Definition, ...], name: str) -> tuple[Symbol, ...]
     """Return the index symbols of the field or scalar ``name``, one for each argument except the time.
 
     They are the symbols in the left-hand sides of its definitions: ``(ell, mu)`` for ``h(ell + 1, mu, t)``.
+    An argument that is a number in all of them has ``ell`` if it is the first, else ``i1``, ``i2``, ...
     """
     lines = [d for d in definitions if d.name == name]
     symbols: list[Symbol] = []
@@ -1200,7 +1216,8 @@ def _divided(e: Expr, constant: Expr) -> Expr:
 def _cuts(cells: list[_Cell]) -> list[tuple[Expr, Expr]]:
     """Return consecutive ranges (first, last) of layers, cut where a cell begins or ends.
 
-    A cell is a gradient on a range of layers.
+    A cell is a gradient on a range of layers. Empty ranges come first, the others in ascending order. If a
+    cell has no layers, the result is ``[ANY]``.
     """
     if any(c.low == ANY[0] for c in cells):
         return [ANY]

@@ -22,9 +22,10 @@ from derive.program.training import Outer
 
 
 def require_ranges(program: Program) -> None:
-    """Check that the indices in definitions, updates, variances and the scale run where they stand.
+    """Check that each index in definitions, updates and numbers of a program has a range where it stands.
 
-    Raises ProgramError for the first index that has no range.
+    Numbers are variances, symmetries, the scale and the depth. Raises ProgramError for the first index that
+    has no range.
 
     >>> from dataclasses import replace
     >>> from derive.program import mlp
@@ -41,7 +42,10 @@ def require_ranges(program: Program) -> None:
 
 
 def _messages(program: Program) -> Iterator[str]:
-    """Yield a message for each index that stands where it has no range."""
+    """Yield a message for each index that stands where it has no range, in the order of the program.
+
+    Definitions, updates, variances, symmetries, the scale and the depth are read; the loss is not.
+    """
     ranged = _Ranged(program)
     for d in program.definitions:
         for x in ranged.free(d.rhs, d.ranges):
@@ -81,7 +85,11 @@ def _messages_on_numbers(program: Program, ranged: _Ranged) -> Iterator[str]:
 
 
 class _Ranged:
-    """The indices of a program, and which of them stand in an expression without a range."""
+    """The indices of a program, and which of them stand in an expression without a range.
+
+    An index is a symbol that has a range somewhere in the program, or that stands in an argument of a field,
+    a scalar, a given vector or a constant; the time and the sizes at which ranges end are not indices.
+    """
 
     def __init__(self, program: Program) -> None:
         ranges = [r for d in program.definitions for r in d.ranges]

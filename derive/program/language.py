@@ -48,6 +48,9 @@ def layer_count(depth: Any, key: str = "depth") -> Expr:
 def number_and_field(vector: Expr) -> tuple[Expr, Expr]:
     """Split ``c * field`` into the number c and the field; other vectors give 1 and themselves.
 
+    A number contains no symbol: ``a*h(t)`` with a symbol a is returned as ``(1, a*h(t))``. A field is any
+    applied undefined function.
+
     >>> from sympy.abc import t
     >>> number_and_field(3 * Function("h")(t)), number_and_field(3 * Function("h")(t) ** 2)
     ((3, h(t)), (1, 3*h(t)**2))
@@ -66,7 +69,10 @@ class Product(Expr):
     is_commutative = True
 
     def __new__(cls, matrix: Any, transposed: Any, vector: Any) -> Expr:
-        """Return the matrix applied to the vector; the number in ``c * field`` is put before the product."""
+        """Return the matrix applied to the vector; a number c in ``c * field`` is put before the product.
+
+        ``transposed`` is true for the transpose. A factor that contains a symbol stays in the vector.
+        """
         number, vector = number_and_field(expression(vector))
         node = Expr.__new__(cls, expression(matrix), Integer(bool(transposed)), vector)
         return node if number == 1 else number * node
@@ -346,7 +352,8 @@ class GaussianMatrix(Rewritable, _NoNumber):
     sources : tuple of str
         The names of the Gaussian sources of products with the matrix and with its transpose.
     responses : tuple of str, optional
-        The names of the response functions of these products.
+        The names of the response functions of these products, used if the matrix has one product and its
+        transpose one; by default ``R_`` with the names of the vector and the source.
     others : tuple of IndexRange
         Further indices of the family (the offset in a convolution): ``W(ell, k)``.
     fresh : bool
@@ -385,7 +392,7 @@ class GaussianMatrix(Rewritable, _NoNumber):
 
     @property
     def T(self) -> _Applicable:
-        """The transpose, to be applied with ``@``."""
+        """The transpose of a single matrix, to be applied with ``@``; that of a member is ``W(ell).T``."""
         return _Applicable(Symbol(self.name)).T
 
 

@@ -30,7 +30,8 @@ def with_layer_index(program: AnyParts) -> AnyParts:
 
     An index is one of layers if it is the first argument of a layered field or selects a member of a family
     of weights over layers. Definitions and weights may name it differently. An ``ell`` that counts something
-    else is renamed. The same object is returned if nothing changes.
+    else is renamed. A definition with two indices of layers keeps both names. The same object is returned if
+    nothing changes.
     """
     if not _may_differ(program):
         return program

@@ -97,7 +97,9 @@ def name_conflicts(
 
 
 def range_errors(r: IndexRange) -> Iterator[str]:
-    """Yield a message if a range is empty for all values of its symbols, or if an end is not an integer.
+    """Yield a message if a range is empty for all values of its symbols, or has an end such as 1/2.
+
+    An end that is a number must be an integer; an end with symbols may have any assumptions.
 
     >>> from sympy import S
     >>> k, n = Symbol("k"), Symbol("n", positive=True)
@@ -109,7 +111,10 @@ def range_errors(r: IndexRange) -> Iterator[str]:
     lower, upper = expression(r.lower), expression(r.upper)
     for end in (lower, upper):
         if end.is_number and end.is_integer is False:
-            yield f"the range {r.index} = {lower}..{upper} ends at {end}, which is no integer"
+            yield (
+                f"the range {r.index} = {lower}..{upper} ends at {end}, which is not an integer: let both "
+                "ends be integers"
+            )
             return
     if (lower - upper).is_positive:
         yield f"the range {r.index} = {lower}..{upper} is empty: let it end at {lower} or above"
@@ -195,9 +200,11 @@ def _reserved_index(x: Symbol) -> str:
 
 
 def _index_conflicts(kinds: dict[str, str], indices: set[Symbol], expressions: list[Expr]) -> Iterator[str]:
-    """Yield a message for each index whose name is also that of another symbol or of a declared object.
+    """Yield a message for each index whose name is reserved, invalid, or that of another symbol or object.
 
-    ``kinds`` maps the names of declared objects to their kinds.
+    Messages follow on symbols that are named like the times ``t`` and ``s`` without being these, and on
+    numbers that are named like a matrix or a vector. ``kinds`` maps the names of declared objects to their
+    kinds.
     """
     numbers = {x for e in expressions for x in e.free_symbols} | {t, s}
     for x in sorted(indices, key=spelled):

@@ -83,7 +83,7 @@ class Network:
         The ranges of indices. By default the sample ``mu`` runs to P, and a layer as far as the matrices of
         its definition.
     depth : Expr
-        The number of hidden layers.
+        The number of hidden layers, by default the symbol ``L``.
 
     Examples
     --------
@@ -169,7 +169,8 @@ class Network:
 
         ``p`` is the parametrization of the network. A weight is one number for all samples, so that a factor
         of its updates or of its initial values may depend on indices of its own family alone; only rates may
-        depend on the time.
+        depend on the time. A ratio of a population may depend on an index of layers or of a family. A
+        ``fan_in`` of a vector is refused too.
         """
         lines = self._lines()
         families = {name: {r.index for r in ranges_of_family(w)} for name, w in weights.items()}
@@ -280,7 +281,7 @@ class Network:
 
         A layer runs as far as the families of matrices in ``rhs`` have members. Other ranges are those of the
         network, with the sample ``mu`` from 1 to P by default. Raises ProgramError for an index without a
-        range.
+        range, a matrix with a wrong number of indices, and a symbol that is named like the time.
         """
         known = {r.index: r for r in (IndexRange(mu, S.One, P), *self.ranges)}
         matrices = {m.name: m for m in self.matrices}
@@ -394,7 +395,10 @@ class Network:
         return {x for a in calls for arg in a.args for x in arg.free_symbols} - numbers - {t}
 
     def _check_times(self, lines: tuple[Definition, ...], loss: Expr) -> None:
-        """Raise :class:`ProgramError` for a quantity at a time that is neither ``t`` nor 0."""
+        """Raise :class:`ProgramError` for a quantity at a shifted time, such as ``f(mu, t - 1)``.
+
+        The value at a time without ``t``, such as 0 in ``f(mu, 0)``, is accepted.
+        """
         computed = {d.name for d in lines}
         expressions = [(f"the loss {spelled(loss)}", loss), *((spelled(d.lhs), d.rhs) for d in lines)]
         for label, e in expressions:
@@ -526,7 +530,10 @@ class Network:
                 )
 
     def _check_tied_layers(self, lines: tuple[Definition, ...]) -> None:
-        """Raise :class:`ProgramError` for layers of different units that share one matrix."""
+        """Raise :class:`ProgramError` for layers of different units that share one matrix.
+
+        Only layers with the index ``ell`` are examined.
+        """
         layered = {x.name for x in self.fields if x.layered}
         for d in lines:
             if d.name not in layered or not d.lhs.args[0].has(ell):
@@ -584,21 +591,24 @@ class Network:
         loss : Expr
             An expression of outputs and targets; it is summed over its indices.
         rule : TrainingRule
-            The training rule.
+            The training rule of all weights that are not in ``rules``.
         parametrization : Parametrization, optional
             Scale and learning rates; by default mean-field scaling with gamma0.
         gradients : mapping of str to Gradient, optional
-            Names and normalisations of gradients, by names of fields.
+            Names and normalisations of gradients, by names of fields or scalars.
         notation : mapping of Expr to str, optional
             Names of correlation functions, as in :class:`Program`.
         feedback : mapping of str to GaussianMatrix or GaussianVector, optional
-            Weights that replace those of these names in the backward pass; they stay as drawn.
+            Weights that replace those of these names, which must be trained, in the backward pass; they stay
+            as drawn.
         learning_feedback : bool
-            Whether feedback weights receive the updates of the weights that they replace.
+            Whether feedback matrices receive the updates of the matrices that they replace. Feedback vectors
+            stay as drawn in any case.
         error : str, optional
-            The name of the error.
+            The name of the error, by default ``Delta``. If the gradient is that of the loss, it is the name
+            of the gradient by the output, with the name of the output behind it if there are several.
         together : bool
-            Whether to take the gradient of the loss instead of that of each output.
+            Whether to take the gradient of the loss also for one output, instead of that of the output.
         rules : mapping of str to TrainingRule, optional
             Rules of single weights, by name: ``{"A": GradientDescent(eta, decay=lam)}``.
 
@@ -610,8 +620,8 @@ class Network:
         Raises
         ------
         ProgramError
-            If the loss does not depend on an output, is not defined for every value of the outputs, or
-            something has no derivative.
+            If the loss does not depend on an output or on a trained weight, is not defined for every value of
+            the outputs, something has no derivative, or an option names what the network does not have.
         """
         weights = {w.name: w for w in (*self.weights, *self.frozen)}
         p = self._parametrization(parametrization, weights)
@@ -771,8 +781,9 @@ class _Assembly:
     ) -> Program:
         """Return the trained program, with ``feedback`` weights by the names of those that they replace.
 
-        ``learning`` says whether feedback weights are updated too; ``notation`` names correlations, by
-        default ``Phi`` or ``H``, and ``G``.
+        ``learning`` says whether feedback matrices are updated too; ``notation`` names correlations, by
+        default ``Phi`` or ``H``, and ``G``. Raises :class:`ProgramError` if the loss does not depend on a
+        trained weight.
         """
         net, graph = self.network, self.graph
         self._refuse_matrices_on_trained_vectors()

@@ -41,7 +41,10 @@ class NonlinearRule:
 
     @property
     def bounded(self) -> tuple[BoundedParameter, ...]:
-        """The parameters that must be in an interval at all times: rate, decay and those in ``bounds``."""
+        """The parameters that must be in an interval at all times: rate, decay and those in ``bounds``.
+
+        Rate and decay must be at least zero.
+        """
         stated = {"rate": self.rate, "decay": self.decay}
         own = (BoundedParameter(f"{key} of {self.name}", x, NONNEGATIVE) for key, x in stated.items())
         return (*own, *self.bounds)

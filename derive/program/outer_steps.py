@@ -41,9 +41,10 @@ MOST_TERMS = 64
 def outer_products(program: Program) -> Program:
     """Return the program with steps of nonlinear rules as updates, if they are sums of outer products.
 
-    Weights whose steps have no such form, such as those of Adam, are unchanged. Raises
-    :class:`~derive.errors.NotApplicable` for a rule on singular values of a matrix that is used in several
-    places, and ProgramError for one of a vector.
+    Weights whose steps have no such form, such as those of Adam, are unchanged; if there are no others, the
+    same object is returned. Raises :class:`~derive.errors.NotApplicable` for a rule on singular values of a
+    matrix that is used in several places, or of a family over other indices than layers, and ProgramError for
+    one of a vector.
 
     >>> from derive.program import adam, eta, mlp, muon
     >>> program = outer_products(mlp(2, "tanh", rule=adam(eta), rules={"W": muon(eta)}))
@@ -150,7 +151,7 @@ class _Rewriting:
         return replace(first, more=tuple(replace(x, more=()) for x in more))  # type: ignore[no-any-return]
 
     def _power(self, u: Outer | Along, n: int, c: Expr) -> Iterator[Outer | Along]:
-        """Yield ``c`` times the entrywise power ``A^n`` of the gradient A in the term ``u`` of an update.
+        """Yield one term: ``c`` times the entrywise power ``A^n`` of the gradient A in the update ``u``.
 
         A is a sum of outer products over indices; the power is one sum over n copies of these indices.
         """
@@ -182,7 +183,8 @@ class _Rewriting:
         The gradient is a sum over samples mu of ``left(mu) right(mu)^T``. The step is a sum over mu and nu of
         ``X(mu, nu) left(mu) right(nu)^T``, where X is a function of the inner products of the vectors.
         Indices of the left vector only, such as that of several outputs, are summed inside of it. Raises
-        NotApplicable if the gradient is not one sum over samples.
+        NotApplicable if the gradient is not one sum over samples, or if the matrix is one of a family over
+        other indices than layers.
         """
         u, *more = w.update.terms
         samples = [r for r in u.over if u.right.has(r.index)]

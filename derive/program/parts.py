@@ -223,7 +223,8 @@ class Parts(Rewritable):
             if gaussian(m).name == name:
                 return m
         raise ProgramError(
-            f"the matrix {name} is applied to a vector, but it is not among the program's matrices"
+            f"the matrix {name} is applied to a vector, but it is not among the program's matrices: list "
+            "it there"
         )
 
     def site_of(self, vector: Expr) -> Population:
@@ -267,7 +268,10 @@ class Parts(Rewritable):
 
     @property
     def has_nonlinear_rules(self) -> bool:
-        """Whether the rule of any weight is nonlinear in the updates."""
+        """Whether the rule of any weight is nonlinear in the updates.
+
+        Rules whose steps are rewritten as updates (:mod:`derive.program.outer_steps`) do not count.
+        """
         return any(isinstance(w.rule, NonlinearRule) for w in self.trained())
 
     @property
@@ -284,7 +288,10 @@ class Parts(Rewritable):
 
     @property
     def tables(self) -> frozenset[str]:
-        """The names of functions of time in training rules, such as a schedule of learning rates."""
+        """The names of functions of time in training rules, such as a schedule of learning rates.
+
+        Without trained weights they are those of the program's own rule.
+        """
         rules = [w.rule for w in self.trained()] or [self.rule]
         of_nonlinear_rules = [x.tables for x in rules if isinstance(x, NonlinearRule)]
         of_linear_rules = [

@@ -91,7 +91,8 @@ class _Places:
     def attended(self, at: tuple[Expr, ...], value: Expr) -> Expr:
         """Return the average of ``value`` over positions q, by the softmax of the scores of one head.
 
-        ``at`` contains the index of the head, and is empty if there is no such index.
+        With ``offsets`` given numbers ``offset(p, q)`` are added to the scores. ``at`` contains the index of
+        the head, which the numbers then have too, and is empty if there is no such index.
         """
         offset = Function("offset")(*at, p, q) if self.offsets else S.Zero
         weight = softmax(score(ell, *at, mu, p, q, t) + offset, self.ranges[1], self.last)

@@ -97,17 +97,17 @@ def network(  # noqa: PLR0913 (options of a network, most of them keywords)
     rule : str or TrainingRule
         The training rule or its name, see :func:`.training_rule`.
     loss : str
-        "sum" or "mean" over samples.
+        "sum" or "mean" over samples, for a rule that is given by its name. A rule object is used as it is.
     backward : {"transposed", "independent", "fixed"}
         The matrices in ``z^l = W^T g^{l+1}``: the forward ones; independent ones that receive the same
         updates (gradient independence, O); or fixed random ones, with a fixed vector in place of the readout
         too (feedback alignment).
     outputs : int or Expr
         The number C of channels, each with its readout ``w(c)``, error ``Delta(mu, c, t)`` and backward
-        fields; updates sum over channels (I).
+        fields; updates sum over channels (I). With one channel there is no index c.
     bias : bool, number or Expr
         Adds a trained ``b(ell)`` to ``h(ell)``, ell = 1..L, the same at all positions, with this variance at
-        initialisation; True for 1 (H.1, H.2, where ``b(ell + 1)`` is called b^l).
+        initialisation; True for 1, False for no bias (H.1, H.2, where ``b(ell + 1)`` is called b^l).
     branch : number or Expr, optional
         Makes a residual network, ``h(ell+1) = h(ell) + branch W(ell) phi(h(ell))`` and ``g(ell) = g(ell+1) +
         branch phi'(h(ell)) W(ell)^T g(ell+1)`` (linear2025 71). All layers are then the same units. A bias is
@@ -250,7 +250,7 @@ def mlp(
     rule : str or TrainingRule
         The training rule or its name, see :func:`.training_rule`.
     loss : str
-        "sum" or "mean" over samples.
+        "sum" or "mean" over samples, as for :func:`.network`.
     tied : bool
         Whether the backward pass uses the forward matrices; otherwise independent ones that receive the same
         updates (appendix O).
@@ -266,7 +266,7 @@ def mlp(
     Raises
     ------
     ProgramError
-        If the depth is below one, or an activation, rule or loss is unknown.
+        If the depth is below one, an activation, rule or loss is unknown, or another option is invalid.
 
     Examples
     --------
@@ -300,7 +300,7 @@ def convolution(
     rule : str or TrainingRule
         The training rule or its name, see :func:`.training_rule`.
     loss : str
-        "sum" or "mean" over samples.
+        "sum" or "mean" over samples, as for :func:`.network`.
     positions : int or Expr
         The number of positions ``p``, on a ring: positions are counted modulo this number.
     receptive : int or Expr
@@ -369,7 +369,7 @@ def feedback_alignment(
     rule : str or TrainingRule
         The training rule or its name, see :func:`.training_rule`.
     loss : str
-        "sum" or "mean" over samples.
+        "sum" or "mean" over samples, as for :func:`.network`.
     **options
         Other options of :func:`.network`.
 
@@ -418,13 +418,13 @@ def recurrent(  # noqa: PLR0913 (options of a network, most of them keywords)
     rule : str or TrainingRule
         The training rule or its name, see :func:`.training_rule`.
     loss : str
-        "sum" or "mean" over samples.
+        "sum" or "mean" over samples, as for :func:`.network`.
     outputs : int or Expr
         The number of channels.
     bias : bool, number or Expr
-        The variance of the bias; True for 1.
+        The variance of the bias; True for 1, False for no bias.
     branch : number or Expr, optional
-        Adds ``h(k)`` to ``h(k+1)`` and multiplies ``W`` by this factor.
+        Adds ``h(k)`` to ``h(k+1)`` and multiplies ``W`` by this factor, which must not be zero.
     init_variance : number or Expr
         The variance of every weight except ``b``.
     weight_decay, momentum, temperature : number or Expr

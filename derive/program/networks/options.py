@@ -436,7 +436,8 @@ def rule_of(
 ) -> TrainingRule:
     """Return the rule of a name (see :func:`training_rule`), or the rule itself.
 
-    Raises :class:`ProgramError` if options of a named rule come with a rule object.
+    A rule object is returned unchanged: ``loss`` and ``samples`` act on named rules only. Raises
+    :class:`ProgramError` if an option in ``numbers`` is not zero and comes with a rule object.
 
     >>> rule_of(GradientDescent(eta), "sum", momentum=0).rate
     eta

@@ -253,7 +253,8 @@ class _Linear:
 
     ``inputs`` is the population of features (or modes). ``unit`` is the variance of the entries of W0 times
     the reference size (the number of features or modes). With the parametrization "ntk", gamma0 is divided by
-    the root of ``ntk``, by default the width of the last layer over the reference size.
+    the root of ``ntk``, by default the width of the last layer over the reference size. Other arguments are
+    those of :func:`isotropic`.
     """
 
     def __init__(  # noqa: PLR0913 (options of a network, most of them keywords)

@@ -59,7 +59,8 @@ def random_features(
     Raises
     ------
     ProgramError
-        For unknown data, and for label noise without samples.
+        For unknown data, label noise without samples, and new samples at each step with a flow, which is the
+        default rule.
 
     Examples
     --------

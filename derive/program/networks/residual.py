@@ -54,13 +54,13 @@ def depth_program(depth: int | Expr = L, alpha: Expr | float = half, gamma: Expr
     depth : int or Expr
         The number of blocks.
     alpha, gamma : Expr or float
-        The exponents of branch multiplier and learning rate.
+        The exponents of branch multiplier and learning rate, by default 1/2.
 
     Returns
     -------
     Program
-        The program; ``xi(t)`` is the input at step t and ``chi(t)`` the derivative ``dloss(t, f)`` of the
-        loss, both given functions.
+        The program. The input ``xi(t)`` at step t and the derivative ``dloss(t, f)`` of the loss by the
+        output are given functions; the scalar ``chi(t)`` is the value of this derivative.
 
     Raises
     ------
@@ -87,10 +87,11 @@ def depth_program(depth: int | Expr = L, alpha: Expr | float = half, gamma: Expr
 def nonlinear_program(depth: Expr | int = L, alpha: Expr = half, gamma: Expr = half) -> Program:
     """Return the residual network of depth2023 section 7, with one-layer blocks and frozen ends.
 
-    Block ``ell`` is ``x(ell) = x(ell - 1) + depth^-alpha (phi(h) - mean(phi(h)))`` with the mean over units
-    and ``h = W(ell) x(ell - 1)``. The number of blocks is ``depth``, and the learning rate is
-    ``depth^-gamma``. In the backward pass, ``dx`` is the gradient at the stream, and ``b`` the gradient at h
-    divided by the branch multiplier.
+    Block ``ell`` is ``x(ell) = x(ell - 1) + depth^-alpha (phi(h) - mean(phi(h)))`` with the mean over units,
+    ``h = W(ell) x(ell - 1)`` and an undefined function ``phi``. The number of blocks is ``depth``, and the
+    learning rate is ``depth^-gamma``; both exponents are 1/2 by default. In the backward pass, ``dx`` is the
+    gradient at the stream, and ``b`` the gradient at h divided by the branch multiplier. Raises
+    :class:`ProgramError` for a depth below one.
 
     >>> [str(d.rhs) for d in nonlinear_program().definitions if d.name == "b"]
     ['(dx(ell, t) - Mean(dx(ell, t)))*Derivative(phi(h(ell, t)), h(ell, t))']

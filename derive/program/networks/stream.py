@@ -24,7 +24,8 @@ y = Function("y")
 class TrainingOptions(TypedDict, total=False):
     """Keyword arguments of training, such as weight decay, that builders of residual streams accept.
 
-    :func:`trained` uses them.
+    :func:`trained` uses them. Their meanings and defaults are those of
+    :func:`~derive.program.networks.fixed_data.network`.
     """
 
     loss: str
@@ -40,8 +41,9 @@ class StreamOptions(TrainingOptions, total=False):
 
     ``outputs`` is the number of channels C, ``bias`` the variance of trained biases inside of activations
     (True for 1), ``branch`` the factor of every branch. ``normalisation`` is "rms" (the default), "layer" or
-    "none", and acts on the stream before branches and readout (:func:`normalised_by`). ``offsets`` adds given
-    numbers to the logits of a softmax.
+    "none", and acts on the stream before branches and readout (:func:`normalised_by`), or after branches if
+    the builder says so. ``offsets`` adds given numbers to the logits of a softmax. By default there is one
+    channel, there are no biases and no numbers, and branches have the factor 1.
     """
 
     outputs: SymbolicCount
@@ -61,6 +63,7 @@ def trained(
     """Return the program that trains the network's ``output`` towards targets ``y`` at the same indices.
 
     The loss is the option ``objective``, by default the square loss; its gradient is that of the whole loss.
+    ``channels`` contains the range of the index of channels, and is empty for a single output.
     """
     numbers: dict[str, Any] = {
         key: options.get(key, 0) for key in ("weight_decay", "momentum", "temperature")
@@ -111,8 +114,8 @@ def normalised_by(
 
     ``"rms"`` divides by the root mean square, ``"layer"`` by the standard deviation after subtraction of the
     mean, and ``"none"`` returns the vector unchanged. The scalar ``name`` is the mean square, for
-    ``"layer"`` after subtraction of the mean ``name_mean``. If not ``named``, these averages are written into
-    the vector, without definitions.
+    ``"layer"`` after subtraction of the mean ``name_mean``; ``indices`` are the arguments of both before the
+    time. If not ``named``, these averages are written into the vector, without definitions.
     Raises :class:`ProgramError` for another kind.
 
     >>> from derive.program import Field, Population, mu

@@ -57,7 +57,7 @@ def recurrent_task(  # noqa: PLR0913 (options of a network, most of them keyword
     rule : str or TrainingRule
         The training rule.
     loss : str
-        "sum" or "mean" over samples.
+        "sum" or "mean" over samples, for a rule that is given by its name.
     leak, gain : number or Expr
         The leak, the fraction of h that a step replaces, and the standard deviation of the recurrent weights
         times sqrt(N); both are positive.
