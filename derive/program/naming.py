@@ -71,9 +71,10 @@ def name_conflicts(
 ) -> Iterator[str]:
     """Yield a message for each name of a program or network that is invalid or used for two things.
 
-    ``declared`` are pairs (kind, name) of fields, weights, constants, ...; ``ranges`` are those of all
-    indices, and ``expressions`` those of definitions and loss. Ranges of the indices in ``layer_indices``,
-    which count layers, may be empty.
+    Messages follow for ranges and sums that are empty or end at a number that is not an integer. ``declared``
+    are pairs (kind, name) of fields, weights, constants, ...; ``ranges`` are those of all indices, and
+    ``expressions`` those of definitions and loss. Ranges of the indices in ``layer_indices``, which count
+    layers, may be empty.
     """
     kinds: dict[str, str] = {}
     for kind, name in declared:

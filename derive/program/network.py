@@ -1069,7 +1069,8 @@ class _Assembly:
         """Return a multiple of a field that equals ``member``, a member of the vector ``v`` of weights.
 
         It is a field of the backward pass (``edited``) whose indices are among ``indices``, or else a new
-        field, which is stored in ``new_fields``.
+        field, which is stored in ``new_fields``. The new field is the vector times its factor in
+        ``derived``, the backward pass without feedback weights, or the vector itself.
         """
         for e in edited:
             for use in v.uses(e.rhs):
@@ -1161,7 +1162,11 @@ def _require_notation(notation: Mapping[Expr, str] | None) -> None:
 
 
 def _require_free(taken: set[str], gradients: Mapping[str, Gradient], error: str | None) -> None:
-    """Raise :class:`ProgramError` for a chosen name of a gradient or error that is already used."""
+    """Raise :class:`ProgramError` for a chosen name of a gradient or error that is used or no identifier.
+
+    ``taken`` are the names in use; names must also differ from each other. ``error`` is None if no name was
+    chosen.
+    """
     chosen = [
         (f"a gradient (gradients[{key!r}])", x)
         for key, n in gradients.items()

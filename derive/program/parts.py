@@ -99,6 +99,8 @@ class Definition(Rewritable):
     def summed_over(self, product: Product) -> tuple[IndexRange, ...]:
         """Return the ranges over which a product is summed.
 
+        Only a sum that is a term of the right-hand side is searched, not one with a factor in front.
+
         Parameters
         ----------
         product : Product

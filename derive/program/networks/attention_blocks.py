@@ -283,6 +283,7 @@ def _outputs(
 
     ``number`` is the readout at each position p. ``read`` is "each" for one output at each position, "mean"
     for the mean over positions, "last" for the last position; anything else raises ProgramError.
+    ``positions`` is their number, and ``channel`` a tuple of the index of channels, or empty.
     """
     if read == "each":
         return f(mu, p, *channel, t), number

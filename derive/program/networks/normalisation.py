@@ -111,7 +111,8 @@ def _normalised_lines(
     """Return the definitions of normalised vectors, the input of a branch, and the input of the readout.
 
     Before a branch ``n(ell)`` is the normalised ``h(ell - 1)``; after it ``h(ell)`` is the normalised
-    ``n(ell)``, the sum of the stream and its branch.
+    ``n(ell)``, the sum of the stream and its branch. ``kind`` and ``named`` are those of
+    :func:`.normalised_by`.
     """
     inner, here = n(ell, mu, t), h(ell, mu, t)
     if place == "after":

@@ -320,7 +320,8 @@ class _Linear:
         ``xi`` is the vector by which the network multiplies inputs, and ``target`` that of the teacher. With
         a matrix ``data`` the loss is half the mean square of ``Delta = data @ seen + noise * eps``, where
         ``seen`` is v times the standard deviation of each input; without it ``loss`` is given. ``notation``
-        maps vectors to the names of their correlations.
+        maps vectors to the names of their correlations. ``frozen`` are random vectors in ``target``, and
+        ``attributes`` the constants of features.
         """
         at, g = self.at, self.g
         W0 = GaussianMatrix("W0", self.layer.at(1), self.inputs, self.unit, sources=("u", "r0"))

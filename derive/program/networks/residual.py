@@ -119,9 +119,10 @@ def _trained(  # noqa: PLR0913 (options of a network, most of them keywords)
 ) -> Program:
     """Return the program of a residual stream whose input and output weights are frozen.
 
-    ``lines`` are the definitions of the blocks, and the first of ``fields`` is the stream. The matrices
-    ``weights`` descend the loss of the output, with the learning rates ``rates`` by name; those in ``frozen``
-    are not trained.
+    ``lines`` are the definitions of the blocks, whose number is ``blocks``, and the first of ``fields`` is
+    the stream. The matrices ``weights`` descend the loss of the output, with the learning rates ``rates`` by
+    name; those in ``frozen`` are not trained. ``gradients`` gives names and normalisations of gradients by
+    fields other than the stream.
     """
     x, stream = fields[0], fields[0].population
     readout, (U, V) = Field("readout", stream), (GaussianVector(n, stream, source=n) for n in "UV")
