@@ -9,7 +9,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import matplotlib
@@ -102,6 +102,35 @@ def test_the_code_of_the_readme(monkeypatch: pytest.MonkeyPatch):
     shell = "\n".join(code for language, code in blocks if language == "bash")
     for name in re.findall(r"docs/examples/\S+\.toml", shell):
         assert (ROOT / name).exists(), name
+
+
+PYTHON = re.compile(r"^```(?:python|\{code-cell\})[^\n]*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def simulations(text: str) -> Iterator[ast.Call]:
+    """Yield the calls of ``simulate`` in the Python blocks of a page."""
+    for block in PYTHON.findall(text):
+        lines = [line for line in block.splitlines() if not line.startswith((":", "%"))]
+        for node in ast.walk(ast.parse("\n".join(lines))) if "simulate(" in block else ():
+            if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "simulate":
+                yield node
+
+
+@pytest.mark.parametrize("path", [*PAGES, ROOT / "README.md"], ids=named)
+def test_networks_of_a_page_have_a_seed(path: Path):
+    """The numbers of the page on optimisers changed with every build."""
+    for call in simulations(path.read_text()):
+        assert "rng" in {keyword.arg for keyword in call.keywords}, ast.unparse(call)
+
+
+def test_conditions_of_learning_rates_are_printed_once(capsys: pytest.CaptureFixture[str]):
+    """Conditions of the rich and of the lazy rate that are the same were printed twice."""
+    (printed,) = re.findall(
+        r"^print\(.*conditions\(\).*$", (DOCS / "examples/learning_rates.md").read_text(), re.MULTILINE
+    )
+    results = [SimpleNamespace(conditions=lambda: ("linear layers", "no noise"))] * 2
+    exec(printed, dict(zip(("rich", "lazy"), results, strict=True)))
+    assert capsys.readouterr().out.splitlines() == ["linear layers", "no noise"]
 
 
 def run(cells: list[str], name: str) -> None:
