@@ -923,10 +923,13 @@ class Gradients:
 
         for kind in (Product, Mean):
             e = e.replace(lambda x, kind=kind: isinstance(x, kind), outside)
-        if any(not isinstance(x.expr, AppliedUndef) for x in e.atoms(Derivative)):
+        unknown = {x.expr for x in e.atoms(Derivative) if not isinstance(x.expr, AppliedUndef)}
+        if unknown:
+            shown = min(unknown, key=str)
             raise ProgramError(
-                f"{e} contains a function whose derivative is not known: write it by functions with a "
-                "derivative in SymPy"
+                f"{shown}: {shown.func.__name__} has no known derivative, which the updates of trained "
+                "weights inside of it need; another function in its place, such as tanh or Max, or frozen "
+                "weights would do"
             )
         return e
 

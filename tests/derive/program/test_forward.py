@@ -672,7 +672,7 @@ REFUSED: dict[str, tuple[Callable[[], Program], str]] = {
     "loss with a pole": (lambda: shallow(y(mu) / out), "outputs take every value"),
     "unknown function": (
         lambda: shallow(square, {out: Mean(GaussianVector("w", layer.at(1)).symbol * Unknown(h(1, mu, t)))}),
-        "whose derivative is not known",
+        r"Unknown\(h\(1, mu, t\)\): Unknown has no known derivative",
     ),
     "index without range": (lambda: shallow(square, {q(1, k, t): h(1, k, t)}), "the index k has no range"),
     "mean of two populations": (
