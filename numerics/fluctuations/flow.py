@@ -216,7 +216,8 @@ def corrections_of_flow(
             break
     best, error = whole.best(), whole.error("variances")
     if best is None or error > LARGEST_ERROR:
-        last = f"the estimated error of variances is {error:.1g} with the most steps that take a minute"
+        estimate = f"is {error:.1g}" if np.isfinite(error) else "is not known"
+        last = f"the estimated error of variances {estimate} with the most steps that take a minute"
         raise NotConverged(f"the flow is too long for an expansion in 1/N: {last}; a shorter time would do")
     notes["variance_error"] = error
     means, error = shifted.best(), shifted.error("shifts")

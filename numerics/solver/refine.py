@@ -75,11 +75,12 @@ class GridSequence(Protocol):
     """Sequence of ever finer time grids of an integrator.
 
     ``power`` is p if errors are a series in powers of ``step**p``, so that grids are extrapolated, and 0 if
-    they are not. ``rtol`` is the tolerance, ``most`` the largest number of nodes, and ``integrator`` the name
-    for the notes of a result.
+    they are not. ``stable`` states whether the integrator is stable at any length of its steps. ``rtol`` is
+    the tolerance, ``most`` the largest number of nodes, and ``integrator`` the name for the notes of a result.
     """
 
     integrator: str
+    stable: bool
     power: int
     most: int
     rtol: float
@@ -106,6 +107,8 @@ class AdamsBashforth:
     >>> [len(g.nodes) for (_, g), _ in zip(AdamsBashforth(np.array([0.0, 1.0]), 1e-3).grids(), range(3))]
     [10, 12, 13]
     """
+
+    stable = False
 
     def __init__(self, times: Array, rtol: float, *, jumps: bool = False) -> None:
         self.times, self.rtol, self.most, self.power = times, rtol, MAX_NODES, int(jumps)
@@ -196,7 +199,7 @@ class Trapezoidal:
     [[0.0, 1.0, 2.0], [0.0, 0.667, 1.333, 2.0]]
     """
 
-    integrator, power, most = "trapezoidal, extrapolated", 2, MOST + 1
+    integrator, power, most, stable = "trapezoidal, extrapolated", 2, MOST + 1, True
 
     def __init__(self, times: Array, rtol: float, *, first: int, tau: float | None = None) -> None:
         gaps = np.diff(times)
@@ -339,23 +342,27 @@ def refine(
     The largest residual of the equations of a step is added.
 
     If ``run`` raises Diverged on a grid, or NotConverged with extrapolation, this grid and those before are
-    discarded. Raises :class:`~numerics.errors.NotConverged` if more than ``sequence.most`` nodes are needed.
+    discarded. Raises :class:`~numerics.errors.NotConverged` if more than ``sequence.most`` nodes are needed. If
+    no grid has a solution, the failure on the finest one is raised. The divergence of an integrator that is
+    not stable at any step is raised as NotConverged too, because steps that are too long also cause it.
     """
     moved = change or (lambda old, new: size_of_largest(new - old) / (size(new) or 1.0))
     table: list[tuple[float, list[Array], GridAnswer]] = []
     estimate = np.inf
+    failure: Diverged | NotConverged | None = None
     for pieces, grid in sequence.grids():
         if len(grid.nodes) > sequence.most:
             break
         try:
             new = run(grid)
-        except Diverged:
-            table = []  # an explicit integrator diverges if its step is too long: begin again
+        except Diverged as reason:
+            # an explicit integrator diverges if its step is too long: begin again
+            table, failure = [], reason
             continue
-        except NotConverged:
+        except NotConverged as reason:
             if not sequence.power:
                 raise
-            table = []  # the iteration of a step converges only on finer grids
+            table, failure = [], reason  # the iteration of a step converges only on finer grids
             continue
         row = [new.watched]
         if sequence.power:
@@ -376,8 +383,17 @@ def refine(
                 answers = [(p, x) for p, _, x in table[len(table) - best :]] + [(pieces, new.found)]
                 return Refined(grid, answers, notes, sequence.power)
         table.append((pieces, row, new.found))
+    if not table and failure is not None and not np.isfinite(estimate):
+        if sequence.stable or isinstance(failure, NotConverged):
+            raise failure
+        raise NotConverged(
+            f"the integrator diverges on every time grid of up to {sequence.most} nodes, because the flow is "
+            "much faster than its longest steps, or because it diverges itself; a shorter training.time "
+            "would do"
+        ) from failure
+    error = f"is {estimate:.1e}" if np.isfinite(estimate) else "is not known yet"
     raise NotConverged(
-        f"the flow needs more than {sequence.most} time nodes: the error estimate is {estimate:.1e} where "
+        f"the flow needs more than {sequence.most} time nodes: the error estimate {error} where "
         f"solver.rtol = {sequence.rtol:.1e}; a larger rtol or a shorter training.time would do"
     )
 

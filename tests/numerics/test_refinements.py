@@ -9,7 +9,7 @@ import pytest
 
 import numerics
 from numerics.analysis.limits import largest_rate
-from numerics.errors import NotConverged
+from numerics.errors import Diverged, NotConverged
 from numerics.experiment import Experiment
 from numerics.simulation import run as simulation_run
 from numerics.simulation.rows import NetworkState
@@ -66,6 +66,48 @@ def test_grids_of_a_flow_that_never_settle(trapezoidal: bool) -> None:
     with pytest.raises(NotConverged, match=f"more than {clock.most} time nodes"):
         refine.refine(clock, run)
     assert max(sizes) <= clock.most
+
+
+@pytest.mark.parametrize("trapezoidal", [False, True])
+def test_grids_of_a_flow_that_diverges_on_all_of_them(trapezoidal: bool) -> None:
+    """The error estimate was inf, and a larger rtol was recommended."""
+    times = np.array([0.0, 0.5, 1.0])
+    clock = refine.Trapezoidal(times, 1e-6, first=3) if trapezoidal else refine.AdamsBashforth(times, 1e-6)
+
+    def run(grid: TimeGrid) -> refine.Attempt[None]:
+        raise Diverged(f"f diverged at step {len(grid.nodes) - 1}")
+
+    clock.most = 20
+
+    # the trapezoidal rule is stable at any step, so that the flow itself diverges
+    with pytest.raises(Diverged if trapezoidal else NotConverged) as raised:
+        refine.refine(clock, run)
+    assert "inf" not in str(raised.value)
+    said = "f diverged at step" if trapezoidal else "the integrator diverges on every time grid of up to 20"
+    assert str(raised.value).startswith(said)
+
+
+def test_a_flow_that_is_too_fast_for_its_grids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The flow is stable, so that a divergence of the flow must not be reported."""
+    monkeypatch.setattr(refine, "MAX_NODES", 16)
+    one = experiment("linear", method="march").replace({"training.time": 300.0})
+    with pytest.raises(NotConverged, match=r"^the integrator diverges on every time grid of up to 16 nodes"):
+        numerics.solve(one, kernels="none")
+
+
+def test_grids_of_sampled_paths_that_diverge_on_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accuracy, "MAX_NODES", 20)
+
+    def replicas(grid: TimeGrid) -> Any:
+        def solve(*_: object) -> Any:
+            raise Diverged("f diverged at step 3")
+
+        return solve
+
+    integrator = accuracy.Integrator("explicit", 2, 2.0)
+    given: dict[str, Any] = {"rtol": 1e-6, "accuracy": None, "integrator": integrator}
+    with pytest.raises(NotConverged, match=r"^the integrator diverges on time grids of up to 20 nodes"):
+        accuracy.settle_paths(np.array([0.0, 0.5, 1.0]), replicas, list, 64, **given)
 
 
 @pytest.mark.parametrize("where", ["reach", "replicas"])

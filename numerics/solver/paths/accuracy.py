@@ -570,6 +570,7 @@ def settle_paths(  # noqa: C901, PLR0912, PLR0915 - one search, whose state all 
     # are compared.
     unknown = np.array([np.inf, np.inf])
     missed, pilots, lost, calm = unknown, PILOTS, 0, False
+    diverged: Diverged | None = None
     for grid in grids(times, integrator.order, integrator.age):
         if len(grid.nodes) > MAX_NODES:
             break
@@ -578,9 +579,9 @@ def settle_paths(  # noqa: C901, PLR0912, PLR0915 - one search, whose state all 
         new = _Tried(grid, attempt(grid), Level(samples, collect()))
         try:
             _extend(new.solve, new.level, pilots)
-        except Diverged:
+        except Diverged as reason:
             # an explicit integrator diverges if its step is too long: begin again with the next grid
-            tried, missed, calm = [], unknown, False
+            tried, missed, calm, diverged = [], unknown, False, reason
             continue
         except NotConverged:  # rounding errors grow if the dynamics nearly diverge, or over many steps
             if lost == LOST:
@@ -622,10 +623,16 @@ def settle_paths(  # noqa: C901, PLR0912, PLR0915 - one search, whose state all 
                 if settled.seen <= allowed:
                     return settled
                 pilots = REPLICAS
+    if not tried and diverged is not None:
+        raise NotConverged(
+            f"the integrator diverges on time grids of up to {MAX_NODES} nodes, because the flow is much "
+            "faster than its longest steps, or because it diverges itself; a shorter training.time would do"
+        ) from diverged
+    known = np.isfinite(missed[0])
+    grid_error = f"is still {missed[0]:.1e} of the largest value" if known else "is not known yet"
     raise NotConverged(
-        f"the flow needs more than {MAX_NODES} time nodes: the error of the time grid is still "
-        f"{missed[0]:.1e} of the largest value, and solver.rtol = {rtol:.1e}; a larger rtol or a shorter "
-        "training.time would do"
+        f"the flow needs more than {MAX_NODES} time nodes: the error of the time grid {grid_error}, and "
+        f"solver.rtol = {rtol:.1e}; a larger rtol or a shorter training.time would do"
     )
 
 
