@@ -71,7 +71,8 @@ class QuadratureMethod:
         accuracy = problem.solver.accuracy or QUADRATURE
         try:
             patience = QUICK if problem.solver.method == "auto" else np.inf
-            cost = forecast(problem, accuracy, kernels=kept(problem, keep) != "none", patience=patience)
+            kernels = kept(problem, keep) != "none"
+            cost = forecast(problem, accuracy, kernels=kernels, most=_most_nodes(problem), patience=patience)
         except (Unserved, NotConverged, Diverged) as reason:
             refusal = refusal_for(problem, "network.activation", reason, "another activation or time")
             return replace(refusal, diverged=reason) if isinstance(reason, Diverged) else refusal

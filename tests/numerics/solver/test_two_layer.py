@@ -354,3 +354,16 @@ def test_plain_solve_takes_nodes_where_they_are_exact(samples: int) -> None:
     said = dict((m.name, x) for m, x in choice.answers)["nodes"]
     assert isinstance(said, MethodEstimate)
     assert said.error < 1e-4
+
+
+@pytest.mark.parametrize(("samples", "most"), [(1, 2**20), (3, 2**18)])
+def test_a_forecast_is_that_of_the_nodes_that_a_run_may_use(samples: int, most: int) -> None:
+    """A run with scattered points took 100 s where 8 s were announced."""
+    tables = {"network": {"depth": 1, "activation": "relu"}, "training": {"learning_rate": 0.3, "steps": 2}}
+    one = Experiment.from_dict(tables, kernel=kernel(samples), targets=np.ones(samples))
+    choice = explain(one.replace({"solver.accuracy": 1e-6}))
+    (estimate,) = (x for m, x in choice.answers if m.name == "nodes")
+    assert isinstance(estimate, MethodEstimate)
+    assert estimate.note.startswith(f"{most} nodes, sobol")
+    few = forecast(Problem.of(one), 1e-6, most=2**18, patience=1e-9)
+    assert estimate.cost == pytest.approx(few.cost * most / 2**18)
