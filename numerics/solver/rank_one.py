@@ -66,7 +66,7 @@ def _compiled() -> tuple[Any, Any, Any, Any]:
 
 
 def solve_rank_one(
-    depth: int, gamma: float, spectrum: Spectrum, times: Array, start: float = 0.0, *, rtol: float = 1e-6
+    depth: int, gamma: float, spectrum: Spectrum, times: Array, start: float, *, rtol: float = 1e-6
 ) -> RankOneRun:
     """Solve the reduced theory of a deep linear network in the rich regime, from zero output at time 0.
 

@@ -67,6 +67,7 @@ from numerics.verification.smaller_problems import (
     arrays_of_theory,
     at_gamma0,
     descent,
+    directly_evaluated,
     in_steps,
     smaller_problem,
     spectrum_of_problem,
@@ -219,7 +220,7 @@ def direct_evaluation(problem: Problem) -> list[Check]:
     Both solve the first steps on a few samples, at gamma0 of at least LEAST; shown is the largest relative
     difference of any order parameter or scalar. The list is empty if the march cannot solve the theory.
     """
-    small = _not_lazy(smaller_problem(problem, *WRITTEN))
+    small = _not_lazy(directly_evaluated(problem))
     march_values, steps = derived_numbers(small), len(small.times)
     if march_values is None:
         return []

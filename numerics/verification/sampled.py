@@ -31,10 +31,10 @@ from numerics.stats import bound
 from numerics.verification.report import EPS, LEVEL, Check
 from numerics.verification.smaller_problems import (
     FULL,
-    WRITTEN,
     Effort,
     arrays_of_theory,
     at_gamma0,
+    directly_evaluated,
     smaller_problem,
     solve_by_paths,
     with_solver,
@@ -62,7 +62,7 @@ def direct_evaluation(problem: Problem, effort: Effort = FULL) -> list[Check]:
     solve the first steps on a few samples. The list is empty if the reference solver does not support the
     theory, or gives NaN for a response of a discontinuous function to equal sources.
     """
-    small = smaller_problem(problem, *WRITTEN)
+    small = directly_evaluated(problem)
     one = solve_by_paths(small, effort.paths, effort.replicas, SEED)
     try:
         other = evaluate(

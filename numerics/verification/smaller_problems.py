@@ -32,7 +32,7 @@ from numerics.solver.paths.solve import Solved, solve_particles
 Array = NDArray[np.float64]
 
 WRITTEN, READ_MODES = (2, 2), 4
-"""Samples and steps, and modes, of the opening on which expressions are evaluated directly, which is slow."""
+"""Samples and steps, and modes, of the smaller problem on which expressions are evaluated directly."""
 
 RESOLUTION = 0.5
 """Step length of descent in place of a flow, in units of its fastest lazy relaxation time."""
@@ -91,7 +91,7 @@ def smaller_problem(problem: Problem, samples: int, steps: int) -> Problem:
     experiment = problem.experiment
     if experiment is not None and experiment.data is not None and experiment.data.modes is not None:
         return _at_other_times(
-            Problem.of(experiment.replace({"data.modes": min(experiment.data.modes, READ_MODES)})), *clock
+            Problem.of(experiment.replace({"data.modes": min(experiment.data.modes, samples)})), *clock
         )
     count = problem.seen or _sample_count(problem)
     return (
@@ -99,6 +99,17 @@ def smaller_problem(problem: Problem, samples: int, steps: int) -> Problem:
         if count
         else _at_other_times(problem, *clock)
     )
+
+
+def directly_evaluated(problem: Problem) -> Problem:
+    """Return the smaller problem on which expressions are evaluated directly, which is slow.
+
+    It has WRITTEN samples and steps; random data of modes have READ_MODES modes, which are cheaper.
+    """
+    samples, steps = WRITTEN
+    experiment = problem.experiment
+    has_modes = experiment is not None and experiment.data is not None and experiment.data.modes is not None
+    return smaller_problem(problem, READ_MODES if has_modes else samples, steps)
 
 
 def _evenly_spaced(count: int, samples: int) -> NDArray[np.intp]:

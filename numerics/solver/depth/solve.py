@@ -507,7 +507,17 @@ class LayerDistances:
             Distances in layer time, each twice the last, shape ``(doublings + 1,)``.
         powers : numpy.ndarray
             Power for each doubling, shape ``(steps, doublings)``; NaN if layers do not differ.
+
+        Raises
+        ------
+        ValueError
+            For a node that does not exist, or ahead of which no other node lies.
         """
+        last = len(self.nodes) - 1
+        if not 0 <= node < last:
+            raise ValueError(
+                f"node = {node}: no distance is known ahead of it; a node from 0 to {last - 1} would do"
+            )
         steps = [2**k for k in range(int(np.log2(len(self.nodes) - 1 - node)) + 1)]
         squares = np.stack([self.squares[:, node, node + k] for k in steps], axis=1)
         with np.errstate(all="ignore"):

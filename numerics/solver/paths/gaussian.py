@@ -406,7 +406,8 @@ def _pivoted(
     taken, or those that are ``given_pivots``; ``scale`` are the roots of the variances. The results are the
     columns of L; the inverse, which gives normal numbers from entries; the pivots, -1 if a replica has fewer;
     and the largest negative variance, relative to its own variance, that was set to zero. Raises NotPositive
-    if one is below -CUT.
+    if one is below -CUT, or if a given pivot has no positive variance: later pivots would get the normal
+    numbers of the earlier ones.
     """
     count, m = variance.shape
     # `both` holds two matrices side by side: the covariance that remains after each pivot, and its rows as
@@ -427,7 +428,13 @@ def _pivoted(
     ):
         at = diagonal.argmax(axis=1) if given_pivots is None else given_pivots[:, count_of_pivots]
         row, top = both[replicas, at], diagonal[replicas, at]
-        new = top > least if given_pivots is None else (at >= 0) & (top > 0)
+        new = top > least if given_pivots is None else at >= 0
+        if given_pivots is not None and not (top > 0)[new].all():
+            raise NotPositive(
+                f"the conditional variance of a source given the past is {top[new].min():.3g} of its "
+                "variance in the march with a perturbation, where it is positive without one; more samples "
+                "would do"
+            )
         row /= np.sqrt(np.where(new, top, np.inf))[:, None]
         both -= row[:, :m, None] * row[:, None]
         rows[:, count_of_pivots], chosen[:, count_of_pivots] = row, np.where(new, at, -1)

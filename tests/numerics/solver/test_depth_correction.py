@@ -2,7 +2,7 @@
 
 from functools import cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -16,7 +16,12 @@ from numerics.experiment import Experiment
 from numerics.lowering.layer_time import lower_layer_time
 from numerics.simulation import simulate_program
 from numerics.solver import solve
-from numerics.solver.depth import DepthCorrection, layer_distances, solve_depth_correction
+from numerics.solver.depth import (
+    DepthCorrection,
+    LayerDistances,
+    layer_distances,
+    solve_depth_correction,
+)
 from numerics.solver.depth.frozen_ends import (
     exact_power,
     frozen_ends_correction,
@@ -181,6 +186,16 @@ def test_before_training_the_distance_is_that_of_a_brownian_path() -> None:
     e = np.exp(found.nodes)
     np.testing.assert_allclose(found.squares[0], np.abs(e[:, None] - e[None, :]), atol=1e-7)
     assert found.error < 1e-4
+
+
+@pytest.mark.parametrize("node", [-1, 4, 5])
+def test_distances_ahead_of_a_node_without_a_later_node_are_refused(node: int) -> None:
+    """The last node raised OverflowError, and a negative one gave distances between other nodes."""
+    distances = LayerDistances(np.linspace(0, 1, 5), np.ones((1, 5, 5)), 0.0, cast("Any", None))
+    with pytest.raises(ValueError, match=f"^node = {node}: no distance .* a node from 0 to 3 would do"):
+        distances.slopes(node)
+    ahead, powers = distances.slopes(3)
+    assert (ahead.tolist(), powers.shape) == ([0.25], (1, 0))
 
 
 @pytest.mark.slow

@@ -230,6 +230,16 @@ def test_what_is_cut_from_a_covariance_is_the_nearest_positive_one() -> None:
                 growing.extend(np.zeros((1, 2, 0)), now)
 
 
+def test_a_fixed_pivot_that_a_perturbation_makes_dependent_is_refused() -> None:
+    """Later pivots would get the normal numbers of other sources."""
+    latents = Latents([64], 4, [np.random.SeedSequence(0)], False, Room())
+    now = np.array([[[1.0, 1.0], [1.0, 1.0]]])
+    growing = Growing(latents, 2, 1, False, 0.0, Room())
+    growing.given = iter([np.array([[0, 1]])])
+    with pytest.raises(NotPositive, match=r"^the conditional variance of a source given the past is 0 of"):
+        growing.extend(np.zeros((1, 2, 0)), now)
+
+
 @pytest.mark.parametrize("ridge", [0.0, 0.1])
 def test_responses_to_the_past_are_the_same_once_more_is_drawn(ridge: float) -> None:
     """Stein's lemma for the first entries, before and after others that new normal numbers are drawn for."""

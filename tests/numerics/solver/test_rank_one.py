@@ -74,3 +74,11 @@ def test_refused(given: tuple[float, list[float], float], why: str) -> None:
     gamma, times, start = given
     with pytest.raises(ValueError, match=why):
         solve_rank_one(1, gamma, power_law(2.0, 0.5, 5), np.array(times), start)
+
+
+def test_the_initial_singular_value_is_required() -> None:
+    """Its default of zero was refused in every call."""
+    with pytest.raises(TypeError, match="start"):
+        solve_rank_one(1, 1.0, power_law(2.0, 0.5, 50), np.array([1.0]))  # type: ignore[call-arg]
+    with pytest.raises(ValueError, match=r"start = 0.0: must be positive"):
+        solve_rank_one(1, 1.0, power_law(2.0, 0.5, 50), np.array([1.0]), 0.0)

@@ -29,6 +29,7 @@ from derive.program import (
 )
 from numerics.cli import run
 from numerics.errors import SpecError
+from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.experiment.schema import Solver
 from numerics.results.program_names import self_correlations
@@ -212,6 +213,17 @@ def test_a_program_in_a_file_is_verified(tmp_path: Path, capsys: pytest.CaptureF
 def test_what_is_missing_is_named_before_anything_runs() -> None:
     with pytest.raises(SpecError, match=r"numbers\.gamma0"):
         verify(mlp(2), **{**GIVEN, "numbers": {"eta": 0.3}})
+
+
+@pytest.mark.parametrize(("samples", "modes"), [(2, 2), (5, 5), (9, 6)])
+def test_a_smaller_problem_has_as_many_modes_as_are_asked_for(samples: int, modes: int) -> None:
+    """It had four modes for any number."""
+    data = {"kind": "power-law", "capacity": 2.0, "source": 0.5, "modes": 6}
+    tables = {"network": {"depth": 1}, "training": {"rule": "flow", "time": 4.0, "points": 5}, "data": data}
+    small = smaller_problem(Problem.of(Experiment.from_dict(tables)), samples, 2)
+    assert small.experiment is not None
+    assert small.experiment.data is not None
+    assert (small.experiment.data.modes, len(small.times), small.times[-1]) == (modes, 3, 2.0)
 
 
 def test_openings_of_a_program_keep_what_a_sample_teaches() -> None:
