@@ -11,17 +11,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sympy import Expr, Integer, Symbol
+from sympy import Expr, Integer, Number, Symbol
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.intervals import BoundedParameter, RealInterval
 from derive.calculus.symbols import IndexRange, expression
 from derive.program import Program, TrainingRule, t
 from derive.program.rules import LinearSystem
+from numerics.errors import SpecError
 from numerics.experiment.finite_coefficients import quiet, times_read
 from numerics.experiment.memory import MotionCoefficients, indices_of
 
@@ -75,6 +77,44 @@ def outside_value(
         for x in filter(None, found):
             return x
     return None
+
+
+def require_in_domains(
+    program: Program, values: Mapping[Any, Any], data: Mapping[str, Any], times: Array
+) -> None:
+    """Raise SpecError for a parameter of a training rule that leaves its interval at a time.
+
+    Parameters
+    ----------
+    program
+        The program.
+    values
+        Numbers by symbol or name; other values, such as functions, are not read.
+    data
+        Arrays by name; functions of the step, such as rates, may be callables or mappings too.
+    times
+        The steps, or the times of a flow (T,).
+    """
+    numbers: dict[str, Any] = {str(x): v for x, v in values.items() if isinstance(v, Real | Number)}
+    arrays = {name: x for name, x in data.items() if not (callable(x) or isinstance(x, Mapping))}
+    for name in program.tables & (data.keys() - arrays.keys()):
+        x, steps = data[name], range(len(times))
+        arrays[name] = [float(x(n)) for n in steps] if callable(x) else [float(x[n]) for n in steps if n in x]
+    outside = outside_value(program, numbers, arrays, times)
+    if outside is not None:
+        raise SpecError(outside.name, outside.written, outside.reason, outside.accepted)
+
+
+def require_in_domains_at_steps(
+    program: Program, values: Mapping[Any, Any] | None, data: Mapping[str, Any] | None, steps: int
+) -> None:
+    """Raise SpecError for a parameter of a rule in steps that leaves its interval at ``0..steps-1``.
+
+    ``values`` and ``data`` are those of :func:`require_in_domains`. Nothing is raised for a flow, because the
+    steps of its integration are not its times.
+    """
+    if program.rule.discrete:
+        require_in_domains(program, values or {}, data or {}, np.arange(float(steps)))
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ from numerics.experiment.numbers import (
     require_numbers,
     spectrum_of,
 )
-from numerics.experiment.parameter_domains import outside_value
+from numerics.experiment.parameter_domains import require_in_domains
 from numerics.experiment.schema import MOST_STEPS, Solver, check_times
 from numerics.experiment.theory import (
     Reduction,
@@ -414,9 +414,7 @@ class Problem:
         named = {self.author.get(x.name, x.name): v for x, v in numbers.items()}
         arrays = {self.author.get(name, name): x for name, x in self.arrays.items()}
         program = self.program if self.written is None else self.written
-        outside = outside_value(program, named, arrays, self.times)
-        if outside is not None:
-            raise SpecError(outside.name, outside.written, outside.reason, outside.accepted)
+        require_in_domains(program, named, arrays, self.times)
 
     def at_all_times(self) -> Self:
         """Return the problem whose results hold all times that are solved for."""

@@ -20,6 +20,7 @@ from sympy import Expr, Symbol
 from derive.program import Parametrization, Program
 from derive.program.parts import gaussian
 from numerics.errors import Diverged, NotConverged, require_memory
+from numerics.experiment.parameter_domains import require_in_domains
 from numerics.names import MemberKey
 from numerics.paths import Block, Paths, gathered
 from numerics.quotients import without_overflow
@@ -318,7 +319,8 @@ def simulate_program(  # noqa: PLR0913 - public options, all but the program key
     Raises
     ------
     ValueError
-        For missing values and for programs that cannot be simulated.
+        For missing values, for programs that cannot be simulated, and for a parameter of a training rule that
+        leaves its interval at a time, such as a rate that becomes negative.
     Diverged
         If a network diverges, with the step.
 
@@ -356,6 +358,7 @@ def simulate_program(  # noqa: PLR0913 - public options, all but the program key
         parametrization=parametrization,
         tangent_kernel=tangent_kernel,
     )
+    require_in_domains(program, values, data or {}, np.array(trainer.times))
     if tangent_kernel and trainer.tangent is None:
         raise ValueError(
             f"tangent_kernel = True: updates of {program.name} are not gradients of outputs times errors, so "

@@ -76,7 +76,8 @@ class GridSequence(Protocol):
 
     ``power`` is p if errors are a series in powers of ``step**p``, so that grids are extrapolated, and 0 if
     they are not. ``stable`` states whether the integrator is stable at any length of its steps. ``rtol`` is
-    the tolerance, ``most`` the largest number of nodes, and ``integrator`` the name for the notes of a result.
+    the tolerance, ``most`` the largest number of nodes, and ``integrator`` the name for the notes of a
+    result.
     """
 
     integrator: str
@@ -342,9 +343,9 @@ def refine(
     The largest residual of the equations of a step is added.
 
     If ``run`` raises Diverged on a grid, or NotConverged with extrapolation, this grid and those before are
-    discarded. Raises :class:`~numerics.errors.NotConverged` if more than ``sequence.most`` nodes are needed. If
-    no grid has a solution, the failure on the finest one is raised. The divergence of an integrator that is
-    not stable at any step is raised as NotConverged too, because steps that are too long also cause it.
+    discarded. Raises :class:`~numerics.errors.NotConverged` if more than ``sequence.most`` nodes are needed.
+    If no grid has a solution, the failure on the finest one is raised. The divergence of an integrator that
+    is not stable at any step is raised as NotConverged too, because steps that are too long also cause it.
     """
     moved = change or (lambda old, new: size_of_largest(new - old) / (size(new) or 1.0))
     table: list[tuple[float, list[Array], GridAnswer]] = []

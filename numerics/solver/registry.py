@@ -189,7 +189,7 @@ def choose(
     A method without responses is considered if all methods with responses refuse. It is also considered if
     none of these reaches ``solver.rtol`` and ``keep`` is not ``"full"``.
     """
-    require_choice("kernels", keep, get_args(KeptKernels))
+    require_choice("keep", keep, get_args(KeptKernels))
     _require_averages(problem)
     by_name, rtol = problem.solver.method, problem.solver.rtol
     named = {by_name} if by_name != "auto" else {m.name for m in METHODS} - {*BY_NAME, *without}
@@ -313,8 +313,8 @@ def explain(
     Raises
     ------
     SpecError
-        For a number, an array or a time that is missing or does not belong to the program, a device that is
-        not available, or a theory with an average that does not exist.
+        For a number, an array or a time that is missing or does not belong to the program, an unknown value
+        of ``kernels``, a device that is not available, or a theory with an average that does not exist.
 
     Examples
     --------
@@ -327,6 +327,7 @@ def explain(
     >>> explain(mlp(2, "tanh"), numbers=numbers, arrays=arrays, times=range(4)).method.name
     'paths'
     """
+    require_choice("kernels", kernels, get_args(KeptKernels))
     return choose(Problem.of(source, **given), kernels)
 
 
@@ -434,6 +435,7 @@ def _solved(
     ``say`` is called with a message before a long run. If ``solver.method`` names a method, no other is
     tried.
     """
+    require_choice("kernels", kernels, get_args(KeptKernels))
     started = clock.perf_counter()
     if not problem.has_roles:
         require_variables(problem)

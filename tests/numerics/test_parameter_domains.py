@@ -30,7 +30,11 @@ from derive.program.entrywise import Entrywise
 from derive.program.rules import anchored_descent
 from numerics.errors import SpecError
 from numerics.experiment.experiment import Experiment
-from tests.derive.once import mlp
+from numerics.simulation import simulate_program
+from numerics.solver.direct import evaluate
+from numerics.solver.paths import solve_particles, solve_to_accuracy
+from numerics.solver.quadrature.solve import solve_two_layer
+from tests.derive.once import mean_field, mlp
 
 beta = Symbol("beta", positive=True)
 half = Rational(1, 2)
@@ -74,6 +78,44 @@ def test_a_parameter_that_leaves_its_domain_at_a_time_is_refused(name: str) -> N
     for command in (numerics.solve, partial(numerics.simulate, width=8, seeds=2)):
         with pytest.raises(SpecError, match=rf"^{said} \(accepted: "):
             command(**given, times=range(6))
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_networks_of_a_program_refuse_a_parameter_that_leaves_its_domain(name: str) -> None:
+    """``simulate_program`` trained networks with a rate of -0.03, without a warning."""
+    rule, said = OUTSIDE[name]
+    given = given_for(rule)
+    longest = {} if rule.discrete else {"dt": 1.0}
+    with pytest.raises(SpecError, match=rf"^{said} \(accepted: "):
+        simulate_program(
+            given["source"],
+            width=8,
+            steps=5,
+            seeds=2,
+            values={**given["numbers"], "P": 2},
+            data=given["arrays"],
+            **longest,
+        )
+
+
+@pytest.mark.parametrize("table", [lambda step: 0.1 - 0.3 * step, {0: 0.1, 1: -0.2, 2: 0.1, 3: 0.1}])
+def test_a_table_of_rates_as_a_function_or_a_mapping_is_refused(table: Any) -> None:
+    rule, said = OUTSIDE["table"]
+    values, data = {"gamma0": 1.0, "P": 2}, {"K_x": np.eye(2), "y": [1.0, -1.0], "r": table}
+    with pytest.raises(SpecError, match=said):
+        simulate_program(mlp(1, rule=rule), width=8, steps=3, seeds=2, values=values, data=data)
+
+
+@pytest.mark.parametrize(
+    "solver", [evaluate, solve_particles, partial(solve_to_accuracy, accuracy=0.5), solve_two_layer]
+)
+def test_solvers_of_a_theory_refuse_a_parameter_that_leaves_its_domain(solver: Callable[..., Any]) -> None:
+    rule, said = OUTSIDE["rate"]
+    given = given_for(rule)
+    with pytest.raises(SpecError, match=rf"^{said}"):
+        solver(
+            mean_field(given["source"]), steps=6, values={**given["numbers"], "P": 2}, data=given["arrays"]
+        )
 
 
 @pytest.mark.parametrize(

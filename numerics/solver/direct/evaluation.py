@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import product
 from math import lcm
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from sympy import Symbol
@@ -21,8 +21,9 @@ from sympy import Symbol
 from derive.errors import NotDerived
 from derive.program.nonlinear import require_linear_rules
 from derive.theory import Equation, OrderParameter, Theory
-from numerics.errors import Unserved, diverged_at
+from numerics.errors import Unserved, diverged_at, require_choice
 from numerics.experiment.checks import finite_number
+from numerics.experiment.parameter_domains import require_in_domains_at_steps
 from numerics.lowering.indices import TIMES, RealNumber
 from numerics.names import MemberKey
 from numerics.solver.direct.algebras import Linear, Particles
@@ -86,8 +87,9 @@ def evaluate(  # noqa: PLR0913 - public signature
         If a quantity depends on itself at the same indices and times.
     ValueError
         For missing values and data, for a covariance that is not positive, for a response that is not
-        causal although the theory states that it is, and for ``steps`` below 1, or ``samples`` or
-        ``replicas`` below 2.
+        causal although the theory states that it is, for ``steps`` below 1, for ``samples`` or ``replicas``
+        below 2, for another ``method``, and for a parameter of a training rule that leaves its interval at a
+        step.
 
     Examples
     --------
@@ -103,10 +105,12 @@ def evaluate(  # noqa: PLR0913 - public signature
             f"steps = {steps}, samples = {samples}, replicas = {replicas}: steps must be at least 1, samples "
             "and replicas at least 2"
         )
+    require_choice("method", method, get_args(EvaluationMethod))
     for name, value in (values or {}).items():
         finite_number(f"values.{name}", value)
     layout = Layout(theory, {str(k): v for k, v in (values or {}).items()})
     constants = Constants(layout, data or {})
+    require_in_domains_at_steps(theory.program, values, data, steps)
     capacity = steps * sum(len(f.members) for f in layout.sources.values())
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         if method != "particles":

@@ -161,7 +161,8 @@ def _solved(  # noqa: PLR0915 - the notes of a result need all of its parts
     responses = [name for name in RESPONSES if name in values and problem.has_roles]
     left_out = [name for name in responses if _unclear(values, name, reached.replicas)]
     values = {name: x for name, x in values.items() if name.removesuffix(STDERR) not in left_out}
-    methods = sorted({x for n, x in complete.methods.items() if n.partition("(")[0] not in left_out})
+    computed = complete.methods(reached.samples)
+    methods = sorted({x for n, x in computed.items() if n.partition("(")[0] not in left_out})
     cut = max(attempt.cut, default=0.0)
     if accuracy is not None and cut > accuracy:
         raise NotConverged(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,8 @@ from derive.calculus.symbols import ell, s, t
 from derive.theory import Theory
 from numerics.arrays import CPU, Device
 from numerics.averages.existence import singularities
-from numerics.errors import Unserved
+from numerics.errors import Unserved, require_choice
+from numerics.experiment.parameter_domains import require_in_domains_at_steps
 from numerics.lowering.entries import EntryArray
 from numerics.lowering.expressions import CompiledFunction, KnownArrays, UnseenJump, observable
 from numerics.lowering.indices import RealNumber, indices_of, node_of, sizes_of
@@ -150,8 +151,9 @@ def solve_particles(  # noqa: PLR0913 - public signature
     Unserved
         For forms of a theory that sampled paths refuse, such as flows.
     ValueError
-        For missing values and data, for numbers of steps, paths or replicas that are too small, and for
-        ``"jacobian"`` if a function jumps.
+        For missing values and data, for numbers of steps, paths or replicas that are too small, for other
+        ``responses``, for ``"jacobian"`` if a function jumps, and for a parameter of a training rule that
+        leaves its interval at a step.
     Diverged
         If an average is not finite.
     NotConverged
@@ -188,6 +190,7 @@ def solve_particles(  # noqa: PLR0913 - public signature
             f"steps = {steps}, samples = {samples}, replicas = {replicas}: steps must be at least 1, "
             f"samples an even number of at least {LEAST}, and replicas at least 2"
         )
+    require_in_domains_at_steps(theory.program, values, data, steps)
     prepared = Prepared(theory, steps=steps, values=values, data=data, responses=responses, device=device)
     times = [] if paths is None else paths.steps(theory.program, steps - 1)
     walked: list[dict[str, Block]] = []
@@ -251,12 +254,13 @@ def solve_to_accuracy(  # noqa: PLR0913 - public signature
     Raises
     ------
     ValueError
-        For an accuracy that is not between 0 and 1.
+        For an accuracy that is not between 0 and 1, and as :func:`solve_particles`.
     NotConverged
         For an accuracy that is out of reach.
     """
     if not 0 < accuracy < 1:
         raise ValueError(f"accuracy = {accuracy}: must be a number between 0 and 1")
+    require_in_domains_at_steps(theory.program, values, data, steps)
     prepared = Prepared(theory, steps=steps, values=values, data=data, responses=responses)
     names = prepared.numbers
 
@@ -287,7 +291,7 @@ def _solved(prepared: Prepared, runs: dict[MemberKey, Array], samples: int) -> S
     names = {n[0] for n, x in responses.items() if unclear(x.mean(axis=0), x.std(axis=0, ddof=1), count)}
     # a response is left out at all layers, because a missing layer would be read as zero
     gone = {n for n in single if n[0] in names}
-    methods = prepared.methods | {name_of(n): "left out" for n in gone}
+    methods = prepared.methods(samples) | {name_of(n): "left out" for n in gone}
     runs = {n: x for n, x in runs.items() if n not in gone}
     return Solved("particles", *averaged(runs), samples, count, methods, runs=runs)
 
@@ -353,8 +357,9 @@ class Prepared:
     computed step by step; the theory must then have separate weights for each sample. ``single`` asks for
     responses without smoothing by the ridge of Stein's lemma. If ``responses`` is ``"auto"`` and some
     responses come from the lemma, ``single`` computes all responses a second time for the result: those in
-    ``beside`` from derivatives along some paths (:meth:`carriers`), the others, where a function jumps, from
-    the lemma without a ridge. ``chosen`` states by key how each response in the steps is computed. Without
+    ``beside`` from derivatives along some paths if these are cheap enough (:meth:`carriers`), the others,
+    such as those where a function jumps, from the lemma without a ridge. ``chosen`` states by key how each
+    response in the steps is computed, and :meth:`methods` how each response of a result is. Without
     ``kernels``, correlations and observables that no step reads are not computed.
     """
 
@@ -371,6 +376,7 @@ class Prepared:
         single: bool = True,
         kernels: bool = True,
     ) -> None:
+        require_choice("responses", responses, get_args(Responses))
         self.kernels = kernels
         self.steps, self.data, self.stepping, self.device = steps, data or {}, stepping, device
         self.values = {str(k): v for k, v in (values or {}).items()}
@@ -389,7 +395,6 @@ class Prepared:
         again = single and responses == "auto" and "stein" in self.chosen.values()
         self.single = frozenset(self.chosen if again else ())
         self.beside = frozenset(n for n in self.single if not self._jumps(n))
-        self.methods = {name_of(n): "jacobian" if n in self.beside else x for n, x in self.chosen.items()}
         self.noisy = theory.program.noisy
 
     @property
@@ -634,6 +639,15 @@ class Prepared:
             return 0
         even = 2 * int(max(march, LITTLE) / self._derivative_seconds(2))
         return min(max(even, least), samples, 2 * int(self.device.memory // (4 * self._derivatives(1))))
+
+    def methods(self, samples: int) -> dict[str, str]:
+        """Return how each response in a result of ``samples`` paths is computed: "jacobian" or "stein".
+
+        The keys are names with layers, such as ``A(1)``.
+        """
+        along = self.beside if self.carriers(samples) else frozenset[MemberKey]()
+        shown = {n: "jacobian" if n in along else "stein" for n in self.single}
+        return {name_of(n): x for n, x in (self.chosen | shown).items()}
 
     def together(self, samples: int) -> int:
         """Return how many replicas of ``samples`` paths are marched side by side, at least one.

@@ -13,7 +13,7 @@ import time as clock
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +24,9 @@ from derive.calculus.averages import Average
 from derive.calculus.symbols import s, t
 from derive.reduce.memoryless import markov
 from derive.theory import Theory
-from numerics.errors import Diverged, NotConverged, Unserved
+from numerics.errors import Diverged, NotConverged, Unserved, require_choice
 from numerics.experiment import Experiment
+from numerics.experiment.parameter_domains import require_in_domains_at_steps
 from numerics.experiment.problem import Problem
 from numerics.lowering.averages import MeanResponse, read_average
 from numerics.lowering.expressions import arranged, function, observable
@@ -178,8 +179,8 @@ def solve_two_layer(  # noqa: PLR0913 - public signature
     Unserved
         For averages that no rule covers.
     ValueError
-        For missing values and data, for missing steps or times, times that do not increase, and a ``start``
-        below 1.
+        For missing values and data, for missing steps or times, times that do not increase, a ``start`` below
+        1, another ``rule``, and a parameter of a training rule that leaves its interval at a step.
     Diverged
         If a value is not finite.
     NotConverged
@@ -196,7 +197,10 @@ def solve_two_layer(  # noqa: PLR0913 - public signature
     """
     if start is not None and start < 1:
         raise ValueError(f"start = {start}: must be at least 1")
+    require_choice("rule", rule, ("auto", *get_args(Rule)))
     given: dict[str, Any] = {"steps": steps, "times": times, "values": values, "data": data}
+    if steps is not None:
+        require_in_domains_at_steps(theory.program, values, data, steps)
     solver = _NodeSolver(theory, kernels=kernels, accuracy=accuracy, most=most, rule=rule, **given)
     for last in solver.answers(start, replicas, seed):
         if last.reached <= accuracy:
@@ -625,6 +629,9 @@ class _NodeSolver:
 
 Rule = Literal["trapezoid", "hermite", "sobol"]
 
+TENSOR_RULES = ("trapezoid", "hermite")
+"""Rules along one dimension, of which nodes are products; ``"sobol"`` has scattered points."""
+
 REACH = 8.3
 """Range of the trapezoidal rule in standard deviations; the Gaussian is 1e-15 of its maximum there."""
 NEGLIGIBLE = 1e-16
@@ -646,6 +653,7 @@ def tensor(rule: Rule, count: int, dimensions: int) -> Nodes:
     >>> print(f"{nodes.weights @ (nodes.points[0]**2 * nodes.points[1]**4):.10f}")
     3.0000000000
     """
+    require_choice("rule", rule, TENSOR_RULES)
     if rule == "hermite":
         x, w = roots_hermitenorm(count)
     else:

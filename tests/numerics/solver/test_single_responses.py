@@ -25,12 +25,14 @@ from derive.program import (
     mu,
     t,
 )
+from numerics.experiment.schema import Solver
 from numerics.solver.direct import evaluate
 from numerics.solver.paths import Solved, solve_particles
 from tests.chance import LEVEL, excess, in_errors
 from tests.derive.once import mean_field, mlp
 
 REPLICAS = 8
+IDENTITY: dict[str, Any] = {"K_x": np.eye(9), "y": np.ones(9)}
 
 
 def solved(activation: str, steps: int, count: int, problem: int, **options: Any) -> Solved:
@@ -68,6 +70,23 @@ def test_responses_on_both_sides_of_the_threshold(activation: str, steps: int, c
         moving = other.var(axis=0) > 1e-16
         ratios = one.var(axis=0)[moving] / other.var(axis=0)[moving]
         assert ratios.max() < fisher.ppf(1 - LEVEL / ratios.size, REPLICAS - 1, REPLICAS - 1)
+
+
+@pytest.mark.parametrize(("patience", "how"), [((4.0, 1.0), "jacobian"), ((0.0, 0.0), "stein")])
+def test_a_result_states_how_its_responses_are_computed(
+    patience: tuple[float, float], how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Responses by Stein's lemma, where derivatives would take too long, were called those of derivatives."""
+    monkeypatch.setattr("numerics.solver.paths.solve.PATIENCE", patience)
+    ours = solved("tanh", 3, 9, 0, samples=64, values={eta: 3.0, gamma0: 2.0, P: 9}, data=IDENTITY)
+    assert set(ours.responses.values()) == {how}
+
+
+def test_a_result_of_a_program_states_how_its_responses_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("numerics.solver.paths.solve.PATIENCE", (0.0, 0.0))
+    given = {"numbers": {"eta": 3.0, "gamma0": 2.0}, "arrays": IDENTITY, "times": range(3)}
+    result = numerics.solve(mlp(2, "tanh"), solver=Solver(samples=64), **given)
+    assert result.attrs["responses"] == "stein"
 
 
 def test_responses_of_functions_that_jump_have_no_bias_of_a_ridge() -> None:
