@@ -254,7 +254,8 @@ def signs(unit: Array) -> Array:
     """Return the mean of the product of the signs of ``a_i . x``, ``(tuples,)``.
 
     x is standard normal. ``unit`` are the unit vectors a_i for each tuple of variables, (tuples, signs,
-    rank). Raises Unserved for more than four signs.
+    rank). The mean of an odd number of signs is zero, and that of none is one. Raises Unserved for an even
+    number of more than four signs.
     """
     count = unit.shape[1]
     if count == 0:

@@ -48,7 +48,7 @@ class Evaluated:
         name : str
             Name of the quantity.
         layer : int or tuple of int, optional
-            Layer, or integers among its indices.
+            Layer, or integers among its indices. It must be given if the quantity has any.
 
         Returns
         -------
@@ -70,7 +70,7 @@ class Evaluated:
         name : str
             Name of the quantity.
         layer : int or tuple of int, optional
-            Layer, or integers among its indices.
+            Layer, or integers among its indices. It must be given if the quantity has any.
 
         Returns
         -------
@@ -90,7 +90,8 @@ def place_of(
 ) -> MemberKey:
     """Return the key (name, integer indices) of ``name``, at ``layer`` if it is given.
 
-    Raises KeyError with a list of all keys if the quantity is missing.
+    It must be given if the quantity has integer indices. Raises KeyError with a list of all keys if the
+    quantity is missing.
     """
     place = (name, () if layer is None else layer if isinstance(layer, tuple) else (layer,))
     if place not in arrays:

@@ -48,12 +48,12 @@ BLOCKS = 8
 
 
 def opened(table: Table, i: FieldAtLayer, number: Callable[[Expr], float]) -> Opened:
-    """Return the equation of field ``i``, without the fields that it reads at the same time.
+    """Return the equation of field ``i``, with fields that it reads at the same time replaced where possible.
 
-    Fields that it reads at the same time with a constant coefficient are replaced by their equations. The
-    result is a pair: the coefficient of each source by its key, and a list of couplings (terms
-    ``sum_s k(t, s) x(s)`` with other fields x), each with a constant factor. ``number`` evaluates a
-    coefficient.
+    A field that it reads at the same time, with a coefficient that depends on neither times nor indices, is
+    replaced by its own equation. The result is a pair: the coefficient of each source by its key, and a list
+    of couplings (terms ``sum_s k(t, s) x(s)`` with other fields x), each with a constant factor. Couplings at
+    the same time with other coefficients stay in the list. ``number`` evaluates a coefficient.
     """
     row = table.row(i)
     drives = {u: number(g) for u, g in row.drives}
@@ -96,9 +96,9 @@ def needed(table: Table, fields: Iterable[FieldAtLayer]) -> Iterator[Request]:
 class OutputCorrelations:
     """Correlations and responses computed from a finished march, at the positions ``at`` of output times.
 
-    Blocks are arrays with rows at output times and columns at all nodes: shape (len(at) n_i, T n_j),
-    time-major. Traces are sums over the first ``count`` samples, or over all of them. Fields and sources are
-    given by keys (name, layer).
+    ``at`` is in increasing order. Blocks are arrays with rows at output times and columns at all nodes: shape
+    (len(at) n_i, T n_j), time-major. Traces are sums over the first ``count`` samples, or over all of them if
+    ``count`` is None. Fields and sources are given by keys (name, layer).
     """
 
     def __init__(
@@ -124,7 +124,8 @@ class OutputCorrelations:
 
         It is the covariance of the sources in both equations plus the sum of the :meth:`products`. The
         correlation of a field with itself is computed at s <= t in blocks of times, because it is symmetric.
-        The result is written to the array ``into`` if it is given, and cached.
+        The result is cached. The first call writes it to the array ``into`` of the same shape, if one is
+        given; a later call returns the cached array and does not use ``into``.
         """
         if (i, j) not in self.finished:  # correlations are cached, because those of the next layer read them
             n, m, out = self.result.sizes[i], self.result.sizes[j], len(self.at)
@@ -162,10 +163,10 @@ class OutputCorrelations:
     # -- rows at output times --------------------------------------------------------------------------
 
     def row(self, i: FieldAtLayer) -> Opened:
-        """Return the equation of field ``i``, without the fields that it reads at the same time; cached.
+        """Return the equation of field ``i`` as :func:`opened` gives it; cached.
 
         The result is a pair of the coefficients of sources, and the couplings to other fields with constant
-        factors. Fields at the same time are replaced by their equations (:func:`opened`).
+        factors.
         """
         if i not in self.rows:
             self.rows[i] = opened(self.plan.table, i, self.result.number)
@@ -366,8 +367,9 @@ class OutputCorrelations:
     def evaluate(self, kernel: KernelRow, columns: NDArray[np.intp] | None = None) -> Array:
         """Return the values of a kernel, or covariance, with axes (t, rows, s, cols).
 
-        Axes on which it does not depend have length one. The times t are output times; ``columns`` are the
-        positions of the times s, by default all nodes.
+        Axes on which it does not depend have length one. The times t are output times. ``columns`` are the
+        positions of the times s: None for all nodes, or the output times ``at`` and no others, because
+        correlations between two output times are stored for these only.
         """
         axes = [t, *kernel.rows, s, *kernel.cols]
         total: Array | None = None
@@ -407,9 +409,9 @@ class OutputCorrelations:
     ) -> Iterator[tuple[Array, list[Symbol]]]:
         """Yield the factors of a product ``m`` in a kernel that depend only on the times t and s, as tables.
 
-        They are its coefficient, and zeros and ones that restrict it to s = t or to s before t. Each table
-        comes with the names of its axes. t runs over the output times; ``columns`` are the positions of the
-        times s, by default all nodes.
+        They are its coefficient, and zeros and ones that select s = t, or that exclude it. Values at s > t
+        are not set to zero. Each table comes with the names of its axes. t runs over the output times;
+        ``columns`` are the positions of the times s, by default all nodes.
         """
         times = np.arange(self.T) if columns is None else columns
         if m.coefficient.has(t, s):
@@ -425,8 +427,10 @@ class OutputCorrelations:
     def read(self, f: Factor, columns: NDArray[np.intp] | None) -> tuple[Array, list[Symbol]]:
         """Return the values of a factor ``f`` of a kernel, and the names of their axes.
 
-        The factor is a scalar, given data, or an order parameter. The time t runs over output times, s over
-        the positions ``columns``, by default all time nodes.
+        The factor is a scalar, a stored product, given data, or an order parameter. The time t runs over
+        output times, s over the positions ``columns`` (see :meth:`evaluate`), by default all time nodes.
+        Raises NotImplementedError for an order parameter at equal times (t, t), which the march does not
+        store.
         """
         pick = slice(None) if columns is None else columns
         name = f.tensor[0]
@@ -458,8 +462,8 @@ class OutputCorrelations:
     def tensor(self, n: FieldAtLayer, columns: NDArray[np.intp] | None) -> Array:
         """Return the order parameter with key ``n`` (name, layer), with axes (t, members, s, members).
 
-        t runs over output times. If ``columns`` is None, s runs over all time nodes; otherwise ``columns``
-        are the positions of the times s.
+        t runs over output times. If ``columns`` is None, s runs over all time nodes. Otherwise ``columns``
+        must be the positions ``at`` of the output times, and s runs over these.
         """
         q = self.plan.table.tensors[n]
         if q.kind == "response":
@@ -585,8 +589,8 @@ class _DensitySolver:
 def interval_weights(nodes: Array) -> Iterator[Array]:
     """Yield the weights of nodes 0..n in the integrals from node m to node n, for n = 0, 1, ...
 
-    The arrays have shape (n + 1, n + 1). Row m uses only nodes m..n, and integrates polynomials of third
-    degree exactly if these are at least four nodes.
+    The arrays have shape (n + 1, n + 1). Row m uses only nodes m..n. It integrates polynomials of third
+    degree exactly if these are at least four nodes, and otherwise the polynomial through all of them.
 
     >>> [w.tolist() for w in interval_weights(np.array([0.0, 1.0, 2.0]))][1]
     [[0.5, 0.5], [0.0, 0.0]]

@@ -67,11 +67,13 @@ class NotCausal(ValueError):
 class Plan:
     """Quantities of one step of a march, in the order in which they are computed.
 
-    Fields and sources are given by keys (name, layer). The dicts are ordered sets. ``fields`` are the fields
+    Fields and sources are given by keys (name, layer). ``wanted`` are order parameters of the result, which
+    are computed in addition to those of the dynamics. The dicts are ordered sets. ``fields`` are the fields
     whose kernels are read, ``responses`` pairs of a field and a source, ``rows`` and ``diagonals`` pairs of
     fields whose correlation is computed at s < t and at equal time. ``sums`` are order parameters that sum
     over units with attributes; ``on_units`` are groups of fields on units that are computed together.
-    ``batches`` is the order, with rows of one field that are computed together in one batch.
+    ``batches`` is the order, with rows of one field that are computed together in one batch; ``order`` is the
+    same without batches.
     """
 
     table: Table
@@ -258,7 +260,8 @@ class Plan:
         """Add to the plan the covariances and responses that give the source part of a correlation.
 
         The correlation is that of fields ``i`` and ``j``. By Stein's lemma the part is the sum of products of
-        the covariance of two sources and the response of ``j`` to the second one.
+        the covariance of two sources and the response of ``j`` to the second one. Raises NotCausal if the
+        table holds such a covariance only with the two sources exchanged.
         """
         for source, _ in self.rows_of[i].drives:
             for k in self.correlated_with[source]:
@@ -318,7 +321,8 @@ class Plan:
         """Return groups of fields that depend on each other at the same time, in causal order.
 
         They are fields on units with attributes (given constants, such as the eigenvalue of a mode). The
-        fields of a group are computed together by a linear system.
+        fields of a group are computed together by a linear system. A field that is in no cycle of such
+        dependences is a group of its own.
         """
         rows = {r.field: r for r in self.table.fields if r.unit}
         edges = [(i, c.field) for i, r in rows.items() for c in r.couplings if c.kernel.reach != "past"]

@@ -232,10 +232,10 @@ class Rows:
         return value
 
     def _read(self, f: Factor, present: bool) -> _Read | None:
-        """Return a function of (step, low, high) that reads a factor ``f`` of a kernel; None if it is zero.
+        """Return the functions that read a factor ``f`` of a kernel, as a :class:`_Read`; None if it is zero.
 
-        The function returns its values at t = step and low <= s < high; the names of their axes are stored
-        with it. If ``present`` is true the times s may include t.
+        They return its values at t = step and low <= s < high. If ``present`` is true the times s may include
+        t.
         """
         name, _ = f.tensor
         samples = [x for x in f.indices if x not in (t, s)]
@@ -255,7 +255,7 @@ class Rows:
         return self._constant(f, samples)
 
     def _constant(self, f: Factor, samples: list[Symbol]) -> _Read:
-        """Return the values of given data, or of a table over times, ``f``, with the names of their axes.
+        """Return the functions that read given data, or a table over times, ``f``, as a :class:`_Read`.
 
         Data that do not depend on time have the axes ``samples``, which are the indices of the factor.
         """
@@ -269,11 +269,11 @@ class Rows:
         return _Read(lambda step, low, high: constant, samples)
 
     def _tensor(self, f: Factor, samples: list[Symbol], present: bool) -> _Read | None:
-        """Return the values of row t of an order parameter ``f``, a factor of a kernel; None if it vanishes.
+        """Return the functions that read row t of an order parameter ``f``; None if it is zero.
 
-        ``samples`` are the indices of the factor without its times. The axes of the values are the indices of
-        its first field, s, and those of its second one; without s if the factor is at equal times (t, t). If
-        ``present`` is true the times s may include t.
+        The result is a :class:`_Read`. ``samples`` are the indices of the factor without its times. The axes
+        of the values are the indices of its first field, s, and those of its second one; without s if the
+        factor is at equal times (t, t). If ``present`` is true the times s may include t.
         """
         q, now = order_parameter(self.table, f.tensor), f.indices[-2:] == (t, t)
         i, j = self.table.tensors[f.tensor].first, self.table.tensors[f.tensor].second
@@ -340,9 +340,9 @@ def multiplied(labels: list[list[Symbol]], kept: list[Symbol]) -> Callable[..., 
 
 
 def whole(index: Symbol, top: Expr, constants: Mapping[Symbol, float]) -> int:
-    """Return the number of values of an index, from its upper end ``top``.
+    """Return the number of values of an index that runs from 1 to its upper end ``top``.
 
-    Raises ValueError if that has no number.
+    Raises ValueError if ``top`` has no number with the values of ``constants``.
     """
     value = with_numbers(top, constants)
     if not value.is_number:

@@ -225,7 +225,7 @@ class _Run:
         return values, converged.notes | self.kernel_error()
 
     def kernel_error(self) -> dict[str, Any]:
-        """Return the note "kernel_error" for the result: the relative tolerance of its kernels.
+        """Return the note "kernel_error" of a flow without jumps: the relative tolerance of its kernels.
 
         The dictionary is empty for random data.
         """

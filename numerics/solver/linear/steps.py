@@ -344,7 +344,8 @@ class StepArrays:
     def _past_products(self, products: list[MultiplyRow]) -> Step:
         """Return the function of the position t that computes ``X(t, :t) += left(t, :t) @ right(:t, :t)``.
 
-        ``left`` is the row of a kernel, the same for all products, and ``right`` a two-time array.
+        ``left`` is the row of a kernel, the same for all products, and ``right`` a two-time array. A product
+        that begins a row of X overwrites it.
         """
         first, long = products[0], self.long
         row, n, p = self.values[first.left], self.n[first.target.first], self.n[first.right.first]

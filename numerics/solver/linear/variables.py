@@ -247,7 +247,10 @@ class Variables:
     def of_random_data(
         self, result: March, positions: NDArray[np.intp], grid: TimeGrid | None
     ) -> NamedArrays:
-        """Return all correlations of random data by name, and for a rule in steps all responses."""
+        """Return losses and correlations of random data by name, and for a rule in steps the responses.
+
+        Correlations and responses are those order parameters of RANDOM that the theory has.
+        """
         values: NamedArrays = {}
         for name in RANDOM:
             nodes: dict[FieldAtLayer, FieldAtLayer | Request] = {
@@ -299,7 +302,8 @@ def of_outputs(a: Array) -> Array:
 def by_layer(arrays: Mapping[int | None, Array], layers: Iterable[int], axis: int = 0) -> Array:
     """Return arrays of layers stacked along a new axis, with zeros for layers that are missing.
 
-    ``arrays`` holds the arrays by layer. An array without a layer, with the key None, is returned as it is.
+    ``arrays`` holds the arrays by layer, ``axis`` is the position of the axis of ``layers`` in the result. An
+    array without a layer, the only one with the key None, is returned as it is.
     """
     if list(arrays) == [None]:
         return arrays[None]

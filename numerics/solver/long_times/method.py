@@ -59,7 +59,13 @@ class RestMethod:
         return MethodEstimate(of_paths.cost, of_paths.memory, of_paths.error, note)
 
     def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
-        """Solve by sampled paths and compare the outputs with ridge regression."""
+        """Solve by sampled paths and compare the outputs with ridge regression.
+
+        The number of paths of each replica is ``solver.samples``, or 512 if the file states none;
+        ``solver.accuracy`` is not used. The variables are means over replicas without standard errors. The
+        notes are ``rest`` (one line that states whether the outputs are at rest), ``ridge``, and
+        ``distance_from_ridge``.
+        """
         from numerics.solver.by_role import labelled_result
         from numerics.solver.long_times.solve import at_rest
 

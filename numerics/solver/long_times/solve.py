@@ -78,7 +78,7 @@ class AtRest:
         Estimated distance of the outputs from rest: the sum of all further moves, if each is ``rate`` times
         the one before. It is infinite if ``rate`` is 1.
     converged : bool
-        Whether ``remaining`` is at most the tolerance.
+        Whether ``remaining`` is at most the tolerance times the largest absolute target.
     solved : Solved
         The solution by sampled paths.
     """
@@ -132,9 +132,10 @@ def at_rest(
     """Train with weight decay for ``steps`` steps and compare outputs with ridge regression.
 
     ``program`` is a network on fixed samples with a rule in steps (with ``values`` and ``data`` as for
-    :func:`.solve_particles`, which takes the other ``options``), or an experiment, which contains them. The
-    regression is over the training samples; with sample weights, samples of weight zero are test points.
-    ``tolerance`` is in units of the largest target. A flow has the same rest points as steps.
+    :func:`.solve_particles`, which takes the other ``options``), or an experiment. An experiment contains
+    values and data, and also ``steps`` if these are not given; its ``solver.samples`` and ``solver.seed`` are
+    not read. The regression is over the training samples; with sample weights, samples of weight zero are
+    test points. ``tolerance`` is in units of the largest target. A flow has the same rest points as steps.
 
     Raises :class:`~derive.reduce.homogeneous.NotHomogeneous` for networks to which the theorem does not
     apply, :class:`~derive.errors.NotApplicable` for rules without rest points,

@@ -1,4 +1,4 @@
-"""Nonlinear theories in discrete steps: sampled paths of all populations, marched in one causal sweep."""
+"""Nonlinear theories, in steps or as flows: sampled paths of all populations, marched in one causal sweep."""
 
 from __future__ import annotations
 

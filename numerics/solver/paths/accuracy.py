@@ -213,11 +213,11 @@ def rms(x: Array) -> float:
 def apart(first: Sequence[Watched], second: Sequence[Watched], sure: float = 0.0) -> tuple[float, float]:
     """Return the distance of two solutions from the same seeds: without their noise, and with it.
 
-    ``first`` and ``second`` hold the watched values of each replica. The distance of a quantity is the root
-    mean square difference of the means, relative to the scale of the quantity; for the first number the
-    square of its standard error is subtracted. The largest of all quantities is returned. With ``sure``, a
-    probability, distances that noise exceeds with probability ``1 - sure`` or more count as noise (Student's
-    t).
+    ``first`` and ``second`` hold the watched values of each replica; if one has more replicas, its last ones
+    are not compared. The distance of a quantity is the root mean square difference of the means, relative to
+    the scale of the quantity in ``first``; for the first number the square of its standard error is
+    subtracted. The largest of all quantities is returned. With ``sure``, a probability, distances that noise
+    exceeds with probability ``1 - sure`` or more count as noise (Student's t).
 
     >>> noisy, other = [{"x": np.array([1.0, 2.0])}, {"x": np.array([1.2, 1.8])}], [{"x": np.ones(2)}] * 2
     >>> [round(x, 3) for x in apart(noisy, other)], apart(noisy, noisy)
@@ -370,9 +370,9 @@ def cheapest(
 
     ``noise`` is the standard error of the ``have`` replicas that exist, and ``bias`` their bias, both in
     units of the accuracy. The noise falls like ``paths**-power`` and like one over the root of the number of
-    replicas, the bias like one over the number of paths. Paths grow at most by the factor ``most``, replicas
-    to ``affordable``; ``costs`` are the times of a replica after 0, 1, 2, ... doublings. If no plan suffices
-    the largest number of doublings is returned.
+    replicas, the bias like one over the number of paths. Paths grow at most by the factor ``most``, which is
+    at least 2, replicas to ``affordable``; ``costs`` are the times of a replica after 0, 1, 2, ... doublings.
+    If no plan suffices the largest number of doublings is returned.
     """
     # `unbiased` is the number of doublings of the paths after which the bias is as small as the accuracy.
     # Each doubling halves the bias, which is in units of the accuracy. The number is rounded down, because
@@ -391,9 +391,10 @@ def cheapest(
 def _more_replicas(
     attempt: ReplicaSolver[CollectedSolutions], level: Level[CollectedSolutions], accuracy: float, most: int
 ) -> None:
-    """Add replicas to a level until its standard error is below ``accuracy``.
+    """Add replicas to a level until its standard error is at most ``accuracy``.
 
-    Raises NotConverged if that needs more than ``most`` replicas.
+    Raises NotConverged if ``most`` replicas do not suffice, or if more than four times as many are estimated
+    to be needed.
     """
     while level.error > accuracy:
         have = len(level.watched)
@@ -419,7 +420,7 @@ def _out_of_reach(
 def _power(errors: Mapping[int, float]) -> float | None:
     """Return the fitted p of ``error ~ paths**-p``, from standard errors by number of paths.
 
-    The result is None for fewer than three numbers of paths.
+    The result is None for fewer than three numbers of paths whose error is not zero.
     """
     points = [(np.log(n), np.log(e)) for n, e in errors.items() if e > 0]
     if len(points) < 3:
@@ -474,8 +475,9 @@ class Integrator:
 class Settled(Generic[CollectedSolutions]):
     """Time grid on which a flow has converged: the grid, the replicas solved on it, and notes for the result.
 
-    ``missed`` is the absolute error of the grid for each quantity at each time, with the noise of the
-    replicas from which it is estimated; ``seen`` is the part beyond noise, relative to the largest value.
+    ``begun`` are the replicas. ``missed`` is the absolute error of the grid for each quantity at each time,
+    with the noise of the replicas from which it is estimated; ``seen`` is the part beyond noise, relative to
+    the largest value.
     """
 
     grid: TimeGrid
@@ -563,7 +565,8 @@ def settle_paths(  # noqa: C901, PLR0912, PLR0915 - one search, whose state all 
 
     Differences and errors are root mean squares over times and samples; differences count as far as they
     exceed their own noise. A standard error above the ``accuracy``, or above LARGE without an accuracy,
-    counts as that limit. Raises :class:`~numerics.errors.NotConverged` beyond MAX_NODES nodes.
+    counts as that limit. Raises :class:`~numerics.errors.NotConverged` if no grid of at most MAX_NODES nodes,
+    up to the finest of :func:`grids`, suffices, or if rounding errors end the search without such a grid.
     """
     tried: list[_Tried[CollectedSolutions]] = []
     # Bounds of the error of the last grid, without its noise and with it. They are infinite until two grids
@@ -655,10 +658,11 @@ def _last(
 def _confirmed(
     tried: Sequence[_Tried[CollectedSolutions]], k: int, bound: float, integrator: Integrator
 ) -> Settled[CollectedSolutions]:
-    """Return the k-th of the ``tried`` grids, solved with REPLICAS, with its measured error.
+    """Return grid ``k`` of the ``tried`` grids, solved with REPLICAS, with its measured error.
 
-    The error is measured from the difference to the grid before it (for the first grid, to the one after it),
-    and is at most ``bound``, the error estimated from fewer replicas.
+    ``k`` is negative: -1 is the last grid. The error is measured from the difference to the grid before it
+    (for the first grid, to the one after it), and is at most ``bound``, the error estimated from fewer
+    replicas.
     """
     chosen, before = tried[k], len(tried) + k > 0
     other = tried[k - 1] if before else tried[k + 1]

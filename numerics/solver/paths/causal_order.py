@@ -80,7 +80,7 @@ class Model:
 
     @cached_property
     def afterwards(self) -> set[MemberKey]:
-        """Keys of correlations that no operation of a step reads; they can be computed after all steps."""
+        """Keys of two-time correlations that no operation of a step reads; computed after all steps."""
         read = {x[1] for op in self.order for x in _needs(self, op)}
 
         def plain(e: PathEntry) -> bool:
@@ -156,9 +156,10 @@ def size_of(model: Model, group: int) -> int:
 def involved(model: Model, what: MemberKey, group: int) -> dict[MemberKey, None]:
     """Return the quantities on the way from a group of correlated sources to the quantity ``what``.
 
-    They depend on a source of the group, and ``what`` depends on them. ``group`` is the position of the group
-    in ``model.groups``. The keys (name, indices) of the quantities are the keys of a dict, used as an ordered
-    set.
+    They depend on a source of the group, and ``what`` depends on them; ``what`` itself is one of them, and
+    sources are not. The result is empty if ``what`` is a source or does not depend on the group. ``group`` is
+    the position of the group in ``model.groups``. The keys (name, indices) of the quantities are the keys of
+    a dict, used as an ordered set.
     """
     tables = model.tables
     upstream: dict[MemberKey, None] = {}
@@ -238,10 +239,10 @@ def _kind(model: Model, c: PathResponse) -> str:
 
 
 def derivative_paths(model: Model, responses: Iterable[MemberKey], samples: int) -> int:
-    """Return the number of paths that carry derivatives for these responses.
+    """Return the number of paths that carry derivatives for the ``responses``, given by key.
 
-    Derivatives of linear functions are equal on all paths, so that the first path and its mirror image carry
-    them.
+    It is the number of all paths, ``samples``. Derivatives of linear functions are equal on all paths: if
+    every response is that of a linear function, only the first path and its mirror image carry them.
     """
     ways = (c for n in responses for c in model.tables.entries[n].averages.values())
     linear = all(model.kinds[c] == "linear" for c in ways if isinstance(c, PathResponse))

@@ -46,7 +46,10 @@ UNIT = Symbol("unit")
 
 
 class EntryWeights:
-    """All weights with entrywise rules, of replicas that are marched together: arrays over pairs of paths."""
+    """All weights with entrywise rules, of replicas that are marched together: arrays over pairs of paths.
+
+    Raises Unserved for a march on another device than the CPU.
+    """
 
     def __init__(self, march: PathMarch) -> None:
         if march.device != CPU:
@@ -219,7 +222,8 @@ class _EntryWeight:
     def _require_gradient(self, left: Array, right: Array | None, numbers: list[float], now: int) -> None:
         """Raise NotConverged if a gradient is only rounding and the rule still makes a visible step.
 
-        ``left`` and ``right`` are the factors of the gradient, ``numbers`` the constants of the rule.
+        ``left`` and ``right`` are the factors of the gradient, ``numbers`` the constants of the rule. Only
+        the first block of rows is tested, and the states are those of the first replica and member.
         """
         rows = next(_blocks(self.V.shape[2:]))
         part = left[:, rows]

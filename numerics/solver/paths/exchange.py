@@ -160,14 +160,15 @@ It is far above the change of this ratio by a perturbation, so that both marches
 class Asymmetry:
     """Perturbation that breaks the symmetry of a march, followed from the difference of two marches.
 
-    The first march records in ``kept`` its averages before and after they are made symmetric. The second one,
-    of the same paths, has the symmetric averages of the first and the change of the averages before
-    symmetrisation,
+    In the first march ``share`` is None. It records in ``kept`` its averages before and after they are made
+    symmetric. The second one, of the same paths, has the symmetric averages of the first and the change of
+    the averages before symmetrisation,
 
         X = X_symmetric + (X_raw' - X_raw),    and at the first step    + share (X_raw - X_symmetric),
 
     because averages over finitely many units differ at the start. For a small ``share`` the change is the
-    linear response of the theory to perturbations like those of finite networks.
+    linear response of the theory to perturbations like those of finite networks. ``pivots`` is the order in
+    which the first march draws sources, by number of their group.
     """
 
     share: float | None = None
@@ -219,7 +220,8 @@ def exchangeable_values(
     """Return for each class of indices the lists of its values that can be exchanged, counted from one.
 
     The keys are names of indices, the shortest of each class. Classes without such values are left out.
-    ``used`` are the keys of order parameters and scalars that are considered.
+    ``used`` are the keys of order parameters and scalars that are considered; the values of a class are those
+    of the first of them for which some can be exchanged.
 
     >>> from derive.program.networks import committee
     >>> from derive.theory import mean_field

@@ -131,12 +131,13 @@ class Room:
 class Latents:
     """Independent normal numbers for the sources of one population, from scrambled Sobol points.
 
-    ``points`` holds those of the first paths, shape (replicas, dimensions, points). The other paths have the
-    same numbers with other signs. In half of all paths the numbers of ``flipped`` groups change sign and
-    those of other groups do not, so that the product of a number of a flipped group and one of another group
-    averages to zero exactly. If paths are ``paired``, all numbers change sign in half of each half, so that
-    odd functions of all sources average to zero exactly. Functions that are even or odd gain nothing from
-    pairs, which halve the number of points.
+    ``samples`` are the numbers of paths of the replicas, one for each of ``seeds``. ``points`` holds the
+    numbers of the first paths, shape (replicas, dimensions, points). The other paths have the same numbers
+    with other signs. In half of all paths the numbers of some groups of sources, the flipped ones, change
+    sign and those of other groups do not, so that the product of a number of a flipped group and one of
+    another group averages to zero exactly. If paths are ``paired``, all numbers change sign in half of each
+    half, so that odd functions of all sources average to zero exactly. Functions that are even or odd gain
+    nothing from pairs, which halve the number of points.
 
     With ``matched``, the first numbers, as many as half of the points, are orthonormal over the points and
     have mean zero, so that every second moment of the sources is exact. A replica with fewer paths than the
@@ -219,18 +220,23 @@ class Latents:
 
 
 class NotPositive(NotConverged):
-    """Raised for a covariance with a variance below -CUT, which is not positive because accuracy is lost."""
+    """Raised for a covariance that is not positive, because accuracy is lost.
+
+    A conditional variance, given the past, is then below -CUT times the variance.
+    """
 
 
 class Growing:
     """Gaussian sources of a group at all steps so far: Cholesky factor and normal numbers of each replica.
 
-    An entry is one source at one step and index. ``rows`` is ``L`` of ``x = L z`` for all entries x,
-    ``inverse`` the inverse of its rows at the ``pivots``, a triangle; a replica has zeros where others have
-    one more pivot in a step. ``normals`` are z at the points, and each part of the paths has them with one of
-    the ``signs``. ``free`` is the number of entries after each step that are not determined by others.
-    ``cut`` is the distance of each covariance from the nearest positive one, relative to a variance. With a
-    ``ridge`` the inverse of ``ridge + L^T D^-1 L``, with the variances D of the entries, is ``damped`` minus
+    An entry is one source at one step and index. The group has ``size`` entries at each of at most ``steps``
+    steps; ``flipped`` states whether half of the paths have opposite values of it. All entries are x = L z
+    with normal numbers z. ``rows`` is L, ``inverse`` the inverse of its rows at the ``pivots``, a triangle; a
+    replica has zeros where others have one more pivot in a step. ``normals`` are z at the points, and each
+    part of the paths has them with one of the ``signs``. ``free`` is the number of entries that are not
+    determined by others, by number of entries so far. ``cut`` is the largest negative conditional variance
+    that was set to zero in each replica, relative to the variance. With a ``ridge``, a number for each
+    replica, the inverse of ``ridge + L^T D^-1 L``, with the variances D of the entries, is ``damped`` minus
     ``U^T U``, where U are ``pending`` rows of ``parts``.
     """
 

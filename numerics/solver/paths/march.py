@@ -145,6 +145,11 @@ HEAVY_TAILS = (
 class PathMarch:
     """State of replicas that are marched together.
 
+    ``samples`` are the numbers of paths of the replicas, of which the largest is stored. Normal numbers are
+    ``matched`` as in :class:`~numerics.solver.paths.gaussian.Latents`. ``ridge`` is that of Stein's lemma; if
+    it is None, it is DAMPING times the number of entries of a source, at most that of paths, over the square
+    of the number of paths. With ``asymmetry`` the march follows a perturbation that breaks a symmetry.
+
     With ``whole``, all quantities are stored at all steps, also those that no later step reads. Order
     parameters that no step reads are computed after the last step, except those in ``watched``, which are
     computed at every step; without ``kernels`` they are not computed.
@@ -741,7 +746,7 @@ class PathMarch:
 
         ``values`` has shape (replicas, times t, entries), or (replicas, times t, entries, times s, entries)
         if there are ``second`` indices; ``first`` and ``second`` are the indices that are flattened into the
-        entries.
+        entries. Raises ValueError if one of these is not an axis of ``e``.
         """
         lead = (t, *first) if second is None else (t, *first, s, *second)
         if lead != e.axes and {*lead} - {*e.axes}:

@@ -85,9 +85,9 @@ FEW = 64
 """Number of paths from which the first learning rates of outputs are estimated."""
 
 NOISE = (
-    "standard errors are as large as the values. Single entries come from derivatives along paths or, if a "
-    "function jumps or if derivatives take too long, from Stein's lemma, which cannot resolve responses to "
-    "sources that are nearly equal; more solver.samples would do, or fewer steps"
+    "standard errors are more than half of the values. Single entries come from derivatives along paths or, "
+    "if a function jumps or if derivatives take too long, from Stein's lemma, which cannot resolve responses "
+    "to sources that are nearly equal; more solver.samples would do, or fewer steps"
 )
 """Reason for which a response is left out of a result."""
 
@@ -742,8 +742,9 @@ def integrator_for(problem: Problem) -> Integrator:
     """Return collocation of the outputs if the theory allows it, and an explicit rule otherwise.
 
     The explicit rule is used if coefficients of the training rule depend on time, if the error jumps, if
-    updates are not sums over errors times gradients, and if no tangent kernel is known. With noise the order
-    is ROUGH.
+    updates are not sums over errors times gradients, and if no tangent kernel is known. Its order is SMOOTH,
+    or ROUGH with noise or functions that are not smooth. The order of collocation is at most GRADIENTS, or
+    ROUGH with weight decay.
     """
     rule: Any = problem.program.rule
     noisy = is_noisy(rule)

@@ -136,5 +136,5 @@ def test_a_response_that_is_mostly_noise_is_left_out() -> None:
     tables = {"network": network, "training": {"learning_rate": 0.03, "steps": 25}, "solver": {"samples": 64}}
     found = numerics.solve(numerics.Experiment.from_dict(tables, kernel=[[1.0]], targets=[1.0]))
     assert not {"A", "B", "A_stderr", "B_stderr"} & set(found.data_vars)
-    assert found.attrs["left_out"].startswith("A, B: standard errors are as large as the values")
+    assert found.attrs["left_out"].startswith("A, B: standard errors are more than half of the values")
     assert np.isfinite(found.Phi).all()
