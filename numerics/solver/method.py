@@ -124,14 +124,16 @@ class Method(Protocol):
     def fits(self, problem: Problem, keep: KeptKernels) -> MethodEstimate | Refusal:
         """Estimate cost, memory and error without solving the problem, or refuse it.
 
-        The problem satisfies ``needs``. A method may run a small part of the problem for the estimate.
+        The problem satisfies ``needs``. ``keep`` states which two-time kernels the result will hold. A method
+        may run a small part of the problem for the estimate.
         """
         ...
 
     def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
-        """Solve a problem.
+        """Solve a problem; the result holds the two-time kernels that ``keep`` states.
 
-        Raises :class:`~numerics.errors.SpecError` if the memory does not suffice,
+        A method may call ``progress``, unless it is None, with the numbers of finished steps and of all
+        steps. Raises :class:`~numerics.errors.SpecError` if the memory does not suffice,
         :class:`~numerics.errors.Diverged` with the step, and :class:`~numerics.errors.NotConverged`.
         """
         ...

@@ -48,11 +48,12 @@ class _Read(NamedTuple):
 class Rows:
     """Arrays of the fields and order parameters of a linear theory, which a march fills step by step.
 
-    The time t is the first axis of each array. ``correlations`` and ``responses`` are ``(T n_i, T n_j)`` by
+    ``constants`` are the numbers of symbols, ``data`` the given arrays by name. The time t is the first axis
+    of each array, of length ``steps``, T below. ``correlations`` and ``responses`` are ``(T n_i, T n_j)`` by
     pairs of keys (name, layer), with n_i members of field i. ``scalars`` and ``hoisted`` (products that
     depend on s and not on t) are ``(T, ...)`` with an axis for each index, order parameters ``sums`` over
     units ``(T n_i, T n_j)``. ``extents`` is the number of values of each index; ``tables`` are functions of
-    both times, ``(T, T)``.
+    both times, ``(T, T)``, and ``numbers`` values of coefficients, both cached.
     """
 
     table: Table

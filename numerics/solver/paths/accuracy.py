@@ -409,7 +409,11 @@ def _more_replicas(
 def _out_of_reach(
     level: Level[CollectedSolutions], accuracy: float, error: float, reason: str
 ) -> NotConverged:
-    """Return the exception for an accuracy that a search did not reach, with the reached one and a remedy."""
+    """Return the exception for an accuracy that a search did not reach, with the reached one and a remedy.
+
+    The reached accuracy is the larger one of ``error`` and the standard error of the ``level``; ``reason`` is
+    the part of the message that explains why the search ended.
+    """
     return NotConverged(
         f"solver.accuracy = {accuracy:.1e}: {len(level.watched)} replicas of {level.samples} samples reach "
         f"{max(error, level.error):.1e}, and {reason}; a search takes at most three times the estimated time "

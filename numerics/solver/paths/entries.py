@@ -158,8 +158,8 @@ class _EntryWeight:
 
         Each has shape ``(replicas, members, summed, units)``, where ``summed`` counts the values of the
         indices of the sum, such as samples. The gradient of entry ij is the sum of the products
-        ``left[summed, i] right[summed, j]``. The second factor is None for a weight that is a vector.
-        ``reader`` evaluates the kernel of the term.
+        ``left[summed, i] right[summed, j]``. The second factor is None for a weight that is a vector. ``x``
+        is the term, ``reader`` evaluates its kernel, and ``now`` is the step.
         """
         kernel = np.asarray(reader(now, now))
         left = self._along(x.own, x, now)

@@ -56,11 +56,12 @@ PENDING = 20
 
 
 class Scrambled:
-    """Sobol sequences with scrambled bits, one for each generator.
+    """Sobol sequences with scrambled bits, one for each generator of ``rngs``.
 
-    Matousek's linear scrambling with a random shift, as in numerics.sobol, which draws complete matrices;
-    here only their columns for bits of the points are drawn, some tens of times fewer numbers. Scrambling is
-    linear, so that the directions are scrambled and not the points.
+    Each has ``points`` points of ``dimensions`` dimensions. Matousek's linear scrambling with a random shift,
+    as in numerics.sobol, which draws complete matrices; here only their columns for bits of the points are
+    drawn, some tens of times fewer numbers. Scrambling is linear, so that the directions are scrambled and
+    not the points.
     """
 
     def __init__(self, dimensions: int, points: int, rngs: Sequence[np.random.Generator]) -> None:
@@ -93,8 +94,8 @@ class Scrambled:
 class Room:
     """Allocator of arrays as parts of few large blocks of memory, which the next march uses again.
 
-    The first write to new memory is slow, so that many small allocations would cost time, and so would new
-    memory for each of the marches of a search.
+    The memory is that of ``device``. The first write to new memory is slow, so that many small allocations
+    would cost time, and so would new memory for each of the marches of a search.
     """
 
     def __init__(self, device: Device = CPU) -> None:

@@ -845,7 +845,7 @@ class PathMarch:
     def responding(
         self, c: PathResponse, carried: Tangents | None, now: int, count: int, *, damped: bool
     ) -> Array:
-        """Return ``<d X(now) / d source(s)>`` for the ``count`` times s < count.
+        """Return ``<d X(now) / d source(s)>`` for X and the source of ``c``, at the times s < ``count``.
 
         The shape is (replicas, 1, entries of X, count, entries of the source). It is the average of the
         derivatives ``carried`` along paths, or without them follows from Stein's lemma, with its ridge if
@@ -1166,7 +1166,8 @@ class Tangents:
     def add_sources(self, total: PathArray, kernel: Array, what: MemberKey, group: int, start: int) -> None:
         """Add to ``total`` the derivatives of ``sum_s k(s) source(s)`` by the sources of a group.
 
-        ``what`` is the key of the source, and ``start`` the first time s of the kernel.
+        ``kernel`` k has shape (replicas, rows, times s, entries of the source). ``what`` is the key of the
+        source, and ``start`` the first time s of the kernel.
         """
         columns = self.columns(what, group)
         for k in range(kernel.shape[2]):
