@@ -308,10 +308,11 @@ def stationary_kernels(
 ) -> dict[tuple[str, int], Array]:
     """Return every kernel of the stationary recursion by name and layer, at ``lags`` between two times.
 
-    ``theory`` is at integer depth; lags of a rule in steps count steps. Arrays have an axis for each index of
-    the kernel and the lags last: ``("Phi", 1)`` has shape (P, P, lags). The names ``H`` and ``Z`` are those
-    of the covariances of the fields h and z. ``values`` and ``data`` are as for :func:`.solve_particles`.
-    Raises the errors of :func:`derive.reduce.stationary`.
+    ``theory`` is at integer depth; lags of a rule in steps count steps. Lags must not be negative, because
+    the recursion does not hold for these, which is not tested. Arrays have an axis for each index of the
+    kernel and the lags last: ``("Phi", 1)`` has shape (P, P, lags). The names ``H`` and ``Z`` are those of
+    the covariances of the fields h and z. ``values`` and ``data`` are as for :func:`.solve_particles`. Raises
+    the errors of :func:`derive.reduce.stationary`.
 
     >>> from derive.program import eta, mlp
     >>> decay, heat = Symbol("decay", positive=True), Symbol("heat", positive=True)
