@@ -27,7 +27,10 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Paths:
-    """Selection of paths: fields, layers (from 1), times (steps) and samples (from 0); None keeps all.
+    """Selection of paths: fields, layers (from 1), times (steps) and samples (from 0).
+
+    None keeps all layers, times or samples. In continuous time ``times`` are positions among the recorded
+    times.
 
     ``fields`` are names of the program's fields, and ``"phi(h)"`` for the activations of a layer; or
     expressions in fields by any name, such as ``{"h^2": h(ell, mu, t)**2}``.
@@ -48,7 +51,8 @@ class Paths:
     def expressions(self, program: Program) -> dict[str, Expr]:
         """Return the expression of each selected field at layer ``ell`` and time ``t``, by name.
 
-        Raises ValueError, which lists the fields, for a name that is not a field.
+        Expressions that were selected in place of names are returned as they are. Raises ValueError, which
+        lists the fields, for a name that is not a field.
         """
         if isinstance(self.fields, Mapping):
             return dict(self.fields)
@@ -112,9 +116,10 @@ def dimension(index: Symbol | str) -> str:
 def gathered(runs: Sequence[Mapping[str, Block]], times: Sequence[float], **attrs: str) -> xr.Dataset:
     """Return the paths of all runs as one Dataset with the dimension ``run``.
 
-    Each run maps names of fields to their paths. If a field has other layers, index values or numbers of
-    units than the fields before it, its dimensions have names of their own, such as ``"layer of z"``.
-    ``attrs`` are the attributes of the result.
+    Each run maps names of fields to their paths; all runs have the same fields and shapes. ``times`` are the
+    coordinates of the dimension ``time``. If a field has other layers, index values or numbers of units than
+    the fields before it, its dimensions have names of their own, such as ``"layer of z"``. ``attrs`` are the
+    attributes of the result.
     """
     import xarray as xr  # slow to import, and needed only if paths are kept
 
@@ -135,7 +140,7 @@ def _own(existing: xr.Dataset, dim: str, values: Iterable[float] | None, size: i
     """Return the name of a dimension for the field ``name``: ``dim``, or "dim of name".
 
     The longer name is taken if ``existing`` has a dimension ``dim`` of another length than ``size`` or with
-    other values.
+    other values; if ``values`` is None, only lengths are compared.
     """
     if dim not in existing.dims:
         return dim

@@ -44,8 +44,8 @@ SHORTEST = 12
 def stays(variables: Mapping[str, Labelled]) -> bool:
     """Return whether training does not start: the loss is positive and constant within four standard errors.
 
-    ``variables`` are those of a solution; false if it has fewer than SHORTEST (12) output times. The loss may
-    change by a share STILL (0.001) of its start at most.
+    ``variables`` are those of a solution; false without a training loss, and for fewer than SHORTEST (12)
+    output times. The loss may change by a share STILL (0.001) of its start at most.
     """
     if "train_loss" not in variables or variables["train_loss"].values.size < SHORTEST:
         return False
@@ -83,9 +83,10 @@ def shifted(program: Program, size: float = SHIFTS[0]) -> Program:
 def sizes_of_change(before: Mapping[str, Labelled], after: Mapping[str, Labelled]) -> NDArray[np.float64]:
     """Return the largest absolute change of each number between two solutions, shape ``(numbers, times)``.
 
-    The numbers are the variables whose first dimension is time, such as outputs and error signals; the
-    maximum runs over their other dimensions. Standard errors, bounds on the bias and the training loss, which
-    is of second order in a perturbation, are left out. The array is empty if there are no such variables.
+    The numbers are the variables of both solutions whose first dimension is time, such as outputs and error
+    signals; the maximum runs over their other dimensions. Standard errors, bounds on the bias and the
+    training loss, which is of second order in a perturbation, are left out. The array is empty if there are
+    no such variables.
     """
     ends = (STDERR, SYSTEMATIC, "train_loss")
     names = [x for x in before if x in after and not str(x).endswith(ends)]
@@ -113,10 +114,10 @@ def linear_times(large: NDArray[np.float64], small: NDArray[np.float64], ratio: 
 def growth_of(gap: NDArray[np.float64], times: NDArray[np.float64]) -> float | None:
     """Return the factor by which a positive size grows in a unit of time; None if it is a power or decays.
 
-    ``gap`` holds the size at ``times``, which may be unevenly spaced; T is the last time.  If an exponential
-    grows by a factor c from T/4 to T/2, it grows by c^2 from T/2 to T, and a power of the time grows by c
-    again. The size counts as exponential if its factor from T/2 to T is more than 1.5 c.  The result is the
-    growth over the last quarter.
+    ``gap`` holds the size at ``times``, which may be unevenly spaced; below, times are counted from the first
+    of them, and T is the last.  If an exponential grows by a factor c from T/4 to T/2, it grows by c^2 from
+    T/2 to T, and a power of the time grows by c again. The size counts as exponential if its factor from T/2
+    to T is more than 1.5 c.  The result is the growth in a unit of time over the last quarter.
 
     >>> times = np.arange(41.0)
     >>> growth_of(1.1**times, times), growth_of(1 + times**3, times)

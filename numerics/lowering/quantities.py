@@ -115,6 +115,11 @@ class Quantity:
         Its indices that are symbols, without the time, and the number of values of each.
     expr
         Its expression.
+    memories
+        For each sum over the past in the expression its terms, a kernel times a quantity each.
+    entries
+        For each sum in the expression that stands for a weight with an entrywise rule, this weight and the
+        vector that it is applied to.
     """
 
     node: MemberKey
@@ -122,9 +127,7 @@ class Quantity:
     sizes: tuple[int, ...]
     expr: Expr
     memories: Mapping[Expr, list[PastSum]]
-    """Sums over the past among the leaves of the expression."""
     entries: Mapping[Expr, EntrySum] = field(default_factory=dict)
-    """Weights whose rule acts on each entry among the leaves, each applied to a vector."""
 
     @cached_property
     def function(self) -> CompiledFunction:
@@ -171,9 +174,11 @@ class PathEntry:
     expr
         Its expression.
     averages
-        The averages in the expression.
+        The averages in the expression, each with the quantities that it averages.
     causal
         Times of a response: ``"strict"`` for s < t, ``"past"`` for s <= t; empty otherwise.
+    sums
+        Sums over indices in the expression that contain averages, each as an entry with these indices.
     """
 
     node: MemberKey
@@ -182,7 +187,6 @@ class PathEntry:
     averages: Mapping[Expr, PathCorrelation | PathResponse]
     causal: str = ""
     sums: Mapping[Expr, PathEntry] = field(default_factory=dict)
-    """Sums over indices of expressions with averages, as entries with these indices."""
 
     @cached_property
     def indices(self) -> tuple[Symbol, ...]:
@@ -314,7 +318,11 @@ class QuantityTables:
         return is_random(e, frozenset(self.random))
 
     def feeds(self, q: Quantity) -> list[MemberKey]:
-        """Return the names of the random quantities that the equation of ``q`` contains, at any time."""
+        """Return the names of the random quantities that the equation of ``q`` contains, at any time.
+
+        A weight with an entrywise rule contributes the quantities of its gradient on the units of ``q``;
+        the vector that it is applied to, on other units, is left out.
+        """
         nodes = [self.node(x) for x in q.function.leaves if isinstance(x, AppliedUndef) and self.is_random(x)]
         nodes += [n for x in q.entries.values() for n in self.own_nodes(x)]
         nodes += [x.own.node for x in q.entries.values() if x.own is not None]
@@ -361,7 +369,7 @@ class QuantityTables:
     def attributes_of(self) -> dict[MemberKey, tuple[str, ...]]:
         """Names of the attributes of the units on which each source or quantity is defined, by its name.
 
-        Attributes are given constants of each unit.
+        Attributes are given constants of each unit. The names are empty for units without attributes.
         """
         names = self.attributes
         return {n: tuple(names[a] for a in x if a in names) for x in self.components for n in x}
@@ -431,7 +439,8 @@ class _QuantityReader:
     def _source(self, symbol: AppliedUndef, partner: AppliedUndef, covariance: Expr, ranges: Any) -> None:
         """Store two sources, with their indices, and their covariance in the tables.
 
-        ``symbol`` and ``partner`` are the sources, ``ranges`` the ranges of their indices.
+        ``symbol`` and ``partner`` are the sources, ``ranges`` the ranges of their indices. Raises Unserved
+        for a source without exactly one time among its arguments.
         """
         self.extents.add(r.limits for r in ranges)
         for x in (symbol, partner):
@@ -445,7 +454,8 @@ class _QuantityReader:
     def _field(self, lhs: Expr, rhs: Expr, ranges: Any) -> None:
         """Store the equation ``lhs = rhs`` of a field, whose indices have these ranges, in the tables.
 
-        Raises Unserved for a flow, and for a field with several equations.
+        Raises Unserved for a flow, for a field with several equations, and if the last argument of the field
+        is not its only time t.
         """
         if lhs.is_Derivative:
             raise Unserved(f"{lhs} is given by a flow, and sampled paths take rules in steps only")
@@ -462,7 +472,8 @@ class _QuantityReader:
 
         Sums over the past that are added become one leaf, so that their kernels are added before the past is
         read. A smooth function of fields, such as tanh(h), becomes a quantity of its own, which other
-        quantities can use.
+        quantities can use. Raises Unserved for a random factor outside of sums at another time than t or 0,
+        or with an index that is not one of ``indices``.
         """
         is_random = self.tables.is_random
         expr = expr.replace(lambda x: isinstance(x, Sum), self._gates_outside)
@@ -517,7 +528,8 @@ class _QuantityReader:
     def _entry_sum(self, leaf: Sum, equation_indices: tuple[Symbol, ...]) -> EntrySum:
         """Return a sum over past steps of a weight with an entrywise rule as this weight applied to a vector.
 
-        ``leaf`` is the sum, ``equation_indices`` are the indices of the equation in which it stands.
+        ``leaf`` is the sum, ``equation_indices`` are the indices of the equation in which it stands. Raises
+        Unserved for a gradient that is zero, and for an index that the equation does not have.
         """
         steps = step_sum(leaf)
         rule = entrywise_rule(self.theory.program, steps.step.weight)
@@ -575,8 +587,9 @@ class _QuantityReader:
     def _entry_vector(self, e: Expr, time: Symbol) -> EntryVector:
         """Return the vector over units that the expression e is at ``time``.
 
-        It is a factor of the gradient of a weight with an entrywise rule, or a vector to which this weight
-        is applied. Given data are kept by name; other expressions become random quantities.
+        It is a factor of the gradient of a weight with an entrywise rule, or a vector to which this weight is
+        applied. Given data are kept by name; other expressions become random quantities. Raises Unserved for
+        given data at shifted indices.
         """
         if isinstance(e, AppliedUndef) and self.theory.program.given_of(str(e.func)) is not None:
             if not all(isinstance(x, Symbol) or x.is_Integer for x in e.args):
@@ -638,7 +651,8 @@ class _QuantityReader:
     def _piece(self, e: Expr, time: Symbol) -> tuple[MemberKey, tuple[Symbol, ...]]:
         """Return the name of the random quantity that equals ``e`` at ``time``, and its indices.
 
-        If the tables do not have the quantity, it is added with a new name.
+        If the tables do not have the quantity, it is added with a new name. Raises Unserved for an index
+        whose range is not known.
         """
         if isinstance(e, AppliedUndef) and node_of(e) in self.known:
             return node_of(e), indices_of(e)
@@ -840,6 +854,9 @@ def _joined(memories: Iterable[PastSum]) -> list[PastSum]:
 
 
 def _terms(x: Sum) -> tuple[Expr, ...]:
-    """Return the terms of the expanded summand of a sum."""
+    """Return the terms of the summand of a sum.
+
+    A summand that is a sum is expanded; a product, such as ``(a + b) c``, stays one term.
+    """
     body = x.function.expand() if isinstance(x.function, Add) else x.function
     return tuple(Add.make_args(body))

@@ -50,8 +50,9 @@ class SizedTheory:
     def of(cls, theory: Theory, values: Mapping[str, RealNumber]) -> SizedTheory:
         """Return a theory at integer depth, with a distinct name for each family of sources.
 
-        Quotients of exponentials are rewritten so that they do not overflow. Raises Unserved for a flow, and
-        ValueError for a theory with layers whose depth is not an integer.
+        ``values`` are numbers by the names of symbols. Quotients of exponentials are rewritten so that they
+        do not overflow. Raises Unserved for a flow, and ValueError for a theory with layers whose depth is
+        not an integer.
         """
         sized = distinct_sources(at_integer_depth(theory, values)).map(without_overflow)
         require_steps(sized)

@@ -29,10 +29,11 @@ RANK = 1e-10
 def coefficients(F: Expr, left: Array, right: Array) -> Array:
     """Return the coefficients X of the step of a rule that acts on the singular values of a gradient.
 
-    A gradient ``sum_mu l_mu r_mu^T`` with the singular values ``N sigma_k`` has the step ``sum X_mu,alpha
-    l_mu r_alpha^T / N``, with the singular values ``F(sigma_k)``; those that are zero stay zero. ``left`` G =
-    <l l> and ``right`` K = <r r> are the matrices of inner products (averages over units), (..., n, n), and
-    ``X = G^(-1/2) F[G^(1/2) K^(1/2)] K^(-1/2)`` has their shape.
+    ``F`` is an expression in the singular value, the symbol ``derive.program.spectral.sigma``. A gradient
+    ``sum_mu l_mu r_mu^T`` with the singular values ``N sigma_k`` has the step ``sum X_mu,alpha l_mu r_alpha^T
+    / N``, with the singular values ``F(sigma_k)``; those that are zero stay zero. ``left`` G = <l l> and
+    ``right`` K = <r r> are the matrices of inner products (averages over units), (..., n, n), and ``X =
+    G^(-1/2) F[G^(1/2) K^(1/2)] K^(-1/2)`` has their shape.
 
     >>> from sympy import S
     >>> coefficients(S.One, np.diag([4.0, 1.0]), np.eye(2))

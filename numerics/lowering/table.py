@@ -71,7 +71,8 @@ class KernelRow:
     def at(self, times: Reach) -> tuple[Monomial, ...]:
         """Return the terms of the kernel that can be nonzero at the times s that ``times`` names.
 
-        These are "now" (s = t), "past" (s < t) or "start" (s = 0, before t).
+        These are "now" (s = t), "past" (s < t) or "start" (s = 0, before t). The attribute ``reach``, the
+        times at which the kernel multiplies a field, is not considered.
         """
         if times == "now":
             return tuple(m for m in self.monomials if not m.strict)

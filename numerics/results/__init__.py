@@ -50,7 +50,8 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
     An interrupt is a failure too.  A file at `path` is unchanged until the move, which comes after the new
     file is written to the disk.  If `path` is a link, the file that it points to is replaced.  The new name
-    keeps the suffix, by which some writers choose the format.
+    keeps the suffix, by which some writers choose the format.  Raises FileExistsError if there is something
+    else than a file at `path`, such as a folder or a device.
     """
     path = Path(path).resolve()
     if path.exists() and not path.is_file():  # the move would replace a device such as /dev/null by a file
@@ -71,8 +72,8 @@ def replacing(path: str | Path) -> Iterator[Path]:
 def replacing_folder(path: str | Path) -> Iterator[Path]:
     """Yield a temporary folder beside `path` to write to.
 
-    At the end its files are moved to the folder `path`, where they replace files of the same names.  If
-    writing fails, none is moved.
+    At the end its files are moved to the folder `path`, which is made if it does not exist, and where they
+    replace files of the same names.  If writing fails, none is moved.
     """
     path = Path(path).resolve()
     beside = _beside(path.with_suffix(""))
@@ -94,7 +95,10 @@ def replacing_folder(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def _naming(path: Path, beside: Path) -> Iterator[None]:
-    """Replace the temporary name ``beside`` by ``path`` in errors of files that the ``with`` block raises."""
+    """Replace the temporary name ``beside`` by ``path`` in errors of files that the ``with`` block raises.
+
+    An error without a name of a file gets ``path``, too.
+    """
     try:
         yield
     except OSError as error:
@@ -235,7 +239,9 @@ SUFFIX_MEANINGS = {
 
 
 def base_name(name: str) -> str:
-    """Return the name of the variable to which an error, a variance or a shift belongs.
+    """Return the name of the variable to which an error, a bound on the bias, a variance or a shift belongs.
+
+    A name without such a suffix is returned unchanged.
 
     >>> base_name("train_loss_stderr"), base_name("f_variance")
     ('train_loss', 'f')
@@ -253,9 +259,10 @@ def dimensions(name: str, count: int, nonlinear: bool = False, positions: bool =
     """Return the names of the dimensions of the variable ``name``, of which there are ``count``.
 
     The number decides between one output and several, for which dimensions are added; if no choice has this
-    number, those for one output are returned. A ``nonlinear`` network may have other dimensions. Where units
-    of a layer have ``positions``, as on a ring, each sample dimension of a variable of layers is followed by
-    a position. Raises KeyError for an unknown name.
+    number, those for one output are returned. A ``nonlinear`` network may have other dimensions. Variances
+    and shifts of networks do not have the second time. Where units of a layer have ``positions``, as on a
+    ring, each sample dimension of a variable of layers, except traces, is followed by a position. Raises
+    KeyError for an unknown name.
 
     >>> dimensions("error", 2), dimensions("error_stderr", 3)
     (('time', 'sample'), ('time', 'sample', 'channel'))
@@ -560,7 +567,8 @@ def systematic(result: xr.Dataset | Result, name: str) -> NDArray[np.float64]:
     """Return a bound on the error of a variable beyond its noise, of the variable's shape.
 
     The bound is the variable ``*_systematic`` if it exists, else the attribute ``bias`` of the result times
-    the largest absolute value of the variable, which is the same for all its entries; zero without both.
+    the largest absolute value of the variable, which is the same for all its entries; zero without both. If
+    the result was cut to some of its times, the largest value is that at all times.
 
     >>> result = dataset({"train_loss": [2.0, 1.0]}, times=[0.0, 1.0], spec="", bias=0.01)
     >>> systematic(result, "train_loss")
@@ -578,7 +586,8 @@ def interval(result: xr.Dataset | Result, name: str, level: float = 0.95) -> NDA
 
     The interval holds the true value with probability at least ``level``: it is the narrowest one for an
     error of Student's t times the standard error, plus a bias of either sign that is at most
-    :func:`systematic`.  The number of replicas (of networks: ``seeds``) is an attribute of the result.
+    :func:`systematic`.  The number of replicas (of networks: ``seeds``) is an attribute of the result, or two
+    without it.  Raises KeyError for a variable without standard errors.
 
     >>> result = dataset({"train_loss": [1.0], "train_loss_stderr": [0.1]}, times=[0.0], spec="", replicas=8)
     >>> interval(result, "train_loss").round(3)
@@ -683,7 +692,10 @@ def save(result: xr.Dataset | Result, path: str | Path) -> None:
 
 
 def load(path: str | Path) -> xr.Dataset:
-    """Return a saved result, read into memory."""
+    """Return a saved result, read into memory.
+
+    Raises OSError if there is no such file, or if a variable does not fit its checksum.
+    """
     import xarray as xr
 
     return xr.load_dataset(path, engine="h5netcdf")

@@ -25,6 +25,9 @@ LARGE_INPUTS = 10.0
 def input_scale(problem: Problem) -> str:
     """Return a sentence about inputs whose kernel is much larger than one, or an empty string.
 
+    This is so if the diagonal of a kernel exceeds LARGE_INPUTS (10). Inputs without a kernel among the arrays
+    of the problem are not examined.
+
     >>> from derive.program import mlp
     >>> given = {"numbers": {"eta": 0.1, "gamma0": 1.0}, "times": range(3)}
     >>> input_scale(Problem.of(mlp(1), arrays={"K_x": [[1600.0]], "y": [1.0]}, **given))
@@ -51,9 +54,11 @@ def explained(
 ) -> Diverged:
     """Return the error ``error`` of a solution with advice on its cause added to the message.
 
-    The advice states by how much the largest error signal grows in the first step, if it grows, and the scale
-    of the inputs, if it is large. ``first_step`` solves a problem of one step; if it fails, the message
-    leaves the growth out. An error at the start of training is returned unchanged.
+    For a rule in steps the advice states by how much the largest error signal grows in the first step, if it
+    grows. It names the scale of the inputs, if it is large; else it asks for a smaller learning rate, unless
+    the message has a remedy already. ``first_step`` solves a problem of one step and returns its variables by
+    name; if it fails, the message leaves the growth out. An error at the start of training is returned
+    unchanged.
     """
     if error.start:
         return error

@@ -56,8 +56,8 @@ class SampleLoss:
     def mean(self, problem: Problem, outputs: Array, samples: slice) -> Array:
         """Return the mean loss of ``samples`` at each time, shape (T,).
 
-        ``outputs`` (time, sample[, channel]) are the outputs on them. Samples that are not trained on have
-        the weight one.
+        ``samples`` is a range of all samples of the problem, and ``outputs`` (time, sample[, channel]) are
+        the outputs on them. Samples that are not trained on have the weight one.
         """
         return _mean(self.expression, self.output, problem, outputs, samples)
 
@@ -70,8 +70,8 @@ class SampleLoss:
     def mean_square(self, problem: Problem, outputs: Array, samples: slice) -> Array | None:
         """Return the mean square of target minus output over ``samples``, at each time, shape (T,).
 
-        ``outputs`` are those of these samples (time, sample[, channel]). None if the error signal is not
-        proportional to target minus output.
+        ``outputs`` are those of these samples (time, sample[, channel]). Squares are summed over channels and
+        have no weights. None if the error signal is not proportional to target minus output.
         """
         if self.difference is None:
             return None
@@ -119,7 +119,7 @@ def loss_in_words(problem: Problem, variables: Container[str]) -> str:
     """Return the formula of the loss whose mean is ``train_loss``, as text with the author's names.
 
     ``variables`` are the names that a result holds; without ``train_loss`` the text is the reason why it is
-    missing.
+    missing. On random data the text is ``"Delta(t)^2"``.
 
     >>> from derive.program import mlp
     >>> given = {"numbers": {"eta": 0.1, "gamma0": 1.0}, "arrays": {"K_x": [[1.0]], "y": [1.0]}}
@@ -184,7 +184,8 @@ def loss_of_scalars(problem: Problem, scalars: Mapping[str, Array]) -> Array | N
 
     ``scalars`` are numbers of the program by their names in results, with axes time and then their indices
     (:func:`numerics.results.program_names.numbers_of_author`).  Indices other than that of samples are summed
-    over. None if no loss is stated, or if it depends on more than these numbers, arrays and indices.
+    over. None if no loss is stated, if ``scalars`` is empty, or if the loss depends on more than these
+    numbers, arrays and indices.
     """
     loss = _loss_of_numbers(problem.program)
     if loss is None or not scalars:
@@ -413,8 +414,9 @@ def _unshifted(
     """Return an array whose axes belong to plain indices, from one with shifted indices such as ``p + 1``.
 
     An axis with the index ``p + 1`` is read at the shifted values of p, and has the index p then; the new
-    indices are returned, too. ``spans`` maps an index to its values, ``firsts`` holds for each axis the index
-    value of its first entry. Shifted indices of outputs are periodic; arrays are long enough
+    indices are returned, too. ``spans`` maps an index to its values, at which an axis of a plain index is
+    read as well; an axis whose index is not in it stays whole. ``firsts`` holds for each axis the index value
+    of its first entry. Shifted indices of outputs are periodic; arrays are long enough
     (:func:`numerics.experiment.given_data.checked_arrays`).
     """
     plain = list(indices)

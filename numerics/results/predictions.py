@@ -95,7 +95,10 @@ def _indices_of_output(program: Program) -> set[Any]:
 
 
 def _losses(loss: SampleLoss, problem: Problem, outputs: Array, samples: slice) -> dict[str, Array]:
-    """Return the loss of training samples, and their mean square error if errors are differences."""
+    """Return the loss of training samples, and their mean square error.
+
+    The latter is left out for a square loss, and if errors are not proportional to target minus output.
+    """
     losses = {"train_loss": loss.mean(problem, outputs, samples)}
     square = None if loss.is_square else loss.mean_square(problem, outputs, samples)
     return losses if square is None else losses | {"mean_square_error": square}
@@ -168,8 +171,9 @@ def random_losses(
 ) -> dict[str, Array]:
     """Return training and test loss of random data, from the correlations ``values``.
 
-    The formulas are those of :meth:`derive.Theory.losses`.  Correlations are summed over outputs; a constant
-    (label noise) is added once for each output.
+    The formulas are those of :meth:`derive.Theory.losses`.  ``numbers`` are values of their symbols; a symbol
+    without a value counts as zero.  Correlations are summed over outputs; a constant (label noise) is added
+    once for each of the ``outputs``.
     """
 
     def value(term: Expr) -> Any:

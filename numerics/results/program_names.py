@@ -50,9 +50,10 @@ class AuthoredVariable:
     values : tuple of tuple of int
         Values of the index along each dimension except times.
     long_name : str
-        Definition in symbols.
+        Definition of a correlation in symbols; for a number the left sides of its definitions.
     pair : tuple of two Expr, optional
-        The two vectors of a correlation, the first at time t, the second at time s.
+        The two vectors of a correlation, the first at time t, with any constant factor, the second at time s.
+        None for a number.
     """
 
     name: str
@@ -78,7 +79,8 @@ def authored_variables(problem: Problem) -> dict[str, AuthoredVariable]:
 
     A number that is defined at integers, such as ``m(2, t)``, is one variable with an axis for that index.
     If its definitions do not fill an array, each is a variable with the integers in its name, ``m_2``.
-    Correlations are included only if the problem has no roles. ``_own`` is appended to a name that is taken.
+    Correlations are included only if the problem has no roles. ``_own`` is appended to a name that is taken,
+    or that ends like a standard error, a bound on the bias, a variance or a shift.
     """
     sizes = _axes_of_roles(problem)
     variables: dict[str, AuthoredVariable] = {}
@@ -265,7 +267,8 @@ def _scalar(
 def _correlations(problem: Problem, sizes: dict[str, AxisValues]) -> Iterator[AuthoredVariable]:
     """Yield the name and the variable of each correlation: an average of a vector at t times one at s.
 
-    ``sizes`` collects the values along each dimension.
+    Correlations that finite networks cannot measure (:func:`_sides`), or with integers or sums in them, are
+    left out. ``sizes`` collects the values along each dimension.
     """
     sample = sample_index(problem.program)
     for q in problem.theory.order_parameters:
@@ -347,9 +350,10 @@ def _dimension(
     """Return the name of the dimension of a result for an index of the program, and record its values.
 
     It is "sample" for the index ``sample``, ``"sample_"`` for that of its partner, "layer" for that of
-    layers, else the author's name. ``sizes`` maps names of dimensions to values of the index. The name ends
-    in ``_of_`` and the variable's ``name`` if another axis of this name has other values, or if the values of
-    a sample or layer do not count from one.
+    layers, else the author's name, with ``_index`` appended if results use that name for another dimension.
+    ``sizes`` maps names of dimensions to values of the index. The name ends in ``_of_`` and the variable's
+    ``name`` if another axis of this name has other values, or if the values of a sample or layer do not count
+    from one.
     """
     known = {ell: "layer"} if sample is None else {sample: "sample", primed(sample): "sample_", ell: "layer"}
     dim = str(known.get(index, problem.author_names([index.name])[0]))

@@ -117,7 +117,8 @@ class Record:
     not exist.
 
     All indices form one axis, in the order of a C array of :attr:`CorrelationVector.shape`. ``places`` maps
-    each vector to the positions of the times at which it is recorded.
+    each vector to the positions of the times at which it is recorded, in increasing order. ``networks`` and
+    ``times`` are the numbers of networks and of recorded times.
     """
 
     def __init__(
@@ -128,7 +129,10 @@ class Record:
         self.kept: dict[tuple[int, int | None], Array] = {}
 
     def append(self, state: NetworkState) -> None:
-        """Store the vectors of the networks in ``state`` at the next recorded time."""
+        """Store the vectors of the networks in ``state`` at the next recorded time.
+
+        Vectors that are not recorded at this time are left out.
+        """
         for i, (side, places) in enumerate(self.places.items()):
             at = bisect_left(places, self.now)
             if at == len(places) or places[at] != self.now:
@@ -188,7 +192,8 @@ class Pair:
     def axes(self, times: tuple[float, ...]) -> tuple[ObservableAxis, ...]:
         """Return (name, values) of each axis of the array of :meth:`value`, without that of the networks.
 
-        ``times`` are the recorded times.
+        ``times`` are the recorded times. An index of the second vector whose name the first one has, too,
+        gets a prime: ``mu'``.
         """
         name = self.first.layer or self.second.layer
         layers = () if name is None else ((name, tuple(self.layers())),)
@@ -290,10 +295,12 @@ def read_wanted(
     """Return what is to be measured: the wanted correlations, and all numbers of the program.
 
     ``wanted`` maps a name to a vector (its correlation with itself at two times) or to a pair ``(a, b)``:
-    ``a`` at the time t, ``b`` at the time s (written with t or with s). If ``b`` is a number, the result is
-    the mean of ``a`` times ``b``. None stands for every vector that the program's notation names. A vector
-    with the index ``equal`` is correlated with itself at equal values of all its indices only. A vector in
-    several correlations is recorded once.
+    ``a`` at the time t, ``b`` at the time s (written with t or with s); a :class:`ChosenPairs` holds either
+    of them, with options that replace ``equal``. If ``b`` is a number, the result is the mean of ``a`` times
+    ``b``. None stands for every vector that the program's notation names. A vector with the index ``equal``
+    is correlated with itself at equal values of all its indices only. A vector in several correlations is
+    recorded once. Raises ValueError for a name that a number of the program has, if ``a`` is a number, and if
+    ``a`` and ``b`` have units of different populations.
     """
     program, vectors = binder.program, dict[Expr, CorrelationVector]()
 
@@ -460,7 +467,10 @@ class KeptPaths:
         self.record = Record(dict.fromkeys(self.vectors.values(), every), networks, len(every))
 
     def record_state(self, state: NetworkState) -> None:
-        """Record the state of the networks, if its step is one of the times."""
+        """Record the state of the networks, if its step is one of the times.
+
+        Raise ValueError if the kept layers of a field have unequal numbers of units.
+        """
         if state.step in self.times:
             self.record.append(state)
             for vector in self.vectors.values():

@@ -34,8 +34,9 @@ class EntryLaw:
 
     The gradient is the update of the program times ``units`` divided by ``outside``, the factor between
     gradient and update. ``function`` takes the gradient, the hidden states of the rule (such as moments of
-    Adam) and the values of ``numbers``; it returns the next states and the step Q. The weight decays by
-    ``decay`` and moves by ``rate * outside / units`` times Q.
+    Adam; ``states`` is their number) and the values of ``numbers``; it returns the next states and the step
+    Q. In each step the weight is multiplied by ``1 - decay``, and ``rate * outside / units`` times Q is
+    added.
     """
 
     function: Callable[..., tuple[Any, ...]]

@@ -373,7 +373,7 @@ def initial_outputs(
 
     ``means`` and ``errors`` are variables of results and their standard errors. The theory of infinite width
     has no random outputs at the start: their standard deviation over networks is the standard error times the
-    square root of the number of networks.
+    square root of the number of networks. It is not small above a share RANDOM_START (0.2) of the errors.
 
     >>> means = {"error": np.ones((1, 2))}
     >>> initial_outputs(means, {"error": np.full((1, 2), 0.5)}, 4)[:76]
@@ -591,22 +591,26 @@ def converged_steps(
         # Stop if the error no longer falls, because rounding dominates it.
         if not noisy and not smooth and last / 2 < error < UNSTABLE:
             break
-    would = "; a larger tolerance would do" if error < 1 else ""
+    would = "a larger tolerance" if error < 1 else "output times that are closer, or an earlier last time,"
     raise NotConverged(
         f"the flow of a finite network has an integration error of {error:.2g}, more than "
-        f"{tolerance:.2g}{would}"
+        f"{tolerance:.2g}; {would} would do"
     )
 
 
 def _change(old: Array, new: Array) -> float:
-    """Return the largest difference of two arrays, relative to the largest value of the second."""
+    """Return the largest difference of two arrays, relative to the largest value of the second.
+
+    Both are absolute values; entries that are nan are left out.
+    """
     return float(np.nanmax(np.abs(new - old)) / max(float(np.nanmax(np.abs(new))), 1e-300))
 
 
 def reference_size(experiment: Experiment, width: int) -> int:
     """Return the size N to which ratios of populations refer, given the widest hidden layer.
 
-    ``width`` is the number of neurons of this layer. On power-law data N is the number of modes.
+    ``width`` is the number of neurons of this layer. N is at least one; on power-law data it is the number of
+    modes.
 
     >>> spec = {"network": {"depth": 2, "width_ratio": [1.0, 4.0]}, "data": {"kind": "isotropic"}}
     >>> reference_size(Experiment.from_dict(spec), 200)
@@ -753,7 +757,7 @@ class Readout:
         """Return whether a measurement and the variable of results with its name agree about layers.
 
         Both or neither must have an axis of layers. A program may give the name ``G`` of a kernel of layers
-        to the kernel of a field without layers.
+        to the kernel of a field without layers. True if results have no variable of this name.
         """
         variable = VARIABLES.get(NAMES.get(name, name))
         layered = any(axis == ell.name for axis, _ in self.axes[name])

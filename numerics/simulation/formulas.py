@@ -200,7 +200,8 @@ class Binder:
     def evaluated(self, e: Expr, env: IndexValues) -> Leaf:
         """Return the leaf of a function of indices that SymPy evaluates, such as a list of widths.
 
-        A leaf is a value that a formula reads from the state of the networks.
+        A leaf is a value that a formula reads from the state of the networks. Raise ValueError if SymPy does
+        not evaluate the function at the index values ``env``.
         """
         known = e.xreplace({x: Integer(env[x]) for x in e.free_symbols if x in env})
         if known.func == e.func:
@@ -210,7 +211,8 @@ class Binder:
     def symbol(self, e: Symbol, env: IndexValues) -> Leaf:
         """Return the leaf of a symbol: an index, a weight, the time or a number.
 
-        A leaf is a value that a formula reads from the state of the networks.
+        A leaf is a value that a formula reads from the state of the networks. Raise ValueError for a symbol
+        without a value.
         """
         if e in env:
             return Fixed(env[e])
@@ -272,8 +274,9 @@ class Binder:
         """Return the leaf of the field or number ``e`` at the index values ``env``.
 
         A shifted index such as a + k is periodic, unless it is the first index of a field that is computed
-        for one of its values after another (layers). A leaf describes a value that a formula reads from the
-        state of the networks. Raise Missing if no definition gives the field at these indices.
+        for one of its values after another, such as layers or positions in a sequence. A leaf describes a
+        value that a formula reads from the state of the networks. Raise Missing if no definition gives the
+        field at these indices, and ValueError if its last argument is neither the time t nor 0.
         """
         name, args = e.func.__name__, e.args
         first = bool(args) and args[-1] == 0
@@ -299,15 +302,18 @@ class Binder:
         return self.spans[name]
 
     def ordered(self, e: Expr) -> bool:
-        """Return whether an expression contains an index of layers that are computed one after the other.
+        """Return whether an expression contains an index along which a field is computed value by value.
 
-        Such an index is not periodic.
+        Examples are layers with the same weights, and positions in a sequence. Such an index is not periodic.
         """
         return any(str(x) in self.order for x in e.free_symbols)
 
     @cached_property
     def order(self) -> frozenset[str]:
-        """Names of the indices that count layers which are computed one after the other."""
+        """Names of the indices along which a field is computed value by value.
+
+        Examples are layers with the same weights, and positions in a sequence.
+        """
         definitions = [(d, self.program.field_of(d.name)) for d in self.program.definitions]
         return frozenset(
             str(index)

@@ -30,6 +30,8 @@ PIVOT = 1e-10
 class TwoTimeFunction:
     """A function of two times in a training rule, such as the weight ``k(t, s)`` at t of the update at s.
 
+    Raises ValueError for a function in the expression that has no data.
+
     Attributes
     ----------
     expr
@@ -135,9 +137,10 @@ class RuleMemory:
 
     @property
     def adds_up(self) -> bool:
-        """Whether the weight is its start plus a sum of updates whose factors do not depend on t.
+        """Whether the weight is a multiple of its start plus updates with factors that do not depend on t.
 
-        Then the weight changes by one term each step, and earlier updates need not be kept.
+        This is so without noise only. Then the weight changes by one term each step, and earlier updates need
+        not be kept.
         """
         return self.left.fixed and self.kept.fixed and not self.noisy
 

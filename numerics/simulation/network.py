@@ -76,7 +76,11 @@ class Task:
     rows: Pick
 
     def value(self, state: NetworkState) -> Array:
-        """Return the values of all members, computed from the state, shape (networks, members, units)."""
+        """Return the values of all members, computed from the state, shape (networks, members, units).
+
+        An axis of length one is shared by all networks, members or units. Raise ValueError for a number that
+        is defined as a vector.
+        """
         values = self.read(state)
         size = max(1, self.block[1])
         if values.shape[-1] not in (1, size):
@@ -215,6 +219,7 @@ def _index(binder: Binder, lhs: AppliedUndef, env: Any) -> tuple[int, ...]:
     """Return the values of the indices on the left-hand side of a definition, without the time.
 
     ``lhs`` is the left-hand side, such as h(ell + 1, mu, t), and ``env`` holds the values of its symbols.
+    Raise ValueError if its last argument is neither t nor 0.
     """
     if not lhs.args or lhs.args[-1] not in (t, S.Zero):
         raise ValueError(f"{lhs} is defined at each step: its last argument must be the time t")
@@ -222,7 +227,10 @@ def _index(binder: Binder, lhs: AppliedUndef, env: Any) -> tuple[int, ...]:
 
 
 def _nodes(binder: Binder, d: Definition) -> list[StepNode]:
-    """Return the formulas of one definition, one for each choice of its index values."""
+    """Return the formulas of one definition, one for each choice of its index values.
+
+    Raise ValueError if two choices give the same member of the field different formulas.
+    """
     x = binder.program.field_of(d.name)
     nodes: dict[MemberKey, StepNode] = {}
     for env in binder.values.members(d.ranges):

@@ -161,11 +161,12 @@ GroupKey = TypeVar("GroupKey", bound=Hashable)
 class NetworkState:
     """Fields and weights of several networks at one time of training.
 
-    ``fields`` holds for each field and number an array (networks, members, units), where members are the
-    values of its indices such as samples; ``start`` holds those of step 0. ``weights`` (networks, ...) are
-    the current matrices and vectors; ``hidden`` the hidden states of their rules, such as a velocity;
-    ``past`` the past of weights whose rule is defined by its memory. If ``flows``, ``step`` counts the
-    recorded times.
+    ``fields`` holds for each field or number, and number of units (0 for a number), an array (networks,
+    members, units), where members are the values of its indices such as samples; ``start`` holds those of
+    step 0. ``weights`` (networks, ...) are the current matrices and vectors; ``hidden`` the hidden states of
+    their rules, such as a velocity; ``past`` the past of weights whose rule is defined by its memory. If
+    ``flows``, ``step`` counts the recorded times. ``started`` is true if ``start`` holds the fields of step 0
+    already at step 0.
     """
 
     weights: dict[MemberKey, Array]

@@ -234,7 +234,7 @@ class Networks(dict[str, Measured]):
     """Measurements of finite networks by name: means over networks with standard errors.
 
     If asked for, ``each`` holds the values of each network along the first axis, and ``paths`` the fields of
-    their units, in the layout of :mod:`numerics.paths`.
+    their units, in the layout of :mod:`numerics.paths`; else they are None.
     """
 
     each: Mapping[str, Array] | None = None
@@ -288,7 +288,7 @@ def simulate_program(  # noqa: PLR0913 - public options, all but the program key
         Seed from which the seeds of all networks are derived. A network does not depend on the number of
         networks.
     dt : float, optional
-        Longest Runge-Kutta step, for a program in continuous time only.
+        Longest Runge-Kutta step: needed for a program in continuous time, not allowed for other programs.
     times : sequence of float, optional
         Recorded times, steps + 1 of them from 0; by default multiples of ``dt``.
     initial : mapping, optional
@@ -307,7 +307,7 @@ def simulate_program(  # noqa: PLR0913 - public options, all but the program key
         (central differences through the forward pass, two for every weight) in place of the program's
         updates, as a check of these.
     parametrization : Parametrization, optional
-        Raw weights and their rates for ``loss``.
+        Raw weights and their rates for ``loss``; without ``loss`` it has no effect.
     tangent_kernel : bool
         Measure the tangent kernel too; its axes are ``t, s`` and the indices of two outputs.
 
@@ -472,7 +472,7 @@ class Trainer:
         wanted : mapping, optional
             Correlations to measure.
         dt : float, optional
-            Longest Runge-Kutta step in continuous time.
+            Longest Runge-Kutta step: needed in continuous time, not allowed for steps.
         times : sequence of float, optional
             Recorded times.
         initial : mapping, optional
@@ -485,7 +485,7 @@ class Trainer:
         loss : Expr, optional
             Loss whose numerical gradient replaces the program's updates.
         parametrization : Parametrization, optional
-            Raw weights and their rates for ``loss``.
+            Raw weights and their rates for ``loss``; without ``loss`` it has no effect.
         tangent_kernel : bool
             Measure the tangent kernel, if the program has one.
         tangent_times : tuple of int, optional
@@ -581,7 +581,7 @@ class Trainer:
         Yields
         ------
         tuple of (dict, int)
-            Measurements by name, and the number of networks.
+            Measurements by name, and the number of networks of the group.
         """
         networks = self
         for batch in self.batches(seeds):
@@ -596,7 +596,7 @@ class Trainer:
             yield measurements, len(batch)
 
     def halved(self) -> Self:
-        """Return the networks with integration steps of half the length.
+        """Return the networks with integration steps of half the length, for a rule in continuous time only.
 
         Returns
         -------
@@ -748,7 +748,12 @@ class Trainer:
 def prepare(
     program: Program, values: Mapping[Any, Any], data: Mapping[str, Any], width: int, steps: int
 ) -> Binder:
-    """Return the binder of a program, which replaces its symbols by numbers and arrays at width ``width``."""
+    """Return the binder of a program, which replaces its symbols by numbers and arrays at width ``width``.
+
+    ``values`` are numbers and functions for symbols; ``data`` are constants, input vectors or their kernels,
+    and attributes, by name; ``steps`` is the last step. Raise ValueError for a symbolic depth, and for values
+    or shapes that are missing or do not fit.
+    """
     known = Values.of(values)
     _check_depth(program, known)
     vectors = given_vectors(program, data)

@@ -33,8 +33,8 @@ class SpectralLaw:
 
     The gradient is the update of the program times ``units`` divided by ``outside``, the factor between
     gradient and update. ``function`` takes its singular values, divided by sqrt(rows * columns), and the
-    values of ``numbers``. The weight decays by ``decay`` and moves along the singular vectors by ``rate *
-    outside / units * sqrt(rows * columns)`` times the result.
+    values of ``numbers``. In each step the weight is multiplied by ``1 - decay``, and the result along the
+    singular vectors, times ``rate * outside / units * sqrt(rows * columns)``, is added.
     """
 
     function: Callable[..., Any]

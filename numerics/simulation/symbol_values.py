@@ -41,6 +41,8 @@ class Values:
     def of(given: Mapping[Any, Any]) -> Values:
         """Return numbers and functions by name, from values whose keys are symbols, functions or their names.
 
+        Raise ValueError for a value that is neither a finite number nor a function.
+
         >>> from sympy import tanh
         >>> v = Values.of({Symbol("P"): 3, "phi": tanh})
         >>> v.integer(Symbol("P") - 1, {}), sorted(v.functions)
@@ -175,6 +177,7 @@ class Tables:
         """Return the value of the constant ``name`` at the given indices.
 
         ``wraps`` says for each index whether it is periodic; such an index is moved into its range first.
+        Raise ValueError for a mapping without this entry, and for an index outside of an array.
         """
         value = self.data[name]
         indices = tuple(
@@ -405,7 +408,7 @@ def inputs_from_kernel(kernel: Array) -> Array:
     Returns
     -------
     array, shape (P, D)
-        Inputs, where D is the rank of the kernel.
+        Inputs, where D is the rank of the kernel; one column of zeros for a kernel that is zero.
 
     Raises
     ------
