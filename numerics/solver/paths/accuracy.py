@@ -569,8 +569,8 @@ def settle_paths(  # noqa: C901, PLR0912, PLR0915 - one search, whose state all 
 
     Differences and errors are root mean squares over times and samples; differences count as far as they
     exceed their own noise. A standard error above the ``accuracy``, or above LARGE without an accuracy,
-    counts as that limit. Raises :class:`~numerics.errors.NotConverged` if the grids of up to MAX_NODES nodes
-    do not suffice.
+    counts as that limit. Raises :class:`~numerics.errors.NotConverged` if no grid of at most MAX_NODES nodes,
+    up to the finest of :func:`grids`, suffices, or if rounding errors end the search without such a grid.
     """
     tried: list[_Tried[CollectedSolutions]] = []
     # Bounds of the error of the last grid, without its noise and with it. They are infinite until two grids
