@@ -124,8 +124,7 @@ class OutputCorrelations:
 
         It is the covariance of the sources in both equations plus the sum of the :meth:`products`. The
         correlation of a field with itself is computed at s <= t in blocks of times, because it is symmetric.
-        The result is cached. The first call writes it to the array ``into`` of the same shape, if one is
-        given; a later call returns the cached array and does not use ``into``.
+        The result is cached, and is written to the array ``into`` of the same shape, if one is given.
         """
         if (i, j) not in self.finished:  # correlations are cached, because those of the next layer read them
             n, m, out = self.result.sizes[i], self.result.sizes[j], len(self.at)

@@ -141,9 +141,9 @@ def at_rest(
     ``program`` is a network on fixed samples with a rule in steps (with ``values`` and ``data`` as for
     :func:`.solve_particles`, which takes the other ``options``), or an experiment. An experiment contains
     values and data, ``solver.samples`` and ``solver.seed``, and also ``steps`` if these are not given. Unlike
-    ``solver.method = "rest"`` it is not solved to ``solver.accuracy``. The regression is over the training samples; with sample weights,
-    samples of weight zero are test points. ``tolerance`` is in units of the largest target. A flow has the
-    same rest points as steps.
+    ``solver.method = "rest"`` it is not solved to ``solver.accuracy``. The regression is over the training
+    samples; with sample weights, samples of weight zero are test points. ``tolerance`` is in units of the
+    largest target. A flow has the same rest points as steps.
 
     Raises :class:`~derive.reduce.homogeneous.NotHomogeneous` for networks to which the theorem does not
     apply, :class:`~derive.errors.NotApplicable` for rules without rest points,
