@@ -14,7 +14,7 @@ Rectifiers are ``x (1 + sign(x)) / 2`` and sines are complex exponentials.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
@@ -45,6 +45,7 @@ from sympy import (
     eye,
     factorial,
     hermite_prob,
+    nan,
     oo,
     pi,
     sign,
@@ -57,6 +58,7 @@ from sympy.utilities.iterables import connected_components
 
 from derive.calculus.jumps import conditioned, written
 from derive.calculus.sums import factors as written_out
+from derive.calculus.sums import unused
 
 Fold = Callable[[Expr, tuple[Expr, ...], MatrixBase], Expr]
 """Function of body, variables and covariance that returns an average without a closed form."""
@@ -128,7 +130,8 @@ def _group(factors: list[Expr], variables: tuple[Expr, ...], matrix: MatrixBase,
             return fold(Mul(*factors), variables, matrix)
         return Add(*[c * expectation(e, left, C, fold) for c, e, left, C in averages])
     try:
-        return _hermite(factors, variables, matrix) or _Term.read(factors, variables, matrix).value()
+        value = _hermite(factors, variables, matrix)
+        return _Term.read(factors, variables, matrix).value() if value is None else value
     except NoClosedForm:
         return fold(Mul(*factors), variables, matrix)
 
@@ -139,6 +142,7 @@ def _hermite(factors: list[Expr], variables: tuple[Expr, ...], matrix: MatrixBas
     ``<He_n(x) He_m(y)> = delta_nm n! <x y>^n`` for variables of variance one. None for other variances, for
     other factors, and for more than two of them.
     """
+    factors = written_out(Mul(*factors))  # the square of a polynomial is a product of two
     polynomials = [x for x in factors if isinstance(x, hermite_prob) and x.args[1] in variables]
     if len(polynomials) != len(factors) or not 1 <= len(polynomials) <= 2:
         return None
@@ -448,8 +452,8 @@ class GaussianAverage(Expr):
     arcsine law), rectifiers and their powers (arc-cosine kernels), and one or two Hermite polynomials of
     symbolic order in variables of variance one.
 
-    Raises ValueError for a missing or negative variance, or a covariance that is not symmetric. Whether the
-    covariance is positive semidefinite is not checked.
+    Raises ValueError for a missing or negative variance, a covariance that is not symmetric, and numbers that
+    are not positive semidefinite.
 
     >>> from sympy.abc import a, b, c, x, y
     >>> from sympy import Function
@@ -499,7 +503,8 @@ class GaussianAverage(Expr):
 
     def covariance(self, x: Any, y: Any) -> Expr:
         """Return the covariance of two variables of the average; raise ValueError for others."""
-        return self.matrix[self.variables.index(sympify(x)), self.variables.index(sympify(y))]
+        i, j = (self.variables.index(self._variable(z)) for z in (x, y))
+        return self.matrix[i, j]
 
     @property
     def bound_symbols(self) -> list[Symbol]:
@@ -640,8 +645,24 @@ class GaussianAverage(Expr):
         return Add(*terms)
 
     def _eval_subs(self, old: Expr, new: Expr) -> Expr | None:
-        """Leave the average unchanged if one of its bound variables is to be substituted."""
-        return self if old in self.variables else None
+        """Leave the average unchanged if one of its variables is to be substituted.
+
+        Variables that occur in ``new`` are renamed before, because they are bound.
+        """
+        if old in self.variables:
+            return self
+        met = [x for x in self.variables if new.has(x)]
+        if not met:
+            return None
+        taken = self.atoms(Symbol) | old.free_symbols | new.free_symbols
+        names: dict[Expr, Expr] = {}
+        for x in met:
+            names[x] = unused(x, taken) if isinstance(x, Symbol) else Dummy(str(x.func))
+            taken.add(names[x])
+        variables = [names.get(x, x) for x in self.variables]
+        renamed = GaussianAverage(self.body.xreplace(names), variables, self.matrix)
+        changed = renamed.subs(old, new)
+        return self if changed == renamed else changed
 
     # -- numbers and printing ----------------------------------------------------------------------------
 
@@ -743,10 +764,48 @@ def _merged(variables: tuple[Expr, ...], matrix: MatrixBase) -> tuple[tuple[Expr
 
 
 def _checked(variables: tuple[Expr, ...], matrix: ImmutableDenseMatrix) -> ImmutableDenseMatrix:
-    """Return the covariance matrix; raise ValueError if it is not symmetric or has a negative variance."""
+    """Return the covariance matrix of variables.
+
+    Raises ValueError if it is not symmetric or has a negative variance, and for numbers that are not positive
+    semidefinite.
+    """
     if matrix != matrix.T:
         raise ValueError(f"covariance = {matrix.tolist()}: must be symmetric")
     for i, x in enumerate(variables):
         if matrix[i, i].is_negative:
             raise ValueError(f"the variance of {x} is {matrix[i, i]}: must not be negative")
+    if any(matrix[i, j] != 0 for i in range(matrix.rows) for j in range(i)):
+        _check_semidefinite(variables, matrix)
     return matrix
+
+
+ROUNDED = 1e-9
+"""Largest size of a negative eigenvalue of a correlation matrix that is taken for rounding."""
+
+
+def _check_semidefinite(variables: Sequence[Expr], matrix: MatrixBase) -> None:
+    """Raise ValueError if a covariance of real numbers, or its part without symbols, is not semidefinite.
+
+    The matrix of correlations is decomposed by Cholesky's method, the largest remaining variance first.
+    """
+    numbers = matrix.applyfunc(lambda x: x if x.is_number and x.is_real else nan)
+    left: list[int] = []
+    for i in range(matrix.rows):
+        if all(numbers[i, j] is not nan for j in (*left, i)):
+            left.append(i)
+    sizes = {i: float(numbers[i, i]) ** 0.5 or 1.0 for i in left}
+    values = {(i, j): float(numbers[i, j]) / sizes[i] / sizes[j] for i in left for j in left}
+    names = ", ".join(str(variables[i]) for i in left)
+    while left:
+        k = max(left, key=lambda i: values[i, i])
+        pivot = values[k, k]
+        left.remove(k)
+        if any(abs(values[i, k]) > (1 + ROUNDED) * pivot + ROUNDED for i in left) or pivot < -ROUNDED:
+            raise ValueError(
+                f"covariance = {matrix.tolist()}: must be positive semidefinite, but no Gaussian variables "
+                f"{names} have these variances and covariances"
+            )
+        if pivot > ROUNDED:
+            for i in left:
+                for j in left:
+                    values[i, j] -= values[i, k] * values[k, j] / pivot

@@ -34,7 +34,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
 from derive.calculus.gaussian import GaussianAverage
-from derive.calculus.sums import defined, rewritten
+from derive.calculus.sums import defined, rewritten, unused
 from derive.calculus.symbols import gamma0, s, t
 from derive.errors import NotApplicable
 from derive.program.nonlinear import require_linear_rules
@@ -307,7 +307,8 @@ class _Stationary:
         ``fields`` are the field at both times.
         """
         now, then = (next(a for a in fields if a.args[-1] == time) for time in (t, s))
-        x, y = Symbol("x", real=True), Symbol("y", real=True)
+        taken = body.free_symbols | now.free_symbols | then.free_symbols  # constants of phi may be called x
+        x, y = (unused(Symbol(name, real=True), taken) for name in ("x", "y"))
         H = Function(name.upper())
         (site, *a), b = now.args[:-1], then.args[1:-1]
         table = {

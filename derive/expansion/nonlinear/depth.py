@@ -21,12 +21,12 @@ from graphlib import CycleError, TopologicalSorter
 from itertools import product as choices
 from typing import Any
 
-from sympy import QQ, Add, Expr, Mul, Poly, Rational, S, Symbol, factorial2, field, sympify
+from sympy import QQ, Add, Dummy, Expr, Mul, Poly, Rational, S, Symbol, factorial2, field, sympify
 from sympy.polys.rings import PolyElement
 
 from derive.calculus.gaussian import GaussianAverage
 from derive.calculus.recurrences import Layered
-from derive.calculus.sums import gathered
+from derive.calculus.sums import gathered, unused
 from derive.calculus.symbols import L, ell
 from derive.errors import NotApplicable
 from derive.expansion.nonlinear.single_site import Site, Summand
@@ -349,8 +349,10 @@ class AtFixedPoint:
 
         ``orders`` are the orders of the derivatives of phi whose product is averaged.
         """
-        u, phi = Symbol("u"), self.site.activation
-        return GaussianAverage(Mul(*[phi(u).diff(u, a) if a else phi(u) for a in orders]), {(u, u): q})
+        slot, phi = Dummy(), self.site.activation
+        body = Mul(*[phi(slot).diff(slot, a) if a else phi(slot) for a in orders])
+        u = unused(Symbol("u"), body.free_symbols)  # constants of phi may be called u
+        return GaussianAverage(body.xreplace({slot: u}), {(u, u): q})
 
 
 def _tangent_products(

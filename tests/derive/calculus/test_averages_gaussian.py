@@ -366,3 +366,50 @@ def test_an_average_over_sources_is_a_gaussian_integral() -> None:
     )
     with pytest.raises(ValueError, match="not a Gaussian source"):
         gaussian(Average(Function("h")(1, mu, t)), sources)
+
+
+# -- bound variables, covariances and Hermite polynomials ----------------------------------------------------
+
+
+def test_a_substitution_does_not_capture_variables() -> None:
+    """``<x sin(a x)>`` at a = x gave the average of ``x sin(x^2)``."""
+    a, x = symbols("a x")
+    average = GaussianAverage(x * sin(a * x), {(x, x): 1})
+    assert average.subs(a, x).doit() == average.doit().subs(a, x) == x * exp(-(x**2) / 2)
+    assert average.subs(x, a) == average.subs(symbols("b"), x) == average
+    b = symbols("b")
+    assert GaussianAverage(sin(a * b * x), {(x, x): 1}).subs(a * b, 2) == GaussianAverage(
+        sin(2 * x), {(x, x): 1}
+    )
+    h = Function("h")
+    of_field = GaussianAverage(h(t) * sin(a * h(t)), {(h(t), h(t)): 1})
+    assert of_field.subs(a, h(t)).doit() == of_field.doit().subs(a, h(t))
+
+
+def test_a_covariance_that_is_not_semidefinite_is_refused() -> None:
+    """Its average of two signs was complex."""
+    x, y, w = symbols("x y w")
+    with pytest.raises(ValueError, match="must be positive semidefinite"):
+        GaussianAverage(sign(x) * sign(y), {(x, x): 1, (y, y): 1, (x, y): 2})
+    with pytest.raises(ValueError, match="must be positive semidefinite"):
+        GaussianAverage(x * y, {(x, x): 0, (y, y): 1, (x, y): 1})
+    low = Rational(-2, 3)  # every pair of the three has a positive determinant
+    with pytest.raises(ValueError, match="must be positive semidefinite"):
+        GaussianAverage(x * y * w, [x, y, w], [[1, low, low], [low, 1, low], [low, low, 1]])
+    half = Rational(-1, 2)
+    singular = [[1, half, half], [half, 1, half], [half, half, 1]]
+    assert GaussianAverage(x * y, [x, y, w], singular).doit() == half
+    assert GaussianAverage(x * y, {(x, x): 0.01, (y, y): 0.09, (x, y): 0.03}).doit() == 0.03
+
+
+def test_hermite_polynomials_of_neighbouring_and_equal_orders() -> None:
+    x, n = Symbol("x"), Symbol("n", integer=True, nonnegative=True)
+    at_one = {(x, x): 1}
+    assert GaussianAverage(hermite_prob(n, x) * hermite_prob(n + 1, x), at_one).doit() == 0
+    assert GaussianAverage(hermite_prob(n, x) ** 2, at_one).doit() == factorial(n)
+
+
+def test_a_covariance_of_another_variable_is_refused() -> None:
+    x, y = symbols("x y")
+    with pytest.raises(ValueError, match="y is not a variable of the average, whose variables are x"):
+        GaussianAverage(x, {(x, x): 1}).covariance(y, x)

@@ -24,9 +24,11 @@ from sympy import (
     exp,
     simplify,
     symbols,
+    tanh,
 )
 
 from derive.calculus.averages import Average
+from derive.calculus.gaussian import GaussianAverage
 from derive.errors import NotApplicable
 from derive.program import L, P, Program, alpha, ell, gamma0, mu, s, t
 from derive.program.training import TrainedMatrix
@@ -206,6 +208,21 @@ def test_linear_stationary_kernels_by_hand() -> None:
     assert found["G", 2] == step  # z = g here, one number for all samples
     assert found["G", ell] == step * Function("G")(ell + 1, tau)
     assert late.kernels == ()
+
+
+def test_constants_of_activations_are_not_variables_of_averages() -> None:
+    """A slope called x gave ``<tanh(x^2) tanh(x y)>`` in place of ``<tanh(c x) tanh(c y)>``."""
+    c, x = Symbol("c", real=True), Symbol("x", real=True)
+    by_c, by_x = (
+        stationary(mean_field(mlp(1, lambda z, a=a: tanh(a * z), "flow", weight_decay=1, temperature=1)))
+        for a in (c, x)
+    )
+    at = {c: S(2), x: S(2)}
+    for one, other in zip(by_c.kernels, by_x.kernels, strict=True):
+        assert {c, x} & one.rhs.free_symbols == {c}
+        assert {c, x} & other.rhs.free_symbols == {x}
+        (first,), (second,) = (e.rhs.subs(at).atoms(GaussianAverage) for e in (one, other))
+        assert first.body == second.body.xreplace(dict(zip(second.variables, first.variables, strict=True)))
 
 
 @pytest.mark.parametrize("rule", [{"temperature": T}, {"weight_decay": lam}], ids=["no decay", "no noise"])
