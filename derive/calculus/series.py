@@ -15,13 +15,14 @@ from functools import reduce
 from math import gcd
 from typing import Any, Generic, TypeVar
 
-from sympy import QQ, Abs, Add, Expr, Max, Mul, Piecewise, Pow, S, Symbol, lambdify, latex, sympify
+from sympy import QQ, Abs, Add, And, Expr, Max, Mul, Piecewise, Pow, S, Symbol, lambdify, latex, sympify
 from sympy.concrete.expr_with_limits import ExprWithLimits
 from sympy.core.function import AppliedUndef
 from sympy.core.traversal import preorder_traversal
 from sympy.polys.constructor import construct_domain
 from sympy.polys.matrices import DomainMatrix
 from sympy.polys.matrices.exceptions import DMNonInvertibleMatrixError
+from sympy.polys.polyerrors import CoercionFailed
 
 from derive.calculus.symbols import gamma0
 from derive.errors import NotApplicable
@@ -134,7 +135,7 @@ class Expressions(SeriesRing[Expr]):
 
     def reciprocal(self, c: Expr) -> Expr:
         """Return ``1/c`` for a coefficient c of a series; raise ValueError for zero."""
-        if c == 0:
+        if c.expand() == 0:
             raise ValueError("cannot divide by a series that starts with zero")
         return Pow(c, -1)
 
@@ -147,8 +148,11 @@ class _Domain(SeriesRing[Any]):
         self.field, self.order = field, order
 
     def number(self, e: Any) -> Any:
-        """Convert an expression to an element of the field of coefficients."""
-        return self.field.from_sympy(sympify(e))
+        """Convert an expression to an element of the field of coefficients; raise TypeError if impossible."""
+        try:
+            return self.field.from_sympy(sympify(e))
+        except (CoercionFailed, ValueError):
+            raise TypeError(f"{e} is not a rational function") from None
 
     def total(self, *xs: Any) -> Any:
         """Return the sum of several coefficients of a series."""
@@ -373,7 +377,10 @@ class PowerSeries:
     def __truediv__(self, other: Any) -> PowerSeries:
         if isinstance(other, PowerSeries):
             return self.__mul__(other**-1)
-        return self.__mul__(1 / sympify(other, strict=True))
+        value = sympify(other, strict=True)
+        if value.expand() == 0:
+            raise ValueError(f"cannot divide the series {self} by {other}, which is zero")
+        return self.__mul__(1 / value)
 
     def __rtruediv__(self, other: Any) -> PowerSeries:
         return (self**-1).__mul__(other)
@@ -422,7 +429,8 @@ class PowerSeries:
         Raises
         ------
         ValueError
-            If a free symbol is not among the arguments, or a function has no definition.
+            If a free symbol is not among the arguments, an argument is listed twice or is the symbol of the
+            variable, or a function has no definition.
 
         Examples
         --------
@@ -434,6 +442,11 @@ class PowerSeries:
         """
         free = set().union(*[c.free_symbols for c in self.coefficients])
         known = symbols or tuple(sorted(free, key=str))
+        if self.symbol in known or len(set(known)) < len(known):
+            raise ValueError(
+                f"symbols = {known}: must be different symbols without {self.symbol}, which is the first "
+                "argument"
+            )
         if missing := free - set(known):
             raise ValueError(f"lambdify needs {', '.join(sorted(map(str, missing)))} among its symbols")
         given = [modules] if isinstance(modules, dict) else modules if isinstance(modules, list) else []
@@ -466,10 +479,9 @@ class PowerSeries:
     def error_estimate(self) -> Expr:
         """Estimate the truncation error, as an expression in the variable.
 
-        It is infinite for ``q z >= 1`` (see Notes), for a single coefficient, and if the denominator of q is
-        zero. It is 0 if all known coefficients vanish, and if q is 0, because the last two coefficients
-        vanish, or the last of two. So it is 0 for 1 + 0 gamma0. It is an estimate and not a bound, because
-        later coefficients may grow faster.
+        It is infinite where the known coefficients do not determine it: for ``q z >= 1`` (see Notes), for a
+        single coefficient, and if those in the numerator or the denominator of q vanish, as in 1 + 0 gamma0.
+        It is an estimate and not a bound, because later coefficients may grow faster.
 
         Returns
         -------
@@ -489,18 +501,20 @@ class PowerSeries:
         >>> PowerSeries((1, 0, 1, 0, 1)).error_estimate().subs(gamma0, S.Half)  # exact here
         1/48
         """
-        if not self.powers():
-            return S.Zero
         sizes = [Abs(c) for c in self.steps()[-WINDOW:]]
-        q, last = _growth(sizes), len(self.steps()) - 1
-        if q is None:
+        half, last = len(sizes) // 2, len(self.steps()) - 1
+        if half == 0:
             return S.Infinity
-        z = Abs(self.variable) ** self.step
+        late, early = Max(*sizes[half:]), Max(*sizes[: len(sizes) - half])
+        if late == 0 or early == 0:
+            return S.Infinity
+        q, z = Pow(late / early, S.One / half), Abs(self.variable) ** self.step
         front = Abs(self.variable) ** self.lowest * z**last
         missed = front * Max(sizes[-1], sizes[-2] * q) * q * z / (1 - q * z)
         if len(sizes) == 2:
             missed = front * sizes[-1]
-        return Piecewise((missed, q * z < 1), (S.Infinity, True))
+        # symbols in the coefficients may get values at which those in q vanish
+        return Piecewise((missed, And(late > 0, late * z**half < early)), (S.Infinity, True))
 
     def pade(self, m: int, n: int) -> Expr:
         """Return the Padé approximant [m/n] in ``z = variable**step``, times ``variable**lowest``.
@@ -560,20 +574,6 @@ class PowerSeries:
         return n + (self.lowest - n) % step if self.powers() else n
 
 
-def _growth(sizes: Sequence[Expr]) -> Expr | None:
-    """Return the ratio q by which coefficients grow from one to the next, from their absolute values.
-
-    ``sizes`` are the last absolute values, four at most. Of four, the largest of the last two over that of
-    the first two is ``q**2``; of three, the largest of the last two over that of the first two is q; of two,
-    q is their ratio. The result is None for fewer than two, and if the denominator is zero.
-    """
-    half = len(sizes) // 2
-    if half == 0:
-        return None
-    late, early = Max(*sizes[half:]), Max(*sizes[: len(sizes) - half])
-    return None if early == 0 else Pow(late / early, S.One / half)
-
-
 def _functions(e: Expr) -> set[AppliedUndef]:
     """Return the undefined functions in an expression, without those that are variables of averages."""
     averages = [x for x in preorder_traversal(e) if getattr(x, "is_averaged", False)]
@@ -600,8 +600,8 @@ def solved_series(equations: Mapping[Symbol, Expr], x: Symbol, n: int) -> dict[S
     """Return the power series in ``x`` to order n of unknowns defined by ``unknown = right-hand side``.
 
     The right-hand sides are rational in the unknowns, x and other symbols. They are iterated from zero until
-    nothing changes. Raises :class:`NotApplicable` if the iterations do not fix one order after the other, or
-    if a denominator vanishes at order 0.
+    nothing changes. Raises :class:`NotApplicable` if the iterations do not fix one order after the other, if
+    a denominator vanishes at order 0, or if a right-hand side is not rational.
 
     >>> from sympy.abc import H, a, x
     >>> solved_series({H: 1 + a * x * H**2}, x, 3)[H]
@@ -617,6 +617,11 @@ def solved_series(equations: Mapping[Symbol, Expr], x: Symbol, n: int) -> dict[S
         for y, e in equations.items():
             try:
                 values[y] = ring.evaluate(e, values.get)
+            except TypeError as reason:
+                raise NotApplicable(
+                    f"the power series of {y} = {e} in {x} is not derived: {reason} of the unknowns, {x} and "
+                    "other symbols"
+                ) from None
             except ValueError:
                 raise NotApplicable(
                     "the power series are not derived: a denominator of the equations vanishes at order 0"

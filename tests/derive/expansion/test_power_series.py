@@ -29,7 +29,9 @@ from sympy import (
     tan,
 )
 
+from derive.calculus.series import solved_series
 from derive.calculus.symbols import gamma0
+from derive.errors import NotApplicable
 from derive.expansion import DegeneratePade, PowerSeries
 
 a, b, t = symbols("a b t")
@@ -228,7 +230,19 @@ def test_the_estimate_sees_through_one_small_coefficient() -> None:
 def test_the_estimate_ends_with_the_circle_of_convergence() -> None:
     assert taylor(KNOWN["pole"], 6).error_estimate().subs(gamma0, 1) == oo
     assert PowerSeries((a,)).error_estimate() == oo
-    assert PowerSeries((0, 0)).error_estimate() == 0
+
+
+@pytest.mark.parametrize("known", [(0,), (0, 0), (1, 0), (1, a, 0, 0), (a, 2, 0), (0, 0, 1, 1)])
+def test_the_estimate_is_infinite_where_the_coefficients_do_not_determine_it(known: tuple[Expr, ...]) -> None:
+    """Zeros as last coefficients say nothing about later ones: the error was stated as 0."""
+    estimate = PowerSeries(known).error_estimate()
+    if known in ((a, 2, 0), (0, 0, 1, 1)):
+        assert 0 < estimate.subs({a: 1, gamma0: Rational(1, 10)}) < oo
+    else:
+        assert estimate == oo
+    of_symbols = PowerSeries((1, a)).error_estimate()
+    assert of_symbols.subs({a: 0, gamma0: S.Half}) == oo
+    assert PowerSeries((a, 1)).error_estimate().subs({a: 0, gamma0: S.Half}) == oo
 
 
 def test_the_estimate_with_symbols_in_the_coefficients() -> None:
@@ -275,3 +289,26 @@ def test_printing() -> None:
     assert latex(f.expr)
     assert sympify(srepr(f.expr)) == f.expr
     assert str(PowerSeries((1, -a))) == "1 - a*gamma0 + O(gamma0**2)"
+
+
+def test_arguments_of_a_compiled_series_are_different_symbols() -> None:
+    """The symbol of the variable was a duplicate argument, a SyntaxError."""
+    for symbols_ in ((gamma0, a), (a, a)):
+        with pytest.raises(ValueError, match="must be different symbols without gamma0"):
+            PowerSeries((1, a)).lambdify(*symbols_)
+
+
+def test_division_by_zero_is_refused() -> None:
+    """It gave complex infinity in every coefficient."""
+    hidden = (a + 1) ** 2 - a**2 - 2 * a - 1
+    for divisor in (0, hidden, PowerSeries((0, 1)), PowerSeries((hidden, 1))):
+        with pytest.raises(ValueError, match="cannot divide"):
+            PowerSeries((1, a)) / divisor
+
+
+@pytest.mark.parametrize("factor", [sqrt(a), exp(a), exp(b), sqrt(2), sympify("pi")])
+def test_unknowns_of_equations_that_are_not_rational_are_refused(factor: Expr) -> None:
+    with pytest.raises(NotApplicable, match=r"of b = .* is not a rational function"):
+        solved_series({b: 1 + t * factor * b}, t, 2)
+    with pytest.raises(NotApplicable, match="a denominator of the equations vanishes"):
+        solved_series({b: 1 / (t * a)}, t, 2)
