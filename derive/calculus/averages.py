@@ -184,7 +184,8 @@ class Response(Expr):
         ----------
         **hints
             ``fields``: names of the functions that respond (default: every applied undefined function);
-            ``sources``: names of the Gaussian sources, which respond to themselves only (default: none);
+            ``sources``: names of the Gaussian sources, which respond to themselves only (default: none; the
+            response of a source's derivative stays unevaluated);
             ``discrete`` (default True): the response of a source to itself is a product of Kronecker deltas,
             one for each argument; otherwise the delta of the last argument, time, is a Dirac delta. The
             source responds to itself also if neither list contains its name.
@@ -251,8 +252,8 @@ def chain_rule(
             return Response(x, source)
         atom = x.expr if isinstance(x, Derivative) else x
         name = str(atom.func)
-        if name == str(source.func) and len(atom.args) == len(source.args) and x is atom:
-            return delta(x, source, discrete)
+        if name == str(source.func) and len(atom.args) == len(source.args):
+            return delta(x, source, discrete) if x is atom else Response(x, source)
         if name in sources or (fields is not None and name not in fields):
             return S.Zero
         return Response(x, source)

@@ -26,6 +26,7 @@ from sympy import (
     Pow,
     S,
     Sum,
+    log,
     oo,
 )
 from sympy.core.function import AppliedUndef
@@ -135,8 +136,11 @@ def _derive_composed(expr: Expr, target: AppliedUndef) -> list[_Piece]:
             p.times(Mul(*parts[:i], *parts[i + 1 :])) for i, x in enumerate(parts) for p in _derive(x, target)
         ]
     if isinstance(expr, Pow) and not expr.exp.has(Sum, Integral):
-        outer = expr.exp * expr.base ** (expr.exp - 1)
-        return [p.times(outer) for p in _derive(expr.base, target)]
+        by_base, by_exponent = expr.exp * expr.base ** (expr.exp - 1), expr * log(expr.base)
+        return [
+            *(p.times(by_base) for p in _derive(expr.base, target)),
+            *(p.times(by_exponent) for p in _derive(expr.exp, target)),
+        ]
     if any(_occurrences(x, target) for x in expr.atoms(Sum, Integral)):
         raise NotImplementedError(
             f"the derivative by {target} is not supported: {target} is in a sum inside of the function "

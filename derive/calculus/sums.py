@@ -375,12 +375,14 @@ def over(body: Expr, ranges: Iterable[IndexRange | Limit]) -> Expr:
 def fixed_by_delta(term: Expr, v: Symbol) -> tuple[Expr, Expr] | None:
     """Return (delta, value) for the first delta among the factors of ``term`` that fixes ``v``, to ``value``.
 
-    The result is None if there is no such delta.
+    The result is None if there is no such delta. Derivatives of a Dirac delta do not fix a variable.
 
     >>> fixed_by_delta(2 * KroneckerDelta(ell, 3), ell)
     (KroneckerDelta(3, ell), 3)
     """
     for x in Mul.make_args(term):
+        if isinstance(x, DiracDelta) and len(x.args) > 1:
+            continue  # a derivative of a delta: the integral differentiates the other factors
         if isinstance(x, KroneckerDelta | DiracDelta) and x.has(v):
             gap = (x.args[0] - x.args[1] if isinstance(x, KroneckerDelta) else x.args[0]).expand()
             slope = gap.coeff(v)

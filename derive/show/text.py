@@ -269,7 +269,9 @@ class PaperText(Arranged, StrPrinter):
         return f"Θ({self._print(expr.args[0])})"
 
     def _print_DiracDelta(self, expr: Any) -> str:
-        return f"δ({self._print(expr.args[0])})"
+        order = expr.args[1] if len(expr.args) > 1 else 0
+        primes = "'" * int(order) if order in (0, 1, 2, 3) else f"^({order})"
+        return f"δ{primes}({self._print(expr.args[0])})"
 
     def over(self, p: ArrangedTerm, top: str, under: str, factors: int) -> str:
         """Return the constant in front of a term, a fraction, as text ``top/under``.

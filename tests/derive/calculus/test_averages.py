@@ -243,3 +243,16 @@ def test_named_fields_only_are_random(word: str) -> None:
     other = {"h": z, "z": h}[word]
     own = {"h": h, "z": z}[word]
     assert Average(other(t) * own(t)).linear({word}) == other(t) * Average(own(t))
+
+
+def test_the_response_of_the_derivative_of_a_source_is_not_zero() -> None:
+    """It is the derivative of a delta, and was 0 for a name in ``sources``."""
+    r, h = Function("r"), Function("h")
+    response = Response(Derivative(r(t), t), r(s))
+    assert response.doit(sources=["r"]) == response.doit(fields=["h"]) == response
+    assert Response(Derivative(h(t), t), r(s)).doit(sources=["h"]) == 0
+
+
+def test_derivatives_of_a_delta_print_their_order() -> None:
+    """All were printed as the delta itself."""
+    assert [text(DiracDelta(t, n)) for n in (0, 1, 2, 4)] == ["δ(t)", "δ'(t)", "δ''(t)", "δ^(4)(t)"]

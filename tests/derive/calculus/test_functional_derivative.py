@@ -18,6 +18,8 @@ from sympy import (
     S,
     Sum,
     Symbol,
+    expand,
+    log,
     oo,
     symbols,
 )
@@ -141,3 +143,11 @@ def test_agrees_with_partial_derivatives_of_the_sum_written_out(
         known = [IndexRange(v, Integer(0), Integer(SIZE - 1)) for v in at]
         general = functional_derivative(e, target, known)
         assert (written_out(general.subs(at)) - written.diff(target.subs(at))).expand() == 0
+
+
+def test_the_exponent_of_a_sum_is_differentiated() -> None:
+    """The term of the exponent was left out."""
+    base = Sum(F(x), (x, 0, 5))
+    found = functional_derivative(base ** F(0), F(a))
+    assert expand(found.subs(a, 0) - F(0) * base ** (F(0) - 1) - log(base) * base ** F(0)) == 0
+    assert found.subs(a, 6) == 0
