@@ -34,8 +34,8 @@ class RealInterval:
     def require(self, value: Any, key: str) -> None:
         """Raise :class:`ProgramError`, naming ``key``, if a value cannot be a number of the interval.
 
-        Expressions with symbols are judged by :meth:`contains`. Text, lists and mappings are refused; SymPy
-        objects that are not expressions, such as matrices, are not checked.
+        Expressions with symbols are judged by :meth:`contains`. Text, truth values, lists, tuples, mappings
+        and matrices are refused.
 
         >>> POSITIVE.require(2, "ratio")
         >>> NONNEGATIVE.require(-0.1, "diffusion")
@@ -44,7 +44,7 @@ class RealInterval:
         derive.errors.ProgramError: diffusion = -1/10: must be a number >= 0
         """
         e = expression(value, key)
-        if not isinstance(e, Expr) or self.contains(e):
+        if isinstance(e, Expr) and not e.is_Matrix and self.contains(e):
             return
         raise ProgramError(f"{key} = {e}: must be {self.words}")
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
+from numbers import Real
 from typing import Any
 
 from sympy import Basic, Expr, Float, Integer, Rational, Symbol, SympifyError, Tuple, sympify
@@ -117,6 +118,8 @@ def expression(value: Any, key: str = "value") -> Any:
     ...
     derive.errors.ProgramError: depth = 'L + 1': must be a number or a SymPy expression; text is not evaluated
     """
+    if isinstance(value, Real) and hasattr(value, "dtype"):
+        value = Float(str(value))  # a decimal number of NumPy, of any precision
     try:
         converted = None if isinstance(value, Mapping | list | set) else sympify(value, strict=True)
     except SympifyError:
@@ -162,8 +165,8 @@ def exact(name: str, value: Any) -> Expr:
     >>> exact("source", "0.7"), exact("source", "2/3"), exact("source", 0.1)
     (7/10, 2/3, 1/10)
     """
-    if isinstance(value, float):
-        value = repr(value)
+    if isinstance(value, float) or (isinstance(value, Real) and hasattr(value, "dtype")):
+        value = str(value)
     if isinstance(value, str):
         sizes = [Decimal(x.strip().lstrip("+-")) for x in value.split("/") if NUMBER.fullmatch(x.strip())]
         if any(x and not 1 / LARGEST <= x <= LARGEST for x in sizes):
