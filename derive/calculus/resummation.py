@@ -225,19 +225,28 @@ class Mapped:
             raise ValueError(f"z = {z}: must be from 0 up to the singularity on the positive axis")
         if target == 0:
             return mpmath.mpf(0)
-        size, at = mpmath.mpf(_scale(self.distance, self.angle).evalf(mpmath.mp.dps)), mpmath.mpf(self.angle)
+        digits = mpmath.mp.dps
+        size, at = (mpmath.mpf(x.evalf(digits)) for x in (_scale(self.distance, self.angle), self.angle))
 
-        def gap(x: mpmath.mpf) -> mpmath.mpf:
-            """Return ``log z(x) - log z``, whose zero is the point w for the given z.
+        def gap(y: mpmath.mpf) -> mpmath.mpf:
+            """Return ``log z(w) - log z`` at ``w = exp(y)/(1 + exp(y))``; z(w) is the conformal map.
 
-            z(w) is the conformal map.
+            It increases with y. A w near 1, for a large z, is resolved by y and not by w.
             """
-            return (
-                mpmath.log(size * x / target) - 2 * at * mpmath.log(1 - x) - 2 * (1 - at) * mpmath.log(1 + x)
-            )
+            tail = mpmath.log1p(mpmath.exp(-abs(y)))
+            log_w, log_rest = min(y, 0) - tail, -max(y, 0) - tail  # of w and of 1 - w
+            log_sum = mpmath.log1p(mpmath.exp(log_w))
+            return mpmath.log(size / target) + log_w - 2 * at * log_rest - 2 * (1 - at) * log_sum
 
-        edge = mpmath.mpf(10) ** (-mpmath.mp.dps // 2)
-        return mpmath.findroot(gap, (edge * min(1, target / size), 1 - edge), solver="anderson")
+        low, high = mpmath.mpf(-1), mpmath.mpf(1)
+        while gap(low) > 0:
+            low *= 2
+        while gap(high) < 0:
+            high *= 2
+        # the gap is flat at large y if the angle is 0, where faster methods than bisection fail
+        steps = mpmath.mp.prec + int(mpmath.log(high - low, 2))
+        root = mpmath.findroot(gap, (low, high), solver="bisect", maxsteps=steps, verify=False)
+        return 1 / (1 + mpmath.exp(-root))
 
     def value(self, variable: Expr | float, order: int | None = None) -> mpmath.mpf:
         """Return the resummed value at a value of the variable.

@@ -151,3 +151,29 @@ def test_coefficients_that_vanish_have_no_ratios(zero: int) -> None:
     coefficients[zero] = 0
     with pytest.raises(ValueError, match="no estimate"):
         radius(PowerSeries(tuple(coefficients)))
+
+
+@pytest.mark.parametrize(
+    ("angle", "at"),
+    [
+        (Rational(1, 10), 50),
+        (Rational(1, 2), 10**16),
+        (1, 10**30),
+        (0, Rational(99999, 10**5)),
+        (1, Rational(1, 10**30)),
+    ],
+)
+def test_the_map_reaches_every_positive_point(angle: Expr, at: Expr) -> None:
+    """The root w of the map is found next to 0 and to 1; it ended in a TypeError."""
+    mapped = conformal(PowerSeries((1, 1, 1), z), 1, angle)
+    w = mapped.point(at)
+    assert 0 < w <= 1
+    with mpmath.workdps(60):
+        w, a = mapped.point(at), mpmath.mpf(mapped.angle)
+        back = (
+            mpmath.mpf(_scale(Integer(1), angle).evalf(60)) * w * (1 - w) ** (-2 * a) * (1 + w) ** (2 * a - 2)
+        )
+        assert abs(back / mpmath.mpf(at) - 1) < 1e-9
+    assert abs(mapped.value(at) - mapped.series.expr.subs(mapped.series.variable, w)) < 1e-8 * abs(
+        mapped.value(at)
+    )
