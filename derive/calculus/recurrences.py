@@ -98,13 +98,12 @@ class Layered:
     def moved(self, p: PolyElement, layer: Any) -> PolyElement:
         """Return a function of the layer at another layer: ``layer`` in place of ell in ``p``.
 
-        ``layer`` is ``ell + n``, ``L + n`` or n; that n is an integer is not checked. Raises NotApplicable
-        for a layer with another symbol.
+        ``layer`` is ``ell + n``, ``L + n`` or an integer n. Raises NotApplicable for any other layer.
         """
         by, place = S(layer).as_coeff_Add()
-        n, w = int(by), self.width
-        if place not in (ell, L, 0):
+        if place not in (ell, L, 0) or not by.is_Integer:
             raise NotApplicable(f"{layer} is not a layer: must be ell + n, L + n or n with an integer n")
+        n, w = int(by), self.width
         if place == ell and n == 0:
             return p
         terms = []
@@ -271,13 +270,12 @@ class ValueGrid:
     def moved(self, p: Sampled, layer: Any) -> Sampled:
         """Return a function of the layer at another layer: ``layer`` in place of ell in ``p``.
 
-        ``layer`` is ``ell + n``, ``L + n`` or n; that n is an integer is not checked. Raises NotApplicable
-        for a layer with another symbol.
+        ``layer`` is ``ell + n``, ``L + n`` or an integer n. Raises NotApplicable for any other layer.
         """
         if layer == ell or (p, layer) in self.known:
             return p if layer == ell else self.known[p, layer]
         by, place = S(layer).as_coeff_Add()
-        if place not in (ell, L, 0):
+        if place not in (ell, L, 0) or not by.is_Integer:
             raise NotApplicable(f"{layer} is not a layer: must be ell + n, L + n or n with an integer n")
         n, values = int(by), []
         for depth, row in enumerate(self.rows(p)):
@@ -707,9 +705,9 @@ def _power(m: Expr) -> int:
     if m == 1:
         return 0
     base, exponent = m.as_base_exp()
-    if base != q:
+    if base != q or not exponent.is_Integer:
         raise NotApplicable(
-            f"a recurrence over layers grows like {m}^ell; closed forms exist only for powers of q"
+            f"a recurrence over layers grows like ({m})^ell; closed forms exist only for integer powers of q"
         )
     return int(exponent)
 
@@ -723,7 +721,7 @@ def _monomials(f: Expr) -> dict[tuple[int, int], Expr]:
     for moving, fixed in _apart(f).items():
         constant, powers_part = moving.as_independent(ell, Z, as_Add=False)
         powers = powers_part.as_powers_dict()
-        if not set(powers) <= {S.One, ell, Z}:
+        if not set(powers) <= {S.One, ell, Z} or not all(x.is_Integer for x in powers.values()):
             raise NotApplicable(f"{moving} is not a polynomial in ell and q^ell")
         key = int(powers.get(ell, 0)), int(powers.get(Z, 0))
         coefficients[key] = coefficients.get(key, S.Zero) + fixed * constant

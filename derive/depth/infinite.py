@@ -334,7 +334,7 @@ class InfiniteDepth(ConditionalResult):
         tuple of str
             One sentence per condition.
         """
-        orders = "one" if self.order == 1 else f"1 to {self.order}"
+        orders = ("zero", "one")[self.order] if self.order < 2 else f"1 to {self.order}"
         return (
             *self.limit.conditions()[:2],
             f"assumed: a series in powers of L^({self.power}) exists",
@@ -844,7 +844,7 @@ class _Expansion(_EquationTerms):
                 solution = solution.by_source(self.reader)
             return lhs, solution.expr()
         lhs, series = self.local[name]
-        return lhs, self.reader.derivatives(series[m], tau, i)
+        return lhs, self.reader.derivatives(self.reader.derivatives(series[m], tau, i), tau_, j)
 
 
 # -- diversity -------------------------------------------------------------------------------------------

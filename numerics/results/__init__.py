@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from numerics.errors import SMALLER, Diverged, SpecError, remedy_at_start
+from numerics.errors import SMALLER, Diverged, remedy_at_start
 from numerics.names import (
     BACKWARD_RESPONSE,
     C_FIELD,
@@ -587,7 +587,7 @@ def interval(result: xr.Dataset | Result, name: str, level: float = 0.95) -> NDA
     The interval holds the true value with probability at least ``level``: it is the narrowest one for an
     error of Student's t times the standard error, plus a bias of either sign that is at most
     :func:`systematic`.  The number of replicas (of networks: ``seeds``) is an attribute of the result, or two
-    without it.  Raises SpecError for a variable without standard errors, which is one that is not sampled.
+    without it.  Raises KeyError for a variable without standard errors.
 
     >>> result = dataset({"train_loss": [1.0], "train_loss_stderr": [0.1]}, times=[0.0], spec="", replicas=8)
     >>> interval(result, "train_loss").round(3)
@@ -597,10 +597,6 @@ def interval(result: xr.Dataset | Result, name: str, level: float = 0.95) -> NDA
     """
     from scipy.special import stdtrit  # slow to import, and needed only for sampled variables
 
-    if name + STDERR not in result:
-        sampled = [str(x) for x in result.data_vars if f"{x}{STDERR}" in result]
-        accepted = ", ".join(sampled) or "a variable of a sampled result"
-        raise SpecError("name", name, "has no standard error in this result", accepted)
     degrees = int(result.attrs.get("replicas", result.attrs.get("seeds", 2))) - 1
     bias = systematic(result, name)
     error = np.asarray(result[name + STDERR].values, dtype=float)

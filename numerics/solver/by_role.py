@@ -70,9 +70,6 @@ class Replicas:
     numbers: Spread = field(default_factory=Spread)
     scalars: list[Array] = field(default_factory=list)
 
-    def watch(self, solutions: Mapping[MemberKey, Array]) -> None:
-        """Keep more of a batch of solutions, by key, with replicas along the first axis; nothing here."""
-
     def averaged(self, problem: Problem) -> dict[str, Array]:
         """Return the variables of a result by name: means over replicas, and standard errors ``*_stderr``.
 

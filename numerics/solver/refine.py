@@ -343,8 +343,7 @@ def refine(
     The largest residual of the equations of a step is added.
 
     If ``run`` raises Diverged on a grid, or NotConverged with extrapolation, this grid and those before are
-    discarded. Raises :class:`~numerics.errors.NotConverged` if more than ``sequence.most`` nodes are needed,
-    or if the finest grid of the sequence does not suffice.
+    discarded. Raises :class:`~numerics.errors.NotConverged` if more than ``sequence.most`` nodes are needed.
     If no grid has a solution, the failure on the finest one is raised. The divergence of an integrator that
     is not stable at any step is raised as NotConverged too, because steps that are too long also cause it.
     """
@@ -352,12 +351,9 @@ def refine(
     table: list[tuple[float, list[Array], GridAnswer]] = []
     estimate = np.inf
     failure: Diverged | NotConverged | None = None
-    finest, beyond = 0, False
     for pieces, grid in sequence.grids():
         if len(grid.nodes) > sequence.most:
-            beyond = True
             break
-        finest = max(finest, len(grid.nodes))
         try:
             new = run(grid)
         except Diverged as reason:
@@ -392,30 +388,15 @@ def refine(
         if sequence.stable or isinstance(failure, NotConverged):
             raise failure
         raise NotConverged(
-            f"the integrator diverges on every time grid of up to {finest} nodes, because the flow is "
+            f"the integrator diverges on every time grid of up to {sequence.most} nodes, because the flow is "
             "much faster than its longest steps, or because it diverges itself; a shorter training.time "
             "would do"
         ) from failure
     error = f"is {estimate:.1e}" if np.isfinite(estimate) else "is not known yet"
-    needed = grids_needed(sequence.most if beyond else None, finest)
     raise NotConverged(
-        f"{needed}: the error estimate {error} where "
+        f"the flow needs more than {sequence.most} time nodes: the error estimate {error} where "
         f"solver.rtol = {sequence.rtol:.1e}; a larger rtol or a shorter training.time would do"
     )
-
-
-def grids_needed(most: int | None, finest: int) -> str:
-    """Return the start of a message on a flow that has not converged on any grid.
-
-    ``most`` is the largest number of nodes if the next grid would have had more, or None if there was no
-    further grid; ``finest`` is the largest number of nodes of a grid that was solved.
-
-    >>> grids_needed(None, 525)
-    'the flow has not converged on the finest time grid, of 525 nodes'
-    """
-    if most is not None:
-        return f"the flow needs more than {most} time nodes"
-    return f"the flow has not converged on the finest time grid, of {finest} nodes"
 
 
 def _extrapolated_once(fine: Array, coarse: Array, ratio: float) -> Array:

@@ -63,43 +63,9 @@ def test_grids_of_a_flow_that_never_settle(trapezoidal: bool) -> None:
         sizes.append(len(grid.nodes))
         return refine.Attempt(np.full(3, (-1.0) ** len(sizes)), None)
 
-    with pytest.raises(NotConverged) as raised:
+    with pytest.raises(NotConverged, match=f"more than {clock.most} time nodes"):
         refine.refine(clock, run)
     assert max(sizes) <= clock.most
-    # the explicit integrator has no further grid, although its finest one has fewer nodes than it may have
-    last = f"needs more than {clock.most} time" if trapezoidal else f"the finest time grid, of {max(sizes)} "
-    assert last in str(raised.value)
-
-
-def test_grids_of_sampled_paths_that_end_before_the_largest_number_of_nodes() -> None:
-    """The error is then known, and that more nodes are needed is not."""
-    sizes: list[int] = []
-
-    def replicas(grid: TimeGrid) -> Any:
-        sizes.append(len(grid.nodes))
-        value = 10.0 ** (len(sizes) % 2)
-        return lambda samples, numbers, into: [{"f": np.full(2, value)} for _ in numbers]
-
-    integrator = accuracy.Integrator("explicit", 2, 2.0)
-    given: dict[str, Any] = {"rtol": 1e-6, "accuracy": None, "integrator": integrator}
-    with pytest.raises(NotConverged, match=r"^the flow has not converged on the finest") as raised:
-        accuracy.settle_paths(np.array([0.0, 1.0]), replicas, list, 64, **given)
-    assert f"of {max(sizes)} nodes" in str(raised.value)
-    assert max(sizes) < refine.MAX_NODES
-
-
-def test_the_noise_of_few_paths_is_named_if_it_hides_the_error_of_the_grid() -> None:
-    sizes = [3.0**20]
-
-    def replicas(grid: TimeGrid) -> Any:
-        sizes.append(sizes[-1] / 3)
-        size = sizes[-1]
-        return lambda samples, numbers, into: [{"f": np.full(2, 1 + size * (-1) ** n)} for n in numbers]
-
-    integrator = accuracy.Integrator("explicit", 2, 2.0)
-    given: dict[str, Any] = {"rtol": 1e-6, "accuracy": None, "integrator": integrator}
-    with pytest.raises(NotConverged, match=r"with 64 paths standard errors are .* more solver\.samples"):
-        accuracy.settle_paths(np.array([0.0, 1.0]), replicas, list, 64, **given)
 
 
 @pytest.mark.parametrize("trapezoidal", [False, True])
@@ -117,7 +83,7 @@ def test_grids_of_a_flow_that_diverges_on_all_of_them(trapezoidal: bool) -> None
     with pytest.raises(Diverged if trapezoidal else NotConverged) as raised:
         refine.refine(clock, run)
     assert "inf" not in str(raised.value)
-    said = "f diverged at step" if trapezoidal else "the integrator diverges on every time grid of up to 1"
+    said = "f diverged at step" if trapezoidal else "the integrator diverges on every time grid of up to 20"
     assert str(raised.value).startswith(said)
 
 
@@ -125,7 +91,7 @@ def test_a_flow_that_is_too_fast_for_its_grids(monkeypatch: pytest.MonkeyPatch) 
     """The flow is stable, so that a divergence of the flow must not be reported."""
     monkeypatch.setattr(refine, "MAX_NODES", 16)
     one = experiment("linear", method="march").replace({"training.time": 300.0})
-    with pytest.raises(NotConverged, match=r"^the integrator diverges on every time grid of up to 1\d nodes"):
+    with pytest.raises(NotConverged, match=r"^the integrator diverges on every time grid of up to 16 nodes"):
         numerics.solve(one, kernels="none")
 
 
@@ -140,7 +106,7 @@ def test_grids_of_sampled_paths_that_diverge_on_all_of_them(monkeypatch: pytest.
 
     integrator = accuracy.Integrator("explicit", 2, 2.0)
     given: dict[str, Any] = {"rtol": 1e-6, "accuracy": None, "integrator": integrator}
-    with pytest.raises(NotConverged, match=r"^the integrator diverges on time grids of up to \d+ nodes"):
+    with pytest.raises(NotConverged, match=r"^the integrator diverges on time grids of up to 20 nodes"):
         accuracy.settle_paths(np.array([0.0, 0.5, 1.0]), replicas, list, 64, **given)
 
 

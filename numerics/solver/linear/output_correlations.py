@@ -124,7 +124,8 @@ class OutputCorrelations:
 
         It is the covariance of the sources in both equations plus the sum of the :meth:`products`. The
         correlation of a field with itself is computed at s <= t in blocks of times, because it is symmetric.
-        The result is cached, and is written to the array ``into`` of the same shape, if one is given.
+        The result is cached. The first call writes it to the array ``into`` of the same shape, if one is
+        given; a later call returns the cached array and does not use ``into``.
         """
         if (i, j) not in self.finished:  # correlations are cached, because those of the next layer read them
             n, m, out = self.result.sizes[i], self.result.sizes[j], len(self.at)
@@ -139,10 +140,7 @@ class OutputCorrelations:
             for low, high in blocks:
                 value[: low * n, low * n : high * n] = value[low * n : high * n, : low * n].T
             self.finished[i, j] = value.reshape(out, n, out, m)
-        value = self.finished[i, j]
-        if into is not None and not np.may_share_memory(value, into):  # it was computed before, elsewhere
-            into[...] = value
-        return value
+        return self.finished[i, j]
 
     def trace(self, i: FieldAtLayer) -> Array:
         """Return ``sum_mu <x_i,mu(t) x_i,mu(s)>`` at output times, shape (out, out)."""

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from numpy.typing import NDArray
 
 from derive.errors import NotApplicable
 from numerics.experiment.problem import Problem
 from numerics.progress import Progress
-from numerics.results import base_name
 from numerics.solver.method import KeptKernels, MethodEstimate, MethodResult, Refusal, estimate_or_refusal
 from numerics.solver.paths.method import PathsMethod
 from numerics.solver.refusals import (
@@ -59,35 +56,30 @@ class RestMethod:
         if isinstance(of_paths, Refusal):
             return of_paths
         note = "sampled paths, compared with ridge regression at the end"
-        return replace(of_paths, note=note)
+        return MethodEstimate(of_paths.cost, of_paths.memory, of_paths.error, note)
 
     def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
         """Solve by sampled paths and compare the outputs with ridge regression.
 
-        Variables, standard errors and notes are those of the method ``paths``. Further notes are ``rest``
-        (one line that states whether the outputs are at rest), ``ridge``, ``distance_from_ridge`` (the
-        largest difference of an output and the regression) and its standard error. The status is not ok if
-        the outputs are not at rest.
+        The number of paths of each replica is ``solver.samples``, or 512 if the file states none;
+        ``solver.accuracy`` is not used. The variables are means over replicas without standard errors. The
+        notes are ``rest`` (one line that states whether the outputs are at rest), ``ridge``, and
+        ``distance_from_ridge``.
         """
-        from numerics.solver.by_role import kept
-        from numerics.solver.long_times.solve import RidgeReplicas
-        from numerics.solver.paths.problem import solve_replicas
+        from numerics.solver.by_role import labelled_result
+        from numerics.solver.long_times.solve import at_rest
 
-        keep = kept(problem, keep)
-        # sampled paths compute the tangent kernel only if kernels are asked for
-        computed = "trace" if keep == "none" else keep
-        values, notes, replicas = solve_replicas(problem, computed, progress, RidgeReplicas)
-        if keep == "none":
-            values = {name: x for name, x in values.items() if not base_name(name).endswith("_trace")}
-        rest = replicas.compared(problem, notes["samples"])
-        gap = np.abs(rest.difference).ravel()
-        largest = int(gap.argmax())
-        notes |= {
-            "status": notes["status"] if rest.converged else "not converged",
-            "kernels": keep,
-            "rest": rest.status,
-            "ridge": rest.ridge,
-            "distance_from_ridge": float(gap[largest]),
-            "distance_from_ridge_stderr": float(rest.difference_stderr.ravel()[largest]),
+        solution = at_rest(
+            problem.program,
+            steps=len(problem.times),
+            values=problem.values,
+            data=problem.arrays,
+            seed=problem.solver.seed,
+            samples=problem.solver.samples or 512,
+        )
+        notes = {
+            "rest": solution.status,
+            "ridge": solution.ridge,
+            "distance_from_ridge": float(np.abs(solution.difference).max()),
         }
-        return MethodResult(values, notes)
+        return labelled_result(problem, solution.solved.values, keep, notes)

@@ -12,9 +12,8 @@ At weak feature learning the kernels of Langevin dynamics become stationary too.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import product
-from operator import index
 from typing import Any
 
 import numpy as np
@@ -26,16 +25,14 @@ from derive.calculus.gaussian import GaussianAverage
 from derive.program import Program, ell
 from derive.program.networks.options import SAMPLE_WEIGHT, has_sample_weights
 from derive.reduce.ridge import representer
-from derive.reduce.stationary import Stationary, stationary, tau
+from derive.reduce.stationary import Stationary, stationary
 from derive.theory import Theory, mean_field
 from numerics.averages.kink_quadrature import Moment
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.lowering.indices import RealNumber
-from numerics.names import INPUT_KERNEL, OUTPUT, TARGETS, MemberKey
-from numerics.solver.by_role import Replicas
-from numerics.solver.named_values import averaged
+from numerics.names import INPUT_KERNEL, OUTPUT, TARGETS
 from numerics.solver.paths.solve import Solved, solve_particles
 
 Array = NDArray[np.float64]
@@ -49,10 +46,6 @@ FEWEST = 2 * SHARE
 SMALLER = 0.75
 """Moves count as shrinking if their size falls below this ratio from the first to the second half of those
 steps."""
-
-
-TOLERANCE = 1e-3
-"""Distance of the outputs from rest that counts as converged, relative to the largest target."""
 
 
 @dataclass(frozen=True)
@@ -133,17 +126,16 @@ def at_rest(
     steps: int | None = None,
     values: Mapping[Symbol | str, RealNumber] | None = None,
     data: Mapping[str, Any] | None = None,
-    tolerance: float = TOLERANCE,
+    tolerance: float = 1e-3,
     **options: Any,
 ) -> AtRest:
     """Train with weight decay for ``steps`` steps and compare outputs with ridge regression.
 
     ``program`` is a network on fixed samples with a rule in steps (with ``values`` and ``data`` as for
     :func:`.solve_particles`, which takes the other ``options``), or an experiment. An experiment contains
-    values and data, ``solver.samples`` and ``solver.seed``, and also ``steps`` if these are not given. Unlike
-    ``solver.method = "rest"`` it is not solved to ``solver.accuracy``. The regression is over the training
-    samples; with sample weights, samples of weight zero are test points. ``tolerance`` is in units of the
-    largest target. A flow has the same rest points as steps.
+    values and data, and also ``steps`` if these are not given; its ``solver.samples`` and ``solver.seed`` are
+    not read. The regression is over the training samples; with sample weights, samples of weight zero are
+    test points. ``tolerance`` is in units of the largest target. A flow has the same rest points as steps.
 
     Raises :class:`~derive.reduce.homogeneous.NotHomogeneous` for networks to which the theorem does not
     apply, :class:`~derive.errors.NotApplicable` for rules without rest points,
@@ -155,48 +147,25 @@ def at_rest(
         problem = Problem.of(program)
         program, values, data = problem.program, problem.values, problem.arrays
         steps = len(problem.times) if steps is None else steps
-        of_file = {"seed": problem.solver.seed, "samples": problem.solver.samples}
-        options = {name: x for name, x in of_file.items() if x is not None} | options
     if steps is None or values is None or data is None:
         raise ValueError("for a program, give steps, values and data; an experiment contains them")
-    try:
-        steps = index(steps)
-    except TypeError:
-        raise SpecError("steps", steps, "is not an integer", f"an integer >= {FEWEST}") from None
-    if steps < FEWEST:
+    if not isinstance(steps, int) or steps < FEWEST:
         raise SpecError(
             "steps", steps, "are too few to tell whether the outputs have converged", f"at least {FEWEST}"
         )
+    numbers = {str(k): v for k, v in values.items()}
     theory = mean_field(program)
-    kappa, ridge = constants_of_regression(theory, values)
+    theorem = representer(theory)
+    kappa, ridge = (
+        float(e.subs({x: numbers[x.name] for x in e.free_symbols})) for e in (theorem.kappa, theorem.ridge)
+    )
     solved = solve_particles(theory, steps=steps, values=values, data=data, **options)
     targets = np.asarray(data[TARGETS], dtype=float)
-    return compare(solved, kappa, ridge, targets, sample_weights(program, data), tolerance)
-
-
-def constants_of_regression(
-    theory: Theory, values: Mapping[Symbol | str, RealNumber] | Mapping[Symbol, RealNumber]
-) -> tuple[float, float]:
-    """Return the degree of homogeneity and the ridge of the theorem, with numbers for its symbols.
-
-    Raises :class:`~derive.reduce.homogeneous.NotHomogeneous` and :class:`~derive.errors.NotApplicable` for
-    theories without the theorem, and :class:`~numerics.errors.SpecError` for a number that is missing.
-    """
-    theorem, numbers = representer(theory), {str(k): v for k, v in values.items()}
-    kappa, ridge = (float(_with_numbers(e, numbers)) for e in (theorem.kappa, theorem.ridge))
-    return kappa, ridge
-
-
-def _with_numbers(e: Expr, numbers: Mapping[str, Any]) -> Expr:
-    """Return an expression with numbers for its symbols; raise SpecError for a symbol without one."""
-    for name in sorted(x.name for x in e.free_symbols):
-        if name not in numbers:
-            raise SpecError(f"values.{name}", None, "is missing", "a number for this symbol of the theory")
-    return e.subs({x: numbers[x.name] for x in e.free_symbols})
+    return compare(solved, kappa, ridge, targets, _weights(program, data), tolerance)
 
 
 def compare(
-    solved: Solved, kappa: float, ridge: float, targets: Array, weights: Array, tolerance: float = TOLERANCE
+    solved: Solved, kappa: float, ridge: float, targets: Array, weights: Array, tolerance: float = 1e-3
 ) -> AtRest:
     """Compare the outputs of sampled paths at each step with ridge regression by their tangent kernel.
 
@@ -213,65 +182,26 @@ def compare(
     >>> [round(float(x), 4) for x in (rest.outputs[0], rest.predicted[0])]
     [0.3333, 0.3333]
     """
-    replicas, count = solved.replicas, targets.size
-    f = solved.runs[OUTPUT, ()].reshape(replicas, -1, count)  # axes: replica, time, output
-    kernels = TangentKernels.of(solved.runs["K", ()])
-    return _compared(solved, f, kernels, kappa, ridge, targets, weights, tolerance)
-
-
-@dataclass(frozen=True)
-class TangentKernels:
-    """Tangent kernels of replicas: ``now`` at equal times, ``late`` over pairs of the last steps.
-
-    Axes of ``now`` are the replicas, then those of a kernel of samples and channels, and the time last; those
-    of ``late``, the mean over all pairs of the last 1/SHARE of the steps, are the same without the time.
-    """
-
-    now: Array
-    late: Array
-
-    @classmethod
-    def of(cls, kernels: Array) -> TangentKernels:
-        """Return the parts that are compared, from kernels of replicas with both times on the last axes."""
-        window = _last_steps(kernels.shape[-1])
-        pairs = kernels[..., window[:, None], window]
-        return cls(np.diagonal(kernels, axis1=-2, axis2=-1).copy(), pairs.mean(axis=(-1, -2)))
-
-
-def _last_steps(steps: int) -> NDArray[np.int_]:
-    """Return the last 1/SHARE of the steps."""
-    return np.arange(steps - steps // SHARE, steps)
-
-
-def _compared(  # noqa: PLR0913 - the parts of a comparison
-    solved: Solved,
-    f: Array,
-    kernels: TangentKernels,
-    kappa: float,
-    ridge: float,
-    targets: Array,
-    weights: Array,
-    tolerance: float,
-) -> AtRest:
-    """Compare outputs ``f``, shape (replicas, times, outputs), with regression by the tangent ``kernels``."""
-    replicas, steps, count = f.shape
-    rho = np.repeat(weights, count // len(weights))
-    now = kernels.now.reshape(replicas, count, count, steps)
-    late = kernels.late.reshape(replicas, count, count)
+    replicas = solved.replicas
+    f = solved.runs[OUTPUT, ()].reshape(replicas, -1, targets.size)  # axes: replica, time, output
+    steps = f.shape[1]
+    rho = np.repeat(weights, targets.size // len(weights))
     predicted = np.empty_like(f)
     for n in range(replicas):
         for step in range(steps):
-            predicted[n, step] = regression(now[n, ..., step], targets.ravel(), rho, ridge)
+            kernel = _kernel(solved, n, np.array([step]), targets)
+            predicted[n, step] = regression(kernel, targets.ravel(), rho, ridge)
     gap = f - predicted
     mean = gap.mean(axis=0)
     moves = np.abs(np.diff(f.mean(axis=0), axis=0)).max(axis=1)
     rate = _shrinking(moves)
     to_go = rate / (1 - rate) if rate < 1 else np.inf
     remaining = float(moves[-1] * to_go) if moves[-1] > 0 else 0.0
-    window = _last_steps(steps)
-    in_window = np.stack(
+    window = np.arange(steps - steps // SHARE, steps)
+    averaged = np.stack(
         [
-            f[n, window].mean(axis=0) - regression(late[n], targets.ravel(), rho, ridge)
+            f[n, window].mean(axis=0)
+            - regression(_kernel(solved, n, window, targets), targets.ravel(), rho, ridge)
             for n in range(replicas)
         ]
     )
@@ -289,7 +219,7 @@ def _compared(  # noqa: PLR0913 - the parts of a comparison
         *with_error(predicted[:, -1]),
         *with_error(gap[:, -1]),
         *with_error(limits),
-        *with_error(in_window),
+        *with_error(averaged),
         np.abs(mean).max(axis=1),
         moves,
         rate,
@@ -313,33 +243,13 @@ def regression(kernel: Array, targets: Array, weights: Array, ridge: float) -> A
     return np.asarray(weighed @ np.linalg.solve(weighed + ridge * np.eye(len(kernel)), targets))
 
 
-@dataclass
-class RidgeReplicas(Replicas):
-    """Replicas whose outputs and tangent kernels are kept, to be compared with ridge regression.
+def _kernel(solved: Solved, replica: int, window: NDArray[np.int_], targets: Array) -> Array:
+    """Return the tangent kernel of one replica, averaged over all pairs of steps in ``window``.
 
-    ``outputs`` holds for each batch of replicas the outputs, with axes (replicas, samples and channels,
-    times), and ``tangents`` their tangent kernels.
+    Its shape is that of a matrix over samples and channels of ``targets``.
     """
-
-    outputs: list[Array] = field(default_factory=list)
-    tangents: list[TangentKernels] = field(default_factory=list)
-
-    def watch(self, solutions: Mapping[MemberKey, Array]) -> None:
-        """Keep the outputs and tangent kernels of a batch of replicas, which are on the first axis."""
-        self.outputs.append(solutions[OUTPUT, ()].copy())
-        self.tangents.append(TangentKernels.of(solutions["K", ()]))
-
-    def compared(self, problem: Problem, samples: int) -> AtRest:
-        """Compare the outputs of all replicas, each of ``samples`` paths, with ridge regression."""
-        f = np.moveaxis(np.concatenate(self.outputs), -1, 1)
-        now, late = (np.concatenate([getattr(x, name) for x in self.tangents]) for name in ("now", "late"))
-        runs: dict[MemberKey, Array] = {(OUTPUT, ()): f}
-        solved = Solved("particles", *averaged(runs), samples, len(f), {}, runs=runs)
-        targets = np.asarray(problem.arrays[TARGETS], dtype=float)
-        constants = constants_of_regression(problem.theory, problem.values)
-        weights = sample_weights(problem.program, problem.arrays)
-        rows = f.reshape(len(f), -1, targets.size)
-        return _compared(solved, rows, TangentKernels(now, late), *constants, targets, weights, TOLERANCE)
+    pairs = solved.runs["K", ()][replica][..., window[:, None], window]
+    return np.asarray(pairs.mean(axis=(-1, -2)).reshape(targets.size, targets.size))
 
 
 def _shrinking(moves: Array) -> float:
@@ -356,7 +266,7 @@ def _shrinking(moves: Array) -> float:
     return float((after / before) ** (1 / (len(last) - half))) if after < SMALLER * before else 1.0
 
 
-def sample_weights(program: Program, data: Mapping[str, Any]) -> Array:
+def _weights(program: Program, data: Mapping[str, Any]) -> Array:
     """Return the weight of each sample in the loss, shape (samples,): ones unless the program has weights."""
     samples = len(np.asarray(data[TARGETS]))
     if not has_sample_weights(program):
@@ -398,13 +308,11 @@ def stationary_kernels(
 ) -> dict[tuple[str, int], Array]:
     """Return every kernel of the stationary recursion by name and layer, at ``lags`` between two times.
 
-    ``theory`` is at integer depth; lags of a rule in steps count steps, and are integers. A lag of either
-    sign gives the same kernels, because they depend on two times only through the covariance of a weight at
-    these times, which is symmetric. Arrays have an axis for each index of the kernel and the lags last:
-    ``("Phi", 1)`` has shape (P, P, lags). The names ``H`` and ``Z`` are those of the covariances of the
-    fields h and z. ``values`` and ``data`` are as for :func:`.solve_particles`. Raises the errors of
-    :func:`derive.reduce.stationary`, and :class:`~numerics.errors.SpecError` for lags, values or data that
-    are missing or cannot be, and for weights without a stationary state.
+    ``theory`` is at integer depth; lags of a rule in steps count steps. Lags must not be negative, because
+    the recursion does not hold for these, which is not tested. Arrays have an axis for each index of the
+    kernel and the lags last: ``("Phi", 1)`` has shape (P, P, lags). The names ``H`` and ``Z`` are those of
+    the covariances of the fields h and z. ``values`` and ``data`` are as for :func:`.solve_particles`. Raises
+    the errors of :func:`derive.reduce.stationary`.
 
     >>> from derive.program import eta, mlp
     >>> decay, heat = Symbol("decay", positive=True), Symbol("heat", positive=True)
@@ -415,12 +323,9 @@ def stationary_kernels(
     ([[[0.2778, 0.2298]]], [[[0.2778, 0.1767]]])
     """
     numbers = {str(k): sympify(v) for k, v in values.items()}
-    arrays = {k: np.asarray(v, dtype=float) for k, v in data.items()}
-    _require_lags(lags, steps=theory.program.rule.discrete)
-    _require_input_kernel(arrays)
-    recursion = stationary(theory)
-    _require_variance(recursion, numbers)
-    solver = _StationaryRecursion(recursion, numbers, arrays)
+    solver = _StationaryRecursion(
+        stationary(theory), numbers, {k: np.asarray(v, dtype=float) for k, v in data.items()}
+    )
     depth = int(theory.program.depth)
     kernels: dict[tuple[str, int], Array] = {}
     samples = len(solver.data[INPUT_KERNEL])
@@ -432,48 +337,11 @@ def stationary_kernels(
             if (name, layer) in kernels or not _covers(site, layer, depth):
                 continue
             entries = [
-                [float(solver.value(Function(name)(layer, *at, _number(abs(lag))))) for lag in lags]
+                [float(solver.value(Function(name)(layer, *at, _number(lag)))) for lag in lags]
                 for at in product(range(1, samples + 1), repeat=len(indices))
             ]
             kernels[name, layer] = np.array(entries).reshape(*shape, len(lags))
     return kernels
-
-
-def _require_lags(lags: Sequence[float], *, steps: bool) -> None:
-    """Raise SpecError for a lag that is not a finite number or, for a rule in ``steps``, not an integer."""
-    for lag in lags:
-        if not np.isfinite(lag):
-            raise SpecError("lags", lag, "is not finite", "differences of two times")
-        if steps and not float(lag).is_integer():
-            raise SpecError("lags", lag, "is not an integer, and times of a rule in steps are", "integers")
-
-
-def _require_input_kernel(data: Mapping[str, Array]) -> None:
-    """Raise SpecError unless the data contain the kernel of the inputs, a square matrix."""
-    kernel, accepted = data.get(INPUT_KERNEL), "an array of shape (P, P)"
-    if kernel is None:
-        raise SpecError(f"data.{INPUT_KERNEL}", None, "is missing", accepted)
-    if kernel.ndim != 2 or kernel.shape[0] != kernel.shape[1]:
-        given = f"an array of shape {kernel.shape}"
-        raise SpecError(f"data.{INPUT_KERNEL}", given, "is not a square matrix", accepted)
-
-
-def _require_variance(recursion: Stationary, numbers: Mapping[str, Expr]) -> None:
-    """Raise SpecError unless the variance of a weight at long times is positive and finite.
-
-    It is negative or infinite if a step multiplies a weight by -1 or a number of larger size.
-    """
-    variance = _with_numbers(recursion.entry.subs(tau, 0), numbers)
-    if not (variance.is_finite and variance > 0):  # it is complex infinity without decay
-        symbols = sorted(x.name for x in recursion.entry.free_symbols - {tau})
-        given = {name: float(numbers[name]) for name in symbols}
-        value = f"{float(variance):.3g}" if variance.is_finite else "infinite"
-        raise SpecError(
-            "values",
-            given,
-            f"weights have no stationary state: their variance would be {value}",
-            "a smaller learning rate or decay, and a positive temperature",
-        )
 
 
 def _covers(site: Expr, layer: int, depth: int) -> bool:
@@ -515,15 +383,13 @@ class _StationaryRecursion:
         """Return the number of an expression of the recursion, with the values ``at`` for its indices."""
         averages = {a: Float(self.average(a, at)) for a in e.atoms(GaussianAverage)}
         plain = e.xreplace(averages).subs(dict(at))
-        plain = _with_numbers(plain, self.numbers)
+        plain = plain.subs({x: self.numbers[x.name] for x in plain.free_symbols})
         return plain.replace(lambda a: isinstance(a, AppliedUndef), self.value)
 
     def average(self, a: GaussianAverage, at: Mapping[Expr, Expr]) -> float:
         """Return the value of a Gaussian average, with numbers ``at`` for the indices in its covariances."""
         c = [[float(self.number(x, at)) for x in a.matrix.row(i)] for i in range(len(a.variables))]
-        free = a.body.free_symbols - set(a.bound_symbols)
-        body = a.body.subs({x: _with_numbers(x, self.numbers) for x in free})
-        return Moment(body, a.variables)(c[0][0], c[-1][-1], c[0][-1], ACCURACY)[0]
+        return Moment(a.body, a.variables)(c[0][0], c[-1][-1], c[0][-1], ACCURACY)[0]
 
 
 def _matched(row: Eq, x: AppliedUndef) -> tuple[Expr, dict[Expr, Expr]] | None:

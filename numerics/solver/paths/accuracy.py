@@ -22,7 +22,7 @@ from scipy.special import stdtrit
 
 from numerics.errors import Diverged, NotConverged
 from numerics.solver.grid import Age, TimeGrid, aged_grid, flow_grid
-from numerics.solver.refine import MAX_NODES, PIECES, grids_needed, shrinkage, shrinking_grids
+from numerics.solver.refine import MAX_NODES, PIECES, shrinkage, shrinking_grids
 from numerics.stats import Spread
 
 Array = NDArray[np.float64]
@@ -578,14 +578,11 @@ def settle_paths(  # noqa: C901, PLR0912, PLR0915 - one search, whose state all 
     unknown = np.array([np.inf, np.inf])
     missed, pilots, lost, calm = unknown, PILOTS, 0, False
     diverged: Diverged | None = None
-    finest, beyond = 0, False
     for grid in grids(times, integrator.order, integrator.age):
         if len(grid.nodes) > MAX_NODES:
-            beyond = True
             break
         if tried and grid.step > 0.9 * tried[-1].grid.step:
             continue
-        finest = max(finest, len(grid.nodes))
         new = _Tried(grid, attempt(grid), Level(samples, collect()))
         try:
             _extend(new.solve, new.level, pilots)
@@ -635,21 +632,14 @@ def settle_paths(  # noqa: C901, PLR0912, PLR0915 - one search, whose state all 
                 pilots = REPLICAS
     if not tried and diverged is not None:
         raise NotConverged(
-            f"the integrator diverges on time grids of up to {finest} nodes, because the flow is much "
+            f"the integrator diverges on time grids of up to {MAX_NODES} nodes, because the flow is much "
             "faster than its longest steps, or because it diverges itself; a shorter training.time would do"
         ) from diverged
     known = np.isfinite(missed[0])
     grid_error = f"is still {missed[0]:.1e} of the largest value" if known else "is not known yet"
-    needed = grids_needed(MAX_NODES if beyond else None, finest)
-    noise = tried[-1].level.typical if tried else 0.0
-    if noise > LARGE:
-        raise NotConverged(
-            f"{needed}: with {samples} paths standard errors are {noise:.1e} of the largest value, which "
-            "hides the error of the time grid; more solver.samples or a shorter training.time would do"
-        )
     raise NotConverged(
-        f"{needed}: the error of the time grid {grid_error}, and solver.rtol = {rtol:.1e}; a larger rtol or "
-        "a shorter training.time would do"
+        f"the flow needs more than {MAX_NODES} time nodes: the error of the time grid {grid_error}, and "
+        f"solver.rtol = {rtol:.1e}; a larger rtol or a shorter training.time would do"
     )
 
 

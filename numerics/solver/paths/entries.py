@@ -195,7 +195,9 @@ class _EntryWeight:
                 at = (replica, member)
                 left, right = self._joined(pairs, at)
                 scale = _at(rate, at) * _at(inside, at)
-                self._move(at, left, right, (scale, _at(decay, at)), [_at(x, at) for x in numbers], now)
+                if at == (0, 0) and len(left) > 1:
+                    self._require_gradient(left, right, [_at(x, at) for x in numbers], now)
+                self._move(at, left, right, (scale, _at(decay, at)), [_at(x, at) for x in numbers])
 
     def _number(self, reader: TensorReader, now: int) -> Array:
         """Return the value of a coefficient of the rule at step ``now``, shape (replicas or 1, members)."""
@@ -217,21 +219,21 @@ class _EntryWeight:
             return left, None
         return left, np.concatenate([_of(y, at) for _, y in pairs if y is not None])
 
-    def _require_gradient(
-        self, gradient: Array, terms: float, states: list[Array], numbers: list[float], now: int
-    ) -> None:
-        """Raise NotConverged if a gradient is only rounding and the rule still makes a visible step from it.
+    def _require_gradient(self, left: Array, right: Array | None, numbers: list[float], now: int) -> None:
+        """Raise NotConverged if a gradient is only rounding and the rule still makes a visible step.
 
-        ``gradient`` is that of a block of entries, ``terms`` bounds the sum of the sizes of its terms,
-        ``states`` are those of the rule before the step, and ``numbers`` its constants. A step that is the
-        same without the gradient, as by momentum, is not refused.
+        ``left`` and ``right`` are the factors of the gradient, ``numbers`` the constants of the rule. Only
+        the first block of rows is tested, and the states are those of the first replica and member.
         """
-        largest = float(max(gradient.max(), -gradient.min()))
-        if not 0 < largest < CANCELLED * terms:
+        rows = next(_blocks(self.V.shape[2:]))
+        part = left[:, rows]
+        gradient = part.sum(axis=0)[:, None] if right is None else part.T @ right
+        one = np.ones(len(left)) if right is None else np.abs(right).max(axis=1)
+        largest = float(np.abs(gradient).max())
+        if not 0 < largest < CANCELLED * float(np.abs(part).max(axis=1) @ one):
             return
-        *_, step = self.rule.function(gradient, *states, *numbers)
-        *_, without = self.rule.function(np.zeros_like(gradient), *states, *numbers)
-        if np.abs(step - without).max() > VISIBLE:
+        *_, step = self.rule.function(gradient, *[x[0, 0][rows] for x in self.states], *numbers)
+        if np.abs(step).max() > VISIBLE:
             raise NotConverged(
                 f"the gradient of {self.array.weight} vanishes by symmetry at step {now}, up to a rounding "
                 f"error of {largest:.1e}, from which {self.array.rule.name} makes a step; samples that are "
@@ -245,24 +247,18 @@ class _EntryWeight:
         right: Array | None,
         motion: tuple[float, float],
         numbers: list[float],
-        now: int,
     ) -> None:
-        """Update the entries of one replica and member, ``at``, by the rule, at the step ``now``.
+        """Update the entries of one replica and member, ``at``, by the rule.
 
         ``left`` has shape (summed, rows), ``right`` (summed, columns); their product is the gradient.
         ``motion`` is the pair of the factor of a step and the weight decay, ``numbers`` the constants of the
-        rule. Raises NotConverged if the gradient of a block of entries is only rounding
-        (:meth:`_require_gradient`), which a sum of at least two terms may be.
+        rule.
         """
         V, (scale, decay) = self.V[at], motion
-        largest = np.ones(len(left)) if right is None else np.abs(right).max(axis=1)
         for rows in _blocks(V.shape):
             part = left[:, rows]
             gradient = part.sum(axis=0)[:, None] if right is None else part.T @ right
             old = [x[at][rows] for x in self.states]
-            if len(left) > 1:
-                terms = float(np.abs(part).max(axis=1) @ largest)
-                self._require_gradient(gradient, terms, old, numbers, now)
             *new, step = self.rule.function(gradient, *old, *numbers)
             for x, value in zip(old, new, strict=True):
                 x[...] = value

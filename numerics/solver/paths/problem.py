@@ -6,9 +6,9 @@ averages over paths, with standard errors from independent replicas.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,7 +61,6 @@ from numerics.solver.paths.solve import LEAST, Prepared, name_of, unclear
 
 Array = NDArray[np.float64]
 ArraysByMember = dict[MemberKey, Array]
-CollectedReplicas = TypeVar("CollectedReplicas", bound="Replicas | AuthoredReplicas")
 
 PATHS = 2.0**32
 """Largest number of bytes of a replica for which samples are doubled."""
@@ -111,26 +110,9 @@ def solve_paths(
     memory, :class:`~numerics.errors.Diverged` with the step, and :class:`~numerics.errors.NotConverged` if an
     accuracy is out of reach.
     """
-    collect: Callable[[], Replicas | AuthoredReplicas]
-    collect = Replicas if problem.has_roles else AuthoredReplicas
-    values, notes, _ = solve_replicas(problem, kernels, progress, collect)
-    return values, notes
-
-
-def solve_replicas(
-    problem: Problem,
-    kernels: str,
-    progress: Progress | None,
-    collect: Callable[[], CollectedReplicas],
-) -> tuple[dict[str, Array], dict[str, Any], CollectedReplicas]:
-    """Return the variables and notes of :func:`solve_paths`, and the collection of its replicas.
-
-    ``collect`` returns an empty collection: one for each number of paths and time grid that are tried. For a
-    problem whose output and error are recognised it is a :class:`~numerics.solver.by_role.Replicas`.
-    """
     for more in (1, 2, 4):
         try:
-            return _solved(problem, kernels, progress, collect, more)
+            return _solved(problem, kernels, progress, more)
         except NotPositive:
             # A covariance was not positive, which depends on the random numbers and is rarer with more
             # samples: try again with more, unless their number is given.
@@ -140,25 +122,22 @@ def solve_replicas(
 
 
 def _solved(  # noqa: PLR0915 - the notes of a result need all of its parts
-    problem: Problem,
-    kernels: str,
-    progress: Progress | None,
-    collect: Callable[[], CollectedReplicas],
-    more: int,
-) -> tuple[dict[str, Array], dict[str, Any], CollectedReplicas]:
-    """Solve a problem by sampled paths, and return variables of the result, notes and replicas.
+    problem: Problem, kernels: str, progress: Progress | None, more: int
+) -> tuple[dict[str, Array], dict[str, Any]]:
+    """Solve a problem by sampled paths, and return the variables of the result and the notes.
 
     The first number of paths of a replica is ``more`` times that with which :func:`solve_paths` begins.
     """
     solver = problem.solver
     notes: dict[str, Any] = {}
     grid: TimeGrid | None = None
-    settled: Settled[CollectedReplicas] | None = None
-    begun: Level[CollectedReplicas] | None = None
+    settled: Settled[Any] | None = None
+    begun: Level[Any] | None = None
+    collect: Any = Replicas if problem.has_roles else AuthoredReplicas
     first = 0
     if problem.flow:
         first = more * _first(problem, prepared_for(problem))
-        settled = _settled(problem, first, kernels, progress, collect)
+        settled = _settled(problem, first, kernels, progress)
         grid, begun, notes = settled.grid, settled.begun, dict(settled.notes)
     complete = prepared_for(problem, grid, kernels)
     if grid is None or solver.samples is None:
@@ -218,7 +197,7 @@ def _solved(  # noqa: PLR0915 - the notes of a result need all of its parts
             f"the time grid: {REPLICAS} replicas show its error only to {bias:.1e}, and more solver.samples "
             "would do"
         )
-    notes |= {
+    return values, notes | {
         "status": "ok" if max(reached.error, seen) <= asked else "not converged",
         "unknown_errors": "; ".join(x for x in reasons if x) or None,
         "samples": reached.samples,
@@ -231,7 +210,6 @@ def _solved(  # noqa: PLR0915 - the notes of a result need all of its parts
         "error_power": reached.power,
         "exchangeable": prepared.exchangeable,
     }
-    return values, notes, reached.solutions
 
 
 def _unclear(values: Mapping[str, Array], name: str, replicas: int) -> bool:
@@ -578,8 +556,6 @@ class _Attempt:
             kernels = {} if joined else reduced(self.problem, shown, self.kernels, self.grid, leading=1)
             into.kernels.add_all(kernels)
             into.numbers.add_all(self.numbers(solutions))
-            if not joined:
-                into.watch(solutions)
             for error, output in zip(solutions[ERROR, ()], solutions[OUTPUT, ()], strict=True):
                 both = (np.moveaxis(x, -1, 0) for x in (error, output))
                 scalars = np.stack([x if self.grid is None else self.grid.once(x) for x in both])
@@ -593,7 +569,7 @@ class _Attempt:
         if self.derivatives and first:
             self.derivatives.note(samples, watched)
 
-    def add_responses(self, reached: Reached[Any]) -> None:
+    def add_responses(self, reached: Reached[Replicas]) -> None:
         """Add responses to the solutions of a search if none of its replicas has carried derivatives."""
         if self.derivatives is None or reached.samples in self.derivatives.done:
             return
@@ -724,13 +700,7 @@ def _sound(batches: Iterator[ArraysByMember]) -> Iterator[ArraysByMember]:
 # -- the flow -----------------------------------------------------------------------------------------------
 
 
-def _settled(
-    problem: Problem,
-    samples: int,
-    kernels: str,
-    progress: Progress | None,
-    collect: Callable[[], CollectedReplicas],
-) -> Settled[CollectedReplicas]:
+def _settled(problem: Problem, samples: int, kernels: str, progress: Progress | None) -> Settled[Any]:
     """Return the time grid on which a flow has converged, with its solution (see ``settle_paths``).
 
     Grids are refined until their error is small beside the standard error of the paths and the accuracy, or
@@ -748,7 +718,7 @@ def _settled(
     return settle_paths(
         problem.times,
         attempt,
-        collect,
+        Replicas if problem.has_roles else AuthoredReplicas,
         samples,
         rtol=solver.rtol,
         accuracy=accuracy,

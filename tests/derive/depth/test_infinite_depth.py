@@ -1,7 +1,7 @@
 """Tests of the first correction to infinite depth, feature diversity and blocks, symbol by symbol."""
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import lru_cache
 
 import numpy as np
@@ -73,6 +73,12 @@ def steps_only(e: Expr) -> Expr:
     return e.replace(
         lambda x: isinstance(x, AppliedUndef) and str(x.func).startswith("first_"), lambda _: S.Zero
     )
+
+
+def test_conditions_name_the_orders() -> None:
+    """Order 0 was described as the orders 1 to 0."""
+    words = [replace(frozen(HALF), order=n).conditions()[-1] for n in (0, 1, 3)]
+    assert [x.rsplit("order ")[-1] for x in words] == ["zero", "one", "1 to 3"]
 
 
 # -- Taylor, Euler and Maclaurin ---------------------------------------------------------------------------

@@ -145,15 +145,6 @@ def test_a_perturbation_of_zero_has_no_growth(equal_heads: Case) -> None:
         perturbations(problem, 256)
 
 
-def test_a_growth_without_finite_changes_is_not_known(
-    equal_heads: Case, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("numerics.solver.paths.instability.VANISHING", 2.0)  # all averages are left out
-    problem = Problem.of(equal_heads.program, **equal_heads.given)
-    with pytest.raises(Unserved, match="changes of all averages are not finite"):
-        perturbations(problem, 256)
-
-
 @pytest.mark.slow
 def test_growth_is_not_known_where_nothing_perturbs_the_start(equal_heads: Case) -> None:
     """Heads with equal offsets: a zero perturbation does not show its growth."""

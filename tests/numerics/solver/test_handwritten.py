@@ -13,7 +13,6 @@ from numerics.experiment.problem import Problem
 from numerics.lowering import lower
 from numerics.solver import solve
 from numerics.solver.linear.march import march
-from numerics.solver.linear.output_correlations import OutputCorrelations
 from tests.chance import excess
 from tests.derive.once import mean_field, mlp
 from tests.derive.programs import damped_stream, g, linear_recurrent, rho, tau, two_layers
@@ -104,22 +103,6 @@ def test_kernels_read_after_the_march_are_those_of_the_march():
         expected = whole.correlation(("h", n), ("h", n)).transpose(0, 2, 1, 3)
         assert np.abs(found.Phi[n - 1] - expected).max() < 1e-12
     assert np.abs(found.Phi[2, -1, -1] - found.Phi[2, 0, 0]).max() > 0.1
-
-
-def test_correlations_that_are_cached_are_written_to_a_given_array_too():
-    program, numbers = mlp(), {eta: ETA, gamma0: GAMMA0, P: 2.0}
-    whole = march(
-        lower(mean_field(program).at_depth(2)),
-        steps=3,
-        constants=numbers,
-        data={"K_x": kernel(2), "y": TARGETS[:2]},
-        wanted=tuple(("H", n) for n in (1, 2)),
-    )
-    after, field = OutputCorrelations(whole, np.arange(3)), ("h", 1)
-    cached = after.outputs(field, field)
-    into = np.full(cached.shape, np.nan)
-    assert np.array_equal(after.outputs(field, field, into), cached)
-    assert np.array_equal(into, cached)
 
 
 @pytest.mark.parametrize("symmetric", [False, True])

@@ -24,10 +24,8 @@ from derive.program import (
     eta,
     gamma0,
     mu,
-    sign_descent,
     t,
 )
-from numerics.errors import NotConverged
 from numerics.experiment.schema import Solver
 from tests.chance import excess, in_errors
 
@@ -66,25 +64,6 @@ def test_members_read_by_number_are_sampled() -> None:
     error = np.hypot(one.train_loss_stderr, other.train_loss_stderr)
     assert excess(in_errors(one.train_loss - other.train_loss, error), 7) < 1
     assert one.train_loss[-1] < 0.5 * one.train_loss[0]
-
-
-def test_a_gradient_of_a_later_member_that_vanishes_by_symmetry_is_refused() -> None:
-    """Mirror images: the readout of tanh(h)^2 has a gradient, that of tanh(h) only rounding."""
-    W, a = GaussianMatrix("W", units, inputs), GaussianVector("a", units, indices=(members,))
-    hidden = tanh(h(mu, t))
-    net = Network(
-        "a later member without a gradient",
-        (h,),
-        {h(mu, t): W @ x(mu), z(mu, t): Mean(a(1) * hidden**2 + a(2) * (hidden + hidden**3)) / gamma0},
-        weights=(W, a),
-        given=(x,),
-        ranges=(members,),
-    )
-    loss = (y(mu) - z(mu, t)) ** 2 / 2
-    program = net.train(loss, GradientDescent(eta), rules={"a": sign_descent(eta)})
-    mirrored = GIVEN | {"arrays": {"K_x": [[1.0, -1.0], [-1.0, 1.0]], "y": [1.0, 1.0]}}
-    with pytest.raises(NotConverged, match="the gradient of a vanishes by symmetry at step 0"):
-        numerics.solve(program, **mirrored, solver=PATHS, kernels="none")
 
 
 def test_a_family_is_used_with_its_indices() -> None:

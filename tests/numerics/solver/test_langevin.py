@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from sympy import Lambda, Max, Symbol
+from sympy import Symbol
 
 from derive.errors import NotApplicable
 from derive.program import P, Program, eta, gamma0
 from derive.theory import Theory
-from numerics.errors import SpecError
 from numerics.simulation import simulate_program
 from numerics.solver.long_times.solve import stationary_kernels
 from numerics.solver.paths import Solved, solve_particles
@@ -108,44 +107,6 @@ def test_closed_forms(activation: str, moments: Any) -> None:
         last = entry(lag) * slopes[1][lag]
         np.testing.assert_allclose(found["G", 2][..., i], last, rtol=1e-9)
         np.testing.assert_allclose(found["G", 1][..., i], entry(lag) * last * slopes[0][lag], rtol=1e-9)
-
-
-def test_lags_of_either_sign_give_the_same_kernels() -> None:
-    """The covariance of a weight at two times is symmetric, and all kernels follow from it."""
-    found = stationary_kernels(
-        mean_field(network(1, "relu")), values=VALUES, data={"K_x": K[:1, :1]}, lags=(-2, 0, 2)
-    )
-    for (name, layer), kernel in found.items():
-        np.testing.assert_array_equal(kernel[..., 0], kernel[..., 2], err_msg=f"{name} {layer}")
-    assert found["H", 1][0, 0, 0] == pytest.approx(entry(2) * K[0, 0])
-    assert (found["Phi", 1][0, 0, 0] < found["Phi", 1][0, 0, 1]).all()
-
-
-@pytest.mark.parametrize(
-    ("given", "reason"),
-    [
-        ({"lags": (0.5,)}, r"^lags = 0\.5: is not an integer"),
-        ({"lags": (float("nan"),)}, r"^lags = nan: is not finite"),
-        ({"values": {lam: 1.5, T: 0.6}}, r"^values\.eta: is missing"),
-        ({"values": VALUES | {eta: 2.0}}, "weights have no stationary state: their variance would be -"),
-        ({"values": VALUES | {T: 0.0}}, "their variance would be 0"),
-        ({"values": VALUES | {lam: 0.0}}, "their variance would be infinite"),
-        ({"data": {}}, r"^data\.K_x: is missing"),
-        ({"data": {"K_x": [1.0]}}, r"^data\.K_x = .*is not a square matrix"),
-    ],
-)
-def test_input_that_has_no_stationary_kernels(given: dict[str, Any], reason: str) -> None:
-    with pytest.raises(SpecError, match=reason):
-        stationary_kernels(mean_field(network(1, "linear")), **{"values": VALUES, "data": {"K_x": K}} | given)
-
-
-def test_symbols_in_activations_have_numbers() -> None:
-    width, h = Symbol("width", positive=True), Symbol("h", real=True)
-    theory, data = mean_field(network(1, Lambda(h, Max(0, width * h)))), {"K_x": K[:1, :1]}
-    found = stationary_kernels(theory, values=VALUES | {width: 3.0}, data=data)
-    assert found["Phi", 1][0, 0, 0] == pytest.approx(9 * entry(0) * K[0, 0] / 2, rel=1e-9)
-    with pytest.raises(SpecError, match=r"^values\.width: is missing"):
-        stationary_kernels(theory, values=VALUES, data=data)
 
 
 def test_biases_have_no_recursion_yet() -> None:

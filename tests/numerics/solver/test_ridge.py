@@ -12,13 +12,10 @@ import pytest
 from numpy.typing import NDArray
 from sympy import Max, Rational, Symbol
 
-import numerics
 from derive.program import P, P_train, eta, gamma0
 from derive.reduce.homogeneous import NotHomogeneous
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
-from numerics.experiment.schema import Solver
-from numerics.results import interval
 from numerics.simulation import simulate_program
 from numerics.solver import solve
 from numerics.solver.long_times.solve import AtRest, at_rest, compare, regression
@@ -277,85 +274,6 @@ def test_refusals() -> None:
     unused = {f"training.{x}": None for x in ("time", "points")}
     with pytest.raises(SpecError, match=r"cannot be told from 4 times, .*at least 8 times"):
         solve(experiment.replace({**few, **unused, "training.learning_rate": 0.1}))
-
-
-def by_method(steps: int, decay: float = 1.0, kernels: Any = "auto", depth: int = 1, **solver: Any) -> Any:
-    """Return the result of ``solver.method = "rest"`` for two samples."""
-    return numerics.solve(
-        mlp(depth, "relu", weight_decay=decay),
-        numbers={"eta": 0.2, "gamma0": 1.5},
-        arrays={"K_x": K[:2, :2], "y": ALIKE[:2]},
-        times=range(steps),
-        solver=Solver(method="rest", **solver),
-        kernels=kernels,
-    )
-
-
-def test_the_method_has_error_bars_and_says_that_it_is_not_at_rest() -> None:
-    found = by_method(9, samples=64)
-    assert found.attrs["status"] == "not converged"
-    assert found.attrs["rest"].startswith("not at rest")
-    assert (found.attrs["samples"], found.attrs["replicas"]) == (64, 8)
-    assert (interval(found, "train_loss")[1:] > 0).all()
-    assert found.attrs["distance_from_ridge"] > 10 * found.attrs["distance_from_ridge_stderr"] > 0
-    alone = at_rest(
-        mlp(1, "relu", weight_decay=1.0),
-        steps=9,
-        values={eta: 0.2, gamma0: 1.5, P: 2},
-        data={"K_x": K[:2, :2], "y": ALIKE[:2]},
-        samples=64,
-    )
-    np.testing.assert_allclose(found.f.values[-1], alone.outputs, rtol=1e-12)
-    np.testing.assert_allclose(found.f_stderr.values[-1], alone.outputs_stderr, rtol=1e-9)
-    assert found.attrs["distance_from_ridge"] == pytest.approx(np.abs(alone.difference).max())
-    bare = by_method(9, samples=64, kernels="none")
-    assert bare.attrs["rest"] == found.attrs["rest"]
-    assert bare.attrs["kernels"] == "none"
-    assert not {"Phi", "Phi_trace", "tangent_kernel_trace"} & {*bare.data_vars}
-
-
-def test_the_method_meets_the_accuracy_and_reports_progress() -> None:
-    seen: list[int] = []
-    found = numerics.solve(
-        mlp(1, "relu", weight_decay=4.5),
-        numbers={"eta": 0.2, "gamma0": 1.0},
-        arrays={"K_x": [[1.0]], "y": [1.0]},
-        times=range(24),
-        solver=Solver(method="rest", accuracy=2e-4),
-        progress=lambda step, _: seen.append(step),
-    )
-    assert found.attrs["accuracy"] <= 2e-4
-    assert found.attrs["samples"] > 512
-    assert found.attrs["status"] == "ok"
-    assert found.attrs["rest"].startswith("at rest")
-    assert seen
-
-
-@pytest.mark.parametrize("samples", [4, 7, 8])
-def test_too_few_paths_are_refused_as_by_sampled_paths(samples: int) -> None:
-    with pytest.raises(SpecError, match=rf"solver\.samples = {samples}: is too few paths"):
-        by_method(9, samples=samples)
-
-
-def test_input_of_at_rest() -> None:
-    values, data = {eta: 0.2, gamma0: 1.5, P: 1, lam: 1.0}, {"K_x": [[1.0]], "y": [1.0]}
-    program = mlp(1, weight_decay=lam)
-    found = at_rest(program, steps=np.int64(9), values=values, data=data, samples=16, replicas=2)
-    assert len(found.moves) == 8
-    with pytest.raises(SpecError, match=r"^values\.lam: is missing"):
-        at_rest(program, steps=9, values={eta: 0.2, gamma0: 1.5, P: 1}, data=data)
-    with pytest.raises(SpecError, match=r"^steps = 9\.5: is not an integer"):
-        at_rest(program, steps=9.5, values=values, data=data)  # type: ignore[arg-type]
-
-
-def test_an_experiment_gives_the_number_of_paths_and_the_seed() -> None:
-    training = {"learning_rate": 0.2, "steps": 9, "weight_decay": 0.5}
-    tables = {"network": {"depth": 1}, "training": training, "solver": {"samples": 16, "seed": 3}}
-    found = at_rest(Experiment.from_dict(tables, kernel=[[1.0]], targets=[1.0]), replicas=2)
-    assert found.solved.samples == 16
-    tables["solver"] = {"samples": 16}
-    other = at_rest(Experiment.from_dict(tables, kernel=[[1.0]], targets=[1.0]), replicas=2, seed=3)
-    np.testing.assert_array_equal(found.solved.value("f"), other.solved.value("f"))
 
 
 # -- finite networks -----------------------------------------------------------------------------------------
