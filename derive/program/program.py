@@ -70,13 +70,16 @@ class Program(Parts):
     name : str
         The name.
     rule : TrainingRule
-        The training rule; weights may have their own.
+        The training rule of the program. The theory uses the rule of each weight; this one gives the kind of
+        time (steps or flow).
     fields : tuple of Field
         The vectors of a step.
     definitions : tuple of Definition
-        The definitions of fields and scalars.
-    matrices, vectors : tuple
-        Weights, random and trained.
+        The definitions of fields and scalars, in any order.
+    matrices : tuple of GaussianMatrix or TrainedMatrix
+        The weight matrices; a GaussianMatrix is not trained.
+    vectors : tuple of GaussianVector or TrainedVector
+        The weight vectors; a GaussianVector is not trained.
     given : tuple of GivenVector
         Fixed vectors of the data.
     attributes : tuple of Attribute
@@ -89,9 +92,9 @@ class Program(Parts):
         Names of correlation functions. A key is a vector with its indices, as ``phi(h(ell, mu, t))``,
         and its value the name of the correlation of this vector; names that are not given are ``C_<vector>``.
     scale : Expr
-        A factor of response functions that is written in front of them (the papers use gamma0).
+        A factor of response functions that is written in front of them (the papers use gamma0); 1 by default.
     depth : Expr
-        The number of hidden layers.
+        The number of hidden layers; the symbol ``L`` by default.
     loss : Expr, optional
         The loss, as :meth:`.Network.train` takes it: an expression of outputs (or fields) and targets at the
         time ``t``, summed over its free indices.
@@ -130,7 +133,7 @@ class Program(Parts):
         return "\n".join([*lines, *([f"  loss: {self.loss}"] if self.loss is not None else [])])
 
     def _repr_latex_(self) -> str:
-        """Return the equations of a step, forwards and backwards, in LaTeX."""
+        """Return the definitions of fields and scalars in LaTeX, in the order in which they were given."""
         return aligned_latex(Eq(d.lhs, d.rhs, evaluate=False) for d in self.definitions)
 
     def _rewrite(self, change: Callable[[Parts], Parts]) -> None:
@@ -183,8 +186,8 @@ class Program(Parts):
         Raises
         ------
         ProgramError
-            If ``depth`` is neither an integer of at least 1 nor a symbol for one, or if the program has
-            fields with layers and another depth without ``L`` in it.
+            If ``depth`` is neither an integer of at least 1 nor an integer expression such as ``L - 1``, or
+            if the program has fields with layers and another depth without ``L`` in it.
         """
         layers = chosen_depth(self, depth)
 
@@ -225,7 +228,9 @@ class Program(Parts):
         Parameters
         ----------
         rule : TrainingRule
-            The new rule.
+            The new rule, also for weights that had a rule of their own. Its noise is in units of the initial
+            variance of each weight; :meth:`.Network.train` converts noise to these units, and this method
+            does not.
 
         Returns
         -------
@@ -734,11 +739,12 @@ def causal_order(program: Parts) -> tuple[Definition, ...]:
 
 
 def _uses(program: Parts) -> list[dict[int, set[Expr]]]:
-    """Return, for each definition of a program, the definitions that it needs at the same time.
+    """Return, for each definition of a program, the definitions that it needs at the same time, t or 0.
 
-    Each entry maps numbers of needed definitions to sets of shifts: the layer at which a quantity is needed
-    minus the layer that is defined (0 for quantities without layers). A differential equation needs none. The
-    keys are sorted, because the order of sets of atoms differs between processes.
+    Each entry maps numbers of needed definitions, their positions in the program, to sets of shifts: the
+    layer at which a quantity is needed minus the layer that is defined (0 for quantities without layers). A
+    differential equation needs no other definition. The keys are sorted, because the order of sets of atoms
+    differs between processes.
     """
     table: list[dict[int, set[Expr]]] = []
     for d in program.definitions:
@@ -892,7 +898,8 @@ def chosen_depth(program: Program, depth: Any) -> Expr:
 def plain_steps(program: Program) -> None:
     """Raise :class:`NotApplicable` unless all weights follow one rule ``W(t + 1) = W(t) + rate U(t)``.
 
-    The rate is constant; there is no decay, momentum or noise. A program without trained weights is refused.
+    The rate is constant; there is no decay, momentum or noise. A program without trained weights is refused,
+    and so is a rule that is not linear in the updates, such as Adam.
 
     >>> from derive.program import mlp
     >>> plain_steps(mlp(2))

@@ -81,9 +81,10 @@ class LinearSystem:
         The factors of the update (n,), or a number.
     diffusion : Expr or Matrix
         Variance of the noise that a step adds to the weight, in units of the weight's initial variance (in
-        continuous time per unit of time), or the covariance matrix (n, n) of the noise of all states.
+        continuous time per unit of time), or the covariance matrix (n, n) of the noise of all states. A
+        number adds no noise to hidden states. 0 by default.
     start : Expr
-        The factor of ``W(0)`` with which the weight starts.
+        The factor of ``W(0)`` with which the weight starts; 1 by default.
 
     Examples
     --------
@@ -130,7 +131,10 @@ class LinearSystem:
 
     @cached_property
     def noise_matrix(self) -> ImmutableMatrix:
-        """The covariance (n, n) of the noise of all components."""
+        """The covariance (n, n) of the noise of all components.
+
+        If ``diffusion`` is a number, it is the entry of the weight, and all other entries are zero.
+        """
         if isinstance(self.diffusion, ImmutableMatrix):
             return self.diffusion
         covariance = Matrix.zeros(self.states, self.states)
@@ -529,8 +533,9 @@ def _neat(e: Expr) -> Expr:
 def without_cases(e: Expr) -> Expr:
     """Return ``e`` with cases (``Piecewise``) of time written as sums of step functions.
 
-    Inside of a sum, SymPy would otherwise move the cases out, with conditions on the summation variable.
-    Raises ProgramError for a condition that does not compare the time with a number.
+    Inside of a sum, SymPy would otherwise move the cases out, with conditions on the summation variable. The
+    value is 0 where no condition holds. A condition is a comparison by ``<``, ``<=``, ``>``, ``>=`` or
+    ``Eq``, or several of these joined by "and"; raises ProgramError for any other, such as ``Ne`` or "or".
 
     >>> without_cases(Piecewise((2, t >= 5), (3, True)))
     3 - Heaviside(t - 5, 1)
@@ -541,7 +546,10 @@ def without_cases(e: Expr) -> Expr:
 
 
 def _as_steps(cases: Piecewise) -> Expr:
-    """Return cases as a sum: each value times 1 where its condition is the first that holds, else 0."""
+    """Return cases as a sum: each value times 1 where its condition is the first that holds, else 0.
+
+    Where no condition holds the sum is 0.
+    """
     total, left = S.Zero, S.One
     for value, condition in cases.args:
         here = _indicator(condition)
@@ -553,7 +561,8 @@ def _as_steps(cases: Piecewise) -> Expr:
 def _indicator(condition: Any) -> Expr:
     """Return 1 where a condition on time holds and 0 elsewhere, by Heaviside and Kronecker functions.
 
-    Raises ProgramError for a condition that is not a comparison or several joined by "and".
+    Raises ProgramError unless the condition is a comparison by ``<``, ``<=``, ``>``, ``>=`` or ``Eq``, or
+    several of these joined by "and".
     """
     if condition in (S.true, S.false):
         return S(int(bool(condition)))
@@ -645,7 +654,11 @@ class LinearSystemRule:
         return factors
 
     def noise(self, time: Expr, past: Expr) -> Expr:
-        """Return the covariance of the noise in the weight at two times."""
+        """Return the covariance of the noise in the weight at two times, in units of its initial variance.
+
+        It is 0 for a rule without noise, and the function ``n(time, past)`` of a table for a noisy system
+        that is ``tabulated``.
+        """
         system = system_of(self)
         if system.tabulated and system.noisy:
             return Function(_TABLES[2])(time, past)
@@ -694,12 +707,13 @@ class LinearRule(LinearSystemRule):
     b : Expr or Matrix
         Factors of the update (n,), or a number.
     diffusion : Expr or Matrix
-        Variance of the noise of a step (in continuous time per unit of time) in the weight, in units of its
-        initial variance, or the covariance matrix (n, n) of the noise of all states.
+        Variance of the noise of a step (in continuous time per unit of time) in the weight, or the covariance
+        matrix (n, n) of the noise of all states; 0 by default. The units are those of
+        :class:`GradientDescent`.
     start : Expr
-        The factor of ``W(0)`` with which the weight starts.
+        The factor of ``W(0)`` with which the weight starts; 1 by default.
     discrete : bool
-        Whether time is discrete.
+        Whether time is discrete; true by default.
     name : str
         The name in printed theories.
     bounds : tuple of BoundedParameter, optional
@@ -710,7 +724,8 @@ class LinearRule(LinearSystemRule):
     ------
     ProgramError
         If the shapes of ``A``, ``b`` and ``diffusion`` differ, if an entry is text or not real, or if a
-        variance is negative or a parameter in ``bounds`` is outside of its interval.
+        variance is negative or a parameter in ``bounds`` is outside of its interval. Of a covariance matrix
+        only the diagonal is checked for its sign.
 
     Examples
     --------
@@ -791,16 +806,19 @@ class _Descent(LinearSystemRule):
 class GradientDescent(_Descent):
     """Gradient descent in steps, ``W(t+1) = (1 - decay) W(t) + rate U(t) + sqrt(diffusion) xi(t)``.
 
-    The memory is that of this recursion, see :class:`LinearSystem`.
+    The memory is that of this recursion, see :class:`LinearSystem`. Raises :class:`ProgramError` for a
+    negative parameter.
 
     Parameters
     ----------
     rate : Expr
         The learning rate; it may depend on :data:`derive.program.t`.
     decay : Expr
-        The fraction of a weight lost in a step (learning rate times weight decay).
+        The fraction of a weight lost in a step (learning rate times weight decay); 0 by default.
     diffusion : Expr
-        The variance that noise adds to a weight in a step, in units of its initial variance.
+        The variance that noise adds to a weight in a step, 0 by default. In a program it is in units of the
+        initial variance of the weight; a rule that is given to :meth:`.Network.train` states it for the raw
+        weight, and is converted.
     discrete : bool
         True: time is discrete.
 
@@ -825,14 +843,17 @@ class GradientDescent(_Descent):
 class GradientFlow(_Descent):
     """Gradient flow in continuous time, ``dW = (rate U - decay W) dt + sqrt(diffusion) dB``.
 
+    Raises :class:`ProgramError` for a negative parameter.
+
     Parameters
     ----------
     rate : Expr
-        The rate: 1 for the summed loss, 1/P for its mean.
+        The rate: 1, the default, for the summed loss, 1/P for its mean.
     decay : Expr
-        The weight decay per unit of time.
+        The weight decay per unit of time; 0 by default.
     diffusion : Expr
-        The variance that noise adds per unit of time, in units of the initial variance.
+        The variance that noise adds per unit of time, 0 by default, in the units of
+        :class:`GradientDescent`.
     discrete : bool
         False: time is continuous.
 
@@ -860,14 +881,19 @@ class Momentum(LinearSystemRule):
     rate : Expr
         The learning rate, outside of the velocity as in PyTorch.
     momentum : Expr
-        The fraction of the velocity that a step keeps.
+        The fraction of the velocity that a step keeps, at least 0 and below 1.
     decay : Expr
-        The fraction of a weight lost in a step.
+        The fraction of a weight lost in a step; 0 by default.
     discrete : bool
         True: time is discrete.
     rate_inside : bool
         Whether the velocity accumulates ``rate U``: ``Q(t+1) = momentum Q(t) + rate U(t)``, ``W(t+1) = (1 -
-        decay) W(t) + Q(t+1)``. The two differ if the rate depends on time.
+        decay) W(t) + Q(t+1)``. The two differ if the rate depends on time. False by default.
+
+    Raises
+    ------
+    ProgramError
+        If a parameter is negative, or the momentum is 1 or more.
 
     Examples
     --------
@@ -905,9 +931,9 @@ class MomentumFlow(LinearSystemRule):
     Parameters
     ----------
     momentum : Expr
-        The time constant beta of the velocity.
+        The time constant beta of the velocity, a positive number of any size.
     rate : Expr
-        The rate.
+        The rate; 1 by default.
     discrete : bool
         False: time is continuous.
 
@@ -1102,7 +1128,8 @@ def anchored_descent(rate: Expr, pull: Expr, since: Expr) -> LinearRule:
     pull : Expr
         Fraction of the distance to the earlier weights that is lost in a step.
     since : Expr or int
-        The step of the earlier weights.
+        The step of the earlier weights, an integer of at least 0. This is not checked: a negative number acts
+        as 0, and another number is rounded up.
 
     Returns
     -------
@@ -1129,14 +1156,14 @@ def anchored_descent(rate: Expr, pull: Expr, since: Expr) -> LinearRule:
 
 
 def entry_covariance(rule: TrainingRule, time: Expr, past: Expr) -> Expr:
-    """Return the covariance of an entry of the random part of W at two times.
+    """Return the covariance of an entry of a weight at two times, without the updates of the weight.
 
     Parameters
     ----------
     rule : TrainingRule
         The rule of the weight.
     time, past : Expr
-        The two times.
+        The two times, in any order.
 
     Returns
     -------
@@ -1173,8 +1200,9 @@ def with_noise(rule: TrainingRule, variance: Expr, name: str) -> TrainingRule:
 def held_at_rest(rule: TrainingRule) -> Expr | None:
     """Return the ratio of a weight to its update at rest, ``W = number * U``: the fixed point of the system.
 
-    None for a rule without decay, whose weights rest only if updates vanish, for coefficients that depend on
-    time, and for a rule without an equation of motion, such as :class:`Multistep`.
+    Noise is left out, and the stability of the fixed point is not checked. The result is None for a rule
+    without decay, whose weights rest only if updates vanish, for coefficients that depend on time, and for a
+    rule without an equation of motion, such as :class:`Multistep`.
 
     >>> lam = Symbol("lam")
     >>> held_at_rest(GradientDescent(Symbol("eta"), decay=Symbol("eta") * lam)), held_at_rest(GradientFlow())

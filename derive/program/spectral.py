@@ -36,13 +36,15 @@ class Spectral(NonlinearRule):
     rate : Expr
         Learning rate, which may depend on :data:`derive.program.t`.
     F : Expr
-        Expression of :data:`derive.program.spectral.sigma`, the singular values of the gradient over N.
+        Expression of :data:`derive.program.spectral.sigma`, the singular values of the gradient over N. Any
+        other symbol is a parameter of the rule, also one called sigma that is not this one.
     decay : Expr
-        Fraction of the weight that is lost in a step; it may depend on t.
+        Fraction of the weight that is lost in a step; it may depend on t. 0 by default.
     name : str
         Name in printed programs.
     memory_tables : tuple, optional
-        A constant rate and the names of tables of m(t) and k(t, s), if the memory has no closed form.
+        A constant rate and the names of tables of m(t) and k(t, s), if the memory has no closed form. None:
+        the memory follows from ``rate`` and ``decay``.
 
     Raises
     ------

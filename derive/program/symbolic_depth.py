@@ -67,7 +67,10 @@ def at_symbolic_depth(program: Program) -> Program:
         return L if layer == last else layer
 
     def upper(layer: Expr) -> Expr:
-        """Return an integer upper end of a range as ``L`` minus its distance from the last layer."""
+        """Return an integer upper end of a range as ``L`` minus its distance from the last layer.
+
+        Any other end is returned unchanged.
+        """
         return layer - last + L if layer.is_Integer else layer
 
     def written(e: Expr) -> Expr:

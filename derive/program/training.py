@@ -119,7 +119,8 @@ def _take_numbers(update: Outer | Along, *sides: str) -> None:
 def by_name(values: Any, key: str, accepted: str) -> dict[str, Any]:
     """Return a mapping with names as keys, or pairs of names and values, as a dict.
 
-    Raises :class:`ProgramError`, naming ``key``, for anything else.
+    Raises :class:`ProgramError` for anything else. Its message names the option ``key`` and shows
+    ``accepted``, an example of a value that is accepted.
 
     >>> by_name((("W", 2),), "rates", "...")
     {'W': 2}
@@ -192,7 +193,8 @@ class Gradient:
         The name of the gradient.
     inner : str
         The name of the gradient with respect to a function of the field to which a matrix is applied (``z``
-        for ``phi(h)``).
+        for ``phi(h)``). Empty, the default, stands for ``z`` if the field is ``h``, and ``z_<field>``
+        otherwise.
     normal : Expr, optional
         The number c if the gradient in the program is ``c N`` times the derivative of the output by an entry
         of the field (c times it for a scalar); by default ``scale sqrt(N_x/N)`` for N_x units.
@@ -219,11 +221,11 @@ class Parametrization(Rewritable):
     Parameters
     ----------
     scale : Expr
-        The factor gamma0 by which the outputs of the forward pass are divided.
+        The factor by which the outputs of the forward pass are divided; gamma0 by default.
     rate : Expr
-        A factor of all learning rates.
+        A factor of all learning rates; 1 by default.
     rates : mapping of str to Expr
-        Factors of the learning rates of single weights.
+        Factors of the learning rates of single weights by name; 1 for a weight that is not in it.
     fan_in : mapping of str to Expr
         Ratios n/N by name of matrix, for matrices ``theta/sqrt(n)`` in which n is not the number of units
         that the matrix is applied to.

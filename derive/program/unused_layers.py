@@ -31,15 +31,17 @@ def without_unused_layers(
     lines : tuple of Definition
         The forward pass.
     layered : iterable of str
-        The fields that have layers or are ordered. Other scalars and fields are kept, and so are fields that
-        no line uses at any layer.
+        The names of the fields that have layers or are ordered. Other scalars and fields are kept, and so are
+        fields that no line uses at any layer.
     others : Expr
         Further expressions that use fields, such as the loss.
 
     Returns
     -------
     tuple of Definition
-        The shorter forward pass. Its outputs are the same, because no output uses the removed layers.
+        The shorter forward pass. Its outputs are the same, because no output uses the removed layers. If
+        layers are still removed after the largest number of rounds (see ``MOST``), the lines are returned
+        unchanged and are not checked.
 
     Raises
     ------
@@ -179,7 +181,7 @@ def _require_defined(
     """Raise :class:`ProgramError` for a layer of a field that is used but not defined.
 
     ``lines`` are the definitions, ``names`` the fields to check, and ``read`` pairs (name, first and last
-    layer) of all uses. A symbolic depth is replaced by the large integer DEEP.
+    layer) of all uses. Every symbol in a layer, such as the depth, is replaced by the integer DEEP.
     """
     known: dict[str, list[range]] = {}
     for d in lines:
@@ -213,7 +215,7 @@ DEEP = 9
 
 
 def _layers(span: MemberBounds) -> range:
-    """Return the layers between two ends as a range of integers, with the large number DEEP for the depth.
+    """Return the layers between two ends as a range of integers, with the number DEEP for every symbol.
 
     The range is empty if an end is not an integer.
     """

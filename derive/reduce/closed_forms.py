@@ -61,8 +61,8 @@ def separable(rate: Expr, x: Symbol, start: Expr, time: Symbol) -> Separable:
     """Solve ``dx/dt = rate(x)`` with ``x = start`` at time 0; ``time`` is the symbol of time in the solution.
 
     Raises :class:`NotApplicable` unless the rate is a rational function of x and of one square root of a
-    quadratic in x, and ``dt/dw`` as a function of Euler's variable w has exactly two simple poles and no
-    zeros.
+    quadratic in x (it must contain this root), and ``dt/dw`` as a function of Euler's variable w has exactly
+    two simple poles and no zeros.
 
     >>> from sympy.abc import t
     >>> x = Symbol("x", positive=True)
@@ -182,9 +182,10 @@ def _lowered(e: Expr, letter: Symbol, square: Expr) -> Expr:
 def conserved(odes: Sequence[Eq], degree: int = 2) -> tuple[Expr, ...]:
     """Return polynomials of the unknowns, of at most ``degree``, that are constant along solutions.
 
-    Polynomials in the returned ones are left out: squares and products of conserved quantities, and their
-    linear combinations. The equations must be autonomous and polynomial in the unknowns; parameters may enter
-    rationally. Raises ValueError otherwise.
+    ``odes`` are equations ``dx/dt = rate``. Polynomials in the returned ones are left out: squares and
+    products of conserved quantities, and their linear combinations. The result is empty if there are none, or
+    if ``degree``, an integer, is below 1. The equations must be autonomous and polynomial in the unknowns;
+    parameters may enter rationally. Raises ValueError otherwise.
 
     >>> from sympy import symbols, Function
     >>> t = symbols("t")

@@ -230,11 +230,13 @@ def _at_equal_time(x: Term, q: OrderParameter, value: Expr) -> Iterator[Term]:
 def theory_limit(theory: Theory, values: Mapping[Symbol, Expr]) -> Theory:
     """Return the theory as each parameter in ``values`` goes to its value (many samples, wide layers).
 
-    The limits are taken one after another, with order parameters held fixed. Vanishing terms are removed, as
-    are sources without covariance, responses that no equation contains, and observables. Sources that enter
-    an equation with a factor of the parameter are scaled first (:func:`.absorb_factors`), and responses that
-    have become instantaneous are replaced by their values (:func:`.instant_responses`). Raises
-    :class:`NotApplicable` if a term has no finite limit.
+    ``values`` maps the symbols of the theory to their limits, numbers or ``oo``. Symbols are compared with
+    their assumptions; one that the theory does not contain changes no equation and is not refused. The limits
+    are taken one after another, with order parameters held fixed. Vanishing terms are removed, as are sources
+    without covariance, responses that no equation contains, and observables. Sources that enter an equation
+    with a factor of the parameter are scaled first (:func:`.absorb_factors`), and responses that have become
+    instantaneous are replaced by their values (:func:`.instant_responses`). Raises :class:`NotApplicable` if
+    a term has no finite limit.
 
     >>> from sympy import oo
     >>> from derive import isotropic, mean_field
@@ -344,11 +346,12 @@ def _without_unused_responses(theory: Theory) -> Theory:
 def mode_sums(theory: Theory) -> Theory:
     """Return the theory with averages over the modes written as sums over them.
 
-    The modes are the units of the population with attributes: given constants of each unit, such as its
-    eigenvalue. An order parameter that was an average over the modes becomes the sum, with the same symbol: M
-    times the average, where M is the number of modes. Fields of the modes get the index of the mode. The
-    equations then do not contain M: their dimension-free form (linear2025 107-109). Observables are left out.
-    Raises :class:`NotApplicable` if the program has no attributes, or if M does not cancel.
+    The modes are the units of the population of the first attribute: attributes are given constants of each
+    unit, such as its eigenvalue. An order parameter that was an average over the modes becomes the sum, with
+    the same symbol: M times the average, where M is the number of modes. Fields of the modes get the index of
+    the mode. The equations then do not contain M: their dimension-free form (linear2025 107-109). Observables
+    are left out. Raises :class:`NotApplicable` if the program has no attributes, writes the index of the unit
+    with several names, or if M does not cancel.
 
     >>> from derive import mean_field, structured
     >>> theory = mode_sums(absorb_factors(mean_field(structured()), "r0", "u0"))
@@ -515,7 +518,10 @@ class LossDecomposition:
         return Eq(self.correlation, Add(*[p.expr for p in self.parts]), evaluate=False)
 
     def part(self, label: str) -> Expr:
-        """Return the sum of the contributions with a label such as "bias"; zero if there are none."""
+        """Return the sum of the contributions with this ``label``; zero if there are none.
+
+        Labels are "bias", "limited width", "limited data" and "label noise"; any other label gives zero too.
+        """
         return Add(*[p.expr for p in self.parts if p.label == label])
 
     def _repr_latex_(self) -> str:
@@ -530,9 +536,9 @@ def loss_decomposition(theory: Theory, name: str = "C_v") -> LossDecomposition:
     pair of correlated sources, with ``H_v_x(t, s)`` the response of v to a perturbation of the equation of
     the field x that the source enters. Labels: "limited width" for the source of a trained matrix, "limited
     data" for that of an untrained matrix, "label noise" for the part of the latter that comes from a noise
-    vector in the errors of samples, and "bias" for any other source (the target). Raises
-    :class:`NotApplicable` if the correlation is not that of a single field, or if another quantity drives
-    this field.
+    vector in the errors of samples, and "bias" for any other source (the target). Raises KeyError if the
+    theory has no order parameter ``name``, and :class:`NotApplicable` if it is not the correlation of a
+    single field, or if another quantity drives this field.
 
     >>> from derive import isotropic, mean_field
     >>> parts = loss_decomposition(absorb_factors(mean_field(isotropic(noise=True)), "r0", "u0"))

@@ -198,8 +198,8 @@ class Equilibrium(ConditionalResult):
     def density(self, samples: int) -> Expr:
         """Return the logarithm of the unnormalised density of the fields ``h1, .., hP`` of a unit in a layer.
 
-        Conjugate fields are integrated out. The kernel of the layer below is ``Phi11, Phi12, ..``, and the
-        conjugate kernel ``Phihat11, ..``.
+        ``samples`` is the number P of samples, an integer of at least 1. Conjugate fields are integrated out.
+        The kernel of the layer below is ``Phi11, Phi12, ..``, and the conjugate kernel ``Phihat11, ..``.
         """
         hats = [Symbol(f"hhat{i}") for i in range(1, samples + 1)]
         numbers: dict[Expr, Expr] = {}
@@ -253,7 +253,8 @@ class Equilibrium(ConditionalResult):
         Parameters
         ----------
         numbers : mapping of str to Expr, optional
-            Exact values for symbols of the equations, by name.
+            Exact values for symbols of the equations, by name. Names that the equations do not contain are
+            left out without a message, and so are keys that are symbols instead of names. None: no values.
 
         Returns
         -------
@@ -305,7 +306,8 @@ def equilibrium(theory: Theory) -> Equilibrium:
     The forward pass and its Gaussian products are those of the theory. Raises :class:`NotApplicable` for
     discrete steps, without noise or without decay, for weights with different rules or an initial variance
     other than 1, for updates that are not minus the gradient of the loss (feedback alignment), for networks
-    that are not chains, and for samples with weights.
+    that are not chains, and for samples with weights. Weights must have equal factors of the learning rate
+    (``rates`` of :class:`.Parametrization`), which is not checked.
 
     >>> from derive import mean_field, mlp
     >>> lam, beta = Symbol("lam", positive=True), Symbol("beta", positive=True)

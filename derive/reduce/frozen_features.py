@@ -40,7 +40,8 @@ def frozen_features(theory: Theory) -> Theory:
     Parameters
     ----------
     theory : Theory
-        The theory of a network of integer depth, whose outputs have one error each.
+        The theory of a network of integer depth, whose outputs have one error each. An output must be zero
+        at the start, which is not checked: other terms in its definition are dropped.
 
     Returns
     -------

@@ -37,7 +37,8 @@ class TwoLayer:
     of the fields at time 0, ``moments`` the definitions of moments at one time, such as ``H(mu, alpha, t)``,
     and ``rates`` the equations of the moments with averages (F.6). ``closed`` are these and the equation of
     the error without averages (F.7; empty if averages remain), ``error`` is the equation of the error in
-    either case, and ``initial`` are the values at time 0 (only that of the error if averages remain).
+    either case, and ``initial`` are the values at time 0 (only that of the error if averages remain). With
+    weights of samples, ``closed`` and ``initial`` also contain the output, before the error.
     """
 
     theory: Theory
@@ -78,7 +79,8 @@ def two_layer(theory: Theory | Program) -> TwoLayer:
     Parameters
     ----------
     theory : Theory or Program
-        A theory or program of one hidden layer under gradient flow.
+        A theory or program of one hidden layer under gradient flow. The output must be an average over units
+        times a number, which is not checked.
 
     Returns
     -------
@@ -148,8 +150,8 @@ def moment_steps(theory: Theory) -> MomentSteps:
     """Return the exact map of the moments of a linear network with one hidden layer by one step.
 
     The moments are the correlation functions at equal times, and the error. Weights may decay and
-    diffuse. Raises :class:`NotApplicable` for a flow, for a theory with memory, and if the moments do not
-    close.
+    diffuse. The output must be an average over units times a number, which is not checked. Raises
+    :class:`NotApplicable` for a flow, for a theory with memory, and if the moments do not close.
 
     >>> from derive import mean_field, mlp
     >>> steps = moment_steps(mean_field(mlp(1, loss="sum")))

@@ -105,7 +105,8 @@ def output_rate(theory: Theory) -> OutputRate:
 
     Raises :class:`NotApplicable` for discrete steps, for memory that is not exponential, for updates that are
     not gradients, for unequal widths, for weights shared by positions, for a bias that is added to a product,
-    and for noise with skip connections.
+    and for noise with skip connections. All weights must have the rule of the program and a factor 1 of the
+    learning rate (:class:`.Parametrization`), which is not checked.
 
     >>> from derive import mean_field, mlp
     >>> lam, T = Symbol("lam", positive=True), Symbol("T", positive=True)
@@ -310,7 +311,8 @@ def representer(theory: Theory) -> Representer:
     Weights at rest are ``held`` times their updates, so ``theta . grad f`` is ``held`` times the tangent
     kernel times the errors; by Euler's identity it is ``kappa f``. This holds for steps and flows, with
     momentum, for either loss, any number of outputs and unequal widths. That the weights come to rest is
-    assumed.
+    assumed. The equation ``rate`` holds only if all weights have the rule of the program, which is not
+    checked.
 
     Raises NotHomogeneous for a network that is not homogeneous, :class:`NotApplicable` for a rule without
     decay or with noise, for weights that decay differently, for updates that are not gradients, and for
@@ -436,9 +438,10 @@ def rest_points(theory: Theory) -> tuple[tuple[Expr, Expr, Expr], ...]:
     """Return the fixed points of a linear network with one hidden layer and weight decay, for one sample.
 
     Each is a triple ``(<h^2>, <z^2>, f)``: the mean squares of preactivations and of readout weights, and the
-    output, under gradient flow. Unstable fixed points are included. K is the input kernel of the sample, y
-    its target. Raises :class:`NotApplicable` for discrete steps, and if the equations of these moments do not
-    close.
+    output, under gradient flow. All solutions of the equations are returned: also unstable fixed points, and
+    triples in which a mean square is negative, which no network has. K is the input kernel of the sample, y
+    its target, both positive, and the number of samples must be the symbol P. Raises :class:`NotApplicable`
+    for discrete steps, and if the equations of these moments do not close.
 
     >>> from derive import mean_field, mlp
     >>> lam = Symbol("lam", positive=True)

@@ -49,7 +49,8 @@ class SingleSite:
     def moment_rate(self, body: Expr) -> Expr:
         """Return ``d<body>/dt`` by Ito's rule for a function of fields at time t.
 
-        In discrete time, return ``<body>`` after the next step, for a polynomial of at most second order.
+        In discrete time, return ``<body>`` after the next step. With noise this is right only for a
+        polynomial of at most second order, which is not checked.
 
         >>> from derive import mean_field, mlp
         >>> from derive.program import alpha, mu
@@ -100,9 +101,9 @@ class SingleSite:
     def drift_pde(self, samples: int | None = None) -> Eq:
         """Return the equation of the joint density ``p`` of the fields of a unit, at all samples.
 
-        With an integer number of ``samples`` it is an ordinary SymPy equation for ``p(h1, .., hP, z, t)``.
-        Otherwise P is symbolic: the coordinate ``h(mu)`` stands for all of them in ``p(h(mu), z, t)``, and
-        derivatives are summed over samples.
+        With ``samples``, an integer of at least 1, it is an ordinary SymPy equation for ``p(h1, .., hP, z,
+        t)``. With None, P is symbolic: the coordinate ``h(mu)`` stands for all of them in ``p(h(mu), z, t)``,
+        and derivatives are summed over samples.
 
         >>> from derive import mean_field, mlp
         >>> print(single_site(mean_field(mlp(1, rule="flow"))).drift_pde(1).rhs)
@@ -127,7 +128,11 @@ class SingleSite:
         return Eq(Derivative(p, t), written, evaluate=False)
 
     def members(self, samples: int) -> dict[Expr, Symbol]:
-        """Return the coordinates of the density for a number of samples: ``h(1)`` is mapped to ``h1``."""
+        """Return the coordinates of the density for a number of samples: ``h(1)`` is mapped to ``h1``.
+
+        Raises NotApplicable if the number is not an integer, or if another index has a range of symbolic
+        length.
+        """
         coordinates = {}
         for x in self.flows:
             uppers = [r.upper.subs(P, samples) for r in x.ranges]

@@ -72,7 +72,8 @@ def static(theory: Theory) -> Static:
     """Return the limit ``gamma0 -> 0`` of a theory of one layer or of a family of layers.
 
     Only the output moves. It is the sum over past times s of the tangent kernel times the errors and the
-    factor ``k(t, s)`` with which the training rule keeps an update. Kernels are those of the network at time
+    factor ``k(t, s)`` with which the rule of the program keeps an update. All weights must have this rule,
+    and the output must be zero without updates; neither is checked. Kernels are those of the network at time
     0 for any gamma0; for linear networks :mod:`derive.linear.lazy` gives closed forms. Raises
     :class:`NotApplicable` if fields move at ``gamma0 = 0``: weight decay, noise, or updates without factor
     gamma0.

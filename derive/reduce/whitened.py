@@ -256,8 +256,9 @@ TWO = Integer(2)
 def from_projections(samples: Sequence[Expr], along: Expr, across: Expr) -> Expr:
     """Return a function of one or two samples, given its components along n and orthogonal to n.
 
-    n is the unit vector along the targets. The result is ``along n_a`` for one sample, and for two samples
-    ``along n_a n_b + across (delta_ab - n_a n_b)``.
+    ``samples`` are the indices, a and b, of the function, and n is the unit vector along the targets. The
+    result is ``along n_a`` for one sample, and for two samples ``along n_a n_b + across (delta_ab - n_a
+    n_b)``.
     """
     if len(samples) < 2:
         return along * Mul(*map(n, samples))
@@ -321,7 +322,7 @@ def whitened(theory: TwoLayer | Theory | Program, degree: int = 2) -> Whitened:
     theory : TwoLayer, Theory or Program
         A linear network with one hidden layer under gradient flow.
     degree : int
-        The highest degree of conserved quantities.
+        The highest degree of the conserved quantities, polynomials in the moments, that are searched for.
 
     Returns
     -------
@@ -331,7 +332,8 @@ def whitened(theory: TwoLayer | Theory | Program, degree: int = 2) -> Whitened:
     Raises
     ------
     NotApplicable
-        If the equations do not close, or the conserved quantities do not leave one separable equation.
+        If the equations do not close, or the conserved quantities do not leave one separable equation, as
+        with ``degree`` below 2.
 
     Examples
     --------
@@ -444,7 +446,7 @@ class Limits:
 def whitened_limits(w: Whitened) -> Limits:
     """Return the dynamics of a linear network with one hidden layer at small and at large gamma0.
 
-    ``w`` is the solution on whitened data, from which the limits are taken.
+    ``w`` is the solution on whitened data, from which the limits are taken; its gamma0 must be the symbol.
 
     >>> from derive import mean_field, mlp
     >>> ends = whitened_limits(whitened(two_layer(mean_field(mlp(1, rule="flow")))))
@@ -513,9 +515,10 @@ class SingularStrength:
 def series_radius(w: Whitened) -> SingularStrength:
     """Return the radius of convergence in gamma0 of the exact time until the output f is reached.
 
-    The singularities are the values of gamma0 at which a square root in the formula of the time vanishes,
-    unless the formula is even in this root. Raises NotApplicable if an output at rest depends on gamma0,
-    because the time would have more singularities.
+    ``w`` is the solution on whitened data; its gamma0 must be the symbol. The singularities are the values of
+    gamma0 at which a square root in the formula of the time vanishes, unless the formula is even in this
+    root. Raises NotApplicable if an output at rest depends on gamma0, because the time would have more
+    singularities.
 
     >>> from derive import mean_field, mlp
     >>> print(series_radius(whitened(two_layer(mean_field(mlp(1, rule="flow"))))).radius)
