@@ -32,8 +32,8 @@ class Memory(WithoutCode, Expr):  # type: ignore[misc, unused-ignore]
     """Memory ``Memory(C, n, X)`` of a correlation X in kernel C, with the error at order n in gamma0.
 
     It is the term ``sum_alpha Delta_alpha(s) X(t, s)`` of the causal kernel C, or ``Delta_alpha(s) X(t, s)``
-    of the kernel D, printed as ``Cn[X]`` or ``Dn[X]``. It is linear in X, and a noncommutative letter (a
-    factor of operator words) if X is a single word.
+    of the kernel D, printed as ``Cn[X]`` or ``Dn[X]``. It is a noncommutative letter, a factor of operator
+    words. It is linear in X, but a sum or a number in X is not taken out: X is meant to be a single word.
 
     Parameters
     ----------
@@ -79,7 +79,8 @@ class Memory(WithoutCode, Expr):  # type: ignore[misc, unused-ignore]
         Parameters
         ----------
         shape : Callable[[Expr], tuple[Expr, Expr]]
-            Function that returns rows and columns of a letter.
+            Function that returns rows and columns of a letter. It is called with the memory itself, and must
+            return the shape of the kernel.
 
         Returns
         -------
@@ -298,7 +299,11 @@ class Recursion(Generic[AlgebraElement]):
         self.follow: Callable[[str, Expr, int], AlgebraElement | None] = self.at
 
     def at(self, name: str, layer: Expr, n: int) -> AlgebraElement | None:
-        """Return order n in gamma0 of the operator ``name`` at a layer, cached; None if it vanishes."""
+        """Return order n in gamma0 of the operator ``name`` at a layer, cached; None if it vanishes.
+
+        The layer must be in the network, or just beyond the end where the recursion of ``name`` starts: from
+        any other layer the recursion does not end. An unknown name raises KeyError.
+        """
         if ((name, layer), n) not in self.operators:
             self.operators[(name, layer), n] = self.computed(name, layer, n)
         return self.operators[(name, layer), n]
@@ -346,7 +351,10 @@ class Recursion(Generic[AlgebraElement]):
     def over_layers(
         self, f: Callable[[Expr], AlgebraElement | None], lower: Expr, upper: Expr
     ) -> AlgebraElement | None:
-        """Return the sum of ``f(layer)`` over the layers from ``lower`` to ``upper``, both included."""
+        """Return the sum of ``f(layer)`` over the layers from ``lower`` to ``upper``, both included.
+
+        The result is None if all terms vanish, or if there is no layer between the limits.
+        """
         ends = (int(self.placed(x)) for x in (lower, upper + 1))
         return self.total(f(Integer(layer)) for layer in range(*ends))
 
@@ -505,27 +513,37 @@ class LinearSeries:
         return _unpickled, (type(self), self.closure, self.order)
 
     def expr(self, name: str, n: int) -> Expr:
-        """Return order n in gamma0 of the operator ``name``, or of the output ``f``, in operator words."""
+        """Return order n in gamma0 of the operator ``name``, or of the output ``f``, in operator words.
+
+        ``n`` must be from 0 to :attr:`written`; NotApplicable is raised above it, and KeyError for an unknown
+        name. For the tangent kernel ``K`` use :meth:`triples`.
+        """
         self.check_written(n)
         return _exprs(self.sums[name][n])
 
     @property
     def written(self) -> int:
-        """Highest order in gamma0 that is given in operator words; higher orders have too many of them."""
+        """Highest order in gamma0 that is given in operator words: that of the series, at most ``WORDS``.
+
+        Beyond ``WORDS`` there are too many words.
+        """
         return min(self.order, WORDS)
 
     def check_written(self, n: int) -> None:
-        """Raise NotApplicable if order n in gamma0 has too many operator words to be given as their sum."""
+        """Raise NotApplicable if order n is above :attr:`written`, the last that is given in words."""
         if n > self.written:
             raise NotApplicable(
-                f"order {n} has too many operator words to be written out, which is done up to order "
-                f"{self.written}; coefficient() gives it in terms of lower orders, lambdify(..., depth=L) "
-                "as a number"
+                f"order {n} is not given in operator words, which end at order {self.written}; in an "
+                f"expansion to order {n} or more, coefficient() gives it in terms of lower orders, "
+                "lambdify(..., depth=L) as a number"
             )
 
     @cached_property
     def words(self) -> dict[str, list[Expr]]:
-        """Order n of each operator except the output, ``words[name][n]``, as a sum of operator words."""
+        """Order n of each operator, ``words[name][n]``, as a sum of operator words.
+
+        The output and the tangent kernel are left out; see :attr:`output` and :attr:`tangent`.
+        """
         names = [x for x in self.sums if x not in (OUTPUT, TANGENT)]
         return {x: [self.expr(x, n) for n in range(self.written + 1)] for x in names}
 
@@ -545,7 +563,8 @@ class LinearSeries:
     def triples(self, n: int) -> list[tuple[Expr, Expr, Expr]]:
         """Return order n in gamma0 of the tangent kernel as triples (number, word of G, word of H).
 
-        The two operator words are multiplied entry by entry, and the products summed.
+        ``n`` must be from 0 to :attr:`written`; NotApplicable is raised above it. The two operator words are
+        multiplied entry by entry, and the products summed.
         """
         self.check_written(n)
         coefficients = self.sums[TANGENT][n]
@@ -567,10 +586,10 @@ def _unpickled(kind: type[LinearSeries], closure: LinearClosure, order: int) -> 
 def linear_series(closure: LinearClosure, order: int) -> LinearSeries:
     """Expand the operators of a linear theory in powers of gamma0, as sums of operator words.
 
-    The words (products of kernels) are given up to the smaller of ``order`` and ``WORDS``. The recursion over
-    layers is solved with the error as one letter; the series of the error is then substituted. Raises
-    :class:`NotApplicable` if the operator equations ``closure`` have no family of layers, or are not a
-    first-order recursion in the layer.
+    The words (products of kernels) are given up to the smaller of ``order``, 0 or more, and ``WORDS``. The
+    recursion over layers is solved with the error as one letter; the series of the error is then substituted.
+    Raises :class:`NotApplicable` if the operator equations ``closure`` have no family of layers, are not a
+    first-order recursion in the layer, or have a factor that is not a polynomial in gamma0.
     """
     last = min(order, WORDS)
     degree = 3 * last // 2 + 2
@@ -725,7 +744,10 @@ class _WordAlgebra:
         return (0,)
 
     def remembered(self, kernel: str, order: int, body: WordCoefficients) -> WordCoefficients:
-        """Return the memory of an operator X in a kernel: X times the error, a letter for each word."""
+        """Return the memory of an operator X in a kernel: X times the error, a letter for each word.
+
+        X is ``body``. ``kernel`` is the name of the kernel and ``order`` the order of the error, 0 here.
+        """
         return {(memory(kernel, order, w),): c for w, c in body.items()}
 
     def rest(self, a: WordCoefficients) -> WordCoefficients | None:

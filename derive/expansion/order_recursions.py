@@ -29,9 +29,9 @@ OperatorTerm = tuple[Expr, int, OperatorFactors]
 def laws(closure: LinearClosure) -> dict[str, list[OperatorTerm]]:
     """Return the terms of the right-hand side of each operator's equation, by name of the operator.
 
-    Operators are those at layer ``ell``, and the output ``f`` at layer L. The equations have no inverses.
-    Terms are (number, power of gamma0, factors). A memory ``C0[X]`` of order n is the sum over products of
-    the error at order k with X at order n - k.
+    Operators are order parameters and kernels at layer ``ell``, and the output ``f`` at layer L; the tangent
+    kernel is left out. The equations have no inverses. Terms are (number, power of gamma0, factors). A memory
+    ``C0[X]`` of order n is the sum over products of the error at order k with X at order n - k.
 
     >>> from derive import linear_closure, mean_field, mlp
     >>> for c, power, word in laws(linear_closure(mean_field(mlp())))["A"]: print(c, power, word)
@@ -91,8 +91,9 @@ def _terms(e: Expr) -> list[OperatorTerm]:
 class Orders:
     """Equations at each order, with letters such as ``H12[ell]`` for the coefficient of gamma0^12 in H.
 
-    ``nonzero`` are the pairs (operator, order) that do not vanish. ``errors`` are the orders at which the
-    error does not vanish, which follow from those of the output.
+    ``order`` is the highest order, up to which coefficients are searched that do not vanish. ``nonzero`` are
+    the pairs (operator, order) of these. ``errors`` are the orders at which the error does not vanish, which
+    follow from those of the output.
 
     >>> from derive import linear_closure, mean_field, mlp
     >>> found = Orders(linear_closure(mean_field(mlp())), 4)
@@ -123,7 +124,8 @@ class Orders:
     def coefficient(self, name: str, n: int) -> Expr:
         """Return order n in gamma0 of the operator ``name`` at layer ``ell``, by its recursion.
 
-        The factors are lower orders, and order n of other operators or of the neighbouring layer.
+        The factors are lower orders, and order n of other operators or of the neighbouring layer. ``n`` must
+        not be above the ``order`` of the constructor: terms of higher orders would be missing.
         """
         return Add(*self.products(name, n))
 
@@ -245,10 +247,13 @@ MatrixChain = tuple[list[tuple[MatrixSymbol, Expr]], list[MatrixSymbol], Expr]
 def chain(closure: LinearClosure, depth: int, order: int, name: str, layer: int) -> MatrixChain:
     """Return the series ``sum_(n <= order) gamma0^n X_n`` of an operator X as steps between matrices.
 
-    X is the operator ``name`` at ``layer``, for the integer ``depth``. The triple is (steps, input matrices,
-    result): each step is a matrix symbol with its definition, and the result is an expression in gamma0 and
-    these symbols, 0 if all orders vanish. Input matrices are those that occur of K_x, J, the weights ``W_C``
-    and ``W_D``, and the orders ``Delta_0``, ... of the error.
+    X is the operator ``name``, an order parameter or kernel with a layer, at ``layer``. ``depth``, an integer
+    of 1 or more, replaces L in the closure; a closure of integer depth keeps its own. The layer must be from
+    1 to the depth, or just beyond the end where the recursion of X starts; at any other layer the recursion
+    does not end. The triple is (steps, input matrices, result): each step is a matrix symbol with its
+    definition, and the result is an expression in gamma0 and these symbols, 0 if all orders vanish. Input
+    matrices are those that occur of K_x, J, the weights ``W_C`` and ``W_D``, and the orders ``Delta_0``, ...
+    of the error.
     """
     algebra = _Matrices(closure)
     recursion: Recursion[Expr] = Recursion(closure, algebra, depth)

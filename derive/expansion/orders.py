@@ -288,6 +288,11 @@ class TheorySeries(Expansion):
         -------
         str
             The document.
+
+        Raises
+        ------
+        ValueError
+            If the format or the part is another one.
         """
         return render(self.expanded, show, format, self.marks)
 
@@ -336,7 +341,8 @@ def expand_sizes(
     order : int
         Highest order.
     together : Mapping[Symbol, Expr] | None, optional
-        Other sizes that grow in proportion to ``size``, as multiples of it: ``{alpha: 2 * nu}``.
+        Other sizes that grow in proportion to ``size``, as multiples of it: ``{alpha: 2 * nu}``. Keys are
+        the symbols of the theory, not ``size`` itself; a key that does not occur in the theory has no effect.
 
     Returns
     -------
@@ -536,7 +542,10 @@ class Expander(Expressions):
         return body.xreplace({node: Response(moved, node.source)})
 
     def pair(self, body: Expr) -> tuple[AppliedUndef, AppliedUndef]:
-        """Return the two fields whose product is averaged, the one at time t first."""
+        """Return the two fields whose product is averaged, the one at time t first.
+
+        Given data may be a further factor. Raises NotApplicable for any other average.
+        """
         atoms = [a for a in factors(body) if not self.is_given(a)]
         if len(atoms) != 2 or any(self.kind(a) != "field" for a in atoms):
             raise NotApplicable(f"<{body}> is not an average of two fields: the theory must be linear")
@@ -582,8 +591,9 @@ class Expander(Expressions):
         """Return the series of an expression that the rules of sums, products and powers do not expand.
 
         Such expressions are the variable, sums over indices and integrals, fields and averages of the theory,
-        and given data. The result is None for a sum of terms, a product or a power, which the caller expands.
-        Raises NotApplicable for a function of fields or of the variable that is not a power series.
+        and given data. The result is None for all others, which the caller expands: a sum of terms, a
+        product, a power, a number or another symbol. Raises NotApplicable for a function of fields or of the
+        variable that is not a power series.
         """
         if x == self.variable:
             return [Integer(n == 1) for n in range(self.order + 1)]
@@ -648,8 +658,9 @@ def boundary_coefficients(order: int) -> tuple[Expr, ...]:
 def weights(order: int) -> tuple[Eq, ...]:
     """Return equations that define the coefficients ``w, w__1, w__2, ...`` of the weights of past steps.
 
-    Each states the sum over s of a smooth function F(s) with weights of one order: the integral of F at order
-    0, and differences of derivatives of F at both ends at higher orders.
+    There is one equation for each order from 0 to ``order``. It states the sum over s of a smooth function
+    F(s) with weights of this order: the integral of F at order 0, and differences of derivatives of F at both
+    ends at higher orders.
 
     >>> for e in weights(2): print(e.rhs)
     Integral(F(s), (s, 0, t))
@@ -838,6 +849,11 @@ class ModifiedEquation(Expansion):
         -------
         ModifiedEquation
             Truncated equation.
+
+        Raises
+        ------
+        IndexError
+            If ``n`` is negative or beyond the order.
         """
         cut = {x: rate.truncate(n) for x, rate in self.rates.items()}
         return replace(self, rates=cut, order=n)
@@ -848,13 +864,18 @@ class ModifiedEquation(Expansion):
         Parameters
         ----------
         quantity : Expr
-            Function of the variables of the map.
+            Function of the variables of the map. Other symbols in it are constants.
 
         Returns
         -------
         PowerSeries
             Rate of change as a series in the step; its coefficient of order 0 is zero if the flow conserves
             the quantity.
+
+        Raises
+        ------
+        ValueError
+            If the rate of change contains the step as a symbol, because ``quantity`` does.
 
         Examples
         --------

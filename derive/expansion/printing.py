@@ -278,7 +278,7 @@ class _EquationWriter:
         """Yield (error, terms) for each order of the error, as an equation in time integrals of the error.
 
         If the error is not linear in the output, its order is given by orders of the output, whose equation
-        in time integrals follows. Orders at which the output vanishes are left out.
+        in time integrals follows. Orders above 0 at which the output vanishes are left out.
         """
         law = ErrorLaw.of(self.theory)
         for n in self.orders:
@@ -498,8 +498,9 @@ class Words:
     def products(self, coefficients: Mapping[tuple[Word, Word], PolyElement]) -> str:
         """Return the text of a sum of entrywise products of two operator words, as in the tangent kernel.
 
-        ``coefficients`` maps pairs of words to polynomials. Products with the same coefficient that share a
-        word without the error (the second word, if it has no error, else the first) are put in one bracket.
+        ``coefficients`` maps pairs of words to polynomials. Products with the same coefficient and a common
+        word are put in one bracket. The common word is the second one if it has no error, otherwise the first
+        one.
         """
         together: dict[PolyElement, dict[tuple[str, Word], list[Word]]] = {}
         for (a, b), c in coefficients.items():

@@ -58,7 +58,8 @@ class StrengthSeries(TheorySeries):
 
         Each part is a pair (factor, orders), and the factor is 1. A correlation has two orders, those of the
         two fields that it averages; a response, field or scalar has one. A quantity with the factor
-        1/gamma0^p is expanded without this factor, so that its part of order n has the order n + p.
+        1/gamma0^p is expanded without this factor, so that its part of order n has the order n + p. All
+        orders of a name that the theory does not have are empty.
 
         >>> from derive import mean_field, mlp
         >>> lazy = expand_strength(mean_field(mlp(1, bias=True)), 2)
@@ -81,7 +82,7 @@ class StrengthSeries(TheorySeries):
         return frozenset(str(i.name) for i in items)
 
     def observable(self, e: Equation) -> PowerCoefficients:
-        """Return the coefficients of gamma0^0, gamma0^1, ... of an observable, such as the tangent kernel.
+        """Return the coefficients of gamma0^0 to gamma0^order of an observable, such as the tangent kernel.
 
         ``e`` is its equation. The coefficients are expressions in those of order parameters and scalars, of
         which vanishing ones are set to zero.
@@ -167,8 +168,9 @@ def _term(x: Term, put: Any, front: Expr) -> Term:
 class _Strength(Expander):
     """Derivation of the theory of all orders in gamma0 of a linear theory, see :class:`StrengthSeries`.
 
-    Quantities that contain 1/gamma0 are expanded to one more order. ``known_to`` is the highest order at
-    which each quantity is known; ``poles`` collects the terms in 1/gamma0, which must vanish.
+    All quantities are expanded beyond the order that is asked for: by the highest power p of 1/gamma0 that a
+    quantity contains, and at least by one order. ``known_to`` is the highest order at which each quantity is
+    known; ``poles`` collects the terms in 1/gamma0, which must vanish.
     """
 
     def __init__(self, series: StrengthSeries) -> None:
@@ -302,8 +304,8 @@ class _Strength(Expander):
         """Return the series in gamma0 of an expression that is not a sum, product or power, as a list.
 
         Coefficients of a field, source or order parameter that vanish are zero, and those that are not yet
-        known are replaced by a marker symbol. The result is None for a sum, product or power, which the
-        caller expands.
+        known are replaced by a marker symbol. The result is None for an expression that the caller expands: a
+        sum, product or power, a number or another symbol.
         """
         series = super().known(x)
         if not isinstance(x, AppliedUndef) or not self.kind(x) or series is None:

@@ -182,7 +182,8 @@ def display(latex: str) -> str:
     Returns
     -------
     str
-        The formula; several lines stand in a ``gathered`` environment.
+        The formula. Several lines stand in a ``gathered`` environment, unless the formula has an environment
+        of its own.
 
     Examples
     --------
@@ -294,7 +295,8 @@ def causes(source: str | None = None) -> tuple[Cause, ...]:
     LookupError
         If the paper is not in the ledger.
     ValueError
-        If a wrong equation or a misprint has no cause, or if a cause and its entries have different verdicts.
+        If a wrong equation or a misprint has no cause, if a cause has no entries, or if a cause and its
+        entries have different verdicts.
 
     Notes
     -----
@@ -504,7 +506,7 @@ def render(entries: Iterable[Entry], format: str = "text", full: bool = False) -
 
 
 def _text(entries: list[Entry], full: bool) -> str:
-    """Return entries as text, with their reasons, or with all fields and results if ``full``."""
+    """Return entries as text, with their reasons; ``full`` adds formulas and results as in :func:`render`."""
     widths = [max((len(getattr(e, k)) for e in entries), default=0) for k in ("source", "number", "verdict")]
     lines: list[str] = []
     for e in entries:

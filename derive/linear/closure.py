@@ -69,8 +69,8 @@ class LinearClosure:
     def covariance(self, name: str) -> Expr:
         """Return a correlation function, or one of the averages in ``outputs``, as a matrix expression.
 
-        Raise KeyError for an unknown name. The expression contains kernels and correlations of neighbouring
-        layers.
+        Raise KeyError for an unknown name. The average ``<h g>`` has the name ``C_hg``. The expression
+        contains kernels and correlations of neighbouring layers.
 
         Rows and columns are pairs (sample, time) with the time last, or times alone: ``T`` of them.
 
@@ -162,7 +162,8 @@ def _named(equations: tuple[Eq, ...], name: str) -> Expr:
 def linear_closure(theory: Theory | Program) -> LinearClosure:
     """Eliminate the random fields of a linear theory.
 
-    The depth may be symbolic or an integer; any training rule is allowed.
+    The depth may be symbolic or an integer; any training rule is allowed that is linear in the updates. The
+    first argument of each field must be its layer, as in ``mlp``; this is not checked.
 
     Parameters
     ----------
@@ -178,8 +179,9 @@ def linear_closure(theory: Theory | Program) -> LinearClosure:
     ------
     NotApplicable
         If the equation of a field is not one Gaussian source with factor 1 plus memories of strictly earlier
-        times (biases, for example, add a second source), if a correlation contains a field at time 0, or if
-        only some of the fields belong to the family of layers.
+        times (biases, for example, add a second source), if a correlation contains a field at time 0, if
+        only some of the fields belong to the family of layers, or if a training rule is not linear in the
+        updates.
 
     Examples
     --------
@@ -343,7 +345,11 @@ class _Block:
 
     @staticmethod
     def label(field: str, past: str) -> str:
-        """Return the name of the kernel by which ``field`` depends on the past of the field ``past``."""
+        """Return the name of the kernel by which ``field`` depends on the past of the field ``past``.
+
+        The fields in ``NAMES`` have one name, such as C for h, whatever ``past`` is; others have a name made
+        of both fields.
+        """
         return NAMES.get(field, f"M_{field}{past}")
 
     def kernels(self) -> list[Kernel]:
@@ -482,7 +488,7 @@ def _at_ell(e: Equation) -> Equation:
 
 
 def _site(row: Row) -> Expr:
-    """Return the layer of the field on the left-hand side of a row."""
+    """Return the layer of the field on the left-hand side of a row: the first argument of the field."""
     return row.field.args[0]
 
 

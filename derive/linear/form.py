@@ -70,8 +70,8 @@ class LinearTerm(Term):
 class Row(Equation):
     """Equation of a linear theory: ``lhs = sum of sources + sum of actions + given``.
 
-    ``sources`` are Gaussian sources times factors, ``actions`` kernels applied to fields, and ``given`` is
-    the deterministic part.
+    ``sources`` are factors, or kernels over past times, applied to Gaussian sources; ``actions`` are those
+    applied to fields, and ``given`` is the deterministic part.
     """
 
     sources: tuple[LinearTerm, ...] = ()
@@ -139,6 +139,8 @@ class LinearForm:
     def reaches(self, field: str, source: str) -> bool:
         """Return whether ``field`` responds to a perturbation of ``source`` within the same step.
 
+        Both are names; the result is False for an unknown name.
+
         >>> from derive import mean_field, mlp
         >>> form = linear_form(mean_field(mlp()))
         >>> form.reaches("h", "u"), form.reaches("h", "r")
@@ -150,7 +152,8 @@ class LinearForm:
 def linear_form(theory: Theory, equations: Iterable[Equation] | None = None) -> LinearForm:
     """Return the single-site equations (or the given ones) of a linear theory as rows.
 
-    Raises :class:`NotApplicable` for a term that is not linear in one field or source.
+    Raises :class:`NotApplicable` for a term that is not linear in one field or source, and for a training
+    rule that is not linear in the updates, such as Adam.
 
     >>> from derive import mean_field, mlp
     >>> row = linear_form(mean_field(mlp())).row("h", ell + 1)

@@ -26,7 +26,10 @@ from derive.theory.names import unused_primed
 
 
 def tidy_sums(e: Expr) -> Expr:
-    """Return an expression with constants in front of sums, and standard names of summed indices."""
+    """Return an expression with constants in front of its sums over one index.
+
+    The summed index is renamed alpha, or primed if the expression contains alpha already.
+    """
     taken = e.free_symbols
     name = alpha if alpha not in taken else unused_primed(alpha, taken)
 
@@ -52,7 +55,8 @@ def error_projected(theory: Theory | Program, field: str | None = None, error: s
     Parameters
     ----------
     theory : Theory or Program
-        A linear theory, or a program of a linear network.
+        A linear theory, or a program of a linear network. Its order parameters must be averages within one
+        layer; those between steps of a recurrent network are not projected correctly, which is not checked.
     field, error : str, optional
         The names of the projected field h and of the error Delta. By default they are read from the updates
         of the trained matrices: the error is the scalar in their coefficients, and the field is the vector
@@ -65,7 +69,9 @@ def error_projected(theory: Theory | Program, field: str | None = None, error: s
         ``u_p(ell, t)``, the new correlations ``q(ell, mu, t, s) = <h_mu(t) p(s)>`` and
         ``Q(ell, t, s) = <p(t) p(s)>``, and for each response ``A`` of h the response ``a`` of p. A response
         ``B`` of another field to the source u of h is replaced by ``b``, its response to u_p, with
-        ``B_alpha(t, s) = b(t, s) Delta_alpha(s)``.
+        ``B_alpha(t, s) = b(t, s) Delta_alpha(s)``. The new response is named ``A_p`` if ``a`` occurs already
+        in an equation. The names p, q and Q must not occur in the theory, which is not checked; so a theory
+        can be projected only once.
 
     Raises
     ------
@@ -145,7 +151,11 @@ class _Projection:
             if any(str(u.symbol.func) == str(a.func) for u in theory.sources)
         }
         if not self.sources:
-            raise NotApplicable(f"{field} must have a Gaussian source; it has none")
+            names = ", ".join(dict.fromkeys(e.name for e in theory.equations))
+            raise NotApplicable(
+                f"{field} must be a field whose equation has a Gaussian source; the theory has the fields "
+                f"{names}"
+            )
         places = (e.lhs.args for e in theory.equations if e.name == field)
         self.layers = next((at.index(mu) for at in places if mu in at), 0)
         """Number of arguments before the index of samples: 1 for a family of layers, 0 for a single field."""

@@ -75,7 +75,8 @@ class CrossLayer:
     perturbed_sources : tuple of PerturbedSource
         The perturbed sources.
     responses : tuple of Equation
-        The equations of the responses ``R_hu``.
+        The equations of the responses ``R_hu``. A response that is a constant (mostly 0) and does not occur
+        in ``diagonal`` is left out, and its value is inserted in the other equations.
     diagonal : tuple of Eq
         The responses of the theory, averages within one layer, in terms of ``R_hu`` at equal layers.
     fields : tuple of Eq
@@ -100,7 +101,8 @@ class CrossLayer:
         name : str
             The name, such as ``R_hu``.
         site : Expr or int, optional
-            The layer of the field on the left-hand side, such as 1 or ``ell + 1``.
+            The layer of the field on the left-hand side, such as 1 or ``ell + 1``, written as in the
+            equation.
 
         Returns
         -------
@@ -110,7 +112,7 @@ class CrossLayer:
         Raises
         ------
         KeyError
-            If there is no such response.
+            If there is no equation of such a response, or none at this layer.
         """
         candidates = [e for e in self.responses if site is None or e.lhs.args[0] == sympify(site)]
         return find(candidates, name, "response")
@@ -272,7 +274,8 @@ def cross_layer(theory: Theory) -> CrossLayer:
     Parameters
     ----------
     theory : Theory
-        A linear theory whose equations give the fields, not their rates of change.
+        A linear theory whose equations give the fields, not their rates of change. Networks with an index
+        of steps, such as recurrent ones, are not supported, which is not checked.
 
     Returns
     -------
@@ -469,7 +472,7 @@ class _CrossLayer:
     def summed(self, body: Expr, field: AppliedUndef, p: PerturbedSource) -> Expr:
         """Return ``body`` summed over the layers, indices and past times of the source ``p``.
 
-        The sum over times ends where ``field`` still responds to the source.
+        The last time is t, or t - 1 if ``field`` responds to the source one step later only.
         """
         layers = () if p.layers is None else (p.layers,)
         limits = [r.limits for r in (*layers, *p.ranges)]
@@ -620,8 +623,8 @@ class Transfer:
     def reduced(self) -> tuple[Eq, ...]:
         """The equations of the responses after elimination of those that can be substituted into the others.
 
-        Responses without memory are eliminated, and those that other equations need at equal times only. The
-        response of ``into`` itself remains.
+        Responses without memory are eliminated, and those that other equations contain at time t or time 0
+        only, not under a sum over past times. The response of ``into`` itself remains.
         """
         todo = {e.lhs: e.rhs for e in self.equations}
         for instant in (True, False):
@@ -652,7 +655,8 @@ def transfer(theory: Theory, into: str) -> Transfer:
     """Return the responses of all fields on the units of ``into`` to a unit perturbation of ``into``.
 
     The perturbation is added to the equation of the field ``into`` at time s. Raises :class:`NotApplicable`
-    if the fields have layers, or an equation is not linear in them or gives a rate of change.
+    if the program has no field ``into`` without layers and times of a task, or an equation is not linear in
+    the fields or gives a rate of change.
 
     >>> from derive import isotropic, mean_field
     >>> from derive.reduce.data import instant_responses
@@ -784,7 +788,7 @@ def _word(theory: Theory, r: Row, a: LinearTerm, entry: Expr, kernels: dict[Expr
 
     It is a number for a field at the present time, a number times START (evaluation at time 0) for one at
     time 0, and otherwise the noncommutative symbol of a kernel, which is added to ``kernels``. ``r`` is the
-    equation.
+    equation. Raises NotApplicable for a field at time 0 with a factor that depends on time.
     """
     time = a.field.args[-1]
     if not a.reach and not entry.has(t) and not a.over:

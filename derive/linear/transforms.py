@@ -131,7 +131,8 @@ def transforms(theory: Theory) -> Transforms:
     ------
     NotApplicable
         For discrete steps, layers, scalars beside fields, sources that are correlated with each other,
-        correlations of two different fields, and kernels that are not functions of time differences.
+        correlations of two different fields, responses to a source that is constant in time, equations
+        between fields of different units, and kernels that are not functions of time differences.
 
     Examples
     --------

@@ -60,7 +60,7 @@ def test_beyond_the_words_coefficients_are_given_by_lower_orders(long: LinearExp
     )
     assert long.coefficient("H", 2).atoms(Memory)
     for refused in (lambda: long.entry("H", 4), lambda: long.matrix("H", 4), lambda: long.error_equation(4)):
-        with pytest.raises(NotApplicable, match="words to be written out, which is done up to order 2"):
+        with pytest.raises(NotApplicable, match="not given in operator words, which end at order 2"):
             refused()
     with pytest.raises(ValueError, match="coefficients are known to order 2"):
         long.in_time()

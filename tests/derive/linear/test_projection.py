@@ -134,7 +134,7 @@ def test_another_way_through_the_samples_is_refused():
 
 def test_a_field_without_source_or_correlation_is_refused():
     theory = mean_field(mlp(1))
-    with pytest.raises(NotApplicable, match="must have a Gaussian source"):
+    with pytest.raises(NotApplicable, match="must be a field whose equation has a Gaussian source"):
         error_projected(theory, field="x")
     bare = replace(theory, order_parameters=tuple(x for x in theory.order_parameters if x.name != "H"))
     with pytest.raises(NotApplicable, match="no correlation function"):
