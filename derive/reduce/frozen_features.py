@@ -27,6 +27,7 @@ from derive.program.naming import free_name
 from derive.program.nonlinear import NonlinearRule
 from derive.program.parts import Definition
 from derive.program.training import Outer, TrainedMatrix, TrainedVector
+from derive.reduce.stationary import offset_of
 from derive.theory import Equation, Term, Theory
 from derive.theory.applications import Application, Parameter, read
 
@@ -96,8 +97,13 @@ class _Frozen:
         """Return the theory of the lazy limit."""
         added = [x for w in self.program.trained() for x in self.added(w)]
         equations = [self.still(e) for e in self.source.equations]
-        parts = tuple(Term.local(x, "definition") for _, xs in added for x in xs)
-        scalars = tuple(replace(e, terms=parts) if e.name == self.output else e for e in self.source.scalars)
+        parts = [Term.local(x, "definition") for _, xs in added for x in xs]
+        output = next(e for e in self.source.scalars if e.name == self.output)
+        if (offset := offset_of(output)) != 0:
+            parts.append(Term.local(offset, "definition"))
+        scalars = tuple(
+            replace(e, terms=tuple(parts)) if e.name == self.output else e for e in self.source.scalars
+        )
         return replace(
             self.source,
             equations=(*equations, *(e for e, _ in added)),

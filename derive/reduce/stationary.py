@@ -38,6 +38,7 @@ from derive.calculus.sums import defined, rewritten, unused
 from derive.calculus.symbols import gamma0, s, t
 from derive.errors import NotApplicable
 from derive.program.nonlinear import require_linear_rules
+from derive.program.program import Program
 from derive.program.rules import accumulate, entry_covariance
 from derive.show.latex import aligned_latex
 from derive.theory import Equation, OrderParameter, Source, Term, Theory
@@ -72,11 +73,10 @@ def static(theory: Theory) -> Static:
     """Return the limit ``gamma0 -> 0`` of a theory of one layer or of a family of layers.
 
     Only the output moves. It is the sum over past times s of the tangent kernel times the errors and the
-    factor ``k(t, s)`` with which the rule of the program keeps an update. All weights must have this rule,
-    and the output must be zero without updates; neither is checked. Kernels are those of the network at time
+    factor ``k(t, s)`` with which the training rule keeps an update. Kernels are those of the network at time
     0 for any gamma0; for linear networks :mod:`derive.linear.lazy` gives closed forms. Raises
-    :class:`NotApplicable` if fields move at ``gamma0 = 0``: weight decay, noise, or updates without factor
-    gamma0.
+    :class:`NotApplicable` if fields move at ``gamma0 = 0`` (weight decay, noise, or updates without factor
+    gamma0), if weights have different rules, and for an output that is not a linear function of averages.
 
     >>> from derive import mean_field, mlp
     >>> end = static(mean_field(mlp(activation="erf")))
@@ -126,10 +126,41 @@ def _output(theory: Theory, tangent: Equation | None) -> Eq | None:
     output, error = (
         next(e for e in theory.scalars if e.name == str(x.func)) for x in (roles.output, roles.error)
     )
+    require_one_rule(theory.program, "the theory at gamma0 = 0")
+    if offset_of(output) != 0:
+        raise NotApplicable(
+            f"the theory at gamma0 = 0 needs an output that is zero without updates, and {output.lhs} = "
+            f"{output.rhs} has the offset {offset_of(output)}: subtract it from the target"
+        )
     ranges = tangent.ranges[len(output.lhs.args) - 1 :]
     past = Function(error.name)(*[r.index for r in ranges], s)
     body = Sum(rule.memory(t, s)[1] * tangent.lhs * past, *[r.limits for r in ranges])
     return Eq(output.lhs, accumulate(rule, body, s, t), evaluate=False)
+
+
+def require_one_rule(program: Program, what: str) -> None:
+    """Raise NotApplicable, naming ``what``, if a weight is trained by another rule than the program's."""
+    for w in program.trained():
+        if w.rule != program.rule:
+            raise NotApplicable(
+                f"{what} needs one training rule for all weights, and {w.name} has a rule of its own: "
+                "leave rules out, and give weights their own rates by Parametrization(rates={...})"
+            )
+
+
+def offset_of(output: Equation) -> Expr:
+    """Return the part of an output that is left if all averages in it are zero.
+
+    Raises NotApplicable if the output is not a linear function of averages.
+    """
+    averages = {x: Dummy() for x in output.rhs.atoms(Average)}
+    masked = output.rhs.xreplace(averages)
+    if any(masked.diff(x).has(*averages.values()) for x in averages.values()):
+        raise NotApplicable(
+            f"the limit gamma0 = 0 needs an output that is linear in averages, not {output.lhs} = "
+            f"{output.rhs}"
+        )
+    return masked.xreplace(dict.fromkeys(averages.values(), S.Zero)).doit()
 
 
 def timeless(e: Expr) -> Expr:

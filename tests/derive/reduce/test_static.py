@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -149,3 +150,27 @@ def test_the_output_of_normalised_layers_moves_along_its_tangent_kernel(depth: i
     assert end.output is not None
     moved = Sum(eta * Function("Delta")(alpha, s) * Function("K")(mu, alpha), (alpha, 1, P), (s, 0, t - 1))
     assert (end.output.lhs, end.output.rhs) == (f(mu, t), moved)
+
+
+def test_weights_with_rules_of_their_own_have_no_single_memory() -> None:
+    """The sum over past errors has one factor for all weights."""
+    with pytest.raises(NotApplicable, match="one training rule for all weights, and w has a rule of its own"):
+        static(mean_field(mlp(1, "tanh", rules={"w": GradientDescent(2 * eta)})))
+
+
+@pytest.mark.parametrize(
+    ("output", "reason"),
+    [
+        (lambda f, b: f + b, r"has the offset b\(mu\): subtract it from the target"),
+        (lambda f, b: tanh(f), "linear in averages"),
+    ],
+    ids=["offset", "function"],
+)
+def test_outputs_are_sums_over_past_errors_only(output: Callable[..., Expr], reason: str) -> None:
+    program = mlp(1, "tanh")
+    k, d = next((k, d) for k, d in enumerate(program.definitions) if d.name == "f")
+    changed = replace(d, rhs=output(d.rhs, Function("b")(mu)))
+    definitions = (*program.definitions[:k], changed, *program.definitions[k + 1 :])
+    constants = (*program.constants, "b")
+    with pytest.raises(NotApplicable, match=reason):
+        static(mean_field(replace(program, definitions=definitions, constants=constants)))
