@@ -695,6 +695,8 @@ class _Weight:
         for u in _terms(self.weight):
             for env in numbers.assignments(u.over, family):
                 ((coefficient, _),) = network.value(expression(u.coefficient), env)
+                if coefficient == 0:  # an update of other members, whose vectors this one may not have
+                    continue
                 sides = [[x for x, _ in network.value(expression(e), env)] for e in _sides(u)]
                 sides = [x if len(x) == UNITS else x * UNITS for x in sides]
                 if isinstance(u, Outer):

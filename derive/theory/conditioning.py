@@ -229,6 +229,8 @@ class _Derivation:
             return [self.pair(a, trained, weight)]
         terms = []
         for u in trained.update.terms:
+            if u.coefficient.xreplace(a.chosen) == 0:
+                continue  # an update of other members of the family
             value, coefficient, stays, over = overlap(self.reading, a, u)
             kernel, ranges = weight * coefficient * a.acts_on.ratio * value, (*a.summed, *over)
             origin = (ranges, _reach(trained.rule), a.matrix.name, "update applied to the vector")

@@ -83,6 +83,8 @@ def matrix_memory(reading: Reading, a: Application, trained: TrainedMatrix) -> l
         return [pair_memory(a, trained, member)]
     weight = solution(trained.rule).update_factor(t, s).xreplace(member)
     for u in trained.update.terms:
+        if u.coefficient.xreplace(member) == 0:
+            continue  # an update of other members of the family
         names, over = rename_taken(u.over, a.indices)
         parts = (u.left, u.right, u.coefficient)
         left, right, c = (x.xreplace({**names, **member, t: s}) for x in parts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 
 import pytest
 from hypothesis import given, settings
@@ -27,6 +28,7 @@ from sympy import (
 )
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.sums import without_empty
 from derive.program import (
     Along,
     Definition,
@@ -55,9 +57,11 @@ from derive.program import (
     s,
     t,
 )
+from derive.program.gradient_check import check_gradients
 from derive.theory import Theory
 from derive.theory.compare import compare
 from derive.theory.names import symmetric
+from derive.theory.path_integral import path_integral
 from derive.theory.routes import RoutesDisagree, check_routes
 from tests.derive.once import mean_field, mlp
 from tests.derive.programs import (
@@ -618,3 +622,42 @@ def test_members_are_used_all_or_not_at_all() -> None:
     """A single member of a family is a matrix of another kind than the sum over all of them."""
     with pytest.raises(ProgramError, match=r"uses V\(1\): use all members of V over \(e, 1, 3\)"):
         members(lambda V, a, e: V(1) @ tanh(a(mu, t)))
+
+
+@lru_cache(maxsize=1)
+def members_in_different_places() -> Program:
+    """Return a network in which the transpose of W(2) is applied, and that of W(1) is not."""
+    layer, pixels = Population("layer"), Population("input", given=True)
+    x, w = GivenVector("x", pixels, "K_x"), GaussianVector("w", layer.at(2))
+    h, q, p = (Field(name, layer, layered=True) for name in "hqp")
+    W0 = GaussianMatrix("W0", layer.at(1), pixels)
+    W = GaussianMatrix("W", layer.at(ell + 1), layer.at(ell), index=IndexRange(ell, S.One, S(2)))
+    f, y = Function("f"), Function("y")
+    forward = {
+        h(1, mu, t): W0 @ x(mu),
+        h(2, mu, t): W(1) @ h(1, mu, t),
+        q(3, mu, t): W(2) @ h(2, mu, t),
+        p(2, mu, t): W(2).T @ q(3, mu, t),
+        f(mu, t): Mean(w.symbol * p(2, mu, t)) / gamma0,
+    }
+    net = Network("there and back", (h, q, p), forward, (W,), (W0, w), given=(x,), depth=S(3))
+    return net.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta))
+
+
+def test_members_of_a_family_of_matrices_in_different_places() -> None:
+    """Updates of other members were terms 0 of the equations, with correlations of no layer."""
+    theory = mean_field(members_in_different_places())
+    assert all(without_empty(x.expr) != 0 for e in theory.equations for x in e.terms)
+    ranges = [r for x in theory.order_parameters for r in x.ranges]
+    assert not any((r.upper - r.lower).is_negative for r in ranges)
+
+
+def test_both_routes_agree_on_members_in_different_places() -> None:
+    """The correlations of no layer ended the second derivation in a traceback."""
+    program = members_in_different_places()
+    assert compare(mean_field(program), path_integral(program).theory()) == []
+
+
+def test_gradients_of_members_in_different_places() -> None:
+    """An update of other members, at layers that a vector does not have, made the gradient unknown."""
+    assert check_gradients(members_in_different_places()) == []
