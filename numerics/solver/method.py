@@ -37,6 +37,9 @@ WATCHED = ("train_loss", "error", "test_loss", "test_f")
 POOR = 0.1
 """A result with a larger standard error or bias, relative to the largest value, is not converged."""
 
+OPTIONS = ("samples", "seed", "rtol")
+"""Options of the solver that some methods do not read; a result names those that are set in vain."""
+
 SLACK = 3.0
 """Largest ratio of the time and memory of a search for an accuracy to their estimates."""
 
@@ -97,10 +100,14 @@ class Refusal:
 
 @dataclass(frozen=True)
 class MethodResult:
-    """Variables of a result by name, and notes that become its attributes."""
+    """Variables of a result by name, and notes that become its attributes.
+
+    ``reads`` are the options of OPTIONS that the solution depends on; those of sampled paths by default.
+    """
 
     values: dict[str, Array]
     notes: dict[str, Any] = field(default_factory=dict)
+    reads: frozenset[str] = frozenset({"samples", "seed", "rtol"})
 
 
 class Method(Protocol):

@@ -52,11 +52,13 @@ from numerics.solver.lazy.method import LazyMethod
 from numerics.solver.linear.method import MarchMethod
 from numerics.solver.long_times.method import RestMethod
 from numerics.solver.method import (
+    OPTIONS,
     QUICK,
     Array,
     KeptKernels,
     Method,
     MethodEstimate,
+    MethodResult,
     Refusal,
     estimate_or_refusal,
 )
@@ -452,6 +454,7 @@ def _solved(
             failed[method.name] = reason
     names = names_in_words(problem)
     notes = {"method": method.name, "seed": problem.solver.seed, "names": names, **solution.notes}
+    notes |= _notes_on_options(problem, method, solution)
     if scale := input_scale(problem):
         notes["note"] = scale
     if failed:
@@ -482,6 +485,27 @@ def _solved(
     if notes.get("kernels") and not pairs:
         return replace(result, notes={**result.notes, "kernels": "none"})
     return result
+
+
+def _notes_on_options(problem: Problem, method: Method, solution: MethodResult) -> dict[str, Any]:
+    """Return notes on options of the solver that a solution does not read, or does not meet.
+
+    ``unused_options`` names options that are set and have no effect. The tolerance ``rtol`` is that of a
+    flow; with the method ``"auto"`` it also takes part in the choice of the method, so that it is not named.
+    The status is "not converged" if the estimated error exceeds ``solver.accuracy``.
+    """
+    solver, notes = problem.solver, dict[str, Any]()
+    reads = solution.reads if problem.flow else solution.reads - {"rtol"}
+    reads |= {"rtol"} if solver.method == "auto" else set()
+    defaults = {name: type(solver).model_fields[name].default for name in OPTIONS}
+    given = {name: getattr(solver, name) for name in OPTIONS if name not in reads}
+    unused = [f"solver.{name} = {x}" for name, x in given.items() if x != defaults[name]]
+    if unused:
+        notes["unused_options"] = f"{', '.join(unused)}: not used by the method {method.name}"
+    error = solution.notes.get("error_estimate")
+    if solver.accuracy is not None and error is not None and error > solver.accuracy:
+        notes["status"] = "not converged"
+    return notes
 
 
 def _at_nodes(problem: Problem, layers_at: Array | None) -> Problem:

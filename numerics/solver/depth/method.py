@@ -9,9 +9,10 @@ from derive.errors import NotApplicable
 from derive.linear.form import LinearForm
 from numerics.errors import Unserved
 from numerics.experiment.problem import Problem
+from numerics.names import FEATURE_KERNEL, GRADIENT_KERNEL
 from numerics.progress import Progress
-from numerics.results import SYSTEMATIC, VARIABLES
-from numerics.solver.method import KeptKernels, MethodEstimate, MethodResult, Refusal
+from numerics.results import SYSTEMATIC, TRACE, VARIABLES
+from numerics.solver.method import POOR, WATCHED, KeptKernels, MethodEstimate, MethodResult, Refusal
 from numerics.solver.refusals import (
     linear_updates,
     moving_features,
@@ -77,18 +78,44 @@ class InfiniteDepthMethod:
 
     def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
         """Solve closed equations on grids of layer time; without them, sample paths on several grids."""
+        from numerics.solver.by_role import kept
         from numerics.solver.depth.solve import LAYERS, solve_depth_limit
+        from numerics.solver.paths.accuracy import scale_of
 
         if is_sampled(problem):
             return _sample(problem, keep, progress)
         limit = solve_depth_limit(problem, layers=LAYERS, progress=progress)
+        values = {k: x for k, x in limit.values.items() if k in VARIABLES}
+        shares = [limit.errors[k] / scale_of(values[k]) for k in WATCHED if k in values]
+        error = max(shares, default=0.0)
         notes = {
             "method": "infinite depth, layer grid",
+            "status": "ok" if error <= (problem.solver.accuracy or POOR) else "not converged",
             "layers": LAYERS,
             "layer_grid_error": limit.errors.get("train_loss"),
+            "error_estimate": error,
             "layers_at": limit.nodes,
         }
-        return MethodResult({k: x for k, x in limit.values.items() if k in VARIABLES}, notes)
+        if problem.seen:
+            keep = kept(problem, keep)
+            values, notes["kernels"] = _with_kernels(problem, values, keep), keep
+        return MethodResult(values, notes, frozenset())
+
+
+def _with_kernels(problem: Problem, values: dict[str, Array], keep: KeptKernels) -> dict[str, Array]:
+    """Return the variables of a result on given samples, with kernels as ``keep`` states.
+
+    ``"trace"`` takes the sum of the feature kernel over training samples; the gradient kernel of a linear
+    network has no samples.
+    """
+    if keep == "full":
+        return values
+    kernels = (FEATURE_KERNEL, GRADIENT_KERNEL) if keep == "none" else (FEATURE_KERNEL,)
+    rest = {name: x for name, x in values.items() if name not in kernels}
+    if keep == "trace" and FEATURE_KERNEL in values:
+        seen = values[FEATURE_KERNEL][..., : problem.seen, : problem.seen]
+        rest[FEATURE_KERNEL + TRACE] = np.einsum("...mm->...", seen)
+    return rest
 
 
 def _sampled(problem: Problem, keep: KeptKernels) -> MethodEstimate | Refusal:

@@ -52,4 +52,5 @@ class ReferenceMethod:
         """Solve by evaluating all expressions of the theory, and return the variables with notes."""
         from numerics.solver.direct.replicas import solve_reference
 
-        return MethodResult(*solve_reference(problem, keep))
+        values, notes = solve_reference(problem, keep)
+        return MethodResult(values, notes, frozenset({"samples", "seed"} if "samples" in notes else ()))

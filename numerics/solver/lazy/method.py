@@ -139,7 +139,7 @@ class LazyMethod:
             values[node] = np.broadcast_to(kernel[..., None, None], (*kernel.shape, count, count))
         if problem.features_rest:
             notes = {"status": "ok", "error_estimate": solution.error}
-            return labelled_result(problem, values, keep, notes)
+            return replace(labelled_result(problem, values, keep, notes), reads=frozenset())
         moved = _estimated_change(problem)
         if ERROR in solution.scalars:
             moved = max(moved, _change_by_updates(problem, solution.scalars[ERROR], solution.kernel("K")))
@@ -148,7 +148,7 @@ class LazyMethod:
             "status": "ok" if moved <= FAR else "not converged",
             "error_estimate": moved ** _power(problem),
         }
-        return labelled_result(problem, values, keep, notes)
+        return replace(labelled_result(problem, values, keep, notes), reads=frozenset())
 
 
 def _refusals(problem: Problem, static_theory: Static) -> Iterator[Refusal]:

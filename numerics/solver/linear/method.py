@@ -91,4 +91,4 @@ class MarchMethod:
         """Solve a linear theory by the march, and return the variables of the result with notes."""
         from numerics.solver.linear import solve as linear
 
-        return MethodResult(*linear.solved(problem, keep, progress))
+        return MethodResult(*linear.solved(problem, keep, progress), frozenset({"rtol"}))

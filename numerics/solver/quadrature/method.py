@@ -106,7 +106,8 @@ class QuadratureMethod:
             if solution.scalar_error <= (problem.solver.accuracy or ACCURACY)
             else "not converged",
         }
-        return labelled_result(problem, solution.values, keep, notes)
+        reads = frozenset({"seed"} if solution.rule == "sobol" else ())
+        return replace(labelled_result(problem, solution.values, keep, notes), reads=reads)
 
 
 def _most_nodes(problem: Problem) -> int:

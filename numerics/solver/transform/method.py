@@ -68,4 +68,4 @@ class TransformMethod:
         values = {name: solution.correlations[name] for name in RANDOM if name in solution.correlations}
         losses = random_losses(problem.theory, values, problem.numbers, problem.outputs)
         notes = {"method": "Laplace transforms", "error_estimate": solution.error, "rates": solution.rates}
-        return MethodResult(losses | values, notes)
+        return MethodResult(losses | values, notes, frozenset({"rtol"}))
