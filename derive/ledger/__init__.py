@@ -351,12 +351,16 @@ def find(source: str, number: str) -> Entry:
     ------
     LookupError
         If the paper or the number is not in the ledger.
+    TypeError
+        If the number is not a string.
 
     Examples
     --------
     >>> find("selfconsistent2023", "F.2").verdict
     'misprint'
     """
+    if not isinstance(number, str):
+        raise TypeError(f'number = {number!r}: must be a string, such as "{number}"')
     for entry in entries(source):
         if entry.number == number:
             return entry

@@ -163,7 +163,7 @@ def linear_closure(theory: Theory | Program) -> LinearClosure:
     """Eliminate the random fields of a linear theory.
 
     The depth may be symbolic or an integer; any training rule is allowed that is linear in the updates. The
-    first argument of each field must be its layer, as in ``mlp``; this is not checked.
+    first argument of each field must be its layer, as in ``mlp``.
 
     Parameters
     ----------
@@ -179,7 +179,8 @@ def linear_closure(theory: Theory | Program) -> LinearClosure:
     ------
     NotApplicable
         If the equation of a field is not one Gaussian source with factor 1 plus memories of strictly earlier
-        times (biases, for example, add a second source), if a correlation contains a field at time 0, if
+        times (biases, for example, add a second source), if a field has no layer or remembers another layer,
+        if a correlation contains a field at time 0 or is not a number times an average of two fields, if
         only some of the fields belong to the family of layers, or if a training rule is not linear in the
         updates.
 
@@ -206,6 +207,7 @@ class _Closure:
         self.theory = theory
         self.scale = theory.program.scale
         self.names = {e.name for e in theory.equations}
+        self.require_layers()
         self.require_present()
         joined = families(theory)
         self.sources = joined.sources
@@ -214,6 +216,30 @@ class _Closure:
         self.index = {r.name: r.indices for r in self.rows}
         self.matrices = {q.name: q for q in theory.order_parameters}
         self.known = [(e.lhs, e.rhs) for e in joined.base_cases]
+
+    def require_layers(self) -> None:
+        """Raise NotApplicable if a field has no layer as its first argument.
+
+        Fields of the program say whether they have layers. A field that a reduction adds has one if its first
+        argument is neither the time nor another index than that of layers.
+        """
+        for e in self.theory.equations:
+            field, place = self.theory.program.field_of(e.name), e.symbol.args[0]
+            if field is None:
+                others = {t} | {r.index for r in e.ranges if r.index != ell}
+                layered = not place.free_symbols & others
+            else:
+                layered = field.layered
+            if not layered:
+                reason = (
+                    "has no layer"
+                    if field is None or not field.ordered
+                    else "is computed step after step by the same matrices, not layer by layer"
+                )
+                raise NotApplicable(
+                    f"{e.symbol} {reason}; a closure takes fields whose first argument is their layer, as in "
+                    f'mlp: Field("{e.name}", ..., layered=True), written {e.name}(1, ...) in the first layer'
+                )
 
     def require_present(self) -> None:
         """Raise NotApplicable if a correlation contains a field at time zero, which a closure lacks."""
@@ -230,7 +256,7 @@ class _Closure:
 
         ``row`` is the equation in linear form. Each kernel is divided by the scale (gamma0) of the program.
         Raises NotApplicable unless the equation is one Gaussian source with factor 1 plus memories of
-        strictly earlier times.
+        strictly earlier times of fields of the same layer.
         """
         kernels: dict[str, Expr] = {}
         if row.source is not None and row.given != 0:
@@ -241,6 +267,11 @@ class _Closure:
         for x in row.actions:
             if x.reach not in ("strict", "flow"):
                 raise NotApplicable(f"{x.expr} in {row.lhs} must be a memory of strictly earlier times")
+            if x.field.args[0] != row.field.args[0]:
+                raise NotApplicable(
+                    f"{x.expr} in {row.lhs} is a memory of another layer; a closure takes memories of fields "
+                    "of the same layer only"
+                )
             entry = x.times(1 / self.scale).entry
             kernels[x.name] = kernels.get(x.name, S.Zero) + entry
         return kernels
@@ -336,21 +367,23 @@ class _Block:
         self.c, self.site, self.rows = closure, site, rows
         self.system: dict[Expr, Expr] = {}
         for r in rows:
-            pairs = [(operator(self.label(r.name, x), site), operator(x, site)) for x in closure.gains[id(r)]]
+            pairs = [(operator(self.label(r, x), site), operator(x, site)) for x in closure.gains[id(r)]]
             past = [closure.scale * kernel * field for kernel, field in pairs]
             self.system[operator(r.name, site)] = Add(operator(str(r.source.func), site), *past)
         self.solution = {x: solve_for(self.system, x) for x in self.system}
         self.sources = {operator(str(r.source.func), site): r.source for r in rows}
         self.extra: dict[Expr, Kernel] = {}
 
-    @staticmethod
-    def label(field: str, past: str) -> str:
-        """Return the name of the kernel by which ``field`` depends on the past of the field ``past``.
+    def label(self, row: Row, past: str) -> str:
+        """Return the name of the kernel by which the field of ``row`` depends on the past of ``past``.
 
-        The fields in ``NAMES`` have one name, such as C for h, whatever ``past`` is; others have a name made
-        of both fields.
+        A field in ``NAMES`` has the name given there, such as C for h, if it depends on the past of one field
+        only and no other field or order parameter has this name; all others have a name made of both fields.
         """
-        return NAMES.get(field, f"M_{field}{past}")
+        name, made = NAMES.get(row.name), f"M_{row.name}{past}"
+        alone = [r.name for r in self.rows if NAMES.get(r.name) == name] == [row.name]
+        free = alone and name not in self.c.matrices and len(self.c.gains[id(row)]) == 1
+        return name if name is not None and free else made
 
     def kernels(self) -> list[Kernel]:
         """Return the kernels in the equations of the layer, operators with a formula for their entries."""
@@ -360,7 +393,7 @@ class _Block:
             for x, definition in self.c.gains[id(r)].items():
                 # the indices of the past field are primed in the equation
                 cols = tuple(IndexRange(primed(i.index), i.lower, i.upper) for i in self.c.index[x])
-                name = self.label(r.name, x)
+                name = self.label(r, x)
                 symbol = Function(name)(self.site, *[i.index for i in (*r.indices, *cols)], t, s)
                 kernels.append(
                     Kernel(operator(name, self.site), symbol, definition, r.indices, cols, "strict")
@@ -419,9 +452,10 @@ class _Block:
         for q in self.c.theory.correlations():
             place = q.symbol.args[0]
             if place.has(ell) or place == self.site:
-                now, past = _pair(q, self.c.names)
+                fields = _pair(q, self.c.names)
+                factor, (now, past) = _factor(q, fields), fields
                 value = self.covariance(str(now.func), str(past.func))
-                equations.append(_eq(operator(q.name, self.site), value))
+                equations.append(_eq(operator(q.name, self.site), factor * value))
         return equations
 
     def responses(self) -> list[Eq]:
@@ -501,6 +535,20 @@ def _head(e: Expr) -> tuple[Expr, Expr]:
     if len(args) > 1 and isinstance(args[-1], Add):
         return Mul(*args[:-1]), args[-1]
     return Integer(1), e
+
+
+def _factor(q: OrderParameter, fields: list[AppliedUndef]) -> Expr:
+    """Return the number c of a correlation that is defined as c times the average of a product of ``fields``.
+
+    Raises NotApplicable for another definition.
+    """
+    factor = q.definition / Average(Mul(*fields))
+    if len(fields) != 2 or factor.has(Average, AppliedUndef, t, s):
+        raise NotApplicable(
+            f"{q.symbol} = {q.definition} is not a number times the average of a product of two fields, as a "
+            "closure needs"
+        )
+    return factor
 
 
 def _pair(q: OrderParameter, names: set[str]) -> list[AppliedUndef]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from sympy import Add, Expr, Function, Mul, S, Sum
 from sympy.core.function import AppliedUndef
@@ -19,10 +20,14 @@ from derive.calculus.sums import over
 from derive.calculus.symbols import IndexRange, alpha, ell, expression, mu, primed, s, t
 from derive.errors import NotApplicable
 from derive.program import Program, TrainedMatrix
+from derive.program.naming import free_name
 from derive.program.nonlinear import require_linear_rules
 from derive.theory import Equation, OrderParameter, Source, Term, Theory
 from derive.theory.conditioning import theory_of
 from derive.theory.names import unused_primed
+
+RULE = "projected on the error"
+"""Rule of the terms in the equation of a projected field."""
 
 
 def tidy_sums(e: Expr) -> Expr:
@@ -56,7 +61,7 @@ def error_projected(theory: Theory | Program, field: str | None = None, error: s
     ----------
     theory : Theory or Program
         A linear theory, or a program of a linear network. Its order parameters must be averages within one
-        layer; those between steps of a recurrent network are not projected correctly, which is not checked.
+        layer, not between steps of a recurrent network.
     field, error : str, optional
         The names of the projected field h and of the error Delta. By default they are read from the updates
         of the trained matrices: the error is the scalar in their coefficients, and the field is the vector
@@ -69,15 +74,15 @@ def error_projected(theory: Theory | Program, field: str | None = None, error: s
         ``u_p(ell, t)``, the new correlations ``q(ell, mu, t, s) = <h_mu(t) p(s)>`` and
         ``Q(ell, t, s) = <p(t) p(s)>``, and for each response ``A`` of h the response ``a`` of p. A response
         ``B`` of another field to the source u of h is replaced by ``b``, its response to u_p, with
-        ``B_alpha(t, s) = b(t, s) Delta_alpha(s)``. The new response is named ``A_p`` if ``a`` occurs already
-        in an equation. The names p, q and Q must not occur in the theory, which is not checked; so a theory
-        can be projected only once.
+        ``B_alpha(t, s) = b(t, s) Delta_alpha(s)``. A response whose name the theory has already is
+        named ``A_p`` or ``B_p`` instead; other names get a number, as ``q_2``.
 
     Raises
     ------
     NotApplicable
-        If another field depends on the projected field otherwise than through the projection, or if the
-        theory has no such error with samples, or no Gaussian source or correlation of the field.
+        If another field depends on the projected field otherwise than through the projection, if the theory
+        has no such error with samples, or no Gaussian source or correlation of the field, if the field or its
+        correlation has other indices than a layer and samples, or if the theory is projected already.
 
     Examples
     --------
@@ -128,7 +133,13 @@ class _Projection:
     def __init__(self, theory: Theory, field: str, error: str) -> None:
         """Find the error, the sources of the field, and the order parameters that contain the field."""
         self.theory, self.field, self.error = theory, field, error
-        self.p, self.q = Function("p"), Function("q")
+        if any(x.rule == RULE for e in theory.equations for x in e.terms):
+            raise NotApplicable(
+                "the theory is projected on the error already; use it as it is, or project the theory from "
+                "which it was made"
+            )
+        self.taken = _names(theory)
+        self.p, self.q = Function(self.free("p")), Function(self.free("q"))
         error_equation = next((e for e in theory.scalars if e.name == error), None)
         if error_equation is None:
             names = ", ".join(e.name for e in theory.scalars) or "none"
@@ -141,7 +152,7 @@ class _Projection:
             )
         channels = [x for x in error_equation.lhs.args if x not in (mu, t)]
         self.channels = tuple(r for r in error_equation.ranges if r.index in channels)
-        self.sources = {
+        sources = {
             str(a.func)
             for e in theory.equations
             if e.name == field
@@ -150,31 +161,58 @@ class _Projection:
             for a in x.expr.atoms(AppliedUndef)
             if any(str(u.symbol.func) == str(a.func) for u in theory.sources)
         }
-        if not self.sources:
+        if not sources:
             names = ", ".join(dict.fromkeys(e.name for e in theory.equations))
             raise NotApplicable(
                 f"{field} must be a field whose equation has a Gaussian source; the theory has the fields "
                 f"{names}"
             )
+        self.sources = {x: self.free(f"{x}_p") for x in sorted(sources)}
+        """Name of the projection of each source of the field."""
         places = (e.lhs.args for e in theory.equations if e.name == field)
         self.layers = next((at.index(mu) for at in places if mu in at), 0)
         """Number of arguments before the index of samples: 1 for a family of layers, 0 for a single field."""
         self.split: dict[str, str] = {}  # response to a source of the field -> name of its projection
-        self.present: dict[str, str] = {
-            "q": "Q"
-        }  # order parameter of the field at time t -> name of its projection
-        taken = {str(a.func) for e in theory.equations for a in e.rhs.atoms(AppliedUndef)}
+        # order parameter of the field at time t -> name of its projection
+        self.present: dict[str, str] = {str(self.q): self.free("Q")}
         for x in theory.responses():
             response = next(iter(x.definition.atoms(Response)))
             lower_name = x.name.lower()
-            name = f"{x.name}_p" if lower_name in taken else lower_name
             if str(response.source.func) in self.sources:
-                self.split[x.name] = name
+                kinds = self.split
             elif str(response.body.func) == field:
-                self.present[x.name] = name
-        self.correlation = next((x.name for x in theory.correlations() if _pair_of(x, field)), None)
-        if self.correlation is None:
+                kinds = self.present
+            else:
+                continue
+            kinds[x.name] = self.free(f"{x.name}_p" if lower_name in self.taken else lower_name)
+        correlation = next((x for x in theory.correlations() if _pair_of(x, field)), None)
+        if correlation is None:
             raise NotApplicable(f"the theory has no correlation function of {field}")
+        self.correlation = correlation.name
+        self.require_one_layer(correlation)
+
+    def free(self, name: str) -> str:
+        """Return a name that the theory does not have, ``name`` if possible; it is taken from now on."""
+        found = free_name(name, self.taken)
+        self.taken.add(found)
+        return found
+
+    def require_one_layer(self, correlation: OrderParameter) -> None:
+        """Raise NotApplicable if the field, its sources or its ``correlation`` have further indices.
+
+        They may have a layer, which is the same for both fields of a correlation, samples and times only.
+        """
+        sources = [u for u in self.theory.sources if str(u.symbol.func) in self.sources]
+        fields = [e for e in self.theory.equations if e.name == self.field]
+        checked: list[tuple[Any, Any]] = [(e.lhs, e) for e in fields]
+        checked += [(correlation.symbol, correlation), *((u.symbol, u) for u in sources)]
+        for symbol, x in checked:
+            others = any(r.index not in (ell, mu, alpha) for r in x.ranges)
+            if others or (mu in symbol.args and x in fields and symbol.args[self.layers :] != (mu, t)):
+                raise NotApplicable(
+                    f"{symbol} has further indices; fields that are projected on the error, and their "
+                    "correlations, may have a layer, samples and times only, as those of mlp"
+                )
 
     def reduce(self) -> Theory:
         """Return the theory with the projection of the field on the error as a new field."""
@@ -282,7 +320,7 @@ class _Projection:
                 projected = replace(x, field=self.p(*x.field.args[: self.layers], *at, t))
             else:
                 raise NotApplicable(f"{e.lhs} has the term {x.expr}, which the projection cannot rewrite")
-            terms.append(replace(projected, matrix=x.matrix, rule="projected on the error"))
+            terms.append(replace(projected, matrix=x.matrix, rule=RULE))
         ranges = tuple(r for r in e.ranges if r.index != mu)
         return Equation(self.p(*e.lhs.args[: self.layers], *at, t), tuple(terms), (*ranges, *self.channels))
 
@@ -298,7 +336,7 @@ class _Projection:
         """
         return e.replace(
             lambda x: isinstance(x, AppliedUndef) and str(x.func) in self.sources,
-            lambda x: Function(f"{x.func}_p")(*x.args[:-2], *at, x.args[-1]),
+            lambda x: Function(self.sources[str(x.func)])(*x.args[:-2], *at, x.args[-1]),
         )
 
     def weighted(self, e: Expr, r: IndexRange) -> Expr:
@@ -390,6 +428,18 @@ class _Projection:
         return replace(
             x, symbol=symbol, definition=x.definition.xreplace({field_atom: projected}), ranges=ranges
         )
+
+
+def _names(theory: Theory) -> set[str]:
+    """Return the names of all functions and symbols of a theory."""
+    items = (*theory.equations, *theory.scalars, *theory.observables)
+    expressions = [e for x in items for e in (x.symbol, x.rhs)]
+    expressions += [e for u in theory.sources for e in (u.symbol, u.partner, expression(u.covariance))]
+    expressions += [e for q in theory.order_parameters for e in (q.symbol, q.definition)]
+    functions = {str(a.func) for e in expressions for a in e.atoms(AppliedUndef)}
+    return (
+        functions | {x.name for e in expressions for x in e.free_symbols} | {*theory.program.names_in_theory}
+    )
 
 
 def _pair_of(q: OrderParameter, field: str) -> bool:

@@ -30,6 +30,7 @@ from derive.calculus.symbols import IndexRange, ell, primed, s, t
 from derive.errors import NotApplicable
 from derive.linear.form import LinearTerm, Row, linear_form
 from derive.linear.operators import Kernel, T, matrix, operator, size, solve_for
+from derive.program.naming import free_name
 from derive.show.latex import aligned_latex
 from derive.theory import Equation, OrderParameter, Source, Term, Theory
 
@@ -114,8 +115,15 @@ class CrossLayer:
         KeyError
             If there is no equation of such a response, or none at this layer.
         """
-        candidates = [e for e in self.responses if site is None or e.lhs.args[0] == sympify(site)]
-        return find(candidates, name, "response")
+        first = find(self.responses, name, "response")
+        if site is None:
+            return first
+        each = [e for e in self.responses if str(e.lhs.func) == name]
+        found = next((e for e in each if e.lhs.args[0] == sympify(site)), None)
+        if found is None:
+            layers = ", ".join(dict.fromkeys(str(e.lhs.args[0]) for e in each))
+            raise KeyError(f"site = {site}: {name} has no equation at this layer, but at {layers}")
+        return found
 
     def correlation(self, name: str) -> Eq:
         """Return the equation of a correlation function or scalar, in terms of the responses ``R_hu``.
@@ -274,8 +282,8 @@ def cross_layer(theory: Theory) -> CrossLayer:
     Parameters
     ----------
     theory : Theory
-        A linear theory whose equations give the fields, not their rates of change. Networks with an index
-        of steps, such as recurrent ones, are not supported, which is not checked.
+        A linear theory whose equations give the fields, not their rates of change, of a network without an
+        index of steps.
 
     Returns
     -------
@@ -285,8 +293,8 @@ def cross_layer(theory: Theory) -> CrossLayer:
     Raises
     ------
     NotApplicable
-        If an equation is not linear in the fields or gives a rate of change, or if a field is not one of the
-        program, as after a projection.
+        If an equation is not linear in the fields or gives a rate of change, if a field is not one of the
+        program, as after a projection, or if the network has an index of steps, as recurrent ones.
 
     Examples
     --------
@@ -306,6 +314,11 @@ class _CrossLayer:
 
     def __init__(self, theory: Theory) -> None:
         """Read the linear form and the perturbed sources."""
+        if ordered := [x.name for x in theory.program.fields if x.ordered]:
+            raise NotApplicable(
+                f"{ordered[0]} is computed for one value of its first index after another by the same "
+                "matrices; cross-layer responses need fields with layers of their own, as in mlp, or without"
+            )
         self.theory, self.form = theory, linear_form(theory)
         if made := [x for x in self.form.fields if theory.program.field_of(x) is None]:
             raise NotApplicable(
@@ -787,8 +800,9 @@ def _word(theory: Theory, r: Row, a: LinearTerm, entry: Expr, kernels: dict[Expr
     """Return the operator with the entries ``entry`` by which the field of the term ``a`` enters an equation.
 
     It is a number for a field at the present time, a number times START (evaluation at time 0) for one at
-    time 0, and otherwise the noncommutative symbol of a kernel, which is added to ``kernels``. ``r`` is the
-    equation. Raises NotApplicable for a field at time 0 with a factor that depends on time.
+    time 0, and otherwise the noncommutative symbol of a kernel, which is added to ``kernels``. Different
+    kernels have different names. ``r`` is the equation. Raises NotApplicable for a field at time 0 with a
+    factor that depends on time.
     """
     time = a.field.args[-1]
     if not a.reach and not entry.has(t) and not a.over:
@@ -802,8 +816,15 @@ def _word(theory: Theory, r: Row, a: LinearTerm, entry: Expr, kernels: dict[Expr
     symbol = entry if plain else Function(name)(*r.field.args[:-1], *a.field.args[:-1], t, s)
     row = tuple(x for x in r.ranges if r.lhs.has(x.index))
     value = entry if a.reach else entry * _delta(theory)
+    causal = "strict" if a.reach == "strict" else "past"
+    others = {
+        k.name for k in kernels.values() if (k.entry, k.definition, k.causal) != (symbol, value, causal)
+    }
+    if name in others:
+        name = free_name(f"K_{r.name}_{a.name}", others)
+        symbol = Function(name)(*r.field.args[:-1], *a.field.args[:-1], t, s)
     letter = operator(name)
-    kernels[letter] = Kernel(letter, symbol, value, row, a.over, "strict" if a.reach == "strict" else "past")
+    kernels[letter] = Kernel(letter, symbol, value, row, a.over, causal)
     return letter
 
 

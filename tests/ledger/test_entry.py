@@ -146,3 +146,8 @@ def test_nothing_renders_as_an_empty_table_and_an_unknown_format_is_refused() ->
     assert json.loads(render([], "json")) == []
     with pytest.raises(ValueError, match="html"):
         render([], "html")
+
+
+def test_the_number_of_an_equation_is_a_string():
+    with pytest.raises(TypeError, match='number = 16: must be a string, such as "16"'):
+        find("selfconsistent2023", 16)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import mpmath
 import numpy as np
 import pytest
@@ -21,9 +23,34 @@ from sympy import (
 )
 
 from derive.errors import NotApplicable
+from derive.expansion.linear import expand_linear
+from derive.expansion.order_recursions import Orders
 from derive.linear import operators
+from derive.linear.closure import linear_closure as closure_of
+from derive.linear.lazy import lazy
 from derive.linear.operators import J, Operator, T, coefficient, operator, operator_latex, solve_for
-from derive.program import L, P, alpha, ell, eta, gamma0, mu, s, t
+from derive.linear.propagators import cross_layer
+from derive.program import (
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    GivenVector,
+    GradientDescent,
+    L,
+    Mean,
+    Network,
+    P,
+    Population,
+    alpha,
+    ell,
+    eta,
+    gamma0,
+    mu,
+    recurrent,
+    s,
+    t,
+)
+from derive.program.networks.task import recurrent_task
 from tests.derive.once import error_projected, linear_closure, mean_field, mlp
 from tests.derive.reduce.evaluate import solve_steps, word_value
 from tests.reference.dense_causal import dense_causal
@@ -230,3 +257,68 @@ def test_elimination_keeps_the_order_of_factors():
     found = solve_for({x: a + 2 * y, y: b + c * z, z: c * x}, x)
     assert found == (1 - 2 * c**2) ** -1 * (a + 2 * b)
     assert coefficient(a * b * x + x * y, x) == a * b
+
+
+def one_layer(layered):
+    """Return the theory of one hidden layer, whose field h has a layer as first argument or not."""
+    units, inputs = Population("units"), Population("inputs", given=True)
+    field, x = Field("h", units, layered=layered), GivenVector("x", inputs, "K_x")
+    W, w = GaussianMatrix("W", units, inputs), GaussianVector("w", units)
+    f, y = Function("f")(mu, t), Function("y")(mu)
+    h = field(1, mu, t) if layered else field(mu, t)
+    net = Network("one layer", (field,), {h: W @ x(mu), f: Mean(w.symbol * h) / gamma0}, (W, w), given=(x,))
+    return mean_field(net.train((y - f) ** 2 / 2, GradientDescent(eta)))
+
+
+@pytest.mark.parametrize("result", [closure_of, lazy])
+def test_the_first_argument_of_a_field_without_layers_is_not_its_layer(result):
+    with pytest.raises(NotApplicable, match=r"h\(mu, t\) has no layer"):
+        result(one_layer(layered=False))
+
+
+def test_a_layer_makes_the_field_of_a_network_of_ones_own_one_of_a_closure():
+    found, known = linear_closure(one_layer(layered=True)), linear_closure(mean_field(mlp(1)))
+    assert found.covariances == known.covariances
+    assert {"C", "D"} <= {k.name for k in found.kernels}
+
+
+@pytest.mark.parametrize("result", [closure_of, lazy, expand_linear])
+def test_steps_of_a_recurrent_network_are_not_its_layers(result):
+    with pytest.raises(NotApplicable, match="step after step by the same matrices"):
+        result(mean_field(recurrent(activation="linear")))
+
+
+def test_a_correlation_keeps_the_factor_of_its_definition():
+    theory = mean_field(mlp(1))
+    H, rest = theory.order_parameter("H"), [q for q in theory.order_parameters if q.name != "H"]
+    scaled = replace(theory, order_parameters=(replace(H, definition=3 * H.definition), *rest))
+    once, thrice = linear_closure(theory).covariances, closure_of(scaled).covariances
+    assert [e.rhs for e in thrice if "H" in str(e.lhs)] == [3 * e.rhs for e in once if "H" in str(e.lhs)]
+
+
+def test_an_integer_depth_is_that_of_the_theory():
+    series = expand_linear(mean_field(mlp(2)), 2)
+    for call in (series.given, series.lambdify):
+        with pytest.raises(ValueError, match="depth = 5: the theory has depth 2"):
+            call("H", layer=1, depth=5)
+
+
+def test_orders_beyond_the_highest_are_refused():
+    found = Orders(linear_closure(mean_field(mlp())), 2)
+    for n in (-1, 3):
+        with pytest.raises(IndexError, match=f"n = {n}: the series is known for orders 0 to 2"):
+            found.coefficient("A", n)
+    with pytest.raises(KeyError, match="no series 'typo'"):
+        found.coefficient("typo", 1)
+
+
+@pytest.mark.parametrize("builder", [recurrent, recurrent_task])
+def test_cross_layer_responses_need_layers(builder):
+    with pytest.raises(NotApplicable, match="one value of its first index after another"):
+        cross_layer(mean_field(builder(activation="linear")))
+
+
+def test_a_layer_without_an_equation_is_named():
+    found = cross_layer(mean_field(mlp(2)))
+    with pytest.raises(KeyError, match="site = 99: R_hu has no equation at this layer, but at 1, ell"):
+        found.response("R_hu", 99)

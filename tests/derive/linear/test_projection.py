@@ -14,6 +14,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Response
 from derive.calculus.symbols import primed
 from derive.errors import NotApplicable
+from derive.linear import projection
 from derive.program import (
     Field,
     GaussianMatrix,
@@ -32,6 +33,7 @@ from derive.program import (
     eta,
     gamma0,
     mu,
+    recurrent,
     s,
     t,
 )
@@ -222,3 +224,28 @@ def test_a_single_field_with_names_of_its_own_has_a_projection_without_layers():
     }
     plain, other = (evaluate(x, steps=4, **given).value("o") for x in (theory, projected))
     assert abs(plain - other).max() < 1e-12  # rounding: both are exact for linear networks
+
+
+def test_steps_of_a_recurrent_network_are_not_projected_as_layers():
+    theory = mean_field(recurrent(activation="linear"))
+    with pytest.raises(NotApplicable, match=r"h\(k \+ 1, mu, t\) has further indices"):
+        error_projected(theory)
+
+
+def test_a_theory_is_projected_once():
+    with pytest.raises(NotApplicable, match="projected on the error already"):
+        projection.error_projected(error_projected(mean_field(mlp())))
+
+
+def test_a_field_called_q_keeps_its_name_apart_from_the_projected_correlation():
+    units, inputs = Population("units"), Population("inputs", given=True)
+    field, z = Field("q", units), GivenVector("z", inputs, "Kz")
+    A, v = GaussianMatrix("A", units, inputs), GaussianVector("v", units)
+    o, y = Function("o")(mu, t), Function("y")(mu)
+    lines = {field(mu, t): A @ z(mu), o: Mean(v.symbol * field(mu, t)) / gamma0}
+    net = Network("q", (field,), lines, (A, v), given=(z,))
+    theory = error_projected(mean_field(net.train((y - o) ** 2 / 2, GradientDescent(eta))))
+    stated = [x.name for x in (*theory.equations, *theory.order_parameters)]
+    assert len(set(stated)) == len(stated)
+    q_2 = theory.order_parameter("q_2")
+    assert q_2.definition.atoms(AppliedUndef) == {Function("q")(mu, t), p(s)}
