@@ -104,7 +104,7 @@ class Orders:
     """
 
     def __init__(self, closure: LinearClosure, order: int) -> None:
-        self.laws = laws(closure)
+        self.laws, self.order = laws(closure), order
         self.nonzero = {(str(e.lhs.args[0]), 0) for e in closure.base if e.rhs != 0}
         self.errors = {0}
         for n in range(order + 1):
@@ -124,9 +124,13 @@ class Orders:
     def coefficient(self, name: str, n: int) -> Expr:
         """Return order n in gamma0 of the operator ``name`` at layer ``ell``, by its recursion.
 
-        The factors are lower orders, and order n of other operators or of the neighbouring layer. ``n`` must
-        not be above the ``order`` of the constructor: terms of higher orders would be missing.
+        The factors are lower orders, and order n of other operators or of the neighbouring layer. Raises
+        KeyError for an unknown name, and IndexError for an order that is negative or above the highest.
         """
+        if name not in self.laws:
+            raise KeyError(f"no series {name!r}; there are {', '.join(self.laws)}")
+        if not 0 <= n <= self.order:
+            raise IndexError(f"n = {n}: the series is known for orders 0 to {self.order}")
         return Add(*self.products(name, n))
 
     def products(self, name: str, n: int) -> Iterator[Expr]:
@@ -248,13 +252,18 @@ def chain(closure: LinearClosure, depth: int, order: int, name: str, layer: int)
     """Return the series ``sum_(n <= order) gamma0^n X_n`` of an operator X as steps between matrices.
 
     X is the operator ``name``, an order parameter or kernel with a layer, at ``layer``. ``depth``, an integer
-    of 1 or more, replaces L in the closure; a closure of integer depth keeps its own. The layer must be from
-    1 to the depth, or just beyond the end where the recursion of X starts; at any other layer the recursion
-    does not end. The triple is (steps, input matrices, result): each step is a matrix symbol with its
-    definition, and the result is an expression in gamma0 and these symbols, 0 if all orders vanish. Input
-    matrices are those that occur of K_x, J, the weights ``W_C`` and ``W_D``, and the orders ``Delta_0``, ...
-    of the error.
+    of 1 or more, replaces L in the closure; ValueError is raised if the theory has another integer depth. The
+    layer must be from 1 to the depth, or just beyond the end where the recursion of X starts; at any other
+    layer the recursion does not end. The triple is (steps, input matrices, result): each step is a matrix
+    symbol with its definition, and the result is an expression in gamma0 and these symbols, 0 if all orders
+    vanish. Input matrices are those that occur of K_x, J, the weights ``W_C`` and ``W_D``, and the orders
+    ``Delta_0``, ... of the error.
     """
+    own = closure.theory.program.depth
+    if own is not None and own.is_number and own != depth:
+        raise ValueError(
+            f"depth = {depth}: the theory has depth {own}; give depth = {own}, or derive it at symbolic depth"
+        )
     algebra = _Matrices(closure)
     recursion: Recursion[Expr] = Recursion(closure, algebra, depth)
     for n in range(1, order + 1):

@@ -342,7 +342,7 @@ def expand_sizes(
         Highest order.
     together : Mapping[Symbol, Expr] | None, optional
         Other sizes that grow in proportion to ``size``, as multiples of it: ``{alpha: 2 * nu}``. Keys are
-        the symbols of the theory, not ``size`` itself; a key that does not occur in the theory has no effect.
+        symbols of the theory other than ``size``.
 
     Returns
     -------
@@ -355,7 +355,7 @@ def expand_sizes(
         If the theory does not depend on the size. The result raises it if the theory is not linear, or not a
         power series in ``1/size``.
     ValueError
-        If the order is negative.
+        If the order is negative, or if a key of ``together`` is not a symbol of the theory or is ``size``.
 
     Notes
     -----
@@ -375,6 +375,7 @@ def expand_sizes(
     """
     if order < 0:
         raise ValueError(f"order = {order}: must not be negative; 0 is the limit itself")
+    _require_other_sizes(theory, size, together or {})
     theory = instant_responses(theory)
     small = Symbol(f"1/{size}", positive=True)
     values = {size: 1 / small} | {
@@ -393,6 +394,25 @@ def expand_sizes(
         absorbed = absorb_factors(absorbed, name)
     scaled = absorbed.map(lambda e: sympify(e).subs(values))
     return TheorySeries(theory, scaled, 1 / size, small, order, scales=tuple(scales))
+
+
+def _require_other_sizes(theory: Theory, size: Symbol, together: Mapping[Symbol, Expr]) -> None:
+    """Raise ValueError unless the keys of ``together`` are symbols of the theory other than ``size``."""
+    known = theory.symbols
+    for key, value in together.items():
+        if key == size:
+            raise ValueError(
+                f"together = {{{key!r}: {value}}}: {key} is the size in which the theory is expanded; "
+                "give other sizes as multiples of it"
+            )
+        if key not in known.values():
+            others = ", ".join(x for x in known if x != str(size))
+            problem = (
+                f"{key!r} is not the symbol of the theory, which is theory.symbols[{str(key)!r}]"
+                if str(key) in known
+                else f"the theory has no symbol {key}; give one of {others}"
+            )
+            raise ValueError(f"together = {{{key!r}: {value}}}: {problem}")
 
 
 # -- the equations of all orders ----------------------------------------------------------------------------

@@ -58,14 +58,16 @@ class StrengthSeries(TheorySeries):
 
         Each part is a pair (factor, orders), and the factor is 1. A correlation has two orders, those of the
         two fields that it averages; a response, field or scalar has one. A quantity with the factor
-        1/gamma0^p is expanded without this factor, so that its part of order n has the order n + p. All
-        orders of a name that the theory does not have are empty.
+        1/gamma0^p is expanded without this factor, so that its part of order n has the order n + p. Raises
+        KeyError for an unknown name.
 
         >>> from derive import mean_field, mlp
         >>> lazy = expand_strength(mean_field(mlp(1, bias=True)), 2)
         >>> [lazy.parts(x)[2] for x in ("H", "f", "Delta")]
         [((1, (2, 0)), (1, (1, 1)), (1, (0, 2))), ((1, (3,)),), ((1, (2,)),)]
         """
+        if name not in self.names:
+            raise self.unknown(name)
         shift, nonzero = dict(self.poles).get(name, 0), self._nonzero
         pairs = any(q.name == name and q.kind == "correlation" for q in self.theory.order_parameters)
         parts = []

@@ -18,6 +18,7 @@ from derive.expansion.orders import (
     expand_step_size,
     modified_equation,
 )
+from derive.expansion.theory_orders import expand_strength
 from derive.program import GradientDescent, eta, gamma0, training_rule
 from derive.program.networks.random_data import alpha, alpha_B, nu
 from derive.reduce.data import instant_responses, theory_limit
@@ -268,3 +269,23 @@ def test_the_closed_forms_compile() -> None:
     x = Symbol("x")
     found = modified_equation({x: x - eta * x**2}, 2)
     assert abs(found.lambdify("x")(0.1, 0.5) - float(found.series("x").expr.subs({x: 0.5, eta: 0.1}))) < 1e-15
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        (nu, "nu is the size in which the theory is expanded"),
+        (Symbol("alpha"), r"which is theory.symbols\['alpha'\]"),
+        ("alpha", r"which is theory.symbols\['alpha'\]"),
+        (Symbol("alpa"), "the theory has no symbol alpa; give one of L, alpha"),
+    ],
+)
+def test_sizes_that_grow_together_are_other_symbols_of_the_theory(key, message):
+    with pytest.raises(ValueError, match=message):
+        expand_sizes(mean_field(isotropic()), nu, 1, {key: 2 * nu})
+
+
+def test_parts_of_an_unknown_quantity_are_refused():
+    lazy = expand_strength(mean_field(mlp(1, rule="flow")), 1)
+    with pytest.raises(KeyError, match="no series 'typo'"):
+        lazy.parts("typo")
