@@ -464,7 +464,9 @@ def recurrent(  # noqa: PLR0913 (options of a network, most of them keywords)
     h, x = Field("h", units, ordered=True), GivenVector("x", inputs, "K_x")
     W0, W = GaussianMatrix("W0", units, inputs, start), GaussianMatrix("W", units, units, start)
     w = GaussianVector("w", units, start, indices=channels)
-    b = GaussianVector("b", units, expression(1 if bias is True else bias, "bias"), source="b")
+    b = GaussianVector(
+        "b", units, expression(int(bias) if isinstance(bias, bool) else bias, "bias"), source="b"
+    )
     shift = b.symbol if bias is not False else S.Zero
     stream, scale = (h(k, mu, t), expression(branch, "branch")) if residual else (S.Zero, S.One)
     out = f(mu, *(r.index for r in channels), t)

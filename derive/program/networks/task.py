@@ -107,7 +107,9 @@ def recurrent_task(  # noqa: PLR0913 (options of a network, most of them keyword
     h, x = Field("h", units, ordered=True), GivenVector("x", channels, "K_x")
     U, w = GaussianMatrix("U", units, channels), GaussianVector("w", units)
     W = GaussianMatrix("W", units, units, expression(gain, "gain") ** 2)
-    b = GaussianVector("b", units, expression(1 if bias is True else bias, "bias"), source="b")
+    b = GaussianVector(
+        "b", units, expression(int(bias) if isinstance(bias, bool) else bias, "bias"), source="b"
+    )
     shift = b.symbol if bias is not False else S.Zero
     f, y = Function("f"), Function("y")
     out, at = (f(mu, t), last) if read == "last" else (f(mu, q, t), q)
