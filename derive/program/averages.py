@@ -57,23 +57,24 @@ def with_numbers(program: Parts) -> Parts:
 def number_of(mean: Mean, ranges: Iterable[IndexRange], name: str) -> Definition:
     """Return the definition of a scalar called ``name`` as the average ``mean``.
 
-    It is a function of the time t and of those indices in functions of the average, such as ``mu`` in
-    ``h(mu, t)``, that have one of the ``ranges``. Their order is that of :func:`_runs`.
+    It is a function of the time t and of those indices of the average that have one of the ``ranges``. Their
+    order is that of :func:`_runs`.
     """
     runs = _runs(mean, ranges)
     return Definition(Function(name)(*(r.index for r in runs), t), mean, runs)
 
 
 def _runs(mean: Mean, ranges: Iterable[IndexRange]) -> tuple[IndexRange, ...]:
-    """Return those of the ``ranges`` whose indices stand in functions of an average, in the order there.
+    """Return those of the ``ranges`` whose indices an average has, in the order of its functions' arguments.
 
-    Functions with more arguments come first. An index that occurs as a number only, such as c in
-    ``Mean(c*h(mu, t))``, is left out.
+    Functions with more arguments come first. Indices that occur as numbers only, such as c in
+    ``Mean(exp(c*h(mu, t)))``, come last.
     """
     known = {r.index: r for r in ranges if r.index in mean.free_symbols}
     atoms = sorted(mean.atoms(AppliedUndef), key=lambda a: (-len(a.args), str(a)))
     places = (x for a in atoms for arg in a.args for x in sorted(arg.free_symbols, key=spelled))
-    return tuple(known[x] for x in dict.fromkeys(places) if x in known)
+    numbers = sorted(known, key=spelled)
+    return tuple(known[x] for x in dict.fromkeys((*places, *numbers)) if x in known)
 
 
 def _pattern(mean: Mean, runs: Iterable[IndexRange]) -> AveragePattern:

@@ -9,14 +9,18 @@ conditions contain indices and parameters only is not changed.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
-from typing import Any
+from math import isfinite
+from typing import Any, TypeAlias
 
+import mpmath
 from sympy import (
     Abs,
     Add,
+    Derivative,
     Dummy,
     Eq,
     Expr,
@@ -26,6 +30,7 @@ from sympy import (
     Integral,
     Max,
     Min,
+    Mod,
     Mul,
     Ne,
     Piecewise,
@@ -34,16 +39,36 @@ from sympy import (
     Rational,
     S,
     SingularityFunction,
+    Subs,
     Sum,
     Symbol,
     acot,
     acoth,
     arg,
+    asinh,
+    atan,
     atan2,
+    ceiling,
+    conjugate,
+    cos,
+    cosh,
+    erf,
+    erfc,
+    exp,
+    floor,
+    frac,
+    im,
+    lambdify,
+    log,
     nan,
     oo,
+    preorder_traversal,
+    re,
     sign,
     simplify,
+    sin,
+    sinh,
+    tanh,
     zoo,
 )
 from sympy.core.function import AppliedUndef
@@ -79,16 +104,11 @@ def without_cases_of_fields(e: Expr, where: str, vectors: Collection[Symbol] = (
     >>> without_cases_of_fields(Piecewise((1, h >= 2), (0, True)), "f")
     Heaviside(h(t) - 2, 1)
     """
-    if not e.has(Piecewise, SingularityFunction, Abs, Pow, *JUMPS):
+    if not e.has(Piecewise, Function, Pow):
         return e
-    poles = any(p.exp.is_negative for p in e.atoms(Pow))
-    kinds = (*JUMPS, Function, Pow) if poles else JUMPS
-    for jump in sorted(e.atoms(*kinds) - e.atoms(AppliedUndef), key=spelled):
+    for jump in sorted(e.atoms(*JUMPS), key=spelled):
         if _jumps(jump, vectors):
-            raise ProgramError(
-                f"{where}: {spelled(jump)} jumps, and its derivative leaves the jump out: write a function "
-                "without a jump, such as atan, or the jump as a Heaviside function"
-            )
+            raise _jumping(where, jump)
     e = e.replace(lambda x: isinstance(x, SingularityFunction), lambda x: x.rewrite(Piecewise))
     e = _with_signs(e, vectors)
 
@@ -114,7 +134,23 @@ def without_cases_of_fields(e: Expr, where: str, vectors: Collection[Symbol] = (
         """Return an expression without cases of fields."""
         return value.xreplace({x: written(x) for x in _outermost(value)})
 
-    return inside(e)
+    e = _with_signs(inside(e), vectors)
+    if (jump := _hidden_jump(e, frozenset(vectors))) is not None:
+        raise _jumping(where, *jump)
+    return e
+
+
+def _jumping(where: str, function: Expr, kind: str = "jumps") -> ProgramError:
+    """Return the error for a function that jumps, or has a kink, and is not written by step functions."""
+    if kind == "kink":
+        return ProgramError(
+            f"{where}: {spelled(function)} has a kink, and its second derivative leaves the kink out: write "
+            "a smooth function, or the kink by Abs, Max or Min"
+        )
+    return ProgramError(
+        f"{where}: {spelled(function)} jumps, and its derivative leaves the jump out: write a function "
+        "without a jump, such as atan, or the jump as a Heaviside function"
+    )
 
 
 def _outermost(e: Any) -> list[Piecewise]:
@@ -124,64 +160,290 @@ def _outermost(e: Any) -> list[Piecewise]:
     return [x for arg in e.args for x in _outermost(arg)] if e.has(Piecewise) else []
 
 
-JUMPS = (acot, acoth, atan2, arg)
+JUMPS = (acot, acoth, atan2, arg, ceiling, floor, frac, Mod)
 """Functions that jump, and whose derivatives in SymPy have no point mass."""
 
 
 def _jumps(f: Expr, vectors: Collection[Symbol]) -> bool:
-    """Return whether ``f`` is a function that jumps and whose derivative in SymPy has no point mass.
+    """Return whether ``f`` is one of the functions in ``JUMPS``, of a field or another quantity.
 
-    True for the functions in ``JUMPS`` of a field or another quantity (except ``atan2`` whose second argument
-    is known to be positive), and for a function of one quantity with a jump at a pole of its argument, such
-    as ``tanh(1/h)``. A jump at a pole is found from values of the function on both sides of the pole.
+    ``atan2`` does not jump if its second argument is positive.
     """
-    if isinstance(f, JUMPS):
-        positive = isinstance(f, atan2) and f.args[1].is_positive
-        return bool(_quantities(f, vectors)) and not positive
-    quantities = _quantities(f, vectors)
-    if len(quantities) != 1 or f.has(Sum, Integral):
+    positive = isinstance(f, atan2) and f.args[1].is_positive
+    return bool(_quantities(f, vectors)) and not positive
+
+
+CONTINUOUS = (Abs, Max, Min, asinh, atan, cos, cosh, erf, erfc, exp, log, sin, sinh, tanh)
+"""Functions that are continuous where they are defined, and whose derivatives have all point masses."""
+
+STEPS = (Heaviside, sign)
+"""Step functions: functions that jump, and whose derivatives in SymPy have the point mass of the jump."""
+
+
+@lru_cache(maxsize=512)
+def _hidden_jump(e: Expr, vectors: frozenset[Symbol]) -> tuple[Expr, str] | None:
+    """Return a part of ``e`` that jumps or has a kink, and whose derivatives lack the point mass; else None.
+
+    The part comes with the word "jumps" or "kink". Examined are ``e`` and what is inside of its averages,
+    matrix products and sums. With its step functions held fixed, the part must be continuous in each of its
+    quantities, and so must its derivative; both are evaluated on a grid of values.
+    """
+    for part in _parts(e, vectors):
+        slots = {q: Dummy("z", real=True) for q in _opaque(part, vectors)}
+        masked = part.xreplace(slots)
+        masked = masked.replace(lambda x: isinstance(x, STEPS), lambda _: FIXED)
+        if not _may_jump(masked, set(slots.values())):
+            continue
+        numbers = [*slots.values(), *sorted(masked.free_symbols - {*slots.values()}, key=spelled)]
+        values = {x: Rational(7 + k, 11) for k, x in enumerate(numbers)}
+        for z in slots.values():
+            function = masked.xreplace({x: value for x, value in values.items() if x != z})
+            if not _may_jump(function, {z}):
+                continue
+            if _has_jump(function, z):
+                return part, "jumps"
+            if _has_jump(_slope(function, z), z):
+                return part, "kink"
+    return None
+
+
+FIXED = Rational(3, 7)
+"""Number in place of a step function, in a search for jumps of the other functions."""
+
+
+def _slope(function: Expr, z: Symbol) -> Expr:
+    """Return the derivative of a function of z between its jumps and kinks."""
+    return function.diff(z).replace(lambda x: isinstance(x, STEPS), lambda _: FIXED)
+
+
+def _parts(e: Expr, vectors: Collection[Symbol]) -> list[Expr]:
+    """Return ``e`` and the expressions inside of its averages, matrix products and sums."""
+    inside = [y for x in _opaque(e, vectors) if isinstance(x, OPAQUE) for y in x.args if isinstance(y, Expr)]
+    return [e, *(z for y in inside for z in _parts(y, vectors))]
+
+
+OPAQUE = (Mean, Product, Sum, Integral)
+"""Nodes whose values are examined as quantities, apart from the expressions inside of them."""
+
+
+def _opaque(e: Any, vectors: Collection[Symbol]) -> list[Expr]:
+    """Return the outermost quantities, sums, integrals and derivatives in ``e``, sorted."""
+    if isinstance(e, (AppliedUndef, *OPAQUE, Derivative, Subs)) or e in vectors:
+        return [e]
+    return sorted({q for x in e.args for q in _opaque(x, vectors)}, key=spelled)
+
+
+def _may_jump(e: Expr, quantities: set[Any]) -> bool:
+    """Return whether ``e`` contains a function of quantities that is not known to be continuous.
+
+    These are negative and broken powers, and functions that are not in ``CONTINUOUS``.
+    """
+    for x in preorder_traversal(e):
+        if isinstance(x, Pow):
+            if not (x.exp.is_integer and x.exp.is_nonnegative) and x.base.free_symbols & quantities:
+                return True
+        elif isinstance(x, Function) and not isinstance(x, CONTINUOUS) and x.free_symbols & quantities:
+            return True
+    return False
+
+
+def _has_jump(function: Expr, z: Symbol) -> bool:
+    """Return whether a function of z jumps at a value of z between -8 and 8.
+
+    An interval of a grid is halved again and again, and the half with the larger change is kept. If the
+    change of the function stays, the place is found with more digits. At a jump the function is flat on both
+    sides in comparison with the jump; at a pole it is not.
+    """
+    try:
+        precise = _evaluation(function, z)
+        quick = _evaluation(function, z, precise)
+    except (TypeError, ValueError, NameError, SyntaxError, NotImplementedError):
         return False
-    z = Dummy("z", real=True)
-    masked = f.xreplace({quantities[0]: z})
-    numbers = {x: Rational(7 + k, 11) for k, x in enumerate(sorted(masked.free_symbols - {z}, key=spelled))}
-    masked = masked.xreplace(numbers)
-    for pole in masked.atoms(Pow):
-        if pole.exp.is_negative and pole.base.is_polynomial(z) and Poly(pole.base, z).degree() == 1:
-            place = -pole.base.coeff(z, 0) / pole.base.coeff(z)
-            below, near_below, near_above, above = (
-                masked.xreplace({z: place + x}).evalf() for x in (-NEAR, -NEAR / 1000, NEAR / 1000, NEAR)
-            )
-            gaps = (below - near_below, above - near_above, near_above - near_below)
-            if all(x.is_finite and x.is_real for x in gaps) and max(map(abs, gaps[:2])) < abs(gaps[2]) / 100:
+    grid = [(k + 0.382) * 16 / CELLS - 8 for k in range(CELLS)]
+    for low, high in pairwise([(x, quick(x)) for x in grid]):
+        ends = _halved(_halved((low, high), quick, 6), quick, 6)
+        if ends is None:
+            continue
+        with mpmath.workdps(DIGITS):
+            exact = tuple((mpmath.mpf(x), precise(mpmath.mpf(x))) for x, _ in ends)
+            place = _halved(exact, precise, 30)
+            if place is not None and _is_jump((place[0][0] + place[1][0]) / 2, precise):
                 return True
     return False
 
 
-NEAR = Rational(1, 10**6)
-"""Distance from a pole at which values on both sides are compared, to see a jump."""
+def _evaluation(
+    function: Expr, z: Symbol, precise: Callable[[Any], Any] | None = None
+) -> Callable[[Any], Any]:
+    """Return the function of z as a function of a number; its value is None if it is not finite and real.
+
+    With ``precise``, the function with more digits, values are floating-point numbers, and ``precise`` is
+    called where these overflow.
+    """
+    compiled = lambdify(z, function, modules=["mpmath"] if precise is None else ["math", "mpmath"])
+    number = mpmath.mpf if precise is None else float
+
+    def value(x: Any) -> Any:
+        """Return the value at x."""
+        try:
+            y = number(compiled(x))
+            return y if isfinite(y) else None
+        except ArithmeticError:
+            y = None if precise is None else precise(x)
+            return None if y is None else number(y)
+        except (TypeError, ValueError, NameError, AttributeError):
+            return None
+
+    return value
+
+
+def _halved(ends: _Ends | None, value: Callable[[Any], Any], times: int) -> _Ends | None:
+    """Return the part of an interval in which a function changes most, after some halvings.
+
+    ``ends`` are the ends of the interval and the values there. The result is None if a value is not defined,
+    or if the change falls below a quarter of that of the whole interval, as that of smooth functions does.
+    """
+    if ends is None:
+        return None
+    (low, below), (high, above) = ends
+    if below is None or above is None:
+        return None
+    least = max(abs(above - below) / 4, LEAST_CHANGE)
+    for _ in range(times):
+        middle = (low + high) / 2
+        there = value(middle)
+        if there is None:
+            return None
+        if abs(there - below) > abs(above - there):
+            high, above = middle, there
+        else:
+            low, below = middle, there
+    return ((low, below), (high, above)) if abs(above - below) > least else None
+
+
+def _is_jump(place: Any, value: Callable[[Any], Any]) -> bool:
+    """Return whether a function jumps at a place: it is flat on both sides, but for the jump."""
+    near = [value(place + x) for x in (-NEAR, -NEAR / 1000, NEAR / 1000, NEAR)]
+    if None in near:
+        return False
+    below, near_below, near_above, above = near
+    change = abs(near_above - near_below)
+    flat = max(abs(below - near_below), abs(above - near_above)) < change / 100
+    return bool(flat and change > LEAST_CHANGE)
+
+
+_Ends: TypeAlias = tuple[tuple[Any, Any], ...]
+"""The two ends of an interval, each with the value of a function there."""
+
+CELLS = 64
+"""Number of points at which a function is evaluated to find its jumps."""
+
+DIGITS = 100
+"""Digits with which a jump is looked at."""
+
+NEAR = mpmath.mpf(10) ** -9
+"""Distance from a jump at which values on both sides are compared, above the error of its place."""
+
+LEAST_CHANGE = 1e-6
+"""Smallest jump that is looked for."""
 
 
 def _with_signs(e: Expr, vectors: Collection[Symbol]) -> Expr:
-    """Return ``e`` with ``x/Abs(x)`` and ``x/sqrt(x**2)`` written as ``sign(x)``, which has a point mass.
+    """Return ``e`` with roots of squares as absolute values, and functions that jump by step functions.
 
-    Other powers, such as ``Abs(x)/x`` or ``x**3/Abs(x)**3``, are not changed.
+    ``x/Abs(x)`` and its odd powers become ``sign(x)``, and ``sqrt(x**2)`` becomes ``Abs(x)``, with real
+    quantities x. A function of a step function, such as ``tanh(sign(x))``, is written as a multiple of the
+    step function and a constant, because the product of a step and a point mass in its derivative has no
+    value.
     """
-    if not any(p.base.has(Abs, Pow) and p.exp.is_negative for p in e.atoms(Pow)):
+    if not e.has(Pow, *STEPS, re, im, conjugate):
         return e
-    real = {q: Dummy(real=True) for q in {*e.atoms(AppliedUndef), *vectors}}
-
-    def ratio(x: Mul) -> Expr:
-        """Return a product with a factor z and a factor 1/Abs(z) written with sign(z)."""
-        powers = x.as_powers_dict()
-        for base in sorted((b for b in powers if isinstance(b, Abs)), key=spelled):
-            z = base.args[0]
-            if powers[base] == -1 and powers.get(z, S.Zero) == 1:
-                return x * base / z * sign(z)
-        return x
-
+    real = {q: Dummy(real=True) for q in _opaque(e, vectors)}
     masked = e.xreplace(real)
-    signed = masked.replace(lambda x: isinstance(x, Mul) and x.has(Abs), ratio)
-    return e if signed == masked else signed.xreplace({x: q for q, x in real.items()})
+    plain = masked.replace(lambda x: isinstance(x, Pow | Mul) and x.has(Abs), _ratio)
+    plain = _linear_in_steps(plain)
+    back = {x: q.func(*[_signs_inside(y, vectors) for y in q.args]) for q, x in real.items() if q.args}
+    back |= {x: q for q, x in real.items() if not q.args}
+    return plain.xreplace(back)
+
+
+def _signs_inside(e: Any, vectors: Collection[Symbol]) -> Any:
+    """Return an argument of an average, sum or product with its functions written as in `_with_signs`."""
+    return _with_signs(e, vectors) if isinstance(e, Expr) else e
+
+
+def _ratio(x: Expr) -> Expr:
+    """Return a product with odd powers of z and 1/Abs(z), or of 1/z and Abs(z), written with sign(z)."""
+    x = _ratio_of_factors(x)
+    if isinstance(x, Mul) and any(isinstance(y, Add) and y.has(Abs) for y in x.args):
+        terms = [_ratio_of_factors(y) for y in Add.make_args(x.expand())]
+        if any(y.has(sign) for y in terms) and not x.has(sign):
+            return Add(*terms)
+    return x
+
+
+def _ratio_of_factors(x: Expr) -> Expr:
+    """Return a product in which powers n of z and -n of Abs(z), with an odd n, are written as sign(z)."""
+    powers = x.as_powers_dict()
+    for base in sorted((b for b in powers if isinstance(b, Abs)), key=spelled):
+        z, n = base.args[0], powers[base]
+        if not n.is_Integer or n % 2 == 0:
+            continue
+        for other, m in sorted(powers.items(), key=spelled):
+            factor = (z / other).cancel() if other != base and m == -n else None
+            if factor is not None and factor.is_number and factor.is_real:
+                return x * base**-n * other**n * (Abs(factor) ** n) * sign(other)
+    return x
+
+
+def _linear_in_steps(e: Expr) -> Expr:
+    """Return ``e`` with each function of step functions written as a multiple of them and a constant.
+
+    For a step function ``H`` it is ``E(0) + (E(1) - E(0)) H``. A product of different step functions is
+    unchanged.
+    """
+    if not e.has(*STEPS) or not e.args or isinstance(e, OPAQUE):
+        return e
+    e = e.func(*[_linear_in_steps(x) for x in e.args])
+    if (
+        not isinstance(e, Pow | Function)
+        or isinstance(e, Piecewise)
+        or not any(x.has(*STEPS) for x in e.args)
+    ):
+        return e
+    for u in sorted({s.args[0] for x in e.args for s in x.atoms(*STEPS)}, key=spelled):
+        low, high = (_at_step(e, u, value) for value in (0, 1))
+        jump = _gap(high, low)
+        there = _gap(_at_step(e, u, None), low)
+        if jump == 0 and there != 0:
+            continue
+        e = low + jump * Heaviside(u, _part_at_zero(there, jump, u))
+    return e
+
+
+def _part_at_zero(part: Expr, jump: Expr, u: Expr) -> Expr:
+    """Return ``part/jump`` where u is zero, the value of a step function there; 1/2 if it is no number."""
+    if jump == 0:
+        return S.Half
+    for z in sorted(u.free_symbols, key=spelled):
+        if u.is_polynomial(z) and Poly(u, z).degree() == 1:
+            zero = -u.coeff(z, 0) / u.coeff(z)
+            part, jump = part.xreplace({z: zero}), jump.xreplace({z: zero})
+            break
+    value = part / jump if jump != 0 else S.Half
+    return value if value.is_number and value.is_finite else S.Half
+
+
+def _at_step(e: Expr, u: Expr, value: int | None) -> Expr:
+    """Return ``e`` below (0) or above (1) the jumps of step functions of u, or at u = 0 (None)."""
+
+    def step(x: Expr) -> Expr:
+        """Return the value of a step function of u."""
+        if value is None:
+            return x.func(S.Zero, *x.args[1:])
+        return S(value) if isinstance(x, Heaviside) else S(2 * value - 1)
+
+    return e.replace(lambda x: isinstance(x, STEPS) and x.args[0] == u, step)
 
 
 def _quantities(e: Any, vectors: Collection[Symbol]) -> list[Expr]:

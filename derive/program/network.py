@@ -6,7 +6,7 @@ and assembles backward pass, error and updates to a :class:`Program`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Hashable, Mapping
+from collections.abc import Callable, Collection, Container, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
@@ -395,15 +395,15 @@ class Network:
         return {x for a in calls for arg in a.args for x in arg.free_symbols} - numbers - {t}
 
     def _check_times(self, lines: tuple[Definition, ...], loss: Expr) -> None:
-        """Raise :class:`ProgramError` for a quantity at a shifted time, such as ``f(mu, t - 1)``.
+        """Raise :class:`ProgramError` for a quantity at a time that is neither ``t`` nor 0.
 
-        The value at a time without ``t``, such as 0 in ``f(mu, 0)``, is accepted.
+        The value at another step, such as ``f(mu, 1)``, would act on earlier steps.
         """
         computed = {d.name for d in lines}
         expressions = [(f"the loss {spelled(loss)}", loss), *((spelled(d.lhs), d.rhs) for d in lines)]
         for label, e in expressions:
             for a in sorted(e.atoms(AppliedUndef), key=spelled):
-                if name_of(a) in computed and a.args and a.args[-1].has(t) and a.args[-1] != t:
+                if name_of(a) in computed and a.args and a.args[-1] not in (t, S.Zero):
                     raise ProgramError(
                         f"{label}: {a} is at another time than {t}; write {t}, or 0 for the first step, "
                         "because a network keeps nothing from step to step but its weights"
@@ -443,9 +443,10 @@ class Network:
                 raise ProgramError(message)
 
     def _constants_in_front(self, e: Expr) -> Expr:
-        """Return the expression with constant factors moved out of matrix products with data.
+        """Return the expression with constant factors beside matrix products, inside of sums over these.
 
-        ``W @ (c x(mu))`` becomes ``c (W @ x(mu))``, if x is a given vector of the data.
+        ``W @ (c x(mu))`` becomes ``c (W @ x(mu))``, if x is a given vector of the data, and a factor of a sum
+        of matrix products moves into the sum.
         """
         given = {x.name for x in self.given}
         units = given | {x.name for x in (*self.fields, *self.attributes, *self.weights, *self.frozen)}
@@ -463,7 +464,8 @@ class Network:
             return Mul(*[y for y in factors if y != varying[0]]) * Product(x.matrix, x.transposed, varying[0])
 
         vectors = {w.symbol for w in (*self.weights, *self.frozen) if isinstance(w, GaussianVector)}
-        return e.replace(lambda x: isinstance(x, Product), constants_in_front)
+        e = e.replace(lambda x: isinstance(x, Product), constants_in_front)
+        return e.replace(lambda x: isinstance(x, Mul) and x.has(Sum) and x.has(Product), _factors_in_sum)
 
     def _declared(self) -> list[tuple[str, str]]:
         """Return pairs (kind, name), such as ("field", "h"), of all that the network declares."""
@@ -481,13 +483,14 @@ class Network:
         self,
         lines: tuple[Definition, ...],
         expressions: list[Expr],
-        rule: TrainingRule,
+        rules: Iterable[TrainingRule],
         feedback: Mapping[str, GaussianWeight],
         notation: Mapping[Expr, str],
     ) -> set[str]:
         """Return the names that the user has chosen, which derived quantities must avoid.
 
-        ``expressions`` are expressions beside the forward pass ``lines``, such as the loss.
+        ``expressions`` are expressions beside the forward pass ``lines``, such as the loss, and ``rules`` all
+        training rules.
         """
         expressions = [
             *expressions,
@@ -497,9 +500,10 @@ class Network:
         taken = {name for _, name in self._declared()} | {w.name for w in feedback.values()}
         taken |= set(notation.values()).union(*map(functions_in, expressions))
         # an object that is not a rule is refused by Program later, with the name of the weight
-        if hasattr(rule, "memory") and isinstance(rule, Hashable):
-            fixed_symbols(rule)
-            taken |= function_names(rule)
+        for rule in rules:
+            if hasattr(rule, "memory") and isinstance(rule, Hashable):
+                fixed_symbols(rule)
+                taken |= function_names(rule)
         return taken
 
     def _check(self, lines: tuple[Definition, ...]) -> None:
@@ -530,21 +534,19 @@ class Network:
                 )
 
     def _check_tied_layers(self, lines: tuple[Definition, ...]) -> None:
-        """Raise :class:`ProgramError` for layers of different units that share one matrix.
-
-        Only layers with the index ``ell`` are examined.
-        """
+        """Raise :class:`ProgramError` for layers of different units that share one matrix."""
         layered = {x.name for x in self.fields if x.layered}
+        depth = expression(self.depth).free_symbols
         for d in lines:
-            if d.name not in layered or not d.lhs.args[0].has(ell):
-                continue
-            for q in d.products():
-                read = {name_of(a) for a in q.vector.atoms(AppliedUndef) if a.args and a.args[0].has(ell)}
-                if d.name in read and not q.matrix.has(ell):
+            index = d.lhs.args[0].free_symbols - depth if d.name in layered else set()
+            for q in d.products() if index else ():
+                (layer,) = index
+                read = {name_of(a) for a in q.vector.atoms(AppliedUndef) if a.args and a.args[0].has(layer)}
+                if d.name in read and not q.matrix.has(layer):
                     raise ProgramError(
                         f"{d.lhs}: layers of {d.name} are different units, but share {q.matrix}: make the "
                         "field Field(..., ordered=True), whose layers share units, with an index other than "
-                        f"{ell}, or give the matrix the index {ell}"
+                        f"{ell}, or give the matrix the index {layer}"
                     )
 
     def _rules(self, rule: TrainingRule, rules: Mapping[str, TrainingRule] | None) -> dict[str, TrainingRule]:
@@ -627,7 +629,7 @@ class Network:
         p = self._parametrization(parametrization, weights)
         names = by_name(gradients or {}, "gradients", '{"h": Gradient("g")}, gradients by names of fields')
         feedback = by_name(feedback or {}, "feedback", '{"W": GaussianMatrix(...)}, by names of weights')
-        _require_known(feedback, "feedback", weights, "weight")
+        _require_known(feedback, "feedback", {w.name for w in self.weights}, "trained weight")
         rules = self._rules(rule, rules)
         _require_kinds(names, feedback, weights)
         _require_notation(notation)
@@ -658,7 +660,7 @@ class Network:
         _defined_everywhere(loss, outputs)
         whole = together or len(outputs) != 1 or loss.has(Mean)
         _require_known(names, "gradients", {d.name for d in forward}, "field or number")
-        taken = self._taken(forward, [loss], rule, feedback, notation or {})
+        taken = self._taken(forward, [loss], (rule, *rules.values()), feedback, notation or {})
         _require_free(taken, names, error)
         taken |= {x for n in names.values() for x in (n.name, n.inner)}
         error = error or free_name("Delta", taken)
@@ -725,6 +727,15 @@ def _of_members(
     if not isinstance(feedback, GaussianMatrix) or not isinstance(weight, GaussianMatrix) or shorter is None:
         return feedback
     return replace(feedback, index=shorter.index) if feedback.index == weight.index else feedback
+
+
+def _factors_in_sum(x: Mul) -> Expr:
+    """Return a product with a sum of matrix products as a sum, whose terms contain the other factors."""
+    for total in x.args:
+        if isinstance(total, Sum) and total.has(Product):
+            others = Mul(*[y for y in x.args if y != total])
+            return Sum(others * total.function, *rename_all_bound(total, others.free_symbols).limits)
+    return x
 
 
 def _nonlinear_averages(e: Expr) -> set[Mean]:

@@ -126,9 +126,9 @@ class _Rewriting:
         """Return the step of an entrywise rule whose function Q of the gradient is a polynomial, or None.
 
         A power of an outer product is the outer product of the powers of its vectors. The result is None if Q
-        is not a polynomial, or if it is not linear and the gradient has several terms or contains data, of
-        which only inner products are known. It is None also if there are more than MOST_TERMS outer products,
-        or more than one term for a vector of weights.
+        is not a polynomial or has a constant term, or if it is not linear and the gradient has several terms
+        or contains data, of which only inner products are known. It is None also if there are more than
+        MOST_TERMS outer products, or more than one term for a vector of weights.
         """
         try:
             powers = Poly(rule.Q, A).terms()
@@ -136,7 +136,10 @@ class _Rewriting:
             return None
         terms = w.update.terms
         linear = [n for (n,), _ in powers] == [1]
-        if any(c.has(A) for _, c in powers) or (not linear and (len(terms) > 1 or self._of_data(terms[0]))):
+        # a constant is no product of vectors of the program
+        if any(c.has(A) or n == 0 for (n,), c in powers) or (
+            not linear and (len(terms) > 1 or self._of_data(terms[0]))
+        ):
             return None
         if linear:
             ((_, slope),) = powers

@@ -1054,6 +1054,11 @@ def fixed_symbols(rule: TrainingRule) -> frozenset[Symbol]:
     >>> sorted(map(str, fixed_symbols(GradientDescent(Symbol("eta") / (1 + t + s)))))
     ['eta', 's']
     """
+    if isinstance(rule, type):
+        raise ProgramError(
+            f"the training rule {rule.__name__} is a class: write a rule with its parameters, such as "
+            "GradientDescent(eta)"
+        )
     try:
         left, kept = rule.memory(_LATER, _PAST)
         stated = {"m(t)": left, "k(t, s)": kept, "the noise": rule.noise(_LATER, _PAST)}
@@ -1113,6 +1118,40 @@ def parameters_with(rule: TrainingRule, names: Collection[str]) -> dict[str, Exp
     stated = {key: getattr(rule, key) for key in keys}
     expressions = {key: x for key, x in stated.items() if isinstance(x, Expr)}
     return {key: x for key, x in expressions.items() if any(y.name in names for y in x.free_symbols)}
+
+
+def of_gradient(rule: TrainingRule, factor: Expr) -> TrainingRule:
+    """Return the rule with ``factor * U`` in place of the update U, such as ``U/P`` for a mean loss.
+
+    A rule with a linear system has the factor in its rate, or in the factors of the update; other rules have
+    a method ``of_gradient``. Raises :class:`ProgramError` for a rule with neither.
+
+    >>> of_gradient(GradientDescent(Symbol("eta")), Symbol("a")).rate
+    a*eta
+    """
+    if factor == 1:
+        return rule
+    if type(rule) in (GradientDescent, GradientFlow, Momentum, MomentumFlow, Multistep):
+        return replace(rule, rate=factor * expression(rule.rate, "rate"))  # type: ignore[type-var, attr-defined]
+    if isinstance(rule, LinearRule):
+        return replace(rule, b=factor * rule.b)
+    if isinstance(rule, LinearSystemRule):
+        system = system_of(rule)
+        return LinearRule(
+            system.A,
+            factor * system.b,
+            system.diffusion,
+            system.start,
+            rule.discrete,
+            name=rule.label or type(rule).__name__,
+            bounds=tuple(rule.bounded),
+        )
+    if hasattr(rule, "of_gradient"):
+        return rule.of_gradient(factor)  # type: ignore[no-any-return]
+    raise ProgramError(
+        f"{rule!r} has no method of_gradient(factor), which returns the rule for a gradient times a factor, "
+        "and the mean loss needs it: use the summed loss, and divide by the number of samples in the rule"
+    )
 
 
 def anchored_descent(rate: Expr, pull: Expr, since: Expr) -> LinearRule:

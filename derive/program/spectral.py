@@ -14,7 +14,7 @@ with the matrices of inner products ``(c l)_mu,alpha = c_mu c_alpha <l_mu l_alph
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sympy import Expr, S, Symbol
@@ -77,6 +77,26 @@ class Spectral(NonlinearRule):
     def law(self) -> tuple[Expr, ...]:
         """The function F by which the rule changes the singular values of the gradient, in a tuple."""
         return (self.F,)
+
+    def of_gradient(self, factor: Expr) -> Spectral:
+        """Return the rule with ``factor * A`` in place of the gradient A, such as ``A/P`` for a mean loss.
+
+        Parameters
+        ----------
+        factor : Expr
+            The factor, which is positive.
+
+        Returns
+        -------
+        Spectral
+            The rule in terms of the multiplied gradient.
+
+        Examples
+        --------
+        >>> Spectral(Symbol("eta"), sigma).of_gradient(Symbol("a")).F
+        a*sigma
+        """
+        return replace(self, F=self.F.xreplace({sigma: factor * sigma}))
 
     @property
     def inner(self) -> frozenset[Symbol]:

@@ -415,8 +415,8 @@ def _fixed(spec: Spec, depth: Integer | Symbol, rule: str) -> Program:
     return _mlp(
         depth,
         parse_activation(network.activation),
-        _entrywise(spec) if training.entrywise else rule,
-        training.loss,
+        # the rule of _entrywise contains the factor of the mean loss
+        *((_entrywise(spec), "sum") if training.entrywise else (rule, training.loss)),
         outputs=1 if network.outputs == 1 else C,
         bias=network.bias,
         branch=None if network.branch is None else beta,

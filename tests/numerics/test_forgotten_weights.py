@@ -47,6 +47,14 @@ WRONG: dict[str, tuple[str, Callable[[], Any]]] = {
         "the loss (-f(mu, t - 1) + y(mu))**2/2: f(mu, t - 1) is at another time",
         lambda: trained((y(mu) - f(mu, t - 1)) ** 2 / 2),
     ),
+    "a loss at a step that is a number": (
+        "the loss (-f(mu, 1) - f(mu, t) + y(mu))**2/2: f(mu, 1) is at another time than t; write t, or 0",
+        lambda: trained((y(mu) - f(mu, t) - f(mu, 1)) ** 2 / 2),
+    ),
+    "an output at a step that is a number": (
+        "f(mu, t): q(mu, 2) is at another time",
+        lambda: trained(output=q(mu, t) + q(mu, 2)),
+    ),
     "an output at another time": (
         "f(mu, t): q(mu, t - 1) is at another time",
         lambda: trained(output=q(mu, t) + q(mu, t - 1)),

@@ -204,7 +204,7 @@ def attention(  # noqa: PLR0913 (options of a network, most of them keywords)
     blocks = IndexRange(ell, S.One, layer_count(depth))
     places = _Places(blocks, layer_count(positions, "positions"), causal, options.get("offsets", False))
     makers = {"numbers": _of_numbers, "random": _of_random_numbers}
-    if scores not in makers:
+    if not isinstance(scores, str) or scores not in makers:
         raise ProgramError(f"scores = {scores!r}: must be 'numbers' or 'random'")
     POSITIVE.require(heads, "heads")
     count = layer_count(heads, "heads") if scores == "numbers" else expression(heads, "heads")
@@ -288,6 +288,6 @@ def _outputs(
     if read == "each":
         return f(mu, p, *channel, t), number
     weights = {"mean": 1 / positions, "last": KroneckerDelta(p, positions)}
-    if read not in weights:
+    if not isinstance(read, str) or read not in weights:
         raise ProgramError(f"read = {read!r}: must be 'mean', 'last' or 'each'")
     return f(mu, *channel, t), Sum(weights[read] * number, (p, S.One, positions))

@@ -11,7 +11,6 @@ from typing import Any
 
 from sympy import Function, KroneckerDelta, Mod, S, Sum, Symbol
 
-from derive.calculus.intervals import NONNEGATIVE
 from derive.calculus.symbols import IndexRange, expression, t
 from derive.errors import ProgramError
 from derive.program.language import Field, GaussianMatrix, GaussianVector, Mean, Population, layer_count
@@ -19,10 +18,9 @@ from derive.program.network import Network
 from derive.program.networks.options import (
     NumberOrExpression,
     activation_of,
-    require_rule_of_random_data,
     rule_of,
 )
-from derive.program.networks.random_data import alpha
+from derive.program.networks.random_data import alpha, noise_variance
 from derive.program.program import Program
 from derive.program.rules import TrainingRule
 from derive.program.training import Gradient, Parametrization
@@ -41,7 +39,7 @@ def committee(  # noqa: PLR0913 (options of a network, most of them keywords)
     ratio: NumberOrExpression = alpha,
     batches: int = 1,
     online: bool = False,
-    noise: NumberOrExpression = 0,
+    noise: bool | NumberOrExpression = 0,
     weight_decay: NumberOrExpression = 0,
 ) -> Program:
     """Return a committee machine of ``student`` hidden units that learns one of ``teacher`` units.
@@ -60,8 +58,8 @@ def committee(  # noqa: PLR0913 (options of a network, most of them keywords)
         The number of batches that are used in turn.
     online : bool
         Whether every step has new samples.
-    noise : number or Expr
-        Variance of the noise of targets.
+    noise : bool, number or Expr
+        Variance of the noise of targets, or True for the symbol ``sigma**2``.
     weight_decay : number or Expr
         Weight decay.
 
@@ -90,8 +88,7 @@ def committee(  # noqa: PLR0913 (options of a network, most of them keywords)
     >>> [str(d.lhs) for d in committee(batches=3).causal_order()][:6]
     ['v(k, t)', 'v_star(m, t)', 'h(b, k, t)', 'h_star(b, m, t)', 'f(b, t)', 'y(b, t)']
     """
-    require_rule_of_random_data(rule)
-    NONNEGATIVE.require(noise, "noise")
+    variance = noise_variance(noise)
     phi, trained_by = activation_of(activation), rule_of(rule, "sum", weight_decay=weight_decay)
     counts = {k: ("student", student), m: ("teacher", teacher), b: ("batches", batches)}
     units, taught, turns = (IndexRange(i, S.One, layer_count(n, key)) for i, (key, n) in counts.items())
@@ -104,7 +101,7 @@ def committee(  # noqa: PLR0913 (options of a network, most of them keywords)
     X = GaussianMatrix("X", samples, inputs, others=turn, fresh=online)
     Z = GaussianMatrix("Z", others, inputs)
     w, w_star = (GaussianVector(n, inputs, indices=(r,)) for n, r in (("w", units), ("w_star", taught)))
-    eps = GaussianVector("eps", samples, expression(noise, "noise"), indices=turn, fresh=online)
+    eps = GaussianVector("eps", samples, variance, indices=turn, fresh=online)
     v, v_star = Field("v", inputs), Field("v_star", inputs)
     h, h_star, f, y = (Field(name, samples) for name in ("h", "h_star", "f", "y"))
     h_test, h_test_star, gap = (Field(name, others) for name in ("h_test", "h_test_star", "Delta_test"))
@@ -115,7 +112,7 @@ def committee(  # noqa: PLR0913 (options of a network, most of them keywords)
         h(*at, k, t): seen @ v(k, t),
         h_star(*at, m, t): seen @ v_star(m, t),
         f(*at, t): Sum(phi(h(*at, k, t)), (k, 1, student)),
-        y(*at, t): Sum(phi(h_star(*at, m, t)), (m, 1, teacher)) + (errors if noise != 0 else 0),
+        y(*at, t): Sum(phi(h_star(*at, m, t)), (m, 1, teacher)) + (errors if variance != 0 else 0),
         mse(*at, t): Mean((y(*at, t) - f(*at, t)) ** 2),
         h_test(k, t): Z @ v(k, t),
         h_test_star(m, t): Z @ v_star(m, t),
@@ -123,7 +120,7 @@ def committee(  # noqa: PLR0913 (options of a network, most of them keywords)
         risk(t): Mean(gap(t) ** 2),
     }
     fields = (v, v_star, h, h_star, f, y, h_test, h_test_star, gap)
-    frozen = (X, Z, w_star, *((eps,) if noise != 0 else ()))
+    frozen = (X, Z, w_star, *((eps,) if variance != 0 else ()))
     net = Network("committee machine", fields, forward, (w,), frozen, ranges=(units, taught, *turn))
     chosen = KroneckerDelta(b, Mod(t, batches) + 1) if at else S.One
     loss = chosen * Mean((y(*at, t) - f(*at, t)) ** 2) / 2

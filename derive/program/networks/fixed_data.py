@@ -40,6 +40,7 @@ from derive.program.networks.options import (
     objective_of,
     per_layer,
     rule_of,
+    rules_of,
 )
 from derive.program.program import Program
 from derive.program.rules import TrainingRule
@@ -97,7 +98,7 @@ def network(  # noqa: PLR0913 (options of a network, most of them keywords)
     rule : str or TrainingRule
         The training rule or its name, see :func:`.training_rule`.
     loss : str
-        "sum" or "mean" over samples, for a rule that is given by its name. A rule object is used as it is.
+        "sum" or "mean" over samples. The mean loss divides the gradients of all rules by their number.
     backward : {"transposed", "independent", "fixed"}
         The matrices in ``z^l = W^T g^{l+1}``: the forward ones; independent ones that receive the same
         updates (gradient independence, O); or fixed random ones, with a fixed vector in place of the readout
@@ -161,7 +162,8 @@ def network(  # noqa: PLR0913 (options of a network, most of them keywords)
     size = per_layer("init_variance", init_variance, 0, last)
     variance = size**2 if isinstance(init_variance, str) else size
     numbers = {"weight_decay": weight_decay, "momentum": momentum, "temperature": temperature}
-    trained_by = rule_of(rule, loss, P_train if sample_weights else P, **numbers)
+    samples = P_train if sample_weights else P
+    trained_by = rule_of(rule, loss, samples, **numbers)
     phi = activation_of(activation)
     channels, places, offsets = indices(outputs, positions, receptive)
     width = per_layer("relative_widths", relative_widths, 1, last)
@@ -215,7 +217,7 @@ def network(  # noqa: PLR0913 (options of a network, most of them keywords)
         gradients={"h": Gradient("g", "z")},
         feedback=feedback,
         learning_feedback=backward == "independent",
-        rules=rules,
+        rules=rules_of(rules, loss, samples),
     )
 
 

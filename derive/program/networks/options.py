@@ -6,7 +6,7 @@ The functions convert what a user or an experiment file gives into expressions a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -52,6 +52,7 @@ from derive.program.rules import (
     MomentumFlow,
     Multistep,
     TrainingRule,
+    of_gradient,
 )
 
 NAMED: dict[str, Callable[[Expr], Expr]] = {
@@ -119,7 +120,13 @@ def activation_of(activation: str | Any) -> Activation:
     elif not callable(activation):
         raise ProgramError(f"activation = {activation!r}: must be a name or a SymPy function such as tanh")
     slot = Dummy("x", real=True)
-    body = function(slot)
+    try:
+        body = function(slot)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ProgramError(
+            f"activation = {activation!r}: is no function of one SymPy expression; write it with functions "
+            "of SymPy, such as sympy.tanh"
+        ) from error
     if not isinstance(body, Expr) or not body.has(slot):
         raise ProgramError(f"activation = {activation!r}: must depend on the field it is applied to")
     return Activation(function, linear=body == slot)
@@ -303,10 +310,10 @@ def _share_of_loss(loss: str, samples: Expr) -> Expr:
 
     Raises :class:`ProgramError` for another word.
     """
-    share = {"sum": S.One, "mean": 1 / samples}.get(loss)
-    if share is None:
+    shares = {"sum": S.One, "mean": 1 / samples}
+    if not isinstance(loss, str) or loss not in shares:
         raise ProgramError(f"loss = {loss!r}: must be 'sum' or 'mean'")
-    return share
+    return shares[loss]
 
 
 def training_rule(
@@ -356,7 +363,8 @@ def training_rule(
       ``lam = lam_K/beta_K`` and ``T = 1/beta_K``, so that its ridge is ``lam_K = lam/T``);
     - ``"gd"``: steps of length ``eta``, ``theta += eta (U - lam theta) + sqrt(2 eta T) xi``;
     - ``"multistep"``: the flow discretised by an explicit multistep integrator, with tables ``w(t, s)`` of
-      its memory of updates, ``m(t)`` of that of initial weights, and ``n(t, s)`` of its noise.
+      its memory of updates, which contains the momentum, ``m(t)`` of that of initial weights, and
+      ``n(t, s)`` of its noise.
 
     Examples
     --------
@@ -422,25 +430,19 @@ def _require_zero(rule: str, numbers: dict[str, Expr]) -> None:
             raise ProgramError(f"{key} = {value} with rule = {rule!r}: must be 0, or the rule 'gd'")
 
 
-def require_rule_of_random_data(rule: object) -> None:
-    """Raise :class:`ProgramError` if ``rule`` is the name of an entrywise rule, which needs given inputs."""
-    if isinstance(rule, str) and rule in ENTRYWISE:
-        raise ProgramError(
-            f"rule = {rule!r}: its steps depend on the entries of inputs, of which random data give "
-            "statistics only; must be 'gd' or 'flow', or the network one on given data, as mlp"
-        )
-
-
 def rule_of(
     rule: str | TrainingRule, loss: str, samples: Expr = P, **numbers: NumberOrExpression
 ) -> TrainingRule:
     """Return the rule of a name (see :func:`training_rule`), or the rule itself.
 
-    A rule object is returned unchanged: ``loss`` and ``samples`` act on named rules only. Raises
-    :class:`ProgramError` if an option in ``numbers`` is not zero and comes with a rule object.
+    The mean loss divides the gradient that a rule object receives by the number of ``samples``, as that of a
+    named rule. Raises :class:`ProgramError` for an unknown loss, if options of a named rule come with a rule
+    object, and for a class of rules.
 
     >>> rule_of(GradientDescent(eta), "sum", momentum=0).rate
     eta
+    >>> rule_of(GradientDescent(eta), "mean").rate
+    eta/P
     """
     if isinstance(rule, str):
         return training_rule(rule, loss, samples=samples, **numbers)
@@ -450,7 +452,31 @@ def rule_of(
             f"{', '.join(given)}: belongs to a rule given by its name, not to {rule!r}; leave it out here, "
             "and state in the rule object what the rule does"
         )
-    return rule
+    trained_by: TrainingRule = _on_loss(rule, loss, samples)
+    return trained_by
+
+
+def rules_of(rules: Any, loss: str, samples: Expr = P) -> Any:
+    """Return the rules of single weights, by name of the weight, for the summed loss or its mean.
+
+    The mean loss divides the gradients that they receive by the number of ``samples``. What is not a mapping
+    is returned unchanged, because :meth:`.Network.train` refuses it.
+
+    >>> rules_of({"W": GradientDescent(eta)}, "mean")["W"].rate
+    eta/P
+    """
+    if not isinstance(rules, Mapping):
+        return rules
+    return {name: _on_loss(rule, loss, samples) for name, rule in rules.items()}
+
+
+def _on_loss(rule: Any, loss: str, samples: Expr) -> Any:
+    """Return a rule object for the gradient of the summed loss, or of its mean over ``samples``.
+
+    What is not a rule is returned unchanged, because :meth:`.Network.train` refuses it.
+    """
+    share = _share_of_loss(loss, samples)
+    return of_gradient(rule, share) if hasattr(rule, "memory") and not isinstance(rule, type) else rule
 
 
 # -- losses of an output -------------------------------------------------------------------------------------
@@ -477,7 +503,7 @@ def objective_of(name: str, target: Expr, output: Expr, channels: IndexRanges = 
     >>> objective_of("square", y, f), objective_of("logistic", y, f)
     ((-f + y)**2/2, log(1 + exp(-f*y)))
     """
-    if name not in OBJECTIVES:
+    if not isinstance(name, str) or name not in OBJECTIVES:
         raise ProgramError(f"objective = {name!r}: must be one of {', '.join(OBJECTIVES)}")
     if name == "cross-entropy" and not channels:
         raise ProgramError("objective = 'cross-entropy' with one output: give an output for each class")

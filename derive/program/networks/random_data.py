@@ -47,7 +47,6 @@ from derive.program.networks.options import (
     NumberOrExpression,
     activation_of,
     indices,
-    require_rule_of_random_data,
     rule_of,
     training_rule,
 )
@@ -144,7 +143,7 @@ def isotropic(  # noqa: PLR0913 (options of a network, most of them keywords)
     ['g', 'g', 'v', 'Delta', 'h0', 'h', 'h']
     """
     build = _Linear(depth, rule, parametrization, widths, outputs, branch, center=center)
-    if data not in DATA:
+    if not isinstance(data, str) or data not in DATA:
         raise ProgramError(f"data = {data!r}: must be one of {', '.join(DATA)}")
     share, fresh = DATA[data], data == "online"
     w_star = GaussianVector("w_star", build.inputs, source="w_star", indices=build.over)
@@ -239,6 +238,16 @@ def noise_strength(noise: bool | Expr) -> Expr:
     return strength
 
 
+def noise_variance(noise: bool | NumberOrExpression) -> Expr:
+    """Return the variance of label noise: the number, ``sigma**2`` for True, and zero for False.
+
+    Raises ProgramError if it is negative.
+    """
+    variance = sigma**2 if noise is True else expression(noise or 0, "noise")
+    NONNEGATIVE.require(variance, "noise")
+    return variance
+
+
 def require_samples(noise: bool | Expr) -> None:
     """Raise ProgramError if label noise is asked for with a loss that has no samples."""
     if noise_strength(noise) != 0:
@@ -272,7 +281,6 @@ class _Linear:
     ) -> None:
         """Check the options and define populations and fields."""
         self.depth, self.unit, self.center = layer_count(depth), unit, center
-        require_rule_of_random_data(rule)
         self.rule = training_rule(rule) if isinstance(rule, str) else rule
         uneven = callable(widths) and not isinstance(widths, Expr)
         if uneven and branch is not None:
@@ -376,7 +384,7 @@ def perceptron(  # noqa: PLR0913 (options of a network, most of them keywords)
     *,
     ratio: NumberOrExpression = kappa,
     teacher: Any = None,
-    noise: NumberOrExpression = 0,
+    noise: bool | NumberOrExpression = 0,
     signal: NumberOrExpression = rho,
     init_variance: NumberOrExpression = 1,
     weight_decay: NumberOrExpression = 0,
@@ -402,8 +410,10 @@ def perceptron(  # noqa: PLR0913 (options of a network, most of them keywords)
         The number of samples over N.
     teacher : callable, optional
         A function of an expression (``sign``, for example); the identity by default.
-    noise, signal : number or Expr
-        The variances of the label noise ("teacher") and of the entries of the mean m ("mixture").
+    noise : bool, number or Expr
+        The variance of the label noise ("teacher"), or True for the symbol ``sigma**2``.
+    signal : number or Expr
+        The variance of the entries of the mean m ("mixture").
     init_variance : number or Expr
         The variance of the initial weights.
     weight_decay, momentum, temperature : number or Expr
@@ -436,9 +446,8 @@ def perceptron(  # noqa: PLR0913 (options of a network, most of them keywords)
         raise ProgramError(f"loss = {loss!r}: must be one of {', '.join(LOSSES)}, or a function of h and y")
     if not isinstance(loss, str) and not callable(loss):
         raise ProgramError(f"loss = {loss!r}: must be one of {', '.join(LOSSES)}, or a function of h and y")
-    NONNEGATIVE.require(noise, "noise")
+    variance = noise_variance(noise)
     NONNEGATIVE.require(signal, "signal")
-    require_rule_of_random_data(rule)
     trained_by = rule_of(rule, "sum", weight_decay=weight_decay, momentum=momentum, temperature=temperature)
     size = expression(ratio, "ratio")
     features, samples = Population("features"), Population("samples", size)
@@ -446,7 +455,7 @@ def perceptron(  # noqa: PLR0913 (options of a network, most of them keywords)
     Z = GaussianMatrix("Z", samples, features)
     w = GaussianVector("w", features, expression(init_variance, "init_variance"), source="w")
     fields, lines, vectors, shift = (
-        _teacher(Z, y, teacher, expression(noise, "noise")) if task == "teacher" else _mixture(y, v, signal)
+        _teacher(Z, y, teacher, variance) if task == "teacher" else _mixture(y, v, signal)
     )
     cost = expression((LOSSES[loss] if isinstance(loss, str) else loss)(h(t), y(t)))
     if not cost.has(h(t)):

@@ -19,7 +19,7 @@ from derive.calculus.symbols import t
 from derive.errors import ProgramError
 from derive.program.language import Attribute, Field, GaussianMatrix, GaussianVector, Mean, Population
 from derive.program.network import Network
-from derive.program.networks.options import NumberOrExpression, require_rule_of_random_data, rule_of
+from derive.program.networks.options import NumberOrExpression, rule_of
 from derive.program.networks.random_data import B, M, N, P, k, noise_strength, require_samples
 from derive.program.program import Program
 from derive.program.rules import TrainingRule
@@ -30,7 +30,7 @@ def random_features(
     *,
     data: str = "full-batch",
     noise: bool | Expr = False,
-    rule: str | TrainingRule = "flow",
+    rule: str | TrainingRule | None = None,
     weight_decay: NumberOrExpression = 0,
     momentum: NumberOrExpression = 0,
 ) -> Program:
@@ -42,9 +42,10 @@ def random_features(
         The same P samples at every step, B new ones at each step, or the limit of infinitely many samples.
     noise : bool or Expr
         Standard deviation of the labels' noise, or True for the symbol ``sigma``.
-    rule : str or TrainingRule
-        A training rule or its name. The mean over samples is in the loss; with many features, the rate of a
-        mode with eigenvalue ``lamda`` is ``lamda`` times that of the rule.
+    rule : str or TrainingRule, optional
+        A training rule or its name; by default "gd" for new samples at each step, else "flow". The mean over
+        samples is in the loss; with many features, the rate of a mode with eigenvalue ``lamda`` is ``lamda``
+        times that of the rule.
     weight_decay, momentum : number or Expr
         As in :func:`.training_rule`.
 
@@ -59,8 +60,7 @@ def random_features(
     Raises
     ------
     ProgramError
-        For unknown data, label noise without samples, and new samples at each step with a flow, which is the
-        default rule.
+        For unknown data, label noise without samples, and new samples at each step with a flow.
 
     Examples
     --------
@@ -69,7 +69,6 @@ def random_features(
     """
     if data not in ("full-batch", "online", "population"):
         raise ProgramError(f"data = {data!r}: must be 'full-batch', 'online' or 'population'")
-    require_rule_of_random_data(rule)
     fresh, strength = data == "online", noise_strength(noise)
     modes, features = Population("modes"), Population("features", ratio=N / M)
     samples = Population("samples", ratio=(B if fresh else P) / M)
@@ -92,6 +91,7 @@ def random_features(
     net = Network(f"random features ({data})", fields, lines, (start,), drawn, attributes=(lamda, target))
     named = {"v": Gradient("h0", normal=-1 / M), "a": Gradient("g_a", normal=N / M)}
     unit = Parametrization(S.One, rate=N / M)
+    rule = ("gd" if fresh else "flow") if rule is None else rule
     trained_by = rule_of(rule, "sum", weight_decay=weight_decay, momentum=momentum)
     notation = {seen: "C_v", **({} if data == "population" else {Delta(t): "C_Delta"})}
     return net.train(loss, trained_by, unit, gradients=named, notation=notation)

@@ -10,6 +10,7 @@ of their branch before they are multiplied by the learning rate, so that updates
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from sympy import Expr, Function, Integer, Rational, S
 
 from derive.calculus.intervals import REAL
 from derive.calculus.symbols import IndexRange, L, ell, expression, t
+from derive.errors import ProgramError
 from derive.program.language import Field, GaussianMatrix, GaussianVector, Mean, Population, layer_count
 from derive.program.network import Network
 from derive.program.program import Program
@@ -183,6 +185,8 @@ def block_program(
     """
     blocks = layer_count(depth)
     share = multiplier * blocks ** -expression(alpha, "alpha")
+    if not isinstance(gammas, Sequence) or len(gammas) != 2:
+        raise ProgramError(f"gammas = {gammas!r}: must be two exponents, of the rates of W and of Z")
     slow, fast = (rate * blocks ** -expression(g, "gammas") for g in gammas)
     stream, hidden = Population("stream", shared=True), Population("hidden")
     x, h, k = Field("x", stream, layered=True), *(Field(n, hidden, layered=True) for n in "hk")

@@ -12,7 +12,13 @@ from derive.calculus.symbols import IndexRange, IndexRanges, P, expression, t
 from derive.errors import ProgramError
 from derive.program.language import GaussianVector, Mean, Population
 from derive.program.network import Network
-from derive.program.networks.options import NumberOrExpression, SymbolicCount, objective_of, rule_of
+from derive.program.networks.options import (
+    NumberOrExpression,
+    SymbolicCount,
+    objective_of,
+    rule_of,
+    rules_of,
+)
 from derive.program.program import Program
 from derive.program.rules import TrainingRule
 
@@ -68,9 +74,10 @@ def trained(
     numbers: dict[str, Any] = {
         key: options.get(key, 0) for key in ("weight_decay", "momentum", "temperature")
     }
-    trained_by = rule_of(rule, options.get("loss", "sum"), P, **numbers)
+    loss = options.get("loss", "sum")
+    trained_by = rule_of(rule, loss, P, **numbers)
     cost = objective_of(options.get("objective", "square"), y(*output.args[:-1]), output, channels)
-    return net.train(cost, trained_by, together=True, rules=options.get("rules"))
+    return net.train(cost, trained_by, together=True, rules=rules_of(options.get("rules"), loss))
 
 
 def require_known(options: StreamOptions, without: str = "") -> None:

@@ -57,7 +57,7 @@ def recurrent_task(  # noqa: PLR0913 (options of a network, most of them keyword
     rule : str or TrainingRule
         The training rule.
     loss : str
-        "sum" or "mean" over samples, for a rule that is given by its name.
+        "sum" or "mean" over samples.
     leak, gain : number or Expr
         The leak, the fraction of h that a step replaces, and the standard deviation of the recurrent weights
         times sqrt(N); both are positive.
@@ -131,6 +131,7 @@ def recurrent_task(  # noqa: PLR0913 (options of a network, most of them keyword
         weights,
         given=(x,),
         ranges=ranges,
+        depth=last,
     )
     cost = objective_of(objective, y(*out.args[:-1]), out)
     return net.train(cost, trained_by, gradients={"h": Gradient("g", "z")}, together=read == "all")

@@ -221,6 +221,34 @@ def test_an_average_that_multiplies_weights_has_a_number_without_training() -> N
     assert mean_field(program).equation("q").terms[0].coefficient == Function("average_1")(mu, t)
 
 
+def test_an_average_has_the_indices_that_it_contains_as_numbers() -> None:
+    """The index was dropped, and training then said that it has no range."""
+    runs = IndexRange(r, S.One, S(2))
+    lines = {
+        **INPUT,
+        q(mu, r, t): Mean(sin(r * h(mu, t))) * (W @ h(mu, t)),
+        f(mu, r, t): Mean(w.symbol * tanh(q(mu, r, t))) / gamma0,
+    }
+    net = Network("numbers", (h, q), lines, (W, w), (W0,), given=(x,), ranges=(runs,))
+    program = net.train((y(mu, r) - f(mu, r, t)) ** 2 / 2, GradientDescent(eta))
+    assert str(program.definitions[0].lhs) == "average_1(mu, r, t)"
+    assert not check_routes(program)
+
+
+def test_factors_of_sums_of_products_are_factors_of_their_terms() -> None:
+    members = IndexRange(r, S.One, S(2))
+    family = GaussianMatrix("W", units, pixels, others=(members,))
+
+    def trained(first: Expr) -> Program:
+        """Return the program of a network whose layer is this sum."""
+        lines = {h(mu, t): first, f(mu, t): Mean(w.symbol * tanh(h(mu, t))) / gamma0}
+        net = Network("sum", (h,), lines, (family, w), given=(x,), ranges=(members,))
+        return net.train(SQUARE, GradientDescent(eta))
+
+    product, limits = family(r) @ x(mu), (r, 1, 2)
+    assert trained(2 * Sum(product, limits)) == trained(Sum(2 * product, limits))
+
+
 def test_an_average_that_multiplies_weights_stands_beside_numbers_of_python() -> None:
     lines = (Definition(q(t), v.symbol), Definition(h(t), Mean(q(t) ** 2) * w.symbol))
     trained = TrainedVector(w, Along(1, q(t)), GradientDescent(eta))  # type: ignore[arg-type]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from sympy import (
     Expr,
     Function,
     Integer,
+    Lambda,
     Rational,
     Sum,
     Symbol,
@@ -46,11 +49,15 @@ from derive.program import (
     ell,
     eta,
     gamma0,
+    isotropic,
     mu,
     network,
+    sign_descent,
     t,
 )
+from derive.program.networks import attention, committee, random_features, recurrent_task
 from derive.program.networks.options import Listed
+from derive.program.networks.residual import block_program
 from tests.derive.once import convolution, feedback_alignment, mlp, perceptron, recurrent
 
 phi = Function("phi")
@@ -282,10 +289,36 @@ def test_perceptrons() -> None:
     assert simplify(line(mixture, "Delta") - y(t) / (1 + exp(h(t) * y(t)))) == 0
 
 
+def test_noise_is_true_for_a_symbol() -> None:
+    """True was a TypeError in builders whose option is the variance."""
+    assert perceptron(noise=True) == perceptron(noise=Symbol("sigma", positive=True) ** 2)
+    assert committee(noise=True) == committee(noise=Symbol("sigma", positive=True) ** 2)
+    assert perceptron(noise=False) == perceptron()
+
+
+def test_rules_of_random_data_have_names() -> None:
+    for build in (perceptron, committee, random_features, partial(isotropic, 1)):
+        assert build(rule="sign") == build(rule=sign_descent(eta))
+
+
+def test_defaults_of_builders_go_together() -> None:
+    assert random_features(data="online") == random_features(data="online", rule="gd")
+    assert recurrent_task(3).depth == recurrent(3).depth == 3
+
+
 # -- refusals ------------------------------------------------------------------------------------------------
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
-    "adam": (lambda: perceptron(rule="adam"), "rule = 'adam': its steps depend on the entries of inputs"),
+    "functions of numbers": (lambda: mlp(2, math.tanh), "activation = .*: is no function of one SymPy"),
+    "two arguments": (
+        lambda: mlp(2, Lambda((tau, lam), tau * lam)),
+        "activation = .*: is no function of one",
+    ),
+    "one exponent": (lambda: block_program(gammas=(1,)), r"gammas = \(1,\): must be two exponents"),
+    "listed data": (lambda: isotropic(data=["x"]), r"data = \['x'\]: must be"),  # type: ignore[arg-type]
+    "listed scores": (lambda: attention(2, scores=["x"]), r"scores = \['x'\]: must be"),  # type: ignore[arg-type]
+    "listed positions": (lambda: attention(2, read=["x"]), r"read = \['x'\]: must be"),  # type: ignore[arg-type]
+    "listed objective": (lambda: mlp(2, objective=["x"]), r"objective = \['x'\]: must be"),  # type: ignore[arg-type]
     "AdaGrad": (lambda: recurrent(rule="AdaGrad"), "Entrywise takes rules.*must be 'gd'"),
     "unknown rule": (lambda: perceptron(rule="sgd"), "rule = 'sgd': must be 'gd'"),
     "momentum and noise": (lambda: mlp(momentum=0.9, temperature=1), "momentum = 0.9.* with temperature = 1"),

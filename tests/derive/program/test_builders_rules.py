@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
+
 import pytest
 from sympy import (
     Abs,
@@ -11,9 +14,11 @@ from sympy import (
     Heaviside,
     Integer,
     Lambda,
+    Matrix,
     Max,
     Min,
     Rational,
+    S,
     Symbol,
     exp,
     limit,
@@ -27,22 +32,34 @@ from derive.program import (
     GradientDescent,
     GradientFlow,
     L,
+    LinearRule,
     Momentum,
     MomentumFlow,
+    Multistep,
     P,
     Program,
+    ProgramError,
     TrainedMatrix,
     TrainedVector,
+    TrainingRule,
     ell,
     entry_covariance,
     eta,
     mu,
+    rmsprop,
     s,
+    sign_descent,
     t,
     training_rule,
 )
+from derive.program.entrywise import A, Entrywise
+from derive.program.language import P_train
+from derive.program.networks import normalised, recurrent, recurrent_task
 from derive.program.networks.options import NAMED, activation_of
+from derive.program.outer_steps import outer_products
 from derive.program.rules import with_noise
+from derive.program.spectral import Spectral, sigma
+from derive.theory import mean_field
 from tests.derive.once import mlp
 
 phi = Function("phi")
@@ -109,6 +126,70 @@ def test_noise_is_the_same_for_weights_of_any_variance() -> None:
     assert with_noise(rule, Integer(1), "W") == rule
     cold = training_rule("flow")
     assert with_noise(cold, Integer(0), "W") == cold
+
+
+LINEAR = LinearRule(Matrix([[1, eta * tau], [0, tau]]), Matrix([eta, 1]))
+OF_MEAN: dict[str, tuple[TrainingRule, TrainingRule]] = {
+    "descent": (GradientDescent(eta, decay=lam), GradientDescent(eta / P, decay=lam)),
+    "flow": (GradientFlow(diffusion=T), GradientFlow(1 / P, diffusion=T)),
+    "momentum": (Momentum(eta, tau), Momentum(eta / P, tau)),
+    "velocity": (MomentumFlow(tau), MomentumFlow(tau, 1 / P)),
+    "multistep": (Multistep(left="m"), Multistep(1 / P, left="m")),
+    "linear rule": (LINEAR, LinearRule(LINEAR.A, LINEAR.b / P)),
+    "sign": (sign_descent(eta), sign_descent(eta)),
+    "rmsprop": (rmsprop(eta, epsilon=lam), rmsprop(eta, epsilon=lam).of_gradient(1 / P)),
+    "singular values": (Spectral(eta, tanh(sigma)), Spectral(eta, tanh(sigma / P))),
+}
+
+
+@pytest.mark.parametrize("name", OF_MEAN)
+def test_the_mean_loss_divides_the_gradient_of_every_rule(name: str) -> None:
+    """A rule object was trained by the summed loss."""
+    rule, of_mean = OF_MEAN[name]
+    given = "gd" if isinstance(rule, Spectral) else rule
+    one = mlp(2, "tanh", given, "mean", rules={"W": rule})
+    assert weight(one, "W").rule == of_mean
+    assert weight(one, "W0").rule == (of_mean if given == rule else GradientDescent(eta / P))
+    assert weight(mlp(2, "tanh", given, rules={"W": rule}), "W").rule == rule
+
+
+def test_builders_divide_the_gradient_of_rule_objects_alike() -> None:
+    named, rule = GradientDescent(eta / P), GradientDescent(eta)
+    for build in (partial(recurrent, 2), partial(recurrent_task, 2), partial(normalised, 1)):
+        assert build(rule=rule, loss="mean").rule == build(rule="gd", loss="mean").rule == named
+    weighted = mlp(2, rule=rule, loss="mean", sample_weights=True)
+    assert weighted.rule == GradientDescent(eta / P_train)
+    for loss in ("foo", ["sum"]):
+        with pytest.raises(ProgramError, match=r"^loss = .*: must be 'sum' or 'mean'$"):
+            mlp(2, rule=rule, loss=loss)
+
+
+def test_steps_with_a_constant_are_no_outer_products() -> None:
+    """The constant 1 was refused as a vector without a population."""
+    program = mlp(2, "tanh", Entrywise(eta, A**2 - 1))
+    assert outer_products(program) is program
+    assert mean_field(program).sources
+
+
+def test_a_rule_of_a_user_refuses_the_mean_loss_or_takes_a_factor() -> None:
+    with pytest.raises(ProgramError, match=r"has no method of_gradient\(factor\)"):
+        mlp(2, rule=Plain(), loss="mean")
+    assert mlp(2, rule=Plain()).rule == Plain()
+
+
+@dataclass(frozen=True)
+class Plain:
+    """Training rule of a user."""
+
+    discrete: bool = True
+
+    def memory(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
+        """Return the factors of the initial weight and of a past update."""
+        return S.One, eta
+
+    def noise(self, time: Expr, past: Expr) -> Expr:
+        """Return the covariance of the noise."""
+        return S.Zero
 
 
 # -- activations ---------------------------------------------------------------------------------------------

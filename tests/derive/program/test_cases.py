@@ -16,17 +16,25 @@ from sympy import (
     Heaviside,
     Max,
     Min,
+    Mod,
     Piecewise,
     Rational,
     S,
     SingularityFunction,
     Symbol,
+    acos,
+    acosh,
     acot,
     atan,
+    cos,
+    cosh,
     exp,
+    floor,
     log,
     sign,
+    sin,
     sqrt,
+    tan,
     tanh,
 )
 
@@ -104,6 +112,14 @@ READ: dict[str, tuple[Activation, Activation]] = {
     "sign": (lambda z: z + z / Abs(z), lambda z: z + sign(z)),
     "root": (lambda z: z + z / sqrt(z**2), lambda z: z + sign(z)),
     "singularity": (lambda z: SingularityFunction(z, 0, 1), lambda z: Max(z, 0)),
+    "size over z": (lambda z: z + Abs(z) / z, lambda z: z + sign(z)),
+    "root over z": (lambda z: z + sqrt(z**2) / z, lambda z: z + sign(z)),
+    "cubes": (lambda z: z + z**3 / Abs(z) ** 3, lambda z: z + sign(z)),
+    "sum over z": (lambda z: z + (z + Abs(z)) / z, lambda z: z + 1 + sign(z)),
+    "shifted": (lambda z: z + Abs(2 * z - 2) / (z - 1), lambda z: z + 2 * sign(z - 1)),
+    "root of a square": (lambda z: sqrt(z**2), Abs),
+    "function of a sign": (lambda z: z + tanh(sign(z)), lambda z: z + 2 * tanh(1) * Heaviside(z) - tanh(1)),
+    "cubed step": (lambda z: z + Heaviside(z) ** 3, lambda z: z + Heaviside(z, Rational(1, 8))),
 }
 
 
@@ -156,6 +172,12 @@ REFUSED: dict[str, tuple[Activation, str]] = {
     "acot": (acot, "jumps, and its derivative leaves the jump out"),
     "logistic": (lambda z: 1 / (1 + exp(c / (1 - z))), "jumps, and its derivative leaves the jump out"),
     "tanh": (lambda z: tanh(1 / z), "jumps, and its derivative leaves the jump out"),
+    "maximum": (lambda z: Max(z, 0) / z, "jumps, and its derivative leaves the jump out"),
+    "floor": (floor, "jumps, and its derivative leaves the jump out"),
+    "remainder": (lambda z: Mod(z, 1), "jumps, and its derivative leaves the jump out"),
+    "sawtooth": (lambda z: atan(tan(z)), "jumps, and its derivative leaves the jump out"),
+    "triangle": (lambda z: acos(cos(z)), "has a kink, and its second derivative leaves the kink out"),
+    "size": (lambda z: acosh(cosh(z)), "has a kink, and its second derivative leaves the kink out"),
 }
 
 
@@ -178,6 +200,30 @@ def test_functions_without_jumps_pass() -> None:
     ]
     for phi in smooth:
         assert network(phi).definitions()[1].rhs.args[2] == phi(pre(mu, t))
+
+
+JUMPING: list[Activation] = [
+    lambda z: Abs(z) / z,
+    lambda z: sqrt(z**2) / (2 * z),
+    lambda z: exp(z) * z**3 / Abs(z) ** 3,
+    lambda z: (z + Abs(z)) / z,
+    lambda z: exp(sign(z)) * cos(z),
+    lambda z: Heaviside(z) ** 3 / (1 + z**2),
+    lambda z: sin(Heaviside(z) + z),
+]
+
+
+@pytest.mark.parametrize("phi", JUMPING)
+def test_point_masses_of_derivatives_are_the_jumps(phi: Activation) -> None:
+    """A theory lacked the point mass of jumps that are written without a step function."""
+    read = network(phi).definitions()[1].rhs.args[2].xreplace({pre(mu, t): REAL})
+    slope = read.diff(REAL).expand()
+    mass = slope.coeff(DiracDelta(REAL)).subs(REAL, 0) if slope.has(DiracDelta) else S.Zero
+    above, below = (phi(REAL).subs(REAL, side * Rational(1, 10**9)).evalf() for side in (1, -1))
+    assert abs(mass - (above - below)).evalf() < 1e-6
+
+
+REAL = Symbol("z", real=True)
 
 
 def test_products_with_matrices_keep_their_vectors() -> None:

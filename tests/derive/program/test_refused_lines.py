@@ -76,7 +76,22 @@ def answers(head: Expr, first: Expr = LAYER) -> Program:
 
 FEATURE = tanh(LAYER)
 INNER = r"which contains a matrix product: define a field that is W @ tanh\(h\(mu, t\)\), and use that"
+
+
+def tied(layers: IndexRange) -> Program:
+    """Return a network whose layers are different units and share a matrix."""
+    k, stack = layers.index, Field("h", units, layered=True)
+    lines = {stack(1, mu, t): U @ x(mu), stack(k + 1, mu, t): W @ tanh(stack(k, mu, t))}
+    lines[f(mu, t)] = Mean(w.symbol * tanh(stack(3, mu, t))) / gamma0
+    net = Network("tied", (stack,), lines, (U, W, w), given=(x,), ranges=(layers,), depth=S(3))
+    return net.train((y(mu) - OUTPUT) ** 2 / 2, GradientDescent(eta))
+
+
 REFUSED: dict[str, tuple[Callable[[], Program], str]] = {
+    "tied layers": (
+        lambda: tied(IndexRange(Symbol("n", integer=True), S.One, S(2))),
+        r"^h\(n \+ 1, mu, t\): layers of h are different units, but share W: .* give the matrix the index n$",
+    ),
     "product of a product": (
         lambda: deep(V @ (W @ FEATURE)),
         rf"^q\(mu, t\) applies V to W @ tanh\(h\(mu, t\)\), {INNER}",

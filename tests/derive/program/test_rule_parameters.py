@@ -63,15 +63,19 @@ INDEXED: dict[str, tuple[str, TrainingRule]] = {
 }
 
 
-def own(rule: TrainingRule, **options: Any) -> Program:
-    """Return a program of a user, with that rule."""
-    units, pixels = Population("units"), Population("pixels", given=True)
+PAIR = (Population("units"), Population("pixels", given=True))
+
+
+def own(rule: TrainingRule, frozen: str = "", **options: Any) -> Program:
+    """Return a program of a user, with that rule; the weights in ``frozen`` are not trained."""
+    units, pixels = PAIR
     x, h = GivenVector("x", pixels, "K_x"), Field("h", units)
     W, w = GaussianMatrix("W", units, pixels), GaussianVector("w", units)
     f, y = Function("f"), Function("y")
-    net = Network(
-        "own", (h,), {h(mu, t): W @ x(mu), f(mu, t): Mean(w.symbol * h(mu, t)) / gamma0}, (W, w), given=(x,)
-    )
+    trained = tuple(z for z in (W, w) if z.name not in frozen)
+    others = tuple(z for z in (W, w) if z.name in frozen)
+    forward = {h(mu, t): W @ x(mu), f(mu, t): Mean(w.symbol * h(mu, t)) / gamma0}
+    net = Network("own", (h,), forward, trained, others, given=(x,))
     return net.train((y(mu) - f(mu, t)) ** 2 / 2, rule, **options)
 
 
@@ -103,6 +107,24 @@ OPTIONS: dict[str, tuple[str, Callable[[], Any]]] = {
         "feedback['W'] = 2: must be",
         lambda: own(GradientDescent(eta), feedback={"W": 2}),
     ),
+    "feedback of a frozen vector": (
+        "feedback: 'w' is no trained weight of the network (there are W)",
+        lambda: own(
+            GradientDescent(eta), frozen="w", feedback={"w": GaussianVector("v", Population("units"))}
+        ),
+    ),
+    "feedback of a frozen matrix": (
+        "feedback: 'W' is no trained weight of the network (there are w)",
+        lambda: own(GradientDescent(eta), frozen="W", feedback={"W": GaussianMatrix("V", *PAIR)}),
+    ),
+    "a class of rules": (
+        "the training rule GradientDescent is a class",
+        lambda: own(GradientDescent),  # type: ignore[arg-type]
+    ),
+    "a class of rules for a weight": (
+        "the training rule GradientDescent is a class",
+        lambda: own(GradientDescent(eta), rules={"W": GradientDescent}),
+    ),
     "no notation": (
         "notation = {'h': 'H'}: must map",
         lambda: own(GradientDescent(eta), notation={"h": "H"}),
@@ -116,6 +138,13 @@ def test_options_of_training_say_the_form_that_they_take(case: str) -> None:
     with pytest.raises(ProgramError) as refusal:
         make()
     assert str(refusal.value).startswith(told)
+
+
+def test_schedules_of_single_weights_keep_their_names() -> None:
+    """The name of a schedule in ``rules`` was given to the gradient of a field."""
+    rate = GradientDescent(Function("g")(t))
+    of_all, of_one = own(rate), own(GradientDescent(eta), rules={"W": rate})
+    assert [x.name for x in of_all.fields] == [x.name for x in of_one.fields]
 
 
 FACTORS: dict[str, tuple[str, dict[str, Any]]] = {
