@@ -364,7 +364,9 @@ def parted(
     elif loss is not None:
         values |= {name: x[at] for name, x in _losses(problem, loss, trained, f[:, :, :count]).items()}
     for name, x in kernels.items():
-        values[name] = x if count is None else of_training(name, x, count, nonlinear, leading=1)
+        if count is not None:
+            x = of_training(name, x, count, nonlinear, problem.positions, leading=1)
+        values[name] = x
     if held is not None:
         values["test_f"] = f[at][:, :, count:]
         if held.targets is None or loss is None:

@@ -52,7 +52,10 @@ def split(problem: Problem, values: Mapping[str, Array], *, nonlinear: bool = Fa
     held, loss = problem.held_out, loss_of(problem.program)
     variables = dict(values)
     if held is not None:
-        variables = {n: of_training(n, array, held.training, nonlinear) for n, array in variables.items()}
+        variables = {
+            n: of_training(n, array, held.training, nonlinear, problem.positions)
+            for n, array in variables.items()
+        }
     if squares_errors(problem, loss) and "error" in variables:
         variables["train_loss"] = mean_square(variables["error"])
     elif loss is not None and OUTPUT in values:
@@ -185,12 +188,14 @@ def random_losses(
     return {k: sum(map(value, Add.make_args(e))) for k, e in theory.losses(sigma).items()}
 
 
-def of_training(name: str, array: Array, count: int, nonlinear: bool, leading: int = 0) -> Array:
+def of_training(
+    name: str, array: Array, count: int, nonlinear: bool, positions: bool, leading: int = 0
+) -> Array:
     """Return the variable ``name``, cut to its first ``count`` samples, which are those of training.
 
-    ``array`` has ``leading`` axes, such as replicas, before those of the variable. A ``nonlinear`` network
-    may have other dimensions.
+    ``array`` has ``leading`` axes, such as replicas, before those of the variable. A ``nonlinear`` network,
+    and one whose units have ``positions``, may have other dimensions.
     """
-    dims = dimensions(name, array.ndim - leading, nonlinear)
+    dims = dimensions(name, array.ndim - leading, nonlinear, positions)
     index = [slice(count) if x in ("sample", "sample_") else slice(None) for x in dims]
     return array[(slice(None),) * leading + tuple(index)]

@@ -165,8 +165,11 @@ def reduced(
             continue
         x, pairs = x if grid is None else grid.twice(x), x.ndim - leading - 2
         if keep == "trace" and pairs and (label != GRADIENT_KERNEL or problem.by_sample):
-            one = x[..., seen, :, seen, :, :, :] if pairs == 4 else x[..., seen, seen, :, :]
-            x = np.einsum("...mcmcts->...ts" if pairs == 4 else "...mmts->...ts", one)
+            # each side has the index of samples first, then those of positions and outputs
+            side = (seen, *[slice(None)] * (pairs // 2 - 1))
+            entries: tuple[Any, ...] = (..., *side, *side, slice(None), slice(None))
+            equal = "mpc"[: pairs // 2]
+            x = np.einsum(f"...{equal}{equal}ts->...ts", x[entries])
             label += "_trace"
         kernels[f"{label} {k[0]}" if k else label] = x
     return kernels

@@ -495,8 +495,8 @@ def _with_mean_loss(theory: xr.Dataset) -> xr.Dataset:
 
 
 def _trace(kernel: xr.DataArray) -> xr.DataArray:
-    """Return the trace of a kernel over samples and channels."""
-    axes = [d for d in ("sample", "channel") if d in kernel.dims]
+    """Return the trace of a kernel over samples, positions and channels."""
+    axes = [d for d in ("sample", "position", "channel") if d in kernel.dims]
     kept = [d for d in ("layer", "time", "time_") if d in kernel.dims]
     ordered = kernel.transpose(*kept, *axes, *(f"{d}_" for d in axes)).to_numpy()
     n = int(np.prod([kernel.sizes[d] for d in axes]))

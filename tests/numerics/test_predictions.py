@@ -11,14 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from derive.program import Program
 from numerics.analysis.limits import largest_rate
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
+from numerics.experiment.schema import Solver
+from numerics.names import MemberKey
 from numerics.results.predictions import split
 from numerics.simulation import simulate
 from numerics.solver import solve
+from numerics.solver.by_role import by_variable, reduced
 from numerics.stats import extrapolate
 from tests.chance import excess
+from tests.derive.once import mlp
 
 Array = NDArray[np.float64]
 
@@ -256,3 +261,47 @@ def test_split_parts_what_has_samples() -> None:
     np.testing.assert_allclose(found["test_loss"], expected)
     own = Problem.of(Experiment.from_dict(spec, inputs=data["inputs"], targets=data["targets"]))
     assert set(split(own, values)) == {"f", "error", "Phi", "G", "train_loss"}
+
+
+def with_positions() -> tuple[Program, dict[str, Any]]:
+    """Return a convolution with three samples, of which the last has weight zero, and its data."""
+    x = np.random.default_rng(6).standard_normal((9, 8))
+    given: dict[str, Any] = {"times": range(2), "numbers": {"eta": 0.1, "gamma0": 1.0}}
+    y = np.array([[1.0, 0.5], [-0.3, 0.2], [0.1, -0.8]])
+    given["arrays"] = {"K_x": (x @ x.T / 8).reshape(3, 3, 3, 3), "y": y, "rho": np.array([1.0, 2.0, 0.0])}
+    program = mlp(1, "tanh", positions=3, receptive=1, outputs=2, sample_weights=True)
+    return program, given
+
+
+def test_test_points_of_networks_with_positions() -> None:
+    """A sample of weight zero is a test point; once positions were cut in its place."""
+    program, given = with_positions()
+    found = simulate(program, width=4, seeds=2, rng=1, **given)
+    assert found.f.shape == (2, 2, 2)
+    assert found.test_f.shape == (2, 1, 2)
+    assert found.Phi.shape == (1, 2, 2, 2, 3, 2, 3)
+    assert found.G.shape == (1, 2, 2, 2, 3, 2, 2, 3, 2)
+    np.testing.assert_allclose(found.G_trace, np.einsum("ltsmpcmpc->lts", found.G), rtol=1e-12)
+
+
+def test_test_points_of_a_theory_with_positions() -> None:
+    program, given = with_positions()
+    problem = Problem.of(program, **given)
+    rng = np.random.default_rng(7)
+    kernels: dict[MemberKey, Array] = {
+        ("Phi", (1,)): rng.random((3, 3, 3, 3, 4, 4)),
+        ("G", (1,)): rng.random((3, 3, 2, 3, 3, 2, 4, 4)),
+    }
+    whole, traces = (by_variable(problem, reduced(problem, kernels, keep)) for keep in ("full", "trace"))
+    assert whole["Phi"].shape == (1, 4, 4, 2, 3, 2, 3)
+    assert whole["G"].shape == (1, 4, 4, 2, 3, 2, 2, 3, 2)
+    np.testing.assert_allclose(traces["Phi_trace"], np.einsum("ltsmpmp->lts", whole["Phi"]))
+    np.testing.assert_allclose(traces["G_trace"], np.einsum("ltsmpcmpc->lts", whole["G"]))
+
+
+@pytest.mark.slow
+def test_a_theory_with_positions_and_outputs_has_traces() -> None:
+    program, given = with_positions()
+    found = solve(program, kernels="trace", solver=Solver(samples=16), **given)
+    assert found.test_f.shape == (2, 1, 2)
+    assert found.G_trace.dims == ("layer", "time", "time_")

@@ -270,7 +270,7 @@ class _Run:
         values = self.assembled(values)
         if at.any():
             width, jump = at * self.constants[RISE], np.abs(last.scalars[ERROR]).max()
-            error = of_training("error", passing * jump, self.problem.seen, False)
+            error = of_training("error", passing * jump, self.problem.seen, False, False)
             bias = {"error": error, **{x: width * self.problem.outputs for x in LOSSES}}
             for x in (name for name in (OUTPUT, "test_f") if name in values):
                 bias[x] = width[(..., *[None] * (values[x].ndim - 1))] + 0 * values[x]
