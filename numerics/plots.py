@@ -105,7 +105,9 @@ def plot_kernels(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) ->
     """Draw kernels of layers at equal times against time, one colour a layer, labelled at their ends.
 
     Full lines are tr Phi^l(t,t)/P (of random data C_h^l), dashed lines G^l(t,t) (of nonlinear networks tr
-    G^l/P; of random data C_g^l).  Kernels that the result does not hold are left out.
+    G^l/P; of random data C_g^l).  Traces are over samples, outputs and positions of units, and P is the
+    number of samples.  Kernels are drawn at the times at which the result has them.  Kernels that it does not
+    hold are left out.
     """
     ax = _axes(ax)
     artists, ends = [], []
@@ -115,7 +117,7 @@ def plot_kernels(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) ->
         kernel = _equal_time(result, name)
         shades = colours(kernel.sizes["layer"])
         for layer, colour in zip(kernel.layer.values, shades, strict=True):
-            traced = ("tr ", "$/P$") if name == GRADIENT_KERNEL and _of_samples(result, name) else ("", "")
+            traced = _trace_label(result, name)
             row = {"color": colour, "linestyle": line, "label": label.format(layer, *traced), **style}
             of = kernel.sel(layer=layer)
             curve = _curve(ax, of, name, **row)
@@ -194,7 +196,7 @@ def plot_slopes(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) -> 
     """Draw the local power of time in the loss, ``-d ln loss / d ln t``, against time.
 
     The loss is the test loss if the result has one, else the training loss.  Raises ``ValueError`` for a
-    result without a loss, and for fewer than three times after 0.
+    result without a loss, for fewer than three times after 0, and for a loss that is not positive there.
     """
     if "test_loss" not in result:
         _require_loss(result)
@@ -202,8 +204,15 @@ def plot_slopes(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) -> 
     later = result.isel(time=result.time.values > 0)
     if later.sizes["time"] < 3:
         raise ValueError(f"{later.sizes['time']} times after 0: a slope needs 3")
-    ax, times = _axes(ax), later.time.values
-    slopes = -np.gradient(np.log(later[name].values), np.log(times))
+    times, losses = later.time.values, later[name].values
+    if not (losses > 0).all():
+        first = int(np.argmin(losses > 0))
+        raise ValueError(
+            f"{name} is {losses[first]:.3g} at {_time_label(result)} {times[first]:g}: a loss that is not "
+            "positive has no power of time; earlier times only, or plot_loss, would do"
+        )
+    ax = _axes(ax)
+    slopes = -np.gradient(np.log(losses), np.log(times))
     ax.set(xlabel=_time_label(result), ylabel="power of time in the loss", xscale="log")
     return list(ax.plot(times, slopes, **style))
 
@@ -327,9 +336,16 @@ def _band_at_width(
     return [*lines, ax.fill_between(times, low, high, color=colour, alpha=0.15, lw=0, label=text)]
 
 
-def _of_samples(result: xr.Dataset, name: str) -> bool:
-    """Return whether a kernel is a matrix over samples, so that its trace over samples is drawn."""
-    return f"{name}_trace" in result or "sample_" in result[name].dims
+def _trace_label(result: xr.Dataset, name: str) -> tuple[str, str]:
+    """Return the words before and after the symbol of a gradient kernel in the name of its curve.
+
+    They say that it is a trace over samples, outputs or positions, and divided by the number of samples.
+    """
+    if name != GRADIENT_KERNEL:
+        return "", ""
+    if f"{name}_trace" in result or "sample_" in result[name].dims:
+        return "tr ", "$/P$"
+    return ("tr ", "") if {"channel_", "position_"} & {*result[name].dims} else ("", "")
 
 
 def _holds(result: xr.Dataset, name: str) -> bool:
@@ -338,24 +354,40 @@ def _holds(result: xr.Dataset, name: str) -> bool:
 
 
 def _equal_time(result: xr.Dataset, name: str) -> xr.Dataset:
-    """Return a kernel and its standard error at t = s, averaged over samples and outputs, by layer and time.
+    """Return a kernel and its standard error at t = s, by layer and the dimension ``time``.
 
-    The mean of the samples' standard errors is an upper bound on the standard error of the mean.
+    Entries at equal indices are summed over outputs and positions and averaged over samples. The sum or mean
+    of the standard errors of entries is an upper bound on the standard error. If kernels have times of their
+    own, the trace is taken where it has more of them.
     """
-    corrections = _corrections_of_mean(result, name)
-    if name not in result:
-        trace = result[[f"{name}_trace"]].rename({f"{name}_trace": name}) / result.sizes["sample"]
-        return _equal_time(trace.expand_dims(sample=1, sample_=1), name).assign(corrections)
-    chosen = result[[each for each in (name, name + STDERR) if each in result]]
-    time = xr.DataArray(np.arange(result.sizes["time"]), dims="time")
-    chosen = chosen.isel(time=time, time_=time)
+    trace = f"{name}_trace"
+    known = [x for x in (name, trace) if x in result]
+    source = max(known, key=lambda x: result.sizes[_time_dimension(result, x)])
+    chosen = result[[x for x in (source, source + STDERR) if x in result]]
+    chosen = chosen.rename({x: x.replace(source, name) for x in map(str, chosen.data_vars)})
+    time = _time_dimension(result, source)
+    chosen = _at_equal(chosen, time).rename({time: "time"})
+    for dim in ("channel", "position"):
+        if f"{dim}_" in chosen.dims:
+            chosen = _at_equal(chosen, dim).sum(dim)
     if "sample_" in chosen.dims:
-        sample = xr.DataArray(np.arange(result.sizes["sample"]), dims="sample")
-        chosen = chosen.isel(sample=sample, sample_=sample).mean("sample")
-    if "channel_" in chosen.dims:
-        channel = xr.DataArray(np.arange(result.sizes["channel"]), dims="channel")
-        chosen = chosen.isel(channel=channel, channel_=channel).mean("channel")
-    return chosen.assign_coords(time=result.time.values).assign(corrections).assign_attrs(result.attrs)
+        chosen = _at_equal(chosen, "sample").mean("sample")
+    if source == trace:
+        chosen = chosen / result.sizes["sample"]
+    corrections = _corrections_of_mean(result, name) if time == "time" else {}
+    return chosen.assign(corrections).assign_attrs(result.attrs)
+
+
+def _time_dimension(result: xr.Dataset, name: str) -> str:
+    """Return the dimension of the times of a kernel: ``time``, or one of kernels at some of the times."""
+    return next(x.removesuffix("_") for x in map(str, result[name].dims) if x.endswith("time_"))
+
+
+def _at_equal(values: xr.Dataset, dim: str) -> xr.Dataset:
+    """Return variables with the dimensions ``dim`` and ``dim_`` at equal values of both, along ``dim``."""
+    equal = xr.DataArray(np.arange(values.sizes[dim]), dims=dim)
+    labels = {dim: values[dim].values} if dim in values.coords else {}
+    return values.isel({dim: equal, f"{dim}_": equal}).assign_coords(labels)
 
 
 def _corrections_of_mean(result: xr.Dataset, name: str) -> dict[str, xr.DataArray]:

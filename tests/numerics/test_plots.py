@@ -241,3 +241,46 @@ def test_results_without_a_loss_or_without_earlier_times_are_refused() -> None:
     responses = np.zeros((L, 1, 1, P, P))
     with pytest.raises(ValueError, match="has the time 0 only: responses to earlier perturbations need two"):
         plot_responses(dataset({"A": responses}, times=[0.0], spec=""))
+
+
+def test_kernels_of_units_with_positions_are_drawn_as_their_traces() -> None:
+    """Traces are sums over positions and outputs; once the figure of such a result ended in an error."""
+    kernel = np.random.default_rng(3).random((L, T, T, P, 3, 2, P, 3, 2))
+    trace = np.einsum("ltsmpcmpc->lts", kernel)
+    known = {"error": np.ones((T, P, 2))}
+    for values in (
+        {"G": kernel, "G_stderr": 0.1 * kernel},
+        {"G_trace": trace, "G_trace_stderr": 0.1 * trace},
+    ):
+        found = dataset(known | values, times=TIMES, spec="", nonlinear=True, positions=True)
+        artists = plot_kernels(found, ax=Figure().subplots())
+        assert sum(isinstance(x, PolyCollection) for x in artists) == L
+        lines = [x for x in artists if isinstance(x, Line2D)]
+        drawn = np.array([x.get_ydata() for x in lines])
+        np.testing.assert_allclose(drawn, np.einsum("ltt->lt", trace) / P)
+
+
+def test_kernels_at_some_of_the_times_are_drawn_at_these() -> None:
+    """Where traces are known at more times than kernels of all pairs, the traces are drawn."""
+    full = result()[["Phi"]]
+    trace = np.einsum("ltsmm->lts", full.Phi.values)
+    few = {"time": "kernel_time", "time_": "kernel_time_"}
+    some = full.isel(time=[0, 4], time_=[0, 4]).rename(few)
+    places = np.array([0, 1, 4, 6])
+    traces = trace[:, places[:, None], places]
+    dims = ("layer", "trace_time", "trace_time_")
+    both = some.assign(Phi_trace=(dims, traces), error=(("time", "sample"), np.ones((T, P))))
+    both = both.assign_coords(time=TIMES, trace_time=TIMES[places])
+    for found, at in ((some.assign_coords(time=TIMES), [0, 4]), (both, [*places])):
+        lines = plot_kernels(found, ax=Figure().subplots())
+        for layer, line in enumerate(lines):
+            assert isinstance(line, Line2D)
+            np.testing.assert_array_equal(line.get_xdata(), TIMES[at])
+            heights = np.asarray(line.get_ydata(), dtype=float)
+            np.testing.assert_allclose(heights, np.einsum("tt->t", trace[layer])[at] / P)
+
+
+@pytest.mark.parametrize("loss", [[1.0, 0.5, 0.0, 0.1], [1.0, 0.5, -0.2, -0.3]])
+def test_slopes_of_a_loss_that_is_not_positive_are_refused(loss: list[float]) -> None:
+    with pytest.raises(ValueError, match=r"train_loss is (0|-0.2) at step 2: a loss that is not positive"):
+        plot_slopes(dataset({"train_loss": np.array(loss)}, times=range(4), spec=""))
