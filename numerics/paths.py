@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from numbers import Integral
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,15 +71,21 @@ class Paths:
         """Return the selected ``layers``, ``times`` or ``samples``, in the order of the selection.
 
         ``what`` is the name of one of the three, ``existing`` are all values that there are, which are
-        returned if it is None. Raises ValueError for a selected value that does not exist.
+        returned if it is None. Raises ValueError for a selected value that does not exist or is not an
+        integer, and for a selection without values.
         """
-        selected: Sequence[int] | None = getattr(self, what)
-        for x in selected or ():
+        selected: Sequence[Any] | None = getattr(self, what)
+        if selected is None:
+            return [*existing]
+        there = f"existing: {existing[0]} to {existing[-1]}" if len(existing) else "there are none"
+        if np.ndim(selected) != 1 or not len(selected):
+            raise ValueError(f"paths: {what} = {selected}: must be a list of one value or more; {there}")
+        for x in selected:
+            if isinstance(x, bool | np.bool_) or not isinstance(x, Integral):
+                raise ValueError(f"paths: {what} {x} is not an integer; {there}")
             if x not in existing:
-                raise ValueError(
-                    f"paths: {what} {x} does not exist; existing: {existing[0]} to {existing[-1]}"
-                )
-        return [*existing] if selected is None else [*selected]
+                raise ValueError(f"paths: {what} {x} does not exist; {there}")
+        return [int(x) for x in selected]
 
     def steps(self, program: Program, last: int) -> list[int]:
         """Return the selected times, or all times 0..``last`` if none are selected.

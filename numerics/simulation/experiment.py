@@ -100,7 +100,8 @@ class KernelTimes:
     Attributes
     ----------
     pairs : tuple of int
-        Positions among the output times of those at which kernels of all pairs of samples are measured.
+        Positions, among all times of the problem, of those at which kernels of all pairs of samples are
+        measured.
     traces : tuple of int
         Positions of the times of their traces over equal samples, of the gradient kernel of linear networks,
         and of the trace of the tangent kernel.
@@ -113,9 +114,52 @@ class KernelTimes:
     def dimensions(self) -> dict[str, tuple[int, ...]]:
         """For each of the two time dimensions of results, ``kernel_time`` and ``trace_time``, its times.
 
-        They are positions among the output times.
+        They are positions among all times of the problem.
         """
         return {KERNEL_TIME: self.pairs, TRACE_TIME: self.traces}
+
+    def checked(self, times: int) -> KernelTimes:
+        """Return the selection with tuples of integers.
+
+        Parameters
+        ----------
+        times : int
+            Number of times of the problem.
+
+        Returns
+        -------
+        KernelTimes
+            The same selection.
+
+        Raises
+        ------
+        SpecError
+            For a position that is not an integer in 0..``times`` - 1.
+        """
+        accepted = f"positions of times, integers from 0 to {times - 1}"
+        selected = {name: np.atleast_1d(getattr(self, name)) for name in ("pairs", "traces")}
+        for name, places in selected.items():
+            whole = places.size == 0 or (places.ndim == 1 and np.issubdtype(places.dtype, np.integer))
+            if not whole or np.any((places < 0) | (places >= times)):
+                reason = "selects a time that does not exist"
+                raise SpecError(f"kernels.{name}", places.tolist(), reason, accepted)
+        return KernelTimes(**{name: tuple(map(int, places)) for name, places in selected.items()})
+
+    def before(self, count: int) -> KernelTimes:
+        """Return the selection among the first times only.
+
+        Parameters
+        ----------
+        count : int
+            Number of times that are kept.
+
+        Returns
+        -------
+        KernelTimes
+            The positions below ``count``.
+        """
+        first = ([k for k in places if k < count] for places in (self.pairs, self.traces))
+        return KernelTimes(*map(tuple, first))
 
     def dimension(self, name: str, nonlinear: bool) -> str | None:
         """Return the name of the time dimension of a variable of results, or of its standard error.
@@ -226,6 +270,8 @@ def simulate(  # noqa: PLR0913 - public options, all but the source keyword-only
         require_choice("kernels", kernels, get_args(MeasuredKernels))
     problem = Problem.of(source, **given)
     problem = problem if variant is None else problem.varied(variant)
+    if isinstance(kernels, KernelTimes):
+        kernels = kernels.checked(len(problem.times))
     entropy = entropy_of(rng)
     how = _Ensemble(width, seeds, entropy, kernels, tolerance, progress, each)
     try:
@@ -266,6 +312,8 @@ class _Ensemble:
     def simulated(self, problem: Problem) -> xr.Dataset:
         """Train the networks of a problem; return means and standard errors of the variables of results."""
         width, seeds, entropy, kernels = self.width, self.seeds, self.entropy, self.kernels
+        if isinstance(kernels, KernelTimes):  # the problem may be cut before a divergence
+            kernels = kernels.before(len(problem.times))
         if problem.program.depth.is_Symbol:
             raise problem.open_depth()
         if not problem.has_roles:
@@ -484,6 +532,7 @@ def _networks(
         wanted = {name: e for name, e in wanted.items() if name not in KERNELS or not e.has(mu)}
     elif isinstance(kernels, KernelTimes):
         wanted = _chosen(wanted, kernels)
+    traces = kernels.traces if isinstance(kernels, KernelTimes) else None
     vectors = {v.kernel for v in program.given if v.name in problem.arrays}
     data: dict[str, Any] = {name: x for name, x in problem.arrays.items() if name not in vectors}
     data |= {x.name: repeated(x.name, data[x.name]) for x in program.attributes if x.name in data}
@@ -501,8 +550,8 @@ def _networks(
         "data": data,
         "wanted": wanted,
         "equal": mu if fixed and kernels not in ("full", "none") and problem.has_roles else None,
-        "tangent_kernel": fixed and kernels != "none" and bool(numbers_by_role(problem)),
-        "tangent_times": kernels.traces if isinstance(kernels, KernelTimes) else None,
+        "tangent_kernel": fixed and kernels != "none" and traces != () and bool(numbers_by_role(problem)),
+        "tangent_times": traces,
     }
     if not problem.flow:
         return Trainer.of(program, **setup), None
@@ -519,18 +568,18 @@ def _chosen(wanted: Mapping[str, Any], kernels: KernelTimes) -> dict[str, Any]:
     """Return the correlations to measure, with kernels at some of the output times only.
 
     ``wanted`` maps names to vectors; ``kernels`` holds the times for kernels of all pairs of samples, and
-    those for traces over equal samples, which are added as measurements.
+    those for traces over equal samples, which are added as measurements. A kernel without times is left out.
     """
     measurements: dict[str, Any] = {}
     for name, e in wanted.items():
         if name not in KERNELS:
             measurements[name] = e
-        elif not e.has(mu):
-            measurements[name] = ChosenPairs(e, kernels.traces)
-        else:
-            measurements[f"{NAMES.get(name, name)}{TRACE}"] = ChosenPairs(e, kernels.traces, mu)
-            if kernels.pairs:
-                measurements[name] = ChosenPairs(e, kernels.pairs)
+            continue
+        if kernels.traces:
+            trace = name if not e.has(mu) else f"{NAMES.get(name, name)}{TRACE}"
+            measurements[trace] = ChosenPairs(e, kernels.traces, mu if e.has(mu) else None)
+        if kernels.pairs and e.has(mu):
+            measurements[name] = ChosenPairs(e, kernels.pairs)
     return measurements
 
 
@@ -568,21 +617,26 @@ def converged_steps(
     and kinks, the number of steps in each interval between recorded times is first estimated on the network
     of ``seed``. Then all steps are halved together. Raises :class:`~numerics.errors.NotConverged` after
     HALVINGS halvings, above MOST_STEPS steps in an interval, and if rounding keeps the error above the
-    tolerance.
+    tolerance; and :class:`~numerics.errors.Diverged` if the network diverges at the start, or also with the
+    shortest steps.
     """
     order, error = 1 if smooth else 2 if noisy else 4, np.inf
     networks = networks if noisy or smooth else networks.fitted(seed, tolerance)
     fine: dict[str, Array] | None = None
+    divergence: Diverged | None = None
     for _ in range(HALVINGS):
         halved, last = networks.halved(), error
-        if max(halved.counts or ()) > MOST_STEPS:
+        if max(halved.counts or (0,)) > MOST_STEPS:
             break
         try:
             coarse = replace(networks, noise_parts=2).train(seed) if noisy or fine is None else fine
             fine = halved.train(seed)
-        except Diverged:
-            networks, fine = halved, None
+        except Diverged as reason:
+            if reason.start:
+                raise
+            networks, fine, divergence = halved, None, reason
             continue
+        divergence = None
         compared = [name for name in fine if not smooth or name in smooth] or [*fine]
         error = max(_change(coarse[name], fine[name]) for name in compared) / (2**order - 1)
         networks = halved
@@ -591,6 +645,8 @@ def converged_steps(
         # Stop if the error no longer falls, because rounding dominates it.
         if not noisy and not smooth and last / 2 < error < UNSTABLE:
             break
+    if divergence is not None:
+        raise divergence
     would = "a larger tolerance" if error < 1 else "output times that are closer, or an earlier last time,"
     raise NotConverged(
         f"the flow of a finite network has an integration error of {error:.2g}, more than "
@@ -684,8 +740,10 @@ class Readout:
                 arrays[name] = problem.numbers[M] * arrays[name]
         if TANGENT_KERNEL in arrays:
             arrays[TANGENT_KERNEL] = self._of_samples(arrays[TANGENT_KERNEL])
-            for name in [x for x in self.summed if x in arrays]:
-                x, first = arrays.pop(name), 2 if name == TANGENT_KERNEL else 3
+        for name in [x for x in self.summed if x in arrays]:
+            x, first = arrays[name], 2 if name == TANGENT_KERNEL else 3
+            if x.ndim > first:
+                del arrays[name]
                 seen = x[(*[slice(None)] * first, slice(problem.seen))]
                 yield f"{name.removesuffix(TRACE)}{TRACE}", seen.sum(axis=tuple(range(first, x.ndim)))
         yield from self._numbers(run)
@@ -770,13 +828,14 @@ class Readout:
 
 
 def _trace(kernel: Array, layered: bool) -> Array:
-    """Return the trace of a kernel over samples (and outputs), shape ([layers,] times, times).
+    """Return the trace of a kernel over samples, positions and outputs, shape ([layers,] times, times).
 
-    ``layered`` says whether the first axis of ``kernel`` counts layers.
+    ``layered`` says whether the first axis of ``kernel`` counts layers. Its last axes are the indices of one
+    side and then, in the same order, those of the other side.
     """
     lead = "lts" if layered else "ts"
-    inner = "mc"[: (kernel.ndim - len(lead)) // 2]
-    trace: Array = np.einsum(f"{lead}{inner}{inner}->{lead}", kernel)
+    side = "mpc"[: (kernel.ndim - len(lead)) // 2]
+    trace: Array = np.einsum(f"{lead}{side}{side}->{lead}", kernel)
     return trace
 
 

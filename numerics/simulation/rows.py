@@ -188,19 +188,20 @@ class NetworkState:
         weights = {k: x.copy(order="K") for k, x in self.weights.items()}
         hidden = {k: [y.copy(order="K") for y in x] for k, x in self.hidden.items()}
         fields = {k: x.copy() for k, x in self.fields.items()}
-        clock = self.step, self.time, self.flows
+        clock = self.step, self.time, self.flows, self.started
         return NetworkState(weights, hidden, dict(self.past), fields, self.start, *clock)
 
     def distance(self, other: NetworkState) -> float:
         """Return the largest difference between the fields and numbers of two states, relative to their size.
 
         The size is the largest absolute value of a field or number in ``other``; for a number, at least one.
+        The distance is nan if a value of one of the states is nan.
         """
         worst = 0.0
         for block, x in self.fields.items():
             y = other.fields[block]
             size = max(float(np.abs(y).max()), 1e-300 if block[1] else 1.0)
-            worst = max(worst, float(np.abs(x - y).max()) / size)
+            worst = float(np.maximum(worst, float(np.abs(x - y).max()) / size))
         return worst
 
 

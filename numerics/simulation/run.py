@@ -19,7 +19,7 @@ from sympy import Expr, Symbol
 
 from derive.program import Parametrization, Program
 from derive.program.parts import gaussian
-from numerics.errors import Diverged, NotConverged, require_memory
+from numerics.errors import Diverged, NotConverged, require_memory, require_whole
 from numerics.experiment.parameter_domains import require_in_domains
 from numerics.names import MemberKey
 from numerics.paths import Block, Paths, gathered
@@ -340,8 +340,8 @@ def simulate_program(  # noqa: PLR0913 - public options, all but the program key
     >>> run["H"][1].mean[0, 0].shape
     (2, 2)
     """
-    if seeds < 1:
-        raise ValueError(f"seeds = {seeds}: must be at least 1")
+    require_whole("seeds", seeds, 1, "must be at least 1")
+    require_whole("seed", seed, 0, "must not be negative")
     trainer = Trainer.of(
         program,
         width=width,
@@ -602,8 +602,15 @@ class Trainer:
         -------
         Trainer
             The same networks with twice the number of steps between recorded times.
+
+        Raises
+        ------
+        ValueError
+            For networks of a rule that counts steps.
         """
-        return replace(self, counts=tuple(2 * x for x in self.counts or ()))
+        if self.counts is None:
+            raise ValueError("the program's rule counts steps, which cannot be halved: a flow would do")
+        return replace(self, counts=tuple(2 * x for x in self.counts))
 
     def train(self, seed: np.random.SeedSequence) -> dict[str, Array]:
         """Train one network and return its measurements.
@@ -788,8 +795,7 @@ def _count(length: float, longest: float) -> int:
 def _check(program: Program, width: int, steps: int, dt: float | None, times: Sequence[float] | None) -> None:
     """Raise ValueError for a width, steps or times that do not fit the program."""
     for name, value, least in (("width", width, 1), ("steps", steps, 0)):
-        if value < least:
-            raise ValueError(f"{name} = {value}: must be at least {least}")
+        require_whole(name, value, least, f"must be at least {least}")
     if program.rule.discrete:
         if dt is not None or times is not None:
             raise ValueError(f"dt = {dt}, times = {times}: the program's rule counts steps, so give neither")

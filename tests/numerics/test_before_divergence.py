@@ -7,10 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
+from sympy import Function
 
 import numerics
+from derive.program import mu, t
 from numerics.errors import Diverged
 from numerics.experiment.schema import Solver
+from numerics.simulation import KernelTimes, Trainer, experiment
 from tests.derive.once import mlp
 
 ARRAYS = {"K_x": [[1.0, 0.2], [0.2, 0.9]], "y": [1.0, -0.5]}
@@ -74,3 +77,26 @@ def test_what_converges_is_not_touched() -> None:
     xr.testing.assert_equal(plain, same)
     assert same.attrs["status"] == "ok"
     assert "diverged" not in same.attrs
+
+
+def test_a_flow_with_a_kink_that_diverges_keeps_the_times_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Outputs that grow by themselves reach infinity at a finite time, which no step resolves."""
+    monkeypatch.setattr(experiment, "HALVINGS", 6)
+    y, f = Function("y")(mu), Function("f")(mu, t)
+    growing = mlp(1, "relu", rule="flow").map(lambda e: e.xreplace({y - f: y + f}))
+    times = [0.0, 0.01, 4.0]
+    given: dict[str, Any] = {"numbers": {"gamma0": 1.0}, "arrays": ARRAYS, "times": times, "width": 4}
+    given |= {"seeds": 2, "rng": 0, "kernels": KernelTimes(traces=(0, 2)), "tolerance": 0.1}
+    with pytest.raises(Diverged, match="diverged at time"):
+        numerics.simulate(growing, **given)
+    found = numerics.simulate(growing, throw=False, **given)
+    assert found.attrs["status"] == "diverged"
+    np.testing.assert_array_equal(found.time, times[:2])
+    np.testing.assert_array_equal(found.trace_time, times[:1])
+
+
+def test_steps_that_are_counted_cannot_be_halved() -> None:
+    values = {"eta": 0.1, "gamma0": 1.0, "P": 2}
+    trainer = Trainer.of(mlp(1), width=4, steps=1, values=values, data=ARRAYS)
+    with pytest.raises(ValueError, match="the program's rule counts steps, which cannot be halved"):
+        trainer.halved()

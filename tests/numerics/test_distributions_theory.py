@@ -174,3 +174,35 @@ def test_units_of_a_convolution() -> None:
     for name in ("h", "z"):
         z = deviations(moments(ours[name]), moments(theirs[name]), "variance")
         assert excess(known(z), RUNS - 1) < 1
+
+
+def test_selections_are_lists_of_integers_of_any_kind() -> None:
+    given: dict[str, Any] = {"width": 4, "steps": 2, "seeds": 2, "values": VALUES, "data": DATA}
+    kept = Paths(samples=np.arange(2), times=np.array([2, 0]), layers=range(1, 2))  # type: ignore[arg-type]
+    found = simulate_program(mlp(1), paths=kept, **given).paths
+    assert found is not None
+    assert found.h.sizes == {"run": 2, "layer": 1, "time": 2, "sample": 2, "unit": 4}
+
+
+@pytest.mark.parametrize(
+    ("paths", "message"),
+    [
+        ({"times": ()}, r"times = \(\): must be a list of one value or more; existing: 0 to 2"),
+        ({"times": 1}, r"times = 1: must be a list"),
+        ({"samples": (0.0,)}, r"samples 0.0 is not an integer; existing: 0 to 1"),
+        ({"layers": (2,)}, r"layers 2 does not exist; existing: 1 to 1"),
+    ],
+)
+def test_selections_of_nothing_are_refused(paths: dict[str, Any], message: str) -> None:
+    given: dict[str, Any] = {"width": 4, "steps": 2, "seeds": 2, "values": VALUES, "data": DATA}
+    with pytest.raises(ValueError, match=message):
+        simulate_program(mlp(1), paths=Paths(**paths), **given)
+    with pytest.raises(ValueError, match="paths: samples 0 does not exist; there are none"):
+        Paths(samples=(0,)).chosen("samples", [])
+
+
+@pytest.mark.parametrize("option", [{"width": 10.5}, {"seeds": 2.0}, {"steps": 1.0}, {"seed": 0.5}])
+def test_counts_of_networks_are_whole_numbers(option: dict[str, Any]) -> None:
+    given: dict[str, Any] = {"width": 4, "steps": 2, "seeds": 2, "values": VALUES, "data": DATA}
+    with pytest.raises(ValueError, match=f"{next(iter(option))} = .*: must be a whole number"):
+        simulate_program(mlp(1), **given | option)

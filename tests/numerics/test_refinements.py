@@ -138,3 +138,10 @@ def test_nodes_that_never_agree() -> None:
     )
     assert not found.converged
     assert found.nodes <= 2**10
+
+
+def test_the_distance_of_two_states_does_not_ignore_undefined_values() -> None:
+    fields = {("h", 2): np.array([[[1.0, np.nan]]]), ("f", 0): np.array([[[0.25]]])}
+    state = NetworkState({}, fields=fields, started=True)
+    assert np.isnan(state.distance(state))
+    assert state.copied().started

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.simulation import KernelTimes, simulate
 from tests.chance import excess
+from tests.derive.once import mlp
 
 KERNEL = np.array([[1.0, 0.3], [0.3, 0.8]])
 CHOSEN = KernelTimes(pairs=(0, 4), traces=(0, 1, 4))
@@ -82,3 +84,27 @@ def test_units_held_at_a_kink_are_on_each_side_as_often_as_in_short_steps() -> N
     gap = (one.G - other.G.assign_coords(time=0.05 * other.time, time_=0.05 * other.time_)).isel(at)
     error = np.hypot(one.G_stderr.isel(at), other.G_stderr.isel(at).to_numpy())
     assert excess(gap / error, 59) < 1
+
+
+@pytest.mark.parametrize("name", ["linear", "tanh"])
+def test_a_selection_without_times_has_no_kernels(name: str) -> None:
+    e = CASES[name]()
+    assert not {"Phi", "G", "Phi_trace"} & {*simulate(e, width=4, seeds=2, rng=1, kernels=KernelTimes())}
+    pairs = simulate(e, width=4, seeds=2, rng=1, kernels=KernelTimes(pairs=np.array([0, 2])))  # type: ignore[arg-type]
+    assert "Phi" in pairs
+    assert not {"Phi_trace", "tangent_kernel_trace"} & {*pairs}
+
+
+@pytest.mark.parametrize("traces", [(-1, 0), (0, 5), (1.0,), ((0, 1),)])
+def test_times_that_do_not_exist_are_refused(traces: Any) -> None:
+    """A negative position gave numbers from memory that was never written."""
+    with pytest.raises(SpecError, match=r"kernels.traces = .*integers from 0 to 4"):
+        simulate(CASES["linear"](), width=4, seeds=2, kernels=KernelTimes(traces=traces))
+
+
+def test_networks_without_a_tangent_kernel_have_traces_of_kernels() -> None:
+    given: dict[str, Any] = {"numbers": {"eta": 0.1, "gamma0": 1.0}, "times": range(3)}
+    given |= {"arrays": {"K_x": KERNEL, "y": [1.0, -0.6]}, "width": 4, "seeds": 2, "rng": 1}
+    whole, traces = (simulate(mlp(1, "tanh", tied=False), kernels=x, **given) for x in ("full", "trace"))
+    for name in ("Phi_trace", "G_trace"):
+        np.testing.assert_allclose(traces[name], whole[name], rtol=1e-12)
