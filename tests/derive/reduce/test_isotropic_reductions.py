@@ -253,6 +253,18 @@ def test_closed_forms_are_the_recursions(options: dict[str, Any], into: str) -> 
         )
 
 
+def test_sums_of_different_reach_have_kernels_of_their_own() -> None:
+    theory = mean_field(isotropic(data="online"))
+    v = theory.equation("v")
+    memory = next(x for x in v.terms if x.kind == "memory")
+    other = replace(v, terms=(*v.terms, replace(memory, coefficient=3 * memory.coefficient, reach="past")))
+    found = transfer(replace(theory, equations=tuple(other if e is v else e for e in theory.equations)), "v")
+    assert {k.name: k.causal for k in found.kernels if k.name.startswith("K_v_h0")} == {
+        "K_v_h0": "strict",
+        "K_v_h0_2": "past",
+    }
+
+
 def matrix(word: Expr, kernels: tuple[Kernel, ...], march: March) -> Any:
     """Return a word as a matrix over the first steps."""
     one = np.eye(STEPS)
