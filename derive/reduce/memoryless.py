@@ -192,7 +192,10 @@ def _motion(theory: Theory, e: Equation) -> Motion:
         if simplify(x.rate + rate) != 0:
             raise NotApplicable(f"updates of {e.lhs} decay at another rate than its initial value: {x.total}")
         gains += x.gains
-    partner = e.lhs.func(*[t if x == s else x for x in sources[0].partner.args])
+    # a source may have fewer indices than the field, such as no layer
+    named_most = max(sources, key=lambda u: len(u.symbol.args))
+    other = dict(zip(named_most.symbol.args, named_most.partner.args, strict=True))
+    partner = e.lhs.xreplace({x: y for x, y in other.items() if y != s})
     diffusion, start = (Add(*[x[k] for x in relaxed]) for k in (1, 2))
     return Motion(e.lhs, partner, rate, tuple(gains), diffusion, start, e.ranges)
 

@@ -80,7 +80,7 @@ def two_layer(theory: Theory | Program) -> TwoLayer:
     ----------
     theory : Theory or Program
         A theory or program of one hidden layer under gradient flow. The output must be an average over units
-        times a number, which is not checked.
+        times a constant.
 
     Returns
     -------
@@ -90,7 +90,8 @@ def two_layer(theory: Theory | Program) -> TwoLayer:
     Raises
     ------
     NotApplicable
-        If time is discrete, the rule has momentum, or a source changes with the fields (deeper networks).
+        If time is discrete, the rule has momentum, a source changes with the fields (deeper networks), or the output is
+        not a constant times one average over units.
 
     Examples
     --------
@@ -105,7 +106,7 @@ def two_layer(theory: Theory | Program) -> TwoLayer:
     rates = tuple(Eq(Derivative(m.lhs, t), site.moment_rate(m.rhs.body)) for m in functions.moments)
     closed = [Eq(e.lhs, functions.named(e.rhs)) for e in rates]
     f, given = functions.output, functions.error
-    moved = (f.rhs / functions.average) * site.moment_rate(functions.average.body)
+    moved = functions.weight * site.moment_rate(functions.average.body)
     if has_sample_weights(theory.program):
         closed.append(Eq(Derivative(f.lhs, t), functions.named(tidy_sums(moved.expand()))))
     slope = tidy_sums((given.rhs.diff(f.lhs) * moved).expand())
@@ -150,8 +151,8 @@ def moment_steps(theory: Theory) -> MomentSteps:
     """Return the exact map of the moments of a linear network with one hidden layer by one step.
 
     The moments are the correlation functions at equal times, and the error. Weights may decay and
-    diffuse. The output must be an average over units times a number, which is not checked. Raises
-    :class:`NotApplicable` for a flow, for a theory with memory, and if the moments do not close.
+    diffuse. Raises :class:`NotApplicable` for a flow, for a theory with memory, for an output that is not a
+    constant times one average over units, and if the moments do not close.
 
     >>> from derive import mean_field, mlp
     >>> steps = moment_steps(mean_field(mlp(1, loss="sum")))
@@ -165,10 +166,9 @@ def moment_steps(theory: Theory) -> MomentSteps:
     site = every_index(theory)
     functions = _Moments(theory, site)
     f, given = functions.output, functions.error
-    weight = f.rhs / functions.average
     step = {m.lhs: functions.named(site.moment_rate(m.rhs.body)) for m in functions.moments}
     step[given.lhs] = given.rhs.xreplace(
-        {f.lhs: functions.named(weight * site.moment_rate(functions.average.body))}
+        {f.lhs: functions.named(functions.weight * site.moment_rate(functions.average.body))}
     )
     if averages := [x for e in step.values() for x in e.atoms(Average)]:
         raise NotApplicable(
@@ -194,7 +194,15 @@ class _Moments:
         self.moments = [self.moment(q) for q in theory.correlations()]
         self.output = next(e for e in theory.scalars if e.rhs.has(Average))
         self.error: Equation = next(e for e in theory.scalars if e.name != self.output.name)
-        self.average: Average = next(iter(self.output.rhs.atoms(Average)))
+        averages = sorted(self.output.rhs.atoms(Average), key=str)
+        self.average: Average = averages[0]
+        self.weight: Expr = self.output.rhs.expand().coeff(self.average)
+        remainder = (self.output.rhs - self.weight * self.average).expand()
+        if len(averages) > 1 or remainder != 0 or self.weight.has(t, *[e.lhs.func for e in theory.scalars]):
+            raise NotApplicable(
+                "moments of one hidden layer need an output that is a constant times one average over "
+                f"units, and {self.output.lhs} is {self.output.rhs}: leave other terms out"
+            )
 
     def moment(self, q: OrderParameter) -> Eq:
         """Return the moment at equal times of a correlation function, as ``symbol = average``."""

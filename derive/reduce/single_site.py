@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import product
 
-from sympy import Add, Derivative, Dummy, Eq, Expr, Function, S, Symbol, sympify
+from sympy import Add, Derivative, Dummy, Eq, Expr, Function, Integer, S, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
@@ -90,10 +90,14 @@ class SingleSite:
         out.
         """
         flows = {str(x.field.func): x.field for x in self.flows}
-        # drop indices on which a field does not depend: the flows have fewer indices than the program
-        body = rewritten(
-            body, flows, lambda x: x.func(x.args[0], *x.args[1 - len(flows[str(x.func)].args) :])
-        )
+
+        def fewer(x: AppliedUndef) -> AppliedUndef:
+            """Return a field without indices on which it does not depend, which the flows do not have."""
+            kept = flows[str(x.func)].args
+            layer = int(sympify(kept[0]).is_Integer)  # 1 if the first argument is a layer, which is kept
+            return x.func(*x.args[:layer], *x.args[len(x.args) - len(kept) + layer :])
+
+        body = rewritten(body, flows, fewer)
         return defined(body, self.definitions.items())
 
     # -- the density -----------------------------------------------------------------------------------------
@@ -111,6 +115,8 @@ class SingleSite:
         g, t), g)
         """
         # slope(x, y) stands for the derivative of the density by x and y
+        if samples is not None:
+            require_samples(samples, "drift_pde")
         density, slope = Dummy("p"), Function("slope")
         total = density * self.compression()
         for x in self.flows:
@@ -130,9 +136,10 @@ class SingleSite:
     def members(self, samples: int) -> dict[Expr, Symbol]:
         """Return the coordinates of the density for a number of samples: ``h(1)`` is mapped to ``h1``.
 
-        Raises NotApplicable if the number is not an integer, or if another index has a range of symbolic
-        length.
+        Raises NotApplicable if the number is not an integer of at least 1, or if another index has a range of
+        symbolic length.
         """
+        require_samples(samples, "members")
         coordinates = {}
         for x in self.flows:
             uppers = [r.upper.subs(P, samples) for r in x.ranges]
@@ -212,6 +219,12 @@ def every_index(theory: Theory) -> SingleSite:
     """
     only = (e for e in theory.equations if all(x.kind == "definition" for x in e.terms))
     return SingleSite(theory, motions(theory), {_unlayered(e.lhs, e): _unlayered(e.rhs, e) for e in only})
+
+
+def require_samples(samples: object, what: str) -> None:
+    """Raise NotApplicable, naming the method ``what``, unless ``samples`` is an integer of at least 1."""
+    if isinstance(samples, bool) or not (isinstance(samples, int | Integer) and samples >= 1):
+        raise NotApplicable(f"{what}({samples!r}): the number of samples must be an integer >= 1, such as 2")
 
 
 def require_flow(theory: Theory) -> Theory:

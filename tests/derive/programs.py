@@ -21,10 +21,12 @@ from derive.program import (
     Network,
     Outer,
     P,
+    Parametrization,
     Population,
     Program,
     TrainedMatrix,
     TrainedVector,
+    TrainingRule,
     alpha,
     ell,
     eta,
@@ -231,3 +233,25 @@ def damped_stream() -> Program:
     }
     network = Network("damped stream", (h,), forward, (W0, W, w), given=(x,), ranges=(every,))
     return network.train((Function("y")(mu) - f) ** 2 / 2, GradientDescent(eta))
+
+
+def hidden_layer(
+    rule: TrainingRule,
+    parametrization: Parametrization | None = None,
+    rules: dict[str, TrainingRule] | None = None,
+    offset: Expr = S.Zero,
+    layered: bool = True,
+    samples: Expr = P,
+) -> Program:
+    """Return a linear network with one hidden layer and the output ``<w h>/scale + offset``."""
+    parametrization = parametrization or Parametrization()
+    units, pixels = Population("units"), Population("input", given=True)
+    here, at = (units.at(1), (S.One,)) if layered else (units, ())
+    x, h = GivenVector("x", pixels, "K_x"), Field("h", units, layered=layered)
+    W, w = GaussianMatrix("W", here, pixels), GaussianVector("w", here)
+    f, y = Function("f"), Function("y")
+    mean = Mean(w.symbol * h(*at, mu, t)) / parametrization.scale
+    forward = {h(*at, mu, t): W @ x(mu), f(mu, t): mean + offset}
+    ranges = (IndexRange(mu, S.One, samples),)
+    network = Network("hidden layer", (h,), forward, (W, w), given=(x,), ranges=ranges)
+    return network.train((y(mu) - f(mu, t)) ** 2 / 2, rule, parametrization, rules=rules)

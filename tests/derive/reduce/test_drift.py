@@ -184,3 +184,10 @@ def test_biases_add_to_the_start_and_to_the_velocity() -> None:
     moved = plain.flow("h").velocity.xreplace({K_x(mu, alpha): more})
     assert (biased.flow("h").velocity - moved).subs(P, 2).doit().expand() == 0
     assert biased.flow("z") == plain.flow("z")
+
+
+@pytest.mark.parametrize("samples", [0, -1, 2.5, True])
+def test_the_density_needs_a_positive_integer_of_samples(samples: object) -> None:
+    """Zero gave a density without preactivations."""
+    with pytest.raises(NotApplicable, match=r"drift_pde\(.*\): .* must be an integer >= 1"):
+        process().drift_pde(samples)  # type: ignore[arg-type]

@@ -7,10 +7,11 @@ import pytest
 from sympy import Derivative, Expr, Function, Integer, Sum, Symbol, lambdify, symbols
 
 from derive.errors import NotApplicable
-from derive.program import P, alpha, eta, gamma0, mu, t
+from derive.program import GradientDescent, GradientFlow, P, alpha, eta, gamma0, mu, t
 from derive.reduce.whitened import norm
 from derive.theory import Average
 from tests.derive.once import mean_field, mlp, moment_steps, two_layer, whitened
+from tests.derive.programs import hidden_layer
 
 H, G, Delta, K, y = (Function(x) for x in ("H", "G", "Delta", "K_x", "y"))
 h, g = Function("h"), Function("g")
@@ -184,3 +185,18 @@ def test_decay_and_noise_are_the_limit_of_small_steps():
     for x, later in steps.step.items():
         gained = one(later - x).diff(eta).subs(eta, 0)
         assert (gained - one(flow.rate(str(x.func)))).expand() == 0, x
+
+
+def test_an_output_with_an_offset_has_no_moment_equations():
+    """Rates were divided by the whole output over its average, which gave b/(y - Delta - b)."""
+    offset = Function("b")(mu)
+    with pytest.raises(NotApplicable, match=r"f\(mu, t\) is b\(mu\)"):
+        two_layer(mean_field(hidden_layer(GradientFlow(), offset=offset)))
+    with pytest.raises(NotApplicable, match="a constant times one average"):
+        moment_steps(mean_field(hidden_layer(GradientDescent(eta), offset=offset)))
+
+
+def test_fields_without_layers_have_the_same_moments(flow):
+    """Fields h(mu, t) and g(t) gave a ValueError."""
+    flat = two_layer(mean_field(hidden_layer(GradientFlow(), layered=False)))
+    assert (flat.closed, flat.initial) == (flow.closed, flow.initial)
