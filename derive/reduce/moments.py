@@ -90,8 +90,8 @@ def two_layer(theory: Theory | Program) -> TwoLayer:
     Raises
     ------
     NotApplicable
-        If time is discrete, the rule has momentum, a source changes with the fields (deeper networks), or the output is
-        not a constant times one average over units.
+        If time is discrete, the rule has momentum, a source changes with the fields (deeper networks), or the
+        output is not a constant times one average over units.
 
     Examples
     --------

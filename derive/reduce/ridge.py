@@ -22,6 +22,7 @@ from sympy import (
     S,
     Sum,
     Symbol,
+    factor,
     simplify,
     solve,
 )
@@ -104,9 +105,9 @@ def output_rate(theory: Theory) -> OutputRate:
     """Return the rate of the output of a network under gradient flow with decay and noise, at any depth.
 
     Raises :class:`NotApplicable` for discrete steps, for memory that is not exponential, for updates that are
-    not gradients, for unequal widths, for weights shared by positions, for a bias that is added to a product,
-    and for noise with skip connections. All weights must have the rule of the program and a factor 1 of the
-    learning rate (:class:`.Parametrization`), which is not checked.
+    not gradients, for weights with different rules, for unequal widths, for fields without an index of
+    layers, for weights shared by positions, for a bias that is added to a product, and for noise with skip
+    connections.
 
     >>> from derive import mean_field, mlp
     >>> lam, T = Symbol("lam", positive=True), Symbol("T", positive=True)
@@ -124,8 +125,23 @@ class _Rate:
     """Derivation of the rate of change of the output of one network."""
 
     def __init__(self, theory: Theory) -> None:
-        """Read products and backward fields off the program; refuse layers of different widths."""
+        """Read products and backward fields off the program.
+
+        Raises NotApplicable for layers of different widths, for weights with a rule of their own, and for
+        fields without an index of layers.
+        """
         self.program, self.kernel = theory.program, _tangent(theory)
+        if own := [w for w in self.program.trained() if w.rule != self.program.rule]:
+            raise NotApplicable(
+                "the rate of the output needs one rule for all weights, with noise in units of their initial "
+                f"variances, and the rule of {own[0].name}, {own[0].rule!r}, is not that of the program, "
+                f"{self.program.rule!r}"
+            )
+        if flat := [x for x in self.program.fields if not x.layered]:
+            raise NotApplicable(
+                f"the rate of the output needs fields with an index of layers, and {flat[0].name} has none: "
+                f"write {flat[0].name}(1, ...) in the program, and layered=True in its Field"
+            )
         if any(x.population.ratio != 1 for x in self.program.fields):
             raise NotApplicable("the rate of the output is derived for layers that are equally wide only")
         self.reading, self.output = read(self.program), output(self.program).lhs
@@ -161,6 +177,16 @@ class _Rate:
             )
         return errors[0]
 
+    def speed(self, w: TrainedWeight) -> Expr:
+        """Return the update of a weight divided by ``scale^2 N`` times minus the gradient of the loss.
+
+        It is the factor of the learning rate of the weight, for a matrix over its fan-in.
+        """
+        if self.program.descent is None:
+            return S.One
+        rate = self.program.descent.rate_of(w.name)
+        return rate / self.program.descent.fan_in_of(w.initial) if isinstance(w, TrainedMatrix) else rate
+
     def share(self, w: TrainedWeight) -> Share:
         """Return the contribution of one weight to the rate of change of the output."""
         error = self.error(w)
@@ -169,7 +195,7 @@ class _Rate:
             raise NotApplicable(
                 f"the rate of the output is not derived: {w.name} is shared between positions"
             )
-        factor = w.update.coefficient / (self.program.scale**2 * error)
+        factor = w.update.coefficient / (self.program.scale**2 * error * self.speed(w))
         if isinstance(w, TrainedVector):
             return self.vector_share(w, factor, output_indices)
         left, right = w.update.left.xreplace(output_indices), w.update.right.xreplace(output_indices)
@@ -271,10 +297,10 @@ class Representer(ConditionalResult):
 
     ``kappa`` is the degree of the network, and a weight at rest is ``held`` times its update. ``ridge`` is
     ``kappa/held``, and ``balance`` the equation ``ridge f = sum K Delta`` of the outputs f and errors Delta
-    on the samples, with the final tangent kernel K. ``rate`` is the equation of ``df/dt`` under gradient
-    flow, None for other rules. ``trained`` is the output on the samples, and ``anywhere`` that at an input
-    with the tangent kernel ``k`` (a column), as matrix expressions in ``K`` and the targets ``y``. Rows are
-    pairs of sample and channel; weights of samples are a diagonal matrix.
+    on the samples, with the final tangent kernel K. ``rate`` is the equation of ``df/dt`` if all weights
+    follow one gradient flow, else None. ``trained`` is the output on the samples, and ``anywhere`` that at an
+    input with the tangent kernel ``k`` (a column), as matrix expressions in ``K`` and the targets ``y``. Rows
+    are pairs of sample and channel; weights of samples are a diagonal matrix.
     """
 
     kappa: Expr
@@ -311,8 +337,7 @@ def representer(theory: Theory) -> Representer:
     Weights at rest are ``held`` times their updates, so ``theta . grad f`` is ``held`` times the tangent
     kernel times the errors; by Euler's identity it is ``kappa f``. This holds for steps and flows, with
     momentum, for either loss, any number of outputs and unequal widths. That the weights come to rest is
-    assumed. The equation ``rate`` holds only if all weights have the rule of the program, which is not
-    checked.
+    assumed.
 
     Raises NotHomogeneous for a network that is not homogeneous, :class:`NotApplicable` for a rule without
     decay or with noise, for weights that decay differently, for updates that are not gradients, and for
@@ -335,9 +360,10 @@ def representer(theory: Theory) -> Representer:
     gain = _gain(kernel, out.lhs, given.lhs)
     ridge = simplify(kappa / held)
     rate = None
-    with suppress(NotApplicable):
-        strength, decay, _ = exponential(program.rule)
-        rate = Eq(Derivative(out.lhs, t), strength * gain - decay * kappa * out.lhs, evaluate=False)
+    if all(w.rule == program.rule for w in program.trained()):
+        with suppress(NotApplicable):
+            strength, decay, _ = exponential(program.rule)
+            rate = Eq(Derivative(out.lhs, t), strength * gain - decay * kappa * out.lhs, evaluate=False)
     size = Mul(*[r.upper - r.lower + 1 for r in out.ranges])
     balance = Eq(ridge * out.lhs, gain, evaluate=False)
     return Representer(kappa, held, ridge, balance, rate, *_at_rest(given, out.lhs, ridge, size))
@@ -438,16 +464,16 @@ def rest_points(theory: Theory) -> tuple[tuple[Expr, Expr, Expr], ...]:
     """Return the fixed points of a linear network with one hidden layer and weight decay, for one sample.
 
     Each is a triple ``(<h^2>, <z^2>, f)``: the mean squares of preactivations and of readout weights, and the
-    output, under gradient flow. All solutions of the equations are returned: also unstable fixed points, and
-    triples in which a mean square is negative, which no network has. K is the input kernel of the sample, y
-    its target, both positive, and the number of samples must be the symbol P. Raises :class:`NotApplicable`
-    for discrete steps, and if the equations of these moments do not close.
+    output, under gradient flow. Unstable fixed points are included; those whose mean squares are negative for
+    all positive parameters are left out. Others exist only where their mean squares are not negative. K is
+    the input kernel of the sample, y its target, both positive. Raises :class:`NotApplicable` for discrete
+    steps, for several outputs or a number of samples other than P or 1, and if the equations of these moments
+    do not close.
 
     >>> from derive import mean_field, mlp
     >>> lam = Symbol("lam", positive=True)
     >>> for x in rest_points(mean_field(mlp(1, rule="flow", weight_decay=lam))): print(x[2])
     0
-    y + lam/(sqrt(K)*gamma0)
     y - lam/(sqrt(K)*gamma0)
     """
     layer_theory = two_layer(theory)
@@ -457,6 +483,12 @@ def rest_points(theory: Theory) -> tuple[tuple[Expr, Expr, Expr], ...]:
         )
     out = next(e for e in theory.scalars if e.rhs.has(Average)).lhs
     given = next(e for e in theory.scalars if e.rhs.has(out))
+    if [r.upper for r in given.ranges] not in ([P], [S.One]):
+        ends = ", ".join(f"{r.index} = {r.lower}..{r.upper}" for r in given.ranges) or "no samples"
+        raise NotApplicable(
+            f"fixed points are derived for one sample and one output, and {given.lhs} has {ends}: write the "
+            "program with one output and samples 1..P"
+        )
     names = {e.lhs.args[0].func: Dummy(str(e.lhs.args[0].func), real=True) for e in layer_theory.closed}
     value = solve(given.rhs - given.lhs, out)[0]
     names |= {Function("K_x"): Symbol("K", positive=True), Function("y"): Symbol("y", positive=True)}
@@ -469,4 +501,6 @@ def rest_points(theory: Theory) -> tuple[tuple[Expr, Expr, Expr], ...]:
     unknown = [names[e.lhs.args[0].func] for e in layer_theory.closed]
     points = solve([one(e.rhs) for e in layer_theory.closed], unknown, dict=True)
     moments = [names[m.lhs.func] for m in layer_theory.moments]
-    return tuple((*[x[m] for m in moments], simplify(one(value).subs(x))) for x in points)
+    # no network has a negative mean square
+    possible = (x for x in points if not any(factor(x[m]).is_negative for m in moments))
+    return tuple((*[x[m] for m in moments], simplify(one(value).subs(x))) for x in possible)

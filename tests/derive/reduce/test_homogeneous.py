@@ -24,10 +24,11 @@ from sympy import (
 )
 
 from derive.errors import NotApplicable
-from derive.program import L, P, Program, gamma0, mu, t
+from derive.program import GradientFlow, L, P, Parametrization, Program, gamma0, mu, t
 from derive.program.networks.options import activation_of
 from derive.reduce.homogeneous import NotHomogeneous, exponent
 from derive.reduce.ridge import Representer, rest_points
+from derive.theory import Average
 from tests.derive.once import (
     convolution,
     feedback_alignment,
@@ -39,6 +40,7 @@ from tests.derive.once import (
     recurrent,
     representer,
 )
+from tests.derive.programs import hidden_layer
 
 lam, q = symbols("lam q", positive=True)
 x = Symbol("x", real=True)
@@ -272,7 +274,8 @@ def test_rest_points_of_one_linear_layer() -> None:
     K, y = symbols("K y", positive=True)
     found = rest_points(mean_field(mlp(1, "linear", "flow", weight_decay=lam)))
     outputs = {simplify(f) for *_, f in found}
-    assert outputs == {0, simplify(y - lam / (gamma0 * sqrt(K))), simplify(y + lam / (gamma0 * sqrt(K)))}
+    # at y + lam/(gamma0 sqrt(K)) both mean squares would be negative
+    assert outputs == {0, simplify(y - lam / (gamma0 * sqrt(K)))}
     for H, G, f in found:
         error, product = y - f, gamma0 * f
         assert simplify(gamma0 * error * product * K - lam * H) == 0
@@ -283,3 +286,44 @@ def test_rest_points_of_one_linear_layer() -> None:
 def test_rest_points_need_closed_moments() -> None:
     with pytest.raises(NotApplicable, match="not linear"):
         rest_points(mean_field(mlp(1, "relu", "flow", weight_decay=lam)))
+
+
+def test_rest_points_are_those_of_one_sample() -> None:
+    """Two samples were taken to be equal."""
+    program = hidden_layer(GradientFlow(decay=lam), samples=S(2))
+    with pytest.raises(NotApplicable, match=r"Delta\(mu, t\) has mu = 1\.\.2"):
+        rest_points(mean_field(program))
+
+
+def test_rest_points_with_negative_mean_squares_are_left_out() -> None:
+    points = rest_points(mean_field(hidden_layer(GradientFlow(decay=lam))))
+    assert len(points) == 2
+    assert not any(simplify(x).is_negative for point in points for x in point[:2])
+
+
+@pytest.mark.parametrize(
+    "parametrization",
+    [Parametrization(rate=S(3)), Parametrization(rates={"w": S(3)})],
+    ids=["all weights", "readout"],
+)
+def test_learning_rates_do_not_change_the_decay_of_the_output(parametrization: Parametrization) -> None:
+    """The output is of degree 2, so that it loses 2 lam f; this was multiplied by the factors of rates."""
+    rate = output_rate(mean_field(hidden_layer(GradientFlow(decay=lam), parametrization)))
+    for share in rate.shares:
+        (average,) = share.contraction.atoms(Average)
+        assert share.contraction == average / gamma0
+
+
+def test_rates_of_the_output_need_one_rule() -> None:
+    """The rule of the program was used for all weights; here W is twice as fast."""
+    fast = {"W": GradientFlow(S(2), decay=2 * lam)}
+    theory = mean_field(hidden_layer(GradientFlow(decay=lam), rules=fast))
+    with pytest.raises(NotApplicable, match="one rule for all weights"):
+        output_rate(theory)
+    assert representer(theory).rate is None
+    assert representer(theory).ridge == 2 * lam
+
+
+def test_the_rate_of_the_output_needs_layers() -> None:
+    with pytest.raises(NotApplicable, match="an index of layers, and h has none"):
+        output_rate(mean_field(hidden_layer(GradientFlow(decay=lam), layered=False)))
