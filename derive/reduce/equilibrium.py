@@ -10,7 +10,7 @@ assumed, and has to be checked.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from sympy import (
@@ -46,9 +46,10 @@ from derive.program.networks.options import has_sample_weights
 from derive.program.nonlinear import require_linear_rules
 from derive.program.program import Program
 from derive.program.rules import entry_covariance
-from derive.program.training import TrainedVector
+from derive.program.training import TrainedMatrix, TrainedVector
 from derive.reduce.homogeneous import Chain
 from derive.reduce.memoryless import exponential
+from derive.reduce.single_site import require_samples
 from derive.reduce.stationary import timeless
 from derive.show.conditions import ConditionalResult
 from derive.show.latex import aligned_latex
@@ -201,6 +202,7 @@ class Equilibrium(ConditionalResult):
         ``samples`` is the number P of samples, an integer of at least 1. Conjugate fields are integrated out.
         The kernel of the layer below is ``Phi11, Phi12, ..``, and the conjugate kernel ``Phihat11, ..``.
         """
+        require_samples(samples, "density")
         hats = [Symbol(f"hhat{i}") for i in range(1, samples + 1)]
         numbers: dict[Expr, Expr] = {}
         for i, hat in enumerate(hats, start=1):
@@ -253,8 +255,7 @@ class Equilibrium(ConditionalResult):
         Parameters
         ----------
         numbers : mapping of str to Expr, optional
-            Exact values for symbols of the equations, by name. Names that the equations do not contain are
-            left out without a message, and so are keys that are symbols instead of names. None: no values.
+            Exact values for symbols of the equations, by name. None: no values.
 
         Returns
         -------
@@ -265,8 +266,8 @@ class Equilibrium(ConditionalResult):
         Raises
         ------
         NotApplicable
-            If :meth:`linear_saddle` raises it, or an equation is not linear in the kernel for which it is
-            solved.
+            If :meth:`linear_saddle` raises it, if ``numbers`` has a key that is no name of a symbol of the
+            equations, or an equation is not linear in the kernel for which it is solved.
 
         Examples
         --------
@@ -280,6 +281,13 @@ class Equilibrium(ConditionalResult):
         known = numbers or {}
         (out, value), *layers = [(e.lhs, e.rhs) for e in self.linear_saddle()]
         given = Symbol("K", positive=True)
+        free = {x.name for e in (value, *[right for _, right in layers], given) for x in e.free_symbols}
+        free -= {x.name for x in (out, *[kernel for kernel, _ in layers])}
+        if unknown := [x for x in known if x not in free]:
+            raise NotApplicable(
+                f"numbers = {{{unknown[0]!r}: {known[unknown[0]]}}}: must have names of symbols of the "
+                f"equations as keys, {', '.join(sorted(free))}"
+            )
         names = [given, *[kernel for kernel, _ in layers]]
 
         def with_numbers(e: Expr) -> Expr:
@@ -304,10 +312,9 @@ def equilibrium(theory: Theory) -> Equilibrium:
     """Return the equilibrium of Langevin dynamics on a chain of layers, of symbolic or integer depth.
 
     The forward pass and its Gaussian products are those of the theory. Raises :class:`NotApplicable` for
-    discrete steps, without noise or without decay, for weights with different rules or an initial variance
-    other than 1, for updates that are not minus the gradient of the loss (feedback alignment), for networks
-    that are not chains, and for samples with weights. Weights must have equal factors of the learning rate
-    (``rates`` of :class:`.Parametrization`), which is not checked.
+    discrete steps, without noise or without decay, for weights with different rules or learning rates, or an
+    initial variance other than 1, for updates that are not minus the gradient of the loss (feedback
+    alignment), for networks that are not chains, and for samples with weights.
 
     >>> from derive import mean_field, mlp
     >>> lam, beta = Symbol("lam", positive=True), Symbol("beta", positive=True)
@@ -347,6 +354,34 @@ def _require_gradients(program: Program) -> None:
             f"the equilibrium is not derived: the update of {wrong[0]} is not minus the gradient of the "
             "loss, so that the stationary density of the weights is no exponential of an energy"
         )
+    speeds = {w.name: _speed(program, w) for w in program.trained()}
+    first, *others = speeds
+    different = [x for x in others if simplify(speeds[x] - speeds[first]) != 0]
+    if different or speeds[first].has(*[r.index for w in program.trained() for r in _family(w)]):
+        shown = ", ".join(f"{x}: {value}" for x, value in speeds.items())
+        raise NotApplicable(
+            "the equilibrium needs one learning rate for all weights, because their noise has one "
+            f"temperature, and the factors of the rates are {{{shown}}}: give one factor, "
+            "Parametrization(rate=...)"
+        )
+
+
+def _speed(program: Program, w: TrainedMatrix | TrainedVector) -> Expr:
+    """Return the factor of the learning rate of a weight, over its fan-in in units of the default fan-in."""
+    descent = program.descent
+    if descent is None:
+        return S.One
+    rate = descent.rate_of(w.name)
+    if isinstance(w, TrainedVector):
+        return rate
+    return rate * replace(descent, fan_in=()).fan_in_of(w.initial) / descent.fan_in_of(w.initial)
+
+
+def _family(w: TrainedMatrix | TrainedVector) -> tuple[IndexRange, ...]:
+    """Return the ranges of the indices of a family of weights; an empty tuple for a single weight."""
+    if isinstance(w, TrainedVector):
+        return w.initial.indices
+    return ((w.initial.index,) if w.initial.index else ()) + w.initial.others
 
 
 def _gibbs(decay: Expr, diffusion: Expr) -> tuple[Expr, Expr]:

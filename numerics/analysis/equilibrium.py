@@ -226,7 +226,8 @@ def _stationary(
 
     Only points with positive kernels count; NotConverged is raised without such a point.
     """
-    polynomial, kernels = gibbs.linear_output(numbers)
+    names = {x.name for e in gibbs.linear_saddle() for x in e.free_symbols}
+    polynomial, kernels = gibbs.linear_output({x: numbers[x] for x in names & numbers.keys()})
     (out,) = polynomial.free_symbols
     points = []
     for root in Poly(polynomial, out).real_roots():

@@ -30,7 +30,7 @@ from sympy import (
 from derive.calculus.averages import Average
 from derive.calculus.gaussian import GaussianAverage
 from derive.errors import NotApplicable
-from derive.program import L, P, Program, alpha, ell, gamma0, mu, s, t
+from derive.program import GradientFlow, L, P, Parametrization, Program, alpha, ell, gamma0, mu, s, t
 from derive.program.training import TrainedMatrix
 from derive.reduce.equilibrium import Equilibrium
 from derive.reduce.stationary import TwoSources, two_sources
@@ -46,6 +46,7 @@ from tests.derive.once import (
     single_site,
     stationary,
 )
+from tests.derive.programs import hidden_layer
 
 phi = Function("phi")
 lam, beta, T = symbols("lam beta T", positive=True)
@@ -349,3 +350,22 @@ def test_an_update_that_is_twice_the_gradient_has_no_gibbs_density() -> None:
 def test_one_hidden_layer_has_no_conjugate_kernel_of_an_inner_layer() -> None:
     with pytest.raises(NotApplicable, match="two or more layers, not 1"):
         assert rest(S.One, "tanh").conjugate_kernel
+
+
+def test_unequal_learning_rates_have_no_gibbs_density() -> None:
+    """Weights with one temperature but different rates have no density that is one exponential."""
+    program = hidden_layer(GradientFlow(decay=lam, diffusion=T), Parametrization(rates={"w": S(3)}))
+    with pytest.raises(NotApplicable, match="one learning rate for all weights"):
+        equilibrium(mean_field(program))
+
+
+@pytest.mark.parametrize("samples", [0, -1, 1.5])
+def test_densities_need_a_positive_integer_of_samples(samples: object) -> None:
+    with pytest.raises(NotApplicable, match="must be an integer >= 1"):
+        rest(1).density(samples)  # type: ignore[arg-type]
+
+
+def test_linear_output_refuses_names_that_it_does_not_know() -> None:
+    for numbers in ({"lamda": S.One}, {lam: S.One}):
+        with pytest.raises(NotApplicable, match="must have names of symbols of the equations as keys"):
+            rest(1, "linear").linear_output(numbers)  # type: ignore[arg-type]
