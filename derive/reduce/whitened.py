@@ -322,7 +322,7 @@ def whitened(theory: TwoLayer | Theory | Program, degree: int = 2) -> Whitened:
     theory : TwoLayer, Theory or Program
         A linear network with one hidden layer under gradient flow.
     degree : int
-        The highest degree of the conserved quantities, polynomials in the moments, that are searched for.
+        The highest degree of conserved quantities, an integer of at least 1; 2 by default.
 
     Returns
     -------
@@ -332,8 +332,8 @@ def whitened(theory: TwoLayer | Theory | Program, degree: int = 2) -> Whitened:
     Raises
     ------
     NotApplicable
-        If the equations do not close, or the conserved quantities do not leave one separable equation, as
-        with ``degree`` below 2.
+        If ``degree`` is no integer of at least 1, the equations do not close, or the conserved quantities do
+        not leave one separable equation.
 
     Examples
     --------
@@ -346,6 +346,8 @@ def whitened(theory: TwoLayer | Theory | Program, degree: int = 2) -> Whitened:
     require_type(
         theory, TwoLayer, "whitened", "a theory or program of one hidden layer, or the result of two_layer"
     )
+    if isinstance(degree, bool) or not (isinstance(degree, int | Integer) and degree >= 1):
+        raise NotApplicable(f"whitened(degree={degree!r}): the degree must be an integer >= 1, such as 2")
     if not theory.closed:
         raise NotApplicable("whitened data: the moment equations do not close; the network must be linear")
     basis = _Whitened(theory.theory)
@@ -446,13 +448,15 @@ class Limits:
 def whitened_limits(w: Whitened) -> Limits:
     """Return the dynamics of a linear network with one hidden layer at small and at large gamma0.
 
-    ``w`` is the solution on whitened data, from which the limits are taken; its gamma0 must be the symbol.
+    ``w`` is the solution on whitened data, from which the limits are taken. Raises NotApplicable unless the
+    scale of the program is the symbol gamma0.
 
     >>> from derive import mean_field, mlp
     >>> ends = whitened_limits(whitened(two_layer(mean_field(mlp(1, rule="flow")))))
     >>> print(ends.rich.rhs, "|", ends.learning_time, "|", ends.effective_start)
     -2*gamma0*(y - Delta(t))*Delta(t) | log(2*f*gamma0*y/(-f + y))/(2*gamma0*y) | 1/(2*gamma0)
     """
+    _require_gamma0(w, "the limits of small and large gamma0 are")
     rate, delta = w.output.rhs, w.error.lhs.args[0]
     power = simplify(limit(gamma0 * rate.diff(gamma0) / rate, gamma0, oo))
     leading = factor(limit(rate / gamma0**power, gamma0, oo))
@@ -471,6 +475,15 @@ def whitened_limits(w: Whitened) -> Limits:
         learning_time=weight * log(grown),
         effective_start=begins[0],
     )
+
+
+def _require_gamma0(w: Whitened, what: str) -> None:
+    """Raise NotApplicable, for a result named ``what``, if the equation of the output contains no gamma0."""
+    if not w.output.rhs.has(gamma0):
+        raise NotApplicable(
+            f"{what} not derived: df/dt = {w.output.rhs} does not contain the symbol gamma0, so that the "
+            "program must have gamma0 as its scale and not a number"
+        )
 
 
 def _leading(e: Expr) -> Expr:
@@ -515,15 +528,15 @@ class SingularStrength:
 def series_radius(w: Whitened) -> SingularStrength:
     """Return the radius of convergence in gamma0 of the exact time until the output f is reached.
 
-    ``w`` is the solution on whitened data; its gamma0 must be the symbol. The singularities are the values of
-    gamma0 at which a square root in the formula of the time vanishes, unless the formula is even in this
-    root. Raises NotApplicable if an output at rest depends on gamma0, because the time would have more
-    singularities.
+    The singularities are the values of gamma0 at which a square root in the formula of the time vanishes,
+    unless the formula is even in this root. Raises NotApplicable if an output at rest depends on gamma0,
+    because the time would have more singularities, and unless the scale of the program is the symbol gamma0.
 
     >>> from derive import mean_field, mlp
     >>> print(series_radius(whitened(two_layer(mean_field(mlp(1, rule="flow"))))).radius)
     1/f
     """
+    _require_gamma0(w, "the radius of convergence in gamma0 is")
     elapsed, coupling = w.motion.elapsed, Symbol("_gamma")
     if any(p.has(gamma0) for p in solve(w.output.rhs, output)):
         raise NotApplicable(

@@ -7,6 +7,7 @@ import pytest
 from sympy import (
     Function,
     I,
+    Integer,
     KroneckerDelta,
     Rational,
     Symbol,
@@ -25,7 +26,7 @@ from sympy import (
 )
 
 from derive.errors import NotApplicable
-from derive.program import alpha, eta, gamma0, mu, t
+from derive.program import GradientFlow, Parametrization, alpha, eta, gamma0, mu, t
 from derive.reduce.closed_forms import separable
 from derive.reduce.whitened import (
     eliminate,
@@ -38,6 +39,7 @@ from derive.reduce.whitened import (
     whitened_steps,
 )
 from tests.derive.once import mean_field, mlp, moment_steps, two_layer, whitened
+from tests.derive.programs import hidden_layer
 
 H, G, Delta = (Function(x)(t) for x in ("H_y", "G", "Delta"))
 y, f = norm, output
@@ -213,3 +215,16 @@ def test_exact_steps_with_decay_forget_along_the_targets():
     cross = gamma0**2 * (y - Delta)  # <h g> along the targets is gamma0 f
     told = kept**2 * H + 2 * kept * eta * cross * Delta + eta**2 * gamma0**2 * Delta**2 * G
     assert (found.step[H] - told).expand() == 0
+
+
+def test_degrees_of_invariants_are_positive_integers():
+    with pytest.raises(NotApplicable, match=r"whitened\(degree=2.5\): the degree must be an integer >= 1"):
+        whitened(two_layer(mean_field(mlp(1, rule="flow"))), 2.5)
+
+
+def test_limits_in_gamma0_need_the_symbol():
+    """With a number the minimum of an empty sequence or a PolynomialError was raised."""
+    solved = whitened(mean_field(hidden_layer(GradientFlow(), Parametrization(Integer(2)))))
+    for function in (series_radius, whitened_limits):
+        with pytest.raises(NotApplicable, match="does not contain the symbol gamma0"):
+            function(solved)
