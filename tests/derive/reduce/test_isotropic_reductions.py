@@ -337,3 +337,10 @@ def test_answers_in_closed_form_can_be_computed(data: str, module: str) -> None:
     word = next(iter(answers.operators.values()))
     with pytest.raises(TypeError, match="letter of an operator word"):
         lambdify(sorted(word.free_symbols, key=str), word)
+
+
+@pytest.mark.parametrize("name", [Symbol("alpha"), "alpha", Symbol("beta")], ids=repr)
+def test_limits_are_those_of_symbols_of_the_theory(name: Any) -> None:
+    """Nothing changed, but the theory said "alpha -> oo"; the symbol of the theory is positive."""
+    with pytest.raises(NotApplicable, match="the theory does not contain this symbol"):
+        theory_limit(mean_field(isotropic()), {name: oo})
