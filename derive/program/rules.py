@@ -773,6 +773,8 @@ class LinearRule(LinearSystemRule):
                 REAL.require(x, f"{key} of LinearRule")
         for x in self.diffusion if isinstance(self.diffusion, MatrixBase) else ():
             REAL.require(x, "diffusion of LinearRule")
+        if isinstance(self.diffusion, MatrixBase):
+            _require_covariance(self.diffusion)
         super().__post_init__()
 
     @property
@@ -787,6 +789,18 @@ class LinearRule(LinearSystemRule):
     def system(self) -> LinearSystem:
         """The equation of motion with the coefficients of the rule."""
         return LinearSystem(self.A, self.b, self.diffusion, self.start)
+
+
+def _require_covariance(noise: MatrixBase) -> None:
+    """Raise ProgramError for a matrix that is not symmetric, or of numbers and not positive semidefinite."""
+    shown = f"diffusion of LinearRule = {noise.tolist()}"
+    if any(simplify(x) != 0 for x in noise - noise.T):
+        raise ProgramError(f"{shown}: must be a covariance matrix, and this one is not symmetric")
+    if not noise.free_symbols and noise.is_positive_semidefinite is False:
+        raise ProgramError(
+            f"{shown}: must be a covariance matrix, and this one has a negative eigenvalue: reduce the "
+            "entries that are not on the diagonal"
+        )
 
 
 _DESCENT = {"rate": NONNEGATIVE, "decay": NONNEGATIVE, "diffusion": NONNEGATIVE}
@@ -1167,8 +1181,7 @@ def anchored_descent(rate: Expr, pull: Expr, since: Expr) -> LinearRule:
     pull : Expr
         Fraction of the distance to the earlier weights that is lost in a step.
     since : Expr or int
-        The step of the earlier weights, an integer of at least 0. This is not checked: a negative number acts
-        as 0, and another number is rounded up.
+        The step of the earlier weights, an integer of at least 0.
 
     Returns
     -------
@@ -1188,7 +1201,10 @@ def anchored_descent(rate: Expr, pull: Expr, since: Expr) -> LinearRule:
         BoundedParameter("rate of anchored_descent", rate, NONNEGATIVE),
         BoundedParameter("pull of anchored_descent", pull, NONNEGATIVE),
     )
-    after = Heaviside(t - expression(since, "since of anchored_descent"), S.One)
+    step = expression(since, "since of anchored_descent")
+    if step.is_integer is False or step.is_negative or (step.is_number and not step.is_Integer):
+        raise ProgramError(f"since of anchored_descent = {since}: must be a step, an integer >= 0")
+    after = Heaviside(t - step, S.One)
     A = Matrix([[S.One, -pull * after], [S.Zero, (1 - pull) * after]])
     b, name = Matrix([rate, rate * after]), "descent with decay towards earlier weights"
     return LinearRule(A, b, name=name, bounds=bounds)

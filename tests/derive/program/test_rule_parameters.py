@@ -42,7 +42,7 @@ from derive.program import (
     t,
     training_rule,
 )
-from derive.program.rules import LinearSystem, LinearSystemRule
+from derive.program.rules import LinearRule, LinearSystem, LinearSystemRule, anchored_descent
 from derive.theory import mean_field
 from derive.theory.routes import RoutesDisagree, check_routes
 
@@ -383,3 +383,19 @@ def test_symbols_that_are_known_to_be_outside_an_interval_are_refused(
 ) -> None:
     with pytest.raises(ProgramError, match=reason):
         line()
+
+
+@pytest.mark.parametrize("since", [-3, 2.5])
+def test_the_anchor_is_a_step(since: float) -> None:
+    with pytest.raises(ProgramError, match="must be a step, an integer >= 0"):
+        anchored_descent(eta, beta, since)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("noise", "reason"),
+    [([[0, 5], [5, 0]], "negative eigenvalue"), ([[1, 1], [0, 1]], "not symmetric")],
+    ids=["indefinite", "asymmetric"],
+)
+def test_noise_of_a_linear_rule_has_a_covariance(noise: Any, reason: str) -> None:
+    with pytest.raises(ProgramError, match=reason):
+        LinearRule([[1, 0], [0, 1]], [1, 1], noise)  # type: ignore[arg-type]
