@@ -724,8 +724,9 @@ class LinearRule(LinearSystemRule):
     ------
     ProgramError
         If the shapes of ``A``, ``b`` and ``diffusion`` differ, if an entry is text or not real, or if a
-        variance is negative or a parameter in ``bounds`` is outside of its interval. Of a covariance matrix
-        only the diagonal is checked for its sign.
+        variance is negative or a parameter in ``bounds`` is outside of its interval, or if a covariance
+        matrix is not symmetric or, in numbers, has a negative eigenvalue. With symbols only the diagonal is
+        checked for its sign.
 
     Examples
     --------

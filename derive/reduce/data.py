@@ -230,11 +230,13 @@ def _at_equal_time(x: Term, q: OrderParameter, value: Expr) -> Iterator[Term]:
 def theory_limit(theory: Theory, values: Mapping[Symbol, Expr]) -> Theory:
     """Return the theory as each parameter in ``values`` goes to its value (many samples, wide layers).
 
-    The limits are taken one after another, with order parameters held fixed. Vanishing terms are removed, as
-    are sources without covariance, responses that no equation contains, and observables. Sources that enter
-    an equation with a factor of the parameter are scaled first (:func:`.absorb_factors`), and responses that
-    have become instantaneous are replaced by their values (:func:`.instant_responses`). Raises
-    :class:`NotApplicable` if a term has no finite limit, or for a key that is not a symbol of the theory.
+    ``values`` maps the symbols of the theory to their limits, numbers or ``oo``. Symbols are compared with
+    their assumptions. The limits are taken one after another, with order parameters held fixed. Vanishing
+    terms are removed, as are sources without covariance, responses that no equation contains, and
+    observables. Sources that enter an equation with a factor of the parameter are scaled first
+    (:func:`.absorb_factors`), and responses that have become instantaneous are replaced by their values
+    (:func:`.instant_responses`). Raises :class:`NotApplicable` if a term has no finite limit, or for a key
+    that is not a symbol of the theory.
 
     >>> from sympy import oo
     >>> from derive import isotropic, mean_field

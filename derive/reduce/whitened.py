@@ -322,7 +322,8 @@ def whitened(theory: TwoLayer | Theory | Program, degree: int = 2) -> Whitened:
     theory : TwoLayer, Theory or Program
         A linear network with one hidden layer under gradient flow.
     degree : int
-        The highest degree of conserved quantities, an integer of at least 1; 2 by default.
+        The highest degree of the conserved quantities, polynomials in the moments, that are searched for: an
+        integer of at least 1.
 
     Returns
     -------
@@ -333,7 +334,7 @@ def whitened(theory: TwoLayer | Theory | Program, degree: int = 2) -> Whitened:
     ------
     NotApplicable
         If ``degree`` is no integer of at least 1, the equations do not close, or the conserved quantities do
-        not leave one separable equation.
+        not leave one separable equation, as with ``degree`` below 2.
 
     Examples
     --------
@@ -528,9 +529,10 @@ class SingularStrength:
 def series_radius(w: Whitened) -> SingularStrength:
     """Return the radius of convergence in gamma0 of the exact time until the output f is reached.
 
-    The singularities are the values of gamma0 at which a square root in the formula of the time vanishes,
-    unless the formula is even in this root. Raises NotApplicable if an output at rest depends on gamma0,
-    because the time would have more singularities, and unless the scale of the program is the symbol gamma0.
+    ``w`` is the solution on whitened data. The singularities are the values of gamma0 at which a square root
+    in the formula of the time vanishes, unless the formula is even in this root. Raises NotApplicable if an
+    output at rest depends on gamma0, because the time would have more singularities, and unless the scale of
+    the program is the symbol gamma0.
 
     >>> from derive import mean_field, mlp
     >>> print(series_radius(whitened(two_layer(mean_field(mlp(1, rule="flow"))))).radius)
