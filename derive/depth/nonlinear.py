@@ -55,16 +55,17 @@ ASSUMED = (
 """The assumptions of :func:`effective`, stated in the theory's ``reduction``."""
 
 
-def effective(theory: Theory) -> Theory:
+def effective(theory: Theory, activation: Callable[[Expr], Expr] | None = None) -> Theory:
     """Return the linear theory of the stream of a nonlinear residual network as L grows.
 
     Each layer is averaged over the Gaussian source z of its inner field h. In the result ``u(ell, t)`` is a
     Gaussian source with the covariance of the branch's output o(z). Its order parameters contain the averages
     ``V_mn(ell, t, s) = <phi^(m)(z_t) phi^(n)(z_s)>`` and ``M_m(ell, t) = <phi^(m)(z_t)>`` that occur, where z
-    has the covariance ``C_x(ell - 1)``. phi stays undefined, see :func:`with_activation`. The assumptions are
-    the text ``reduction`` of the result. The branch's output must have mean zero over the units, which is not
-    checked. Raises :class:`NotApplicable` for a theory without such layers, for an entrywise rule, and if an
-    average over z contains more than two derivatives of phi or more than two gradients.
+    has the covariance ``C_x(ell - 1)``. phi stays undefined unless ``activation`` is given, which replaces it
+    as :func:`with_activation` does. The assumptions are the text ``reduction`` of the result. Raises
+    :class:`NotApplicable` for a theory without such layers, for an entrywise rule, if an average over z
+    contains more than two derivatives of phi or more than two gradients, and for a branch whose output has a
+    mean over the units. A branch ``phi(h)`` without mean subtraction has none only for an odd ``activation``.
 
     >>> from derive import mean_field
     >>> from derive.program.networks.residual import nonlinear_program
@@ -76,7 +77,8 @@ def effective(theory: Theory) -> Theory:
     Sum(-C_x(ell - 1, t, s)*V_11(ell, t, s)*dx(ell, s)/L, (s, 0, t - 1))
     """
     require_linear_rules(theory.program, "the limit of infinite depth")
-    return _Effective(theory).theory()
+    averaged = _Effective(theory, activation).theory()
+    return averaged if activation is None else with_activation(averaged, activation)
 
 
 class _Effective:
@@ -85,10 +87,12 @@ class _Effective:
     The result is a linear theory of the residual stream x and its gradient dx.
     """
 
-    def __init__(self, theory: Theory) -> None:
+    def __init__(self, theory: Theory, activation: Callable[[Expr], Expr] | None = None) -> None:
         """Find the stream x, its gradient dx, the inner field h and its gradient b of a theory.
 
-        Raises :class:`NotApplicable` if the equations are not those of such a residual layer.
+        ``activation`` is phi as a function of an expression, or None if it is not known. Raises
+        :class:`NotApplicable` if the equations are not those of such a residual layer, or if the output of a
+        branch has a mean over the units.
         """
         self.whole = theory
         self.averages: dict[str, OrderParameter] = {}
@@ -115,6 +119,38 @@ class _Effective:
         self.above = self.dx.lhs.func(ell, t)
         self.answer = Function(f"R_{self.dx.name}{self.u}")
         self.output = self.leading(Add(*branch) / self.share)
+        self.require_no_drift(activation)
+
+    def over_source(self, body: Expr, activation: Callable[[Expr], Expr] | None) -> Expr:
+        """Return the average of an expression over the Gaussian source z of a layer at time t.
+
+        It contains ``phi(z)`` and derivatives, in which ``activation`` replaces phi. An odd function of z has
+        the average zero.
+        """
+        body = body.xreplace({self.u(ell, t): x_})
+        if activation is not None:
+            body = body.replace(phi, activation).doit()
+        if not body.has(phi) and (body + body.xreplace({x_: -x_})).expand() == 0:
+            return S.Zero
+        return GaussianAverage(body, {(x_, x_): self.covariance.xreplace({s: t})}).doit()
+
+    def require_no_drift(self, activation: Callable[[Expr], Expr] | None) -> None:
+        """Raise NotApplicable unless the output of a branch has mean zero over the units.
+
+        A mean is the same in all layers, so that L branches add a drift of order ``share L`` to the stream.
+        """
+        known = Dummy()
+        output = self.output.replace(Function("M_0"), lambda *_: known).expand()
+        mean = self.over_source(output.xreplace({known: S.Zero}), activation)
+        mean += output.coeff(known) * self.over_source(phi(x_), activation)
+        if cancel(mean) != 0:
+            raise NotApplicable(
+                f"the output {self.output} of the branch of layer ell has the mean {mean} over the units, so "
+                "that the stream drifts from layer to layer, which the limit of infinite depth leaves out: "
+                "subtract the mean in the branch, as phi(h) - Mean(phi(h)), or "
+                + ("give" if activation is None else "choose")
+                + " an odd activation, such as tanh"
+            )
 
     # -- Gaussian averages of phi and its derivatives ----------------------------------------------------
 
@@ -462,7 +498,8 @@ def branch_diversity(theory: Theory, activation: Callable[[Expr], Expr] | None =
     Raises
     ------
     NotApplicable
-        If the theory has no nonlinear residual layers.
+        If the theory has no nonlinear residual layers, or if the output of a branch has a mean over the
+        units, as ``phi(h)`` without mean subtraction has unless ``activation`` is odd.
 
     Examples
     --------
@@ -473,19 +510,11 @@ def branch_diversity(theory: Theory, activation: Callable[[Expr], Expr] | None =
     >>> [branch_diversity(theory, phi).alignment for phi in (lambda z: z, lambda z: Max(z, 0), Abs)]
     [1, 1/2, 0]
     """
-    layer = _Effective(theory)
-    variance = layer.covariance.xreplace({s: t})
-
-    def average(body: Expr) -> Expr:
-        """Return the average of an expression over the Gaussian source z of a layer at time t."""
-        body = body.xreplace({layer.u(ell, t): x_})
-        if activation is not None:
-            body = body.replace(phi, activation).doit()
-        return GaussianAverage(body, {(x_, x_): variance}).doit()
-
+    layer = _Effective(theory, activation)
     mean = Dummy()
     output = layer.output.replace(Function("M_0"), lambda *_: mean)
     slope = layer.slope(layer.leading(layer.b.rhs), e(ell, t))
-    aligned = cancel(average(slope) ** 2 / average(slope**2))
-    rough = average((output**2).expand()).xreplace({mean: average(phi(x_))})
-    return BranchDiversity(factor(rough), factor(aligned))
+    first, second = (layer.over_source(slope**n, activation) for n in (1, 2))
+    rough = layer.over_source((output**2).expand(), activation)
+    rough = rough.xreplace({mean: layer.over_source(phi(x_), activation)})
+    return BranchDiversity(factor(rough), factor(cancel(first**2 / second)))

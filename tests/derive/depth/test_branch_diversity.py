@@ -4,12 +4,17 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
-from sympy import Expr, Function, Max, Rational, Symbol, cos, pi, simplify, sin, symbols
+from sympy import Expr, Function, Max, Rational, S, Symbol, cos, pi, simplify, sin, sqrt, symbols, tanh
 
-from derive.depth.nonlinear import BranchDiversity, branch_diversity
+from derive.calculus.symbols import IndexRange
+from derive.depth.nonlinear import BranchDiversity, branch_diversity, effective, with_activation
 from derive.errors import NotApplicable
-from derive.program import ell, t
+from derive.program import GradientDescent, L, ell, t
+from derive.program.language import Field, GaussianMatrix, GaussianVector, Mean, Population
+from derive.program.network import Network
 from derive.program.networks.residual import depth_program, nonlinear_program
+from derive.program.training import Gradient
+from derive.theory import Theory
 from numerics.paths import Paths
 from numerics.simulation import simulate_program
 from tests.derive.once import mean_field
@@ -86,3 +91,50 @@ def test_networks_have_the_derived_alignment_and_roughness(b: float) -> None:
     theory = [float(e.subs({up: 1, down: Rational(b)})) for e in expected]
     assert np.all(np.abs(value - theory) < 4 * error)
     assert np.all(error < 0.03)
+
+
+@lru_cache
+def plain() -> Theory:
+    """Return the theory of a residual network whose branch ``phi(h)`` has no mean subtraction."""
+    stream = Population("stream", shared=True)
+    x, h, readout = (
+        Field("x", stream, layered=True),
+        Field("h", stream, layered=True),
+        Field("readout", stream),
+    )
+    W = GaussianMatrix("W", stream.at(ell), stream.at(ell - 1), index=IndexRange(ell, S.One, L))
+    U, V = (GaussianVector(n, stream, source=n) for n in "UV")
+    f, xi = Function("f"), Function("xi")
+    lines = {
+        x(0, t): xi(t) * U.symbol,
+        h(ell, t): W(ell) @ x(ell - 1, t),
+        x(ell, t): x(ell - 1, t) + Function("phi")(h(ell, t)) / sqrt(L),
+        readout(t): V.symbol,
+        f(t): Mean(x(L, t) * readout(t)),
+    }
+    inside = IndexRange(ell, S.One, L)
+    net = Network("plain", (x, h, readout), lines, (W,), (U, V), ranges=(inside,), depth=L)
+    named = {"x": Gradient("dx"), "h": Gradient("b", normal=sqrt(L))}
+    shown = {x(ell, t): "C_x", Function("dx")(ell, t): "C_dx"}
+    return mean_field(
+        net.train(f(t) ** 2 / 2, GradientDescent(S.One), gradients=named, notation=shown, together=True)
+    )
+
+
+def test_branches_with_a_mean_are_refused() -> None:
+    """The mean of relu is the same in all layers, so that the stream drifts by ``sqrt(L)`` times it."""
+    for activation in (None, lambda z: Max(z, 0)):
+        with pytest.raises(NotApplicable, match=r"has the mean .* over the units.*subtract the mean"):
+            branch_diversity(plain(), activation)
+        with pytest.raises(NotApplicable, match="the stream drifts from layer to layer"):
+            effective(plain(), activation)
+
+
+def test_odd_branches_have_no_mean_to_subtract() -> None:
+    subtracted = branch_diversity(mean_field(nonlinear_program()), tanh)
+    assert branch_diversity(plain(), tanh) == subtracted
+    found, like = (
+        effective(plain(), sin),
+        with_activation(effective(mean_field(nonlinear_program())), sin),
+    )
+    assert found.order_parameter("V_11").definition == like.order_parameter("V_11").definition
