@@ -26,11 +26,12 @@ from sympy import (
     factor,
     factorint,
     summation,
+    sympify,
 )
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.gaussian import GaussianAverage
-from derive.calculus.symbols import ell, s, t
+from derive.calculus.symbols import IndexRange, ell, s, t
 from derive.errors import NotApplicable, require_type
 from derive.program.program import Program
 from derive.scale.fluctuations.initial_unit import InitialUnits
@@ -150,7 +151,7 @@ def initial_mean(program: Program, observable: tuple[Any, ...]) -> InitialMean:
     """
     require_type(program, Program, "initial_mean", "a program")
     units = InitialUnits(fluctuations(program))
-    atom = _member(units, observable)
+    atom = _member(units, observable, any_layer=not program.depth.is_Integer)
     if not program.depth.is_Integer:
         value = _LayerSweep(units).mean(atom)
         return InitialMean(program, _timeless(atom), _timeless(value))
@@ -184,7 +185,8 @@ def initial_covariance(
     ------
     NotApplicable
         With a symbolic depth, if the kernels of infinite width are not powers of a number in the layer, or
-        for a residual network. With any depth, if a response at time 0 is not zero.
+        for a residual network; also if it depends on the depth which of two layers comes first. With any
+        depth, if a response at time 0 is not zero, or if a layer is outside the network.
     KeyError
         If there is no observable of that name, or none at the given layer.
     TypeError
@@ -208,10 +210,11 @@ def initial_covariance(
     return InitialCovariance(program, _timeless(atoms[0]), _timeless(atoms[1]), _timeless(value), named)
 
 
-def _member(units: InitialUnits, name_and_indices: tuple[Any, ...]) -> AppliedUndef:
+def _member(units: InitialUnits, name_and_indices: tuple[Any, ...], any_layer: bool = False) -> AppliedUndef:
     """Return the order parameter at time 0 that ``name_and_indices`` denotes, such as ``("K", mu, alpha)``.
 
-    Raises TypeError for a wrong number of indices, and KeyError for an unknown name.
+    With ``any_layer`` the layer may be a symbol. Raises TypeError for a wrong number of indices, KeyError for
+    an unknown name, and NotApplicable for an index outside its range.
     """
     name, *indices = name_and_indices
     q = units.theory.parameter(name)
@@ -219,7 +222,28 @@ def _member(units: InitialUnits, name_and_indices: tuple[Any, ...]) -> AppliedUn
     if len(indices) != len(q.symbol.args) - times:
         raise TypeError(f"{name} has {len(q.symbol.args) - times} indices, as in {q.symbol}")
     observable: AppliedUndef = q.symbol.func(*map(S, indices), *[S.Zero] * times)
+    ranges = {r.index: r for r in q.ranges}
+    for index, value in zip(q.symbol.args, observable.args, strict=True):
+        if index in ranges:
+            _require_inside(observable, value, ranges[index], any_layer)
     return observable
+
+
+def _require_inside(observable: AppliedUndef, value: Expr, inside: IndexRange, any_layer: bool) -> None:
+    """Raise NotApplicable unless an index of an observable has a value in its range.
+
+    Without ``any_layer`` a layer is a number, or the symbolic number of layers minus a number.
+    """
+    below, above = sympify(inside.lower) - value, value - sympify(inside.upper)
+    number = not value.is_number or value.is_Integer
+    known = any_layer or inside.index != ell or below.is_number or above.is_number
+    if number and known and not (below.is_positive or above.is_positive):
+        return
+    end = f", or {inside.upper} minus a number" if sympify(inside.upper).free_symbols else ""
+    raise NotApplicable(
+        f"{_timeless(observable)}: the index {inside.index} = {value} must be an integer from "
+        f"{inside.lower} to {inside.upper}{end}"
+    )
 
 
 def _timeless(e: Expr) -> Expr:
@@ -506,13 +530,14 @@ class _LayerSweep:
                     )
         return slopes
 
-    def influence(self, atom: AppliedUndef) -> dict[AppliedUndef, Expr]:
-        """Return the total derivative ``psi(ell)`` of an observable by each kernel at the layer ell.
+    def influence(self, atom: AppliedUndef) -> list[_Slope]:
+        """Return the total derivatives of an observable by the kernels, each in a range of layers.
 
-        The direct derivatives are carried from layer to layer by the factor by which a kernel grows in a
-        layer.
+        A direct derivative is carried from layer to layer by the factor by which its kernel grows in a
+        layer. A kernel at one layer depends on those at the layers before it (after it, for a kernel that
+        follows from the layer above), and a sum over all layers on those of all layers.
         """
-        psi: dict[AppliedUndef, Expr] = {}
+        total = []
         for x in self.slopes(atom):
             step, factor_ = self.growth(x.atom)
             summed_layer = Symbol("j", integer=True)
@@ -522,11 +547,13 @@ class _LayerSweep:
             low, high = (ell, x.last) if step == -1 else (x.first, ell)
             if x.first == x.last:
                 added = propagation.subs(summed_layer, x.first) * x.value.subs(ell, x.first)
+                first, last = (S.One, x.last) if step == -1 else (x.first, self.depth)
             else:
                 self._require_all_layers(x, step)
                 added = summation(propagation * x.value.subs(ell, summed_layer), (summed_layer, low, high))
-            psi[x.atom] = psi.get(x.atom, S.Zero) + added
-        return psi
+                first, last = S.One, self.depth
+            total.append(_Slope(x.atom, added, first, last))
+        return total
 
     def _require_all_layers(self, x: _Slope, step: int) -> None:
         """Raise NotApplicable unless the layers ``first`` to ``last`` of a derivative reach the required end.
@@ -546,27 +573,85 @@ class _LayerSweep:
 
     def covariance(self, first: AppliedUndef, second: AppliedUndef) -> Expr:
         """Return N times the covariance of two observables, a function of the number of layers."""
+        least = self._least_depth(first, second)
         total = self.solved(self.units.noise(first, second))
         first_slopes, second_slopes = self.influence(first), self.influence(second)
-        for (a, x), (b, y) in product(first_slopes.items(), second_slopes.items()):
-            for layer in (S.One, self.depth):
-                noise = self.solved(self.units.noise(self.at(a, layer), self.at(b, layer)))
-                total += noise * (x * y).subs(ell, layer)
-            noise = self.solved(self.units.noise(self.at(a, ell), self.at(b, ell)))
-            total += summation((noise * x * y).expand(), (ell, 2, self.depth - 1))
+        for x, y in product(first_slopes, second_slopes):
+            if x.value * y.value != 0 and self._noisy(x.atom, y.atom):
+                low, high = self._larger(x.first, y.first, least), self._smaller(x.last, y.last, least)
+                total += self._over_layers(x, y, low, high)
         if any(self.units.place(x) for x in (first, second)) and (first_slopes or second_slopes):
-            total += self._mixed(first, second_slopes) + self._mixed(second, first_slopes)
+            total += self._mixed(first, second_slopes, least) + self._mixed(second, first_slopes, least)
         return _powers_together(total, self.depth)
 
-    def _mixed(self, atom: AppliedUndef, psi: dict[AppliedUndef, Expr]) -> Expr:
+    def _noisy(self, a: AppliedUndef, b: AppliedUndef) -> bool:
+        """Return whether two kernels of one layer have a covariance at fixed kernels of the other layers."""
+        layers = (S.One, ell, self.depth)
+        return any(self.units.noise(self.at(a, x), self.at(b, x)) != 0 for x in layers)
+
+    def _over_layers(self, x: _Slope, y: _Slope, low: Expr, high: Expr) -> Expr:
+        """Return the noise of two kernels times the derivatives by them, summed over the layers low to high.
+
+        The noise of the first and of the last layer of the network may differ from that of the others.
+        """
+
+        def of_layer(layer: Expr) -> Expr:
+            noise = self.units.noise(self.at(x.atom, layer), self.at(y.atom, layer))
+            return self.solved(noise) * (x.value * y.value).subs(ell, layer)
+
+        total = S.Zero
+        if low == 1:
+            total, low = total + of_layer(S.One), low + 1
+        if high == self.depth:
+            total, high = total + of_layer(self.depth), high - 1
+        return total + summation(of_layer(ell).expand(), (ell, low, high))
+
+    def _mixed(self, atom: AppliedUndef, slopes: list[_Slope], least: int) -> Expr:
         """Return N times the covariance of one average over a layer, ``atom``, with another observable.
 
-        ``psi`` has the total derivatives of the observable by the kernels of layer ell. The result is zero if
-        ``atom`` is not an average over units.
+        ``slopes`` are the total derivatives of the observable by the kernels. The result is zero if ``atom``
+        is not an average over units.
         """
         place = self.units.place(atom)
         if place is None:
             return S.Zero
-        layer = place[1]
-        parts = (x.subs(ell, layer) * self.units.noise(atom, self.at(a, layer)) for a, x in psi.items())
-        return self.solved(Add(*parts))
+        layer, total = place[1], S.Zero
+        for x in slopes:
+            noise = self.units.noise(atom, self.at(x.atom, layer)) * x.value.subs(ell, layer)
+            if noise != 0 and self._between(x.first, layer, x.last, least):
+                total += noise
+        return self.solved(total)
+
+    # -- order of layers -------------------------------------------------------------------------------------
+
+    def _least_depth(self, *atoms: AppliedUndef) -> int:
+        """Return the least number of layers of a network in which the layers of all ``atoms`` exist.
+
+        Layers are numbers, or the number of layers minus a number.
+        """
+        layers = (layer for atom in atoms if (layer := self.layer(atom)) is not None)
+        return max([1, *(int(x if x.is_Integer else self.depth - x + 1) for x in layers)])
+
+    def _between(self, first: Expr, layer: Expr, last: Expr, least: int) -> bool:
+        """Return whether a layer is one of those from ``first`` to ``last``, as :meth:`_larger` decides."""
+        after = self._larger(first, layer, least) == layer
+        return bool(after and self._larger(layer, last, least) == last)
+
+    def _larger(self, a: Expr, b: Expr, least: int) -> Expr:
+        """Return the larger of two layers in every network of at least ``least`` layers.
+
+        Raises NotApplicable if that depends on the number of layers.
+        """
+        difference = (a - b).subs(self.depth, Dummy(integer=True, nonnegative=True) + least)
+        if difference.is_nonnegative:
+            return a
+        if difference.is_nonpositive:
+            return b
+        raise NotApplicable(
+            f"which of the layers {a} and {b} comes first depends on the number of layers: give a number of "
+            "layers"
+        )
+
+    def _smaller(self, a: Expr, b: Expr, least: int) -> Expr:
+        """Return the smaller of two layers in every network of at least ``least`` layers."""
+        return a if self._larger(a, b, least) == b else b

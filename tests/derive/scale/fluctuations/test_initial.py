@@ -127,3 +127,22 @@ def test_two_layers_of_tanh_against_networks() -> None:
     error = limit.std(axis=0, ddof=1) / parts**0.5
     assert excess((limit.mean(axis=0) - expected) / error, parts - 1) < 1
     assert (error < 0.1 * np.array(expected)).all()
+
+
+LAYERS = ("H", 2, mu, mu), ("H", L, mu, mu), ("G", 1), ("K", mu, mu)
+
+
+@pytest.mark.parametrize(
+    ("one", "two"), [(0, 0), (1, 1), (2, 2), (0, 3), pytest.param(2, 3, marks=pytest.mark.slow)]
+)
+def test_kernels_of_one_layer_depend_on_the_layers_before_them_only(one: int, two: int) -> None:
+    """A symbolic depth gives the covariances of every number of layers that have these layers."""
+    found = covariance(mlp(), LAYERS[one], LAYERS[two]).value
+    for depth in (2, 3):
+        pair = [tuple(depth if x == L else x for x in LAYERS[k]) for k in (one, two)]
+        assert cancel(found.subs(L, depth) - covariance(mlp(depth), *pair).value) == 0
+
+
+def test_layers_whose_order_depends_on_the_depth_are_refused() -> None:
+    with pytest.raises(NotApplicable, match="which of the layers 2 and L - 1 comes first"):
+        covariance(mlp(), ("H", 2, mu, mu), ("H", L, mu, mu))
