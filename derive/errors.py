@@ -1,5 +1,7 @@
 """Exceptions of ``derive``: invalid programs, and theories without the form that an operation needs."""
 
+from operator import index
+
 
 class ProgramError(ValueError):
     """Error: a program does not describe a training run; the message names the part and the reason."""
@@ -25,3 +27,33 @@ def require_type(value: object, kind: type, what: str, accepted: str) -> None:
     """
     if not isinstance(value, kind):
         raise NotApplicable(f"{what} takes {accepted}, not an object of the type {type(value).__name__}")
+
+
+def require_integer(what: str, value: object, least: int | None = None, most: int | None = None) -> int:
+    """Return an integer of a user; raise ValueError for another number and for one outside the bounds.
+
+    >>> require_integer("order", -1, 0)
+    Traceback (most recent call last):
+    ValueError: order = -1: must be 0 or more
+    """
+    try:
+        number = index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise ValueError(f"{what} = {value!r}: must be an integer") from None
+    if (least is not None and number < least) or (most is not None and number > most):
+        bounds = f"{least} or more" if most is None else f"from {least} to {most}"
+        raise ValueError(f"{what} = {number}: must be {bounds}")
+    return number
+
+
+def require_order(n: object, highest: int) -> int:
+    """Return an order of a series; raise IndexError unless it is an integer from 0 to the highest order.
+
+    >>> require_order(3, 2)
+    Traceback (most recent call last):
+    IndexError: n = 3: the series is known for orders 0 to 2
+    """
+    try:
+        return require_integer("n", n, 0, highest)
+    except ValueError:
+        raise IndexError(f"n = {n}: the series is known for orders 0 to {highest}") from None

@@ -53,7 +53,7 @@ def expand(
         Highest order.
     **options : Any
         For an expansion in a size only: ``together={alpha: 3 * nu}`` are other sizes that grow with the
-        size, as multiples of it. Other expansions ignore all options.
+        size, as multiples of it. Other options raise TypeError.
 
     Returns
     -------
@@ -69,8 +69,10 @@ def expand(
         If the theory has no such expansion, or an entrywise training rule, or if the order is above the
         known ones for a phi with a kink.
     ValueError
-        If the order is negative, if ``small`` is not gamma0, eta, or one over a symbol, or if a map moves x
-        at ``small = 0``.
+        If the order is negative or not an integer, if ``small`` is not gamma0, eta, or one over a symbol, or
+        if a map moves x at ``small = 0``.
+    TypeError
+        For an unknown option.
 
     Notes
     -----
@@ -93,6 +95,18 @@ def expand(
     >>> expand({x: x - eta * x}, eta, 2).series("x").coefficients
     (-x, -x/2, -x/3)
     """
+    if not isinstance(small, Expr):
+        raise ValueError(
+            f"small = {small!r}: must be the symbol gamma0 or eta of derive, or one over a size, such as 1/nu"
+        )
+    in_size = not isinstance(theory, Mapping) and small not in (gamma0, eta)
+    if other := [x for x in options if not in_size or x != "together"]:
+        what = (
+            "the only option is together"
+            if in_size
+            else "an expansion in a size only has the option together"
+        )
+        raise TypeError(f"expand() has no option {other[0]!r}: {what}")
     if isinstance(theory, Mapping):
         return modified_equation(theory, order, small)
     theory = theory_of(theory, "expand")
@@ -101,7 +115,7 @@ def expand(
         return _in_gamma0(theory, order)
     if small == eta:
         return expand_step_size(theory, order)
-    size = 1 / small
+    size = 1 / small if small != 0 else small
     if not isinstance(size, Symbol):
         raise ValueError(f"small = {small}: must be gamma0, eta, or one over a size, such as 1/nu")
     return expand_sizes(theory, size, order, **options)

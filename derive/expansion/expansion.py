@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Self
 
-from sympy import Expr, Symbol
+from sympy import Expr, Symbol, sympify
 
 from derive.calculus.series import PowerSeries
+from derive.errors import require_order
 from derive.show.text import wrap
 
 COLUMNS = 110
@@ -185,15 +186,14 @@ class Expansion(ABC):
         return self.series(name, *args, **where).error_estimate()
 
     def check_order(self, n: int) -> None:
-        """Raise IndexError if order n is above the highest known order, or negative.
+        """Raise IndexError unless n is an integer from 0 to the highest known order.
 
         Parameters
         ----------
         n : int
             Order.
         """
-        if not 0 <= n <= self.order:
-            raise IndexError(f"n = {n}: the series is known for orders 0 to {self.order}")
+        require_order(n, self.order)
 
     def unknown(self, name: str) -> KeyError:
         """Return the KeyError for a name that has no coefficients.
@@ -214,11 +214,29 @@ class Expansion(ABC):
         return self.render("latex")
 
 
+def placed_layer(name: str, layer: Any, first: Expr, last: Expr, symbolic: bool = True) -> Expr:
+    """Return the layer of a quantity as an expression; raise ValueError for one that does not exist.
+
+    Layers are those from ``first`` to ``last``. If layers may be ``symbolic``, one with symbols does not
+    exist if it is outside for all values of the symbols.
+
+    >>> placed_layer("H", 3, sympify(0), sympify(2))
+    Traceback (most recent call last):
+    ValueError: layer = 3: must be an integer from 0 to 2 for H
+    """
+    value = sympify(layer)
+    exact = value.is_Integer or (symbolic and not value.is_number)
+    if not exact or (value - first).is_negative or (last - value).is_negative:
+        raise ValueError(f"layer = {layer}: must be an integer from {first} to {last} for {name}")
+    return value
+
+
 def printed(format: str, head: str, blocks: Mapping[str, PrintedBlock]) -> str:
     """Return equations as text with a headline, one term on each line, or as a LaTeX environment.
 
     ``head`` is the headline. ``blocks`` maps each title to pairs of a left-hand side and the terms of its
-    right-hand side, at least one. LaTeX has neither headline nor titles. Another format raises ValueError.
+    right-hand side, which is 0 without terms. LaTeX has neither headline nor titles. Another format raises
+    ValueError.
 
     >>> print(printed("text", "A series", {"Orders": [("f", ["1", "-x [y]"])]}))
     A series
@@ -229,7 +247,8 @@ def printed(format: str, head: str, blocks: Mapping[str, PrintedBlock]) -> str:
     """
     if format == "latex":
         rows = []
-        for left, (first, *rest) in (x for block in blocks.values() for x in block):
+        for left, terms in (x for block in blocks.values() for x in block):
+            first, *rest = terms or ["0"]
             rows.append(f"{left} &= {first}")
             rows += [rf"&\quad {_signed(x)}" for x in rest]
         return "\\begin{align*}\n  " + " \\\\\n  ".join(rows) + "\n\\end{align*}"
@@ -238,7 +257,8 @@ def printed(format: str, head: str, blocks: Mapping[str, PrintedBlock]) -> str:
     lines = [head]
     for title, block in blocks.items():
         lines += ["", title]
-        for left, (first, *rest) in block:
+        for left, terms in block:
+            first, *rest = terms or ["0"]
             lines.append(wrap(f"    {left} = {first}", COLUMNS, 10))
             lines += [wrap(f"        {_signed(x)}", COLUMNS, 12) for x in rest]
     return "\n".join(lines)

@@ -11,15 +11,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from sympy import Expr, MatAdd, MatrixSymbol, lambdify, sympify
+from sympy import Expr, MatAdd, MatrixSymbol, lambdify
 
 from derive.calculus.series import PowerSeries
 from derive.calculus.symbols import L, ell, gamma0, s, t
+from derive.errors import require_integer
 from derive.expansion import integrals, printing
 from derive.expansion.errors import OUTPUT
 from derive.expansion.expansion import Expansion
 from derive.expansion.in_time.series import in_time
-from derive.expansion.operator_words import TANGENT, LinearSeries, linear_series
+from derive.expansion.operator_words import TANGENT, LinearSeries, linear_series, require_layer
 from derive.expansion.order_recursions import MatrixChain, Orders, chain
 from derive.linear.closure import linear_closure
 from derive.theory import Theory
@@ -78,6 +79,8 @@ class LinearExpansion(LinearSeries, Expansion):
             If there is no operator of that name.
         IndexError
             If ``n`` is beyond the order.
+        ValueError
+            If the layer is outside the network.
 
         Examples
         --------
@@ -93,6 +96,7 @@ class LinearExpansion(LinearSeries, Expansion):
         self.check_order(n)
         if name not in self.names:
             raise self.unknown(name)
+        require_layer(self.closure, name, layer, beyond=True)
         value = self.expr(name, n) if n <= self.written else self.recursion.coefficient(name, n)
         return value.subs(ell, layer).expand() if layer is not ell else value
 
@@ -274,9 +278,9 @@ class LinearExpansion(LinearSeries, Expansion):
         """
         if name not in self.names:
             raise self.unknown(name)
-        if depth < 1 or not sympify(layer).is_Integer:
-            raise ValueError(f"layer = {layer}, depth = {depth}: must be integers, the depth 1 or more")
-        return chain(self.closure, depth, self.order, name, int(layer))
+        depth = require_integer("depth", depth, 1)
+        place = int(require_layer(self.closure, name, layer, depth))
+        return chain(self.closure, depth, self.order, name, place)
 
     def error_estimate(self, name: str, now: Expr = t, past: Expr = s) -> Expr:
         """Return an estimate of the truncation error of an entry of an order parameter.
@@ -347,7 +351,7 @@ def expand_linear(theory: Theory, order: int = 2) -> LinearExpansion:
         If the theory is not linear or has no family of layers, or if the closure is not a first-order
         recursion in the layer.
     ValueError
-        If the order is negative.
+        If the order is negative or not an integer.
 
     Examples
     --------
@@ -355,6 +359,5 @@ def expand_linear(theory: Theory, order: int = 2) -> LinearExpansion:
     >>> expand_linear(mean_field(mlp()), 1).output[1]
     0
     """
-    if order < 0:
-        raise ValueError(f"order = {order}: must be 0 or more")
+    order = require_integer("order", order, 0)
     return LinearExpansion(**vars(linear_series(linear_closure(theory), order)))

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import product
+from itertools import chain, product
 from typing import Any, Generic, Protocol, TypeVar
 
 from sympy import Add, Expr, Indexed, Integer, Mul, Pow, S, Symbol, sympify, transpose
@@ -22,8 +22,9 @@ from sympy.polys.rings import PolyElement
 from derive.calculus.recurrences import GridTooSmall, Sampled, ValueGrid
 from derive.calculus.sums import factors, gathered
 from derive.calculus.symbols import L, ell, gamma0, s, t
-from derive.errors import NotApplicable
+from derive.errors import NotApplicable, require_order
 from derive.expansion.errors import OUTPUT
+from derive.expansion.expansion import placed_layer
 from derive.linear.closure import LinearClosure
 from derive.linear.operators import J, Kernel, Operator, WithoutCode, operator
 
@@ -515,8 +516,8 @@ class LinearSeries:
     def expr(self, name: str, n: int) -> Expr:
         """Return order n in gamma0 of the operator ``name``, or of the output ``f``, in operator words.
 
-        ``n`` must be from 0 to :attr:`written`; NotApplicable is raised above it, and KeyError for an unknown
-        name. For the tangent kernel ``K`` use :meth:`triples`.
+        Raises IndexError for an order that the series does not have, NotApplicable for one above
+        :attr:`written`, and KeyError for an unknown name. For the tangent kernel ``K`` use :meth:`triples`.
         """
         self.check_written(n)
         return _exprs(self.sums[name][n])
@@ -530,12 +531,14 @@ class LinearSeries:
         return min(self.order, WORDS)
 
     def check_written(self, n: int) -> None:
-        """Raise NotApplicable if order n is above :attr:`written`, the last that is given in words."""
-        if n > self.written:
+        """Raise NotApplicable if order n in gamma0 has too many operator words to be given as their sum.
+
+        Raises IndexError for an order that the series does not have.
+        """
+        if require_order(n, self.order) > WORDS:
             raise NotApplicable(
-                f"order {n} is not given in operator words, which end at order {self.written}; in an "
-                f"expansion to order {n} or more, coefficient() gives it in terms of lower orders, "
-                "lambdify(..., depth=L) as a number"
+                f"order {n} is not given in operator words, which end at order {WORDS}; coefficient() "
+                "gives it in terms of lower orders, and lambdify() with an integer depth compiles it"
             )
 
     @cached_property
@@ -570,6 +573,36 @@ class LinearSeries:
         coefficients = self.sums[TANGENT][n]
         shown = {c: c.as_expr() for c in coefficients.values()}
         return [(shown[c], Mul(*a), Mul(*b)) for (a, b), c in coefficients.items()]
+
+
+def require_layer(
+    closure: LinearClosure, name: str, layer: Any, depth: Any = L, *, beyond: bool = False
+) -> Expr:
+    """Return the layer of an operator as an expression; raise ValueError for one outside the network.
+
+    Layers are those of the family of the theory, and the one just beyond it at which the operator is given,
+    such as layer 0 of H. With ``beyond`` the kernels C and D, which vanish there, have such a layer too.
+    Layers may be symbolic unless the ``depth`` is an integer.
+
+    >>> from derive import linear_closure, mean_field, mlp
+    >>> require_layer(linear_closure(mean_field(mlp())), "H", 3, depth=2)
+    Traceback (most recent call last):
+    ValueError: layer = 3: must be an integer from 0 to 2 for H
+    """
+    family = closure.layers
+    if family is None:
+        return sympify(layer)
+    equations = (*closure.covariances, *closure.responses)
+    shift = next((e.lhs.args[1] - ell for e in equations if str(e.lhs.args[0]) == name), 0)
+    ends = [e.lhs.args[1] for e in closure.base if str(e.lhs.args[0]) == name]
+    if beyond:
+        read = (parts_of(k, closure) for k in closure.kernels if k.name == name and k.operator.has(ell))
+        shifts = {x.args[0] - ell for parts in read for x in chain.from_iterable(parts)}
+        ends += [edge + k for k in shifts for edge in (family.lower, family.upper)]
+    places = (family.lower + shift, family.upper + shift, layer, *ends)
+    first, last, value, *given = (sympify(x).subs(L, depth) for x in places)
+    low, high = first - 1 if first - 1 in given else first, last + 1 if last + 1 in given else last
+    return placed_layer(name, value, low, high, symbolic=not sympify(depth).is_Integer)
 
 
 def _exprs(coefficients: dict[Word, PolyElement]) -> Expr:

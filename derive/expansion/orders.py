@@ -57,7 +57,7 @@ from derive.calculus.averages import Average, Response
 from derive.calculus.series import Expressions, PowerCoefficients, PowerSeries
 from derive.calculus.sums import factors
 from derive.calculus.symbols import eta, s, t
-from derive.errors import NotApplicable
+from derive.errors import NotApplicable, require_integer
 from derive.expansion.expansion import Expansion
 from derive.reduce.data import absorb_factors, instant_responses, scaled_sources, source_factor
 from derive.show.notation import Name, notation
@@ -373,8 +373,7 @@ def expand_sizes(
     h0__1(t) = v__1(t)
     h__1(1, t) = u__1(1, t) + Sum(R_h0r0(t, s)*g(1, s)/gamma0, (s, 0, t)) + ...
     """
-    if order < 0:
-        raise ValueError(f"order = {order}: must not be negative; 0 is the limit itself")
+    order = require_integer("order", order, 0)
     _require_other_sizes(theory, size, together or {})
     theory = instant_responses(theory)
     small = Symbol(f"1/{size}", positive=True)
@@ -733,8 +732,7 @@ def expand_step_size(theory: Theory, order: int) -> TheorySeries:
     >>> print(gd.equations(1)[1].rhs)
     Sum(gamma0*Delta(alpha, s)*h(1, alpha, s)*w__1(t, s), (alpha, 1, P), (s, 0, t)) + ...
     """
-    if order < 0:
-        raise ValueError(f"order = {order}: must not be negative; 0 is the flow")
+    order = require_integer("order", order, 0)
     if not theory.program.rule.discrete:
         raise NotApplicable(
             f"the rule of {theory.program.name} is a flow, which has no learning rate to expand in: give a "
@@ -954,8 +952,7 @@ def modified_equation(step: Mapping[Expr, Expr], order: int, variable: Symbol = 
     >>> modified_equation({x: x - eta * x}, 3).rates[x].coefficients  # log(1 - eta)/eta
     (-x, -x/2, -x/3, -x/4)
     """
-    if order < 0:
-        raise ValueError(f"order = {order}: must not be negative; 0 is the flow")
+    order = require_integer("order", order, 0)
     names = list(step)
     moved = {x: _map_powers(sympify(step[x], strict=True) - x, variable, order + 1) for x in names}
     for x, c in moved.items():

@@ -26,7 +26,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Average, Response
 from derive.calculus.series import PowerCoefficients
 from derive.calculus.symbols import gamma0
-from derive.errors import NotApplicable
+from derive.errors import NotApplicable, require_integer
 from derive.expansion.orders import Expander, TheorySeries, named, orders_in
 from derive.linear.form import linear_form
 from derive.theory import Equation, OrderParameter, Source, Term, Theory
@@ -112,8 +112,7 @@ def expand_strength(theory: Theory, order: int) -> StrengthSeries:
     >>> for e in lazy.equations(1): print(e.lhs, "=", e.rhs)
     h__1(1, mu, t) = Sum(eta*Delta(alpha, s)*g(1, s), ...
     """
-    if order < 0:
-        raise ValueError(f"order = {order}: must not be negative; 0 is the lazy limit")
+    order = require_integer("order", order, 0)
     linear_form(theory)
     poles: dict[str, int] = {}
     for q in theory.order_parameters:

@@ -364,9 +364,9 @@ def bottlenecks(noise: Resources, law: RichScaling) -> tuple[Bottleneck, ...]:
 def bottleneck(noise: Resources, law: RichScaling, name: str) -> Bottleneck:
     """Return the effect of one finite size on the rich power law ``law`` of the loss.
 
-    ``name`` is ``width``, ``batch``, ``labels`` (label noise on batches) or ``steps`` (finite learning rate);
-    any other name raises KeyError. ``noise`` has the variances that these sizes cause. Raises ValueError for
-    a capacity of 1 or less.
+    ``name`` is ``width``, ``batch``, ``labels`` (label noise on batches) or ``steps`` (finite learning rate),
+    and ``noise`` has the variances that these sizes cause. Raises ValueError for another name, and for a
+    capacity of 1 or less.
     """
     if law.capacity.is_number and not law.capacity > 1:
         raise ValueError(f"capacity = {law.capacity}: must be above 1, or the eigenvalues have no sum")
@@ -377,6 +377,8 @@ def bottleneck(noise: Resources, law: RichScaling, name: str) -> Bottleneck:
         LABELS: calculation.labels,
         STEPS: calculation.steps,
     }
+    if name not in balances:
+        raise ValueError(f"name = {name!r}: must be one of {', '.join(balances)}")
     return balances[name]()
 
 
@@ -519,9 +521,10 @@ class _Bottlenecks:
                 "because the noise itself grows faster"
             )
         if share.power.is_nonpositive:
+            course = "is constant in time" if share.power == 0 else f"falls as t**({share.power})"
             conditions.append(
-                f"the share of the loss that this finite size adds falls as t**({share.power}), so that it "
-                "does not limit the law"
+                f"the share of the loss that this finite size adds {course}, so that it does not limit the "
+                "law"
             )
             return Bottleneck(decrease.name, decrease.size, share, None, None, None, tuple(conditions))
         if not share.power.is_positive:

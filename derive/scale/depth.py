@@ -577,6 +577,7 @@ class DepthParametrization:
 
         alpha is the exponent of branches ``L^-alpha``, and gamma that of updates ``L^-gamma``.
         """
+        _require_exponents(self.theory.program)
         return statements(self.exponents, self.first_step)
 
     def classify(self, alpha: GivenNumber, gamma: GivenNumber, rule: str = "sgd") -> DepthClass:
@@ -585,9 +586,11 @@ class DepthParametrization:
         ``rule`` is ``sgd`` or ``sign``; it decides the learning rate ``eta L^-rate`` that gives these
         updates, and nothing else. Numbers are taken exactly (``"1/3"``, ``0.1`` is one tenth); symbols need
         assumptions that decide every sign, like ``1/2 + Symbol("e", positive=True)``. Raises
-        :class:`NotApplicable` for anything else; the message has the value and the accepted forms.
+        :class:`NotApplicable` for anything else; the message has the value and the accepted forms. The
+        program must have the exponents alpha and gamma as symbols.
         """
         _check(rule)
+        _require_exponents(self.theory.program)
         p, point = self.exponents, _Point(_number("alpha", alpha), _number("gamma", gamma))
         gain = point.sign(p.gain)
         names = ("output", "stream", "bracket", "preactivation", "feature", "noise", "drift", "linearisation")
@@ -735,11 +738,11 @@ def _number(name: str, value: GivenNumber) -> Expr:
 def update_power(program: Program, rule: str | Entrywise = "sgd") -> Expr:
     """Return the gamma of a rule with rate ``eta L^-c``: its updates enter h of a layer with ``L^-gamma``.
 
-    It is read off the theory of ``program``, a network of linear residual layers with the symbols alpha and
-    gamma, trained by the rule with the rate ``L^-c``; if the program has numbers for them, c does not occur
-    in the result. The gradient of a weight contains the factor ``L^-alpha`` of its branch: gradient descent
-    keeps it, the sign removes it, and an entrywise rule raises it to the degree of the rule. Raises
-    :class:`NotApplicable` for another rule or program.
+    It is read off the theory of ``program``, a network of linear residual layers, trained by the rule with
+    the rate ``L^-c`` in place of its own rate, in which the exponent gamma must be a symbol. The gradient of
+    a weight contains the factor ``L^-alpha`` of its branch: gradient descent keeps it, the sign removes it,
+    and an entrywise rule raises it to the degree of the rule. Raises :class:`NotApplicable` for another rule
+    or program.
 
     >>> from derive.program import depth_program
     >>> program = depth_program(alpha=alpha, gamma=gamma)
@@ -770,9 +773,8 @@ def trained_by(program: Program, rule: str | Entrywise) -> Program:
     """
     _check(rule)
     factor_ = _residual(program)[1]
-    (W,) = program.matrices
-    if not isinstance(W, TrainedMatrix) or not isinstance(W.update, Outer):
-        raise NotApplicable(f"the matrix {W.name} must be trained by outer products of fields")
+    W, update = _outer_update(program)
+    _require_symbol(gamma, f"learning rate of {W.name}", update.coefficient)
     rate = W.update.coefficient.subs(gamma, c)
     if isinstance(rule, Entrywise):
         update = replace(W.update, coefficient=rate * factor_ ** rule_degrees(rule).degree)
@@ -784,6 +786,33 @@ def trained_by(program: Program, rule: str | Entrywise) -> Program:
         W.update, coefficient=rate * step(factor_), left=step(W.update.left), right=step(W.update.right)
     )
     return replace(program, matrices=(replace(W, update=update),), descent=None)
+
+
+def _outer_update(program: Program) -> tuple[TrainedMatrix, Outer]:
+    """Return the trained matrix of a program and its update, an outer product of fields.
+
+    Raises NotApplicable if it is trained otherwise.
+    """
+    (W,) = program.matrices
+    if not isinstance(W, TrainedMatrix) or not isinstance(W.update, Outer):
+        raise NotApplicable(f"the matrix {W.name} must be trained by outer products of fields")
+    return W, W.update
+
+
+def _require_symbol(symbol: Symbol, what: str, e: Expr) -> None:
+    """Raise NotApplicable if an exponent of a program is a number instead of the symbol alpha or gamma."""
+    if not e.has(symbol):
+        raise NotApplicable(
+            f"the {what} is {e}, without the symbol {symbol}: give a program with symbols as exponents, such "
+            "as depth_program(alpha=alpha, gamma=gamma) with alpha and gamma of derive.depth.balance"
+        )
+
+
+def _require_exponents(program: Program) -> None:
+    """Raise NotApplicable unless the branches and the learning rate have the exponents alpha and gamma."""
+    _require_symbol(alpha, "factor of the branches", branch_factor(program))
+    W, update = _outer_update(program)
+    _require_symbol(gamma, f"learning rate of {W.name}", update.coefficient)
 
 
 def branch_factor(program: Program) -> Expr:
@@ -856,7 +885,7 @@ class FirstUpdate(Shown, ConditionalResult):
         )
 
 
-def first_update(program: Program, rule: str = "sgd") -> FirstUpdate:
+def first_update(program: Program, rule: str | Entrywise = "sgd") -> FirstUpdate:
     """Return the first step at width one, with ``E A_L^2`` at fixed slope chi of the loss.
 
     A_L is defined in :class:`FirstUpdate`. At width one the definitions and the update of ``program`` are
@@ -866,7 +895,8 @@ def first_update(program: Program, rule: str = "sgd") -> FirstUpdate:
     |y|^p``, where p is one more than the degree of the rule. It adds the effect of its own update, a multiple
     of ``P = x rule(x)``, which also grows by ``|y|^p``. So ``(P, A)`` is multiplied in each layer by a random
     triangular matrix, and ``(E P^2, E P A, E A^2)`` by the matrix of its second moments. ``rule`` is ``sgd``
-    or ``sign``. Raises :class:`NotApplicable` for another name of a rule, or for another program.
+    or ``sign``. Raises :class:`NotApplicable` for another rule or program, also for exponents that are
+    numbers instead of alpha and gamma.
 
     >>> from derive.program import depth_program
     >>> program = depth_program(alpha=alpha, gamma=gamma)
@@ -878,6 +908,12 @@ def first_update(program: Program, rule: str = "sgd") -> FirstUpdate:
     (L**2*x_0**2, E, 1 - alpha)
     """
     _check(rule)
+    if isinstance(rule, Entrywise):
+        raise NotApplicable(
+            f"rule = {rule.name}: the first update at width one is derived for the rules "
+            f"{' and '.join(map(repr, RULES))} only"
+        )
+    _require_exponents(program)
     factor_, step_function = _residual(program)[1], RULES[rule]
     y, change = _width_one(program, rule)
     degree = 1 + int(log(step_function(S(2)) / step_function(S.One), 2))
@@ -918,8 +954,7 @@ def _width_one(program: Program, rule: str) -> tuple[Expr, Expr]:
             f"rule = {rule!r} must be odd in the gradient, and the initial entries of {W.name} must have the "
             f"variance 1; it is {gaussian(W).variance}"
         )
-    if not isinstance(W, TrainedMatrix) or not isinstance(W.update, Outer):
-        raise NotApplicable(f"the matrix {W.name} must be trained by outer products of fields")
+    update = _outer_update(trained_by(program, rule))[1]
     lines = [(d.rhs, m) for d in program.definitions for m in d.rhs.atoms(Product)]
     numbers = {m.transposed: (e.xreplace({m: weight * m.vector}), m.vector) for e, m in lines}
     (above, x), (below, dx) = numbers[False], numbers[True]
@@ -927,7 +962,7 @@ def _width_one(program: Program, rule: str) -> tuple[Expr, Expr]:
     if len(lines) != 2 or y.atoms(AppliedUndef) or (below / dx - y).expand() != 0:
         raise NotApplicable("the stream and its gradient must be multiplied by the same factor in each layer")
     at = {x: Dummy("x", positive=True), dx: chi}
-    change = above.diff(weight) * W.update.coefficient * W.update.left * W.update.right
+    change = above.diff(weight) * update.coefficient * update.left * update.right
     return y, simplify((change / (x * step(x))).xreplace(at))
 
 

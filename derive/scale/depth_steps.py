@@ -40,7 +40,7 @@ from derive.depth.balance import (
 )
 from derive.depth.infinite import WIDTH_FIRST
 from derive.depth.layers import layers_of, neighbour
-from derive.errors import NotApplicable
+from derive.errors import NotApplicable, require_integer
 from derive.linear.propagators import CrossLayer, cross_layer, k
 from derive.show.conditions import ConditionalResult
 from derive.show.latex import aligned_latex
@@ -135,6 +135,7 @@ def at_steps(cross: CrossLayer, steps: int, same: Iterable[str] = ("xi",)) -> St
     """
     if not cross.theory.program.rule.discrete:
         raise NotApplicable("the network is trained in continuous time: there is no first step")
+    steps = require_integer("steps", steps, 0)
     cross = cross.closed()
     write = _StepWriter(cross, frozenset(same))
     rows = [

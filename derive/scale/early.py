@@ -23,7 +23,7 @@ from sympy import Add, Eq, Expr, Function, Integer, Poly, S, cancel, factor, sym
 
 from derive.calculus.sums import gathered
 from derive.calculus.symbols import eta, s, t
-from derive.errors import NotApplicable
+from derive.errors import NotApplicable, require_integer
 from derive.linear.form import SourceCombination
 from derive.program.networks.random_data import sigma
 from derive.program.nonlinear import require_linear_rules
@@ -139,6 +139,8 @@ class MemoryFree(ConditionalResult):
             ``C_v`` after the steps.
         """
         count = sympify(steps, strict=True)
+        if count.is_number:
+            require_integer("steps", steps, 0)
         power = self.factor**count
         if count.is_Integer:
             return power * start + self.drive * Add(*[self.factor**k for k in range(int(count))])
@@ -168,8 +170,9 @@ def memory_free(theory: Theory, step: int = 1, order: int | None = None) -> Memo
     NotApplicable
         If the error depends on the initial weights (not centred), if these decay or receive noise, if the
         learning rate depends on the time, if batches are repeated (samples then have a memory), for a flow,
-        for several outputs, for data that are not isotropic, for a step below 1, and for a symbolic depth
-        without an order.
+        for several outputs, for data that are not isotropic, and for a symbolic depth without an order.
+    ValueError
+        If the step is below 1 or not an integer, or if the order is negative or not an integer.
 
     Examples
     --------
@@ -184,8 +187,8 @@ def memory_free(theory: Theory, step: int = 1, order: int | None = None) -> Memo
     correlation of weights and error | 2*eta**2/nu
     """
     require_linear_rules(theory.program, "the theory of early times")
-    if step < 1:
-        raise NotApplicable(f"step = {step}: the first step is exact; give 1 or more")
+    step = require_integer("step", step, 1)
+    order = None if order is None else require_integer("order", order, 0)
     depth = theory.program.depth
     if not depth.is_Integer and order is None:
         raise NotApplicable(

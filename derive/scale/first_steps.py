@@ -57,7 +57,7 @@ from derive.calculus.recurrences import Z_L, Layered, Recurrences, Z, q
 from derive.calculus.sums import Binding, factors, gathered, match
 from derive.calculus.symbols import L, ell, eta, gamma0, s, t
 from derive.calculus.truncated import Truncated, TruncatedField
-from derive.errors import NotApplicable
+from derive.errors import NotApplicable, require_integer
 from derive.linear.form import LinearTerm, Row, SourceCombination, linear_form
 from derive.program import Program
 from derive.program.nonlinear import require_linear_rules
@@ -474,8 +474,10 @@ class FewSteps(ConditionalResult):
         Raises
         ------
         IndexError
-            If the step is beyond the last one.
+            If the step is negative, not an integer, or beyond the last one.
         """
+        if step not in range(len(self.values)):
+            raise IndexError(f"step = {step}: values are known for the steps 0 to {len(self.values) - 1}")
         return cancel(self.values[step] / self.values[0])
 
     def _repr_latex_(self) -> str:
@@ -509,7 +511,7 @@ def few_steps(
     Raises
     ------
     NotApplicable
-        For a negative number of steps, a symbolic depth without an order in the learning rate, an order in a
+        For a symbolic depth without an order in the learning rate, an order in a
         symbol that the theory does not contain, a flow, several outputs, modes, and fields that are not
         linear in their sources.
     KeyError
@@ -531,8 +533,7 @@ def few_steps(
     >>> few_steps(mean_field(isotropic(data="population", center=True)), 2, order=(eta, 1)).values[2]
     -4*L*eta - 4*eta + 1
     """
-    if steps < 0:
-        raise NotApplicable(f"steps = {steps}: give 0 or more")
+    steps = require_integer("steps", steps, 0)
     head, exact = _of_one_output(theory, name), exact_steps(theory, order)
     times = map(Integer, range(steps + 1))
     return FewSteps(theory, name, tuple(exact.closed_form(head.func(k, k)) for k in times), order)

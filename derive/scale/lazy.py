@@ -58,7 +58,7 @@ from derive.calculus.averages import Average
 from derive.calculus.series import solved_series
 from derive.calculus.sums import rewritten
 from derive.calculus.symbols import eta, gamma0, s, t
-from derive.errors import NotApplicable
+from derive.errors import NotApplicable, require_integer
 from derive.linear.form import LinearTerm, linear_form
 from derive.program.nonlinear import require_linear_rules
 from derive.program.parts import gaussian
@@ -157,6 +157,7 @@ class LazyKernel(ConditionalResult):
         >>> lazy_kernel(mean_field(isotropic(data="population", center=True)), 2).moments(2)
         (1, 3, 9 + 5/nu)
         """
+        n = require_integer("n", n, 0)
         series = solved_series(self.at(values or {}).equations, y, n)[H]
         return tuple(((-1) ** i * c).expand() for i, c in enumerate(series))
 
@@ -175,6 +176,7 @@ class LazyKernel(ConditionalResult):
         Expr
             ``<(1 - eta k)^(2 steps)>``, averaged over the eigenvalues k of the tangent kernel.
         """
+        steps = require_integer("steps", steps, 0)
         moments = self.moments(2 * steps, values)
         return Add(*[binomial(2 * steps, i) * (-eta) ** i * m for i, m in enumerate(moments)])
 
@@ -198,6 +200,7 @@ class LazyKernel(ConditionalResult):
         After n steps the loss has the factor ``<(1 - eta k)^(2n)>``. The 2n-th root of this average grows
         with n, so that only the last step is tested.
         """
+        steps = require_integer("steps", steps, 1)
         _, first, second = self.moments(2, values)
         with mpmath.workdps(30 + 2 * steps):
             growth = lambdify(eta, self.growth(steps, values), "mpmath")
@@ -615,6 +618,7 @@ class LazySteps(ConditionalResult):
         NotApplicable
             If fewer than ``2 steps`` moments are known.
         """
+        steps = require_integer("steps", steps, 0)
         losses: list[Expr] = []
         for n in range(steps + 1):
             noise_terms = [
@@ -814,6 +818,7 @@ class LazySteps(ConditionalResult):
         F^(T - 1 - t) d_t``. Without noise the errors are positive, so that the recursion is a lower bound of
         ``C_v`` at every step. Label noise is left out. Four moments are needed.
         """
+        steps = require_integer("steps", steps, 0)
         V = self.average(remaining**2) - self.average(remaining) ** 2
         noise_growth = eta**2 * self.moments[1] * self.slope
         F = self.average(remaining) + noise_growth
@@ -858,6 +863,7 @@ def lazy_steps(theory: Theory, steps: int = 2) -> LazySteps:
     >>> print(found.widest)
     (2*L**2 + 6*L*nu + L + 6*nu)/(6*nu*(L + 1))
     """
+    steps = require_integer("steps", steps, 1)
     names = {e.name for e in theory.equations}
     if not {"v", "h0", "xi"} <= names or len(theory.order_parameter("C_v").symbol.args) != 2:
         raise NotApplicable(

@@ -44,7 +44,7 @@ from sympy import (
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import IndexRange, exact
-from derive.errors import NotApplicable, require_type
+from derive.errors import NotApplicable, require_integer, require_type
 from derive.program.entrywise import Entrywise
 from derive.program.language import GaussianMatrix, GaussianVector, GaussianWeight, Mean, Product, terms
 from derive.program.networks.options import Listed
@@ -840,6 +840,7 @@ def width_class(program: Program, exponents: Mapping[Any, Any], steps: int = 3) 
     ('lazy', -1/2, ('features move only as N^(-1/2)',))
     """
     require_type(program, Program, "width_class", "a program")
+    steps = require_integer("steps", steps, 1)
     values = _read(program, exponents)
     rescaled = parametrized(program, values)
     linear = count_powers(rescaled, 1, first=True)

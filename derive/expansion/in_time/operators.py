@@ -235,6 +235,28 @@ class Exponentials:
         """
         return self.solve(self.difference(drive), powers, self.at_start(drive))
 
+    def vanishes(self, f: PolyElement) -> bool:
+        """Return whether an exponential polynomial is zero at all times.
+
+        Products of exponentials with the same eigenvalue are the same function, such as ``E^2`` and 1 for
+        ``E = (-1)^t``.
+
+        Parameters
+        ----------
+        f : PolyElement
+            Exponential polynomial in t.
+
+        Returns
+        -------
+        bool
+            True if all coefficients vanish.
+        """
+        parts = (((m[0], self.eigenvalue(m[1:])), c) for m, c in self.parts(f).items())
+        total: dict[tuple[int, Any], PolyElement] = {}
+        for key, c in parts:
+            total[key] = total.get(key, self.zero) + c
+        return not any(total.values())
+
     def at_start(self, f: PolyElement) -> PolyElement:
         """Return the value of a function of time at t = 0.
 
@@ -407,7 +429,8 @@ class Modes:
         rates: Sequence[Any],
         feedback: PolyElement | None = None,
     ) -> None:
-        self.theory, self.functions, self.rates = closure.theory, functions, rates
+        self.closure, self.theory = closure, closure.theory
+        self.functions, self.rates = functions, rates
         self.feedback = functions.one if feedback is None else feedback
         self.errors: list[ModeVector] = []
         self.rows = {k.name: bool(k.rows) for k in closure.kernels}
@@ -671,7 +694,7 @@ class OperatorValues(ABC):
             total = y * a.feedback**top if n == 0 else zero
             for v in vectors:
                 total -= v.entries.get(k, zero) * a.feedback ** (top - v.damping)
-            if total:
+            if not self.algebra.functions.vanishes(total):
                 raise NotApplicable(
                     f"error plus output do not equal the target of mode {k} at order {n} in gamma0: the "
                     "linear equation of the error must have the same kernel at all orders, and another drive "

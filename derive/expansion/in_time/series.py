@@ -40,7 +40,7 @@ from sympy.polys.rings import PolyElement, PolyRing
 from sympy.utilities.iterables import sift
 
 from derive.calculus.symbols import L, P, ell, gamma0, s, t
-from derive.errors import NotApplicable
+from derive.errors import NotApplicable, require_integer
 from derive.expansion.errors import ErrorLaw
 from derive.expansion.expansion import Expansion, printed
 from derive.expansion.in_time.operators import (
@@ -52,7 +52,7 @@ from derive.expansion.in_time.operators import (
     OperatorValues,
     TimeErrorPowers,
 )
-from derive.expansion.operator_words import LinearSeries
+from derive.expansion.operator_words import LinearSeries, require_layer
 from derive.show import latex, text
 
 
@@ -484,7 +484,7 @@ class InTime(Expansion):
         IndexError
             If ``n`` is beyond the order, if a mode does not exist, or if too many modes are given.
         ValueError
-            If the layer is symbolic at integer depth.
+            If the layer is symbolic at integer depth, or outside the network.
         """
         self.check_order(n)
         at = self._place(name, modes)
@@ -494,6 +494,8 @@ class InTime(Expansion):
             return (self.modes[at[0]].target if n == 0 else S.Zero) - self.Delta(n, at[0], now)
         if name == "Delta":
             return self.Delta(n, at[0], now)
+        if name != "K":
+            require_layer(self.values.algebra.closure, name, layer, self.depth)
         x = self.values.operator(name, n, layer)
         front = self.expressions.front(x) * (self.expressions.scales.clock if x.causal else 1)
         return self.expressions.written(x.at(*at), front, now, past)
@@ -509,13 +511,17 @@ class InTime(Expansion):
         if len(modes) > SIDES[name]:
             raise IndexError(f"the quantity {name} has {SIDES[name]} mode indices; {len(modes)} are given")
         for k in modes:
-            if not 0 <= k < len(self.modes):
-                raise IndexError(f"mode {k} does not exist; there are modes 0 to {len(self.modes) - 1}")
+            self._check_mode(k)
         full = (*modes, *(0,) * (SIDES[name] - len(modes)))
         if SIDES[name] == 2:
             return full[0], full[1]
         one = full[0] if full else 0
         return (0, one) if name in ("B", "D") else (one, 0)
+
+    def _check_mode(self, k: int) -> None:
+        """Raise IndexError unless k is the number of a mode."""
+        if k not in range(len(self.modes)):
+            raise IndexError(f"mode {k} does not exist; there are modes 0 to {len(self.modes) - 1}")
 
     def Delta(self, n: int, mode: int = 0, now: Expr = t) -> Expr:
         """Return the coefficient of gamma0^n of the error along a mode.
@@ -525,7 +531,7 @@ class InTime(Expansion):
         n : int
             Order.
         mode : int, optional
-            Number of the mode, counted from 0; the result is 0 for a mode that does not exist.
+            Number of the mode, counted from 0.
         now : Expr, optional
             Time.
 
@@ -533,8 +539,14 @@ class InTime(Expansion):
         -------
         Expr
             Function of time.
+
+        Raises
+        ------
+        IndexError
+            If ``n`` is beyond the order, or if the mode does not exist.
         """
         self.check_order(n)
+        self._check_mode(mode)
         return self._written(self.values.algebra.errors[n], mode, now)
 
     def drive(self, n: int, mode: int = 0, now: Expr = t) -> Expr:
@@ -548,7 +560,7 @@ class InTime(Expansion):
         n : int
             Order.
         mode : int, optional
-            Number of the mode, counted from 0; the result is 0 for a mode that does not exist.
+            Number of the mode, counted from 0.
         now : Expr, optional
             Time.
 
@@ -556,6 +568,11 @@ class InTime(Expansion):
         -------
         Expr
             Function of time; ``Delta_n(t + 1) - (1 - rate) Delta_n(t)`` in steps.
+
+        Raises
+        ------
+        IndexError
+            If ``n`` is beyond the order, or if the mode does not exist.
 
         Examples
         --------
@@ -565,6 +582,7 @@ class InTime(Expansion):
         -y**3*exp(-2*t) + 2*y**3*exp(-4*t) - y**3*exp(-6*t)
         """
         self.check_order(n)
+        self._check_mode(mode)
         f, v, scales = self.values.algebra.functions, self.values.algebra.errors[n], self.expressions.scales
         left = {k: f.difference(e) + e * f.ring(scales.rates[k]) for k, e in v.entries.items()}
         return scales.clock * self._written(replace(v, entries=left), mode, now)
@@ -623,7 +641,9 @@ class InTime(Expansion):
         return total
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumption that symbolic eigenvalues are generic, if there are any.
+        """Return the assumption that symbols in the rates are generic, if there are any.
+
+        In steps these are also those of the training rule and the depth.
 
         Returns
         -------
@@ -631,11 +651,19 @@ class InTime(Expansion):
             Assumptions as sentences.
         """
         symbols = {x for m in self.modes for x in m.eigenvalue.free_symbols}
+        if self.discrete:
+            symbols |= {x for e in self.expressions.scales.names.values() for x in e.free_symbols}
         shown = ", ".join(sorted(map(str, symbols)))
         if not symbols:
             return ()
+        verb = "are" if len(symbols) > 1 else "is"
+        if self.discrete:
+            return (
+                f"{shown} {verb} generic: no product of the fractions that a step leaves of the errors is "
+                "zero or equal to another one, unless it is so for all values of the symbols",
+            )
         return (
-            f"{shown} are generic: two rates are equal only if they are so for all values of the symbols",
+            f"{shown} {verb} generic: two rates are equal only if they are so for all values of the symbols",
         )
 
     def render(self, format: str = "text") -> str:
@@ -689,7 +717,8 @@ def in_time(
     order : int | None, optional
         Highest order; that of the expansion by default.
     constants : Mapping[Symbol, Any] | None, optional
-        Values of symbols of the rule, such as eta; symbols without a value stay symbols.
+        Values of symbols of the training rule, such as eta; symbols without a value stay symbols, and another
+        key raises ValueError.
 
     Returns
     -------
@@ -699,7 +728,8 @@ def in_time(
     Raises
     ------
     ValueError
-        If numbers are not exact or not possible, or if the order is too high at symbolic depth.
+        If numbers are not exact or not possible, if the order is too high at symbolic depth, or if a key of
+        ``constants`` is not a symbol of the training rule.
     NotApplicable
         For a rule whose weights decay, for errors that are not the target minus the output, for steps
         that remove the lazy error of a mode at once, and for an irrational number together with symbols.
@@ -719,16 +749,13 @@ def in_time(
     -t*y**3*exp(-2*t) + 3*y**3*exp(-2*t)/4 - y**3*exp(-4*t) + y**3*exp(-6*t)/4
     """
     closure = expansion.closure
-    order = expansion.order if order is None else order
+    order = require_integer("order", expansion.order if order is None else order, 0)
+    depth = None if depth is None else require_integer("depth", depth, 1)
     if depth is None and order > expansion.written:
         raise ValueError(
             f"order = {order}: at symbolic depth the coefficients are known to order {expansion.written}; "
             "expand to a higher order, or give an integer depth"
         )
-    if order < 0:
-        raise ValueError(f"order = {order}: must be 0 or more")
-    if depth is not None and depth < 1:
-        raise ValueError(f"depth = {depth}: must be 1 or more")
     law = ErrorLaw.of(closure.theory)
     if not law.affine or law.slope(1) != -1:
         raise NotApplicable(f"the error {law.body} is not the target minus the output")
@@ -740,8 +767,15 @@ def in_time(
     discrete = bool(closure.theory.program.rule.discrete)
     layers = [L, ell] if depth is None else []
 
-    known = {P: samples_of(modes)} | {k: exact("constants", v) for k, v in (constants or {}).items()}
-    weight = sympify(closure.theory.program.rule.memory(t, s)[1]).subs(known)
+    weight = sympify(closure.theory.program.rule.memory(t, s)[1])
+    given = {k: exact("constants", v) for k, v in (constants or {}).items()}
+    if other := [k for k in given if k not in weight.free_symbols - {t, s, P}]:
+        named = ", ".join(sorted(map(str, weight.free_symbols - {t, s, P}))) or "none"
+        raise ValueError(
+            f"constants: {other[0]!r} is not a symbol of the training rule, which has {named}; give values "
+            "of these symbols only"
+        )
+    weight = weight.subs({P: samples_of(modes)} | given)
     if weight.has(t, s):
         raise NotApplicable(
             f"the weight {weight} of past updates depends on time, so that errors are not exponential"

@@ -15,7 +15,7 @@ recursion is affine, ``X(ell) = m X(ell -+ 1) + known``. There are two cases.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from itertools import product as choices
@@ -28,7 +28,7 @@ from derive.calculus.gaussian import GaussianAverage
 from derive.calculus.recurrences import Layered
 from derive.calculus.sums import gathered, unused
 from derive.calculus.symbols import L, ell
-from derive.errors import NotApplicable
+from derive.errors import NotApplicable, require_order
 from derive.expansion.nonlinear.single_site import Site, Summand
 from derive.expansion.nonlinear.trees import (
     BOUND,
@@ -67,13 +67,19 @@ LayerPolynomial = dict[LayerMonomial, Any]
 """A sum of such products with their coefficients."""
 
 
-def laws_of_one_sample(laws: Laws, names: Iterable[str]) -> dict[ForestCoefficient, LayerPolynomial]:
+def laws_of_one_sample(laws: Laws, names: Collection[str]) -> dict[ForestCoefficient, LayerPolynomial]:
     """Return the recursions over layers of the tensors in the order parameters ``names``, for one sample.
 
     A tensor is a number for each layer that multiplies a sum over times. The recursions of all tensors that
     these need are included, each after those it depends on. Responses are replaced by the kernels C and D.
-    Raises :class:`NotApplicable` if tensors depend on each other at one layer.
+    Raises :class:`NotApplicable` for a network of one hidden layer, and if tensors depend on each other at
+    one layer; ValueError for a name without a recursion.
     """
+    if laws.site.layer != ell:
+        raise NotApplicable(
+            "a network of one hidden layer has no recursions over layers: expand the theory of symbolic "
+            "depth, such as mean_field(mlp(L, phi))"
+        )
     raw = {t: _at_layer(law.terms, -law.shift) for t, law in laws.laws.items() if oriented(t)[0] == t}
     responses, D = ({t: v for t, v in raw.items() if t.name in ns} for ns in (("A", "B"), ("D",)))
     recursions = {}
@@ -83,6 +89,13 @@ def laws_of_one_sample(laws: Laws, names: Iterable[str]) -> dict[ForestCoefficie
         if t not in responses:
             recursions[t] = _put_in(law, responses)
     recursions = _with_whole_kernels(recursions)
+    known = sorted({t.name for t in recursions})
+    if other := [name for name in names if name not in known]:
+        raise ValueError(
+            f"names: {other[0]!r} has no recursion over layers; those with one are {', '.join(known)}"
+        )
+    if not names:
+        raise ValueError(f"names: is empty; must have at least one of {', '.join(known)}")
     chosen: dict[ForestCoefficient, set[ForestCoefficient]] = {}
     stack = [t for t in recursions if t.name in names]
     while stack:
@@ -323,9 +336,9 @@ class AtFixedPoint:
 
         It multiplies the forest ``shape``, a sum over times that does not depend on the layer. By default
         that is the forest of order 0, which is 1. The tangent kernel is a sum of products of order
-        parameters; the orders of the factors add up to n, and their forests together are ``shape``. Raises
-        KeyError if order n does not contain this forest, and IndexError if n is above the order of the
-        expansion.
+        parameters; the orders of the factors add up to n, and their forests together are ``shape``. An order
+        that vanishes, such as an odd one, is 0. Raises KeyError if another order n does not contain this
+        forest, and IndexError if n is not an order of the expansion.
         """
         total = self.constant(0)
         for y, tensors in _tangent_products(self.derived, n, shape):
@@ -361,27 +374,35 @@ def _tangent_products(
     """Return the products in order n of the tangent kernel that multiply the forest ``shape``.
 
     Each is a term of the tangent kernel, and for each of its factors the key of a tensor. The orders of the
-    tensors add up to n, and the product of their forests, sums over times, is ``shape``. Raises KeyError if
-    there is no product, IndexError for an order above that of the expansion, and NotApplicable if the forest
-    has too many samples to be compared.
+    tensors add up to n, and the product of their forests, sums over times, is ``shape``. There are none if
+    order n vanishes. Raises KeyError if only other forests have products, IndexError for an order that the
+    expansion does not have, and NotApplicable if the forest has too many samples to be compared.
     """
-    if not 0 <= n <= laws.order:
-        raise IndexError(f"n = {n}: the expansion has the orders 0..{laws.order}")
+    require_order(n, laws.order)
     if len(samples_of(shape)) - BOUND > PERMUTED:
         raise NotApplicable(
             f"order {n} of the tangent kernel is not known in closed form: its products are compared in all "
             f"orders of their samples, up to {PERMUTED} of them"
         )
-    wanted, products = standard(Piece(shape)), []
+    wanted, products, others = standard(Piece(shape)), [], False
     for y in laws.site.tangent:
         forests = [
             [(name, k, x) for k in range(n + 1) for x in laws.forests(name, k)] for name, _ in y.factors
         ]
         for factors in choices(*forests):
-            if sum(k for _, k, _ in factors) == n and _joined(x for _, _, x in factors) == wanted:
+            if sum(k for _, k, _ in factors) != n:
+                continue
+            others = True
+            if _joined(x for _, _, x in factors) == wanted:
                 products.append((y, tuple(oriented(ForestCoefficient(*x))[0] for x in factors)))
-    if not products:
-        raise KeyError(f"order {n} of the tangent kernel does not contain the forest {shape}")
+    if others and not products:
+        names = " or ".join(
+            f"forests({x!r}, {n})" for x in dict.fromkeys(x for y in laws.site.tangent for x, _ in y.factors)
+        )
+        raise KeyError(
+            f"order {n} of the tangent kernel does not contain the forest that is given as shape, by default "
+            f"that of order 0: give a sum over times that it contains, such as one of the expansion's {names}"
+        )
     return products
 
 
@@ -603,12 +624,14 @@ class AtCriticality:
 
         The coefficient multiplies the forest ``shape``, a sum over times. The tangent kernel is a sum over
         layers of products of order parameters; the orders of the factors add up to n, and their forests
-        together are ``shape``. The terms at the ends have lower degree in L and are left out. Raises
-        NotApplicable if the sum depends on the first layers, KeyError if order n does not contain this
-        forest, and IndexError if n is above the order of the expansion.
+        together are ``shape``. The terms at the ends have lower degree in L and are left out. An order that
+        vanishes, such as an odd one, is 0. Raises NotApplicable if the sum depends on the first layers,
+        KeyError if another order n does not contain this forest, and IndexError if n is not an order of the
+        expansion.
         """
         total = Leading({})
-        for y, tensors in _tangent_products(self.derived, n, shape):
+        products = _tangent_products(self.derived, n, shape)
+        for y, tensors in products:
             if not y.layers:
                 continue
             value = UNIT
@@ -621,7 +644,7 @@ class AtCriticality:
                 )
             parts = [{(S.Zero, a + b + 1): c / (a + 1)} for (a, b), c in value.terms.items()]
             total += Leading(_added(*parts), value.beyond + 1)
-        return total.expr()
+        return total.expr() if products else S.Zero
 
     def expression(self, tensor: ForestCoefficient) -> Expr:
         """Return a tensor of the nonlinear expansion as its leading power law in ell and L.

@@ -41,9 +41,9 @@ from sympy import (
 from derive.calculus.gaussian import GaussianAverage
 from derive.calculus.sums import drawn_out
 from derive.calculus.symbols import L, P, alpha, ell, gamma0, mu, s, t
-from derive.errors import NotApplicable
+from derive.errors import NotApplicable, require_integer
 from derive.expansion.errors import ErrorLaw
-from derive.expansion.expansion import Expansion, printed
+from derive.expansion.expansion import Expansion, placed_layer, printed
 from derive.expansion.nonlinear.depth import AtCriticality, AtFixedPoint
 from derive.expansion.nonlinear.single_site import Neighbour, Site, Summand, read
 from derive.expansion.nonlinear.trees import (
@@ -412,6 +412,8 @@ class NonlinearExpansion(Laws, Expansion):
         NotApplicable
             For the loss, if the error is not affine in the output; for Delta at orders above 0, if the error
             jumps.
+        ValueError
+            If the layer is outside the network.
 
         Notes
         -----
@@ -432,7 +434,9 @@ class NonlinearExpansion(Laws, Expansion):
         (0, 0)
         """
         self.check_order(n)
-        layer = self.site.layer if layer is None else sympify(layer)
+        law = next((x for x in self.laws.values() if x.tensor.name == name), None)
+        if name in KERNELS or (law is not None and name != OUTPUT):
+            layer = self._placed(name, layer, 0 if law is None or name in KERNELS else law.shift)
         if name in KERNELS:
             return self._kernel(name, n, layer)
         if name == "Delta":
@@ -444,7 +448,6 @@ class NonlinearExpansion(Laws, Expansion):
             return Add(*[Sum(x, (mu, 1, P)) / P for x in products if x != 0])
         if name == "K":
             return tangent_kernel(self.site.tangent, n, self._order_parameter)
-        law = next((x for x in self.laws.values() if x.tensor.name == name), None)
         if law is None:
             raise self.unknown(name)
         fields = OpaqueFields(self.site, n + 1, self._shapes, set(self.errors))
@@ -476,7 +479,7 @@ class NonlinearExpansion(Laws, Expansion):
         KeyError
             If there is no field of that name.
         ValueError
-            If the order is negative.
+            If the order is negative or not an integer, or if the layer is outside the network.
 
         Examples
         --------
@@ -486,9 +489,8 @@ class NonlinearExpansion(Laws, Expansion):
         >>> series.field("h", 0), series.field("z", 0)
         (u(ell, mu, t), r(ell, mu, t))
         """
-        if n < 0:
-            raise ValueError(f"n = {n}: must be 0 or more")
-        layer = self.site.layer if layer is None else sympify(layer)
+        require_integer("n", n, 0)
+        layer = self._placed(name, layer)
         fields, writer = self.fields(n), self.writer(layer)
         if name == "h":
             start = Function("u")(layer, mu, t) if n == 0 else S.Zero
@@ -514,6 +516,7 @@ class NonlinearExpansion(Laws, Expansion):
         OpaqueFields
             Fields.
         """
+        require_integer("n", n, 0)
         known = set(self.errors) | set(range(self.order + 1, n + 1))
 
         def shapes(kernel: str, k: int) -> list[Forest]:
@@ -578,6 +581,7 @@ class NonlinearExpansion(Laws, Expansion):
         tuple[ForestCoefficient, ...]
             Tensors.
         """
+        self.check_order(n)
         return tuple(x for x in self.laws if x.order == n and oriented(x)[0] == x)
 
     def factors(self, name: str, n: int) -> tuple[tuple[Expr, Expr], ...]:
@@ -642,8 +646,8 @@ class NonlinearExpansion(Laws, Expansion):
             ``"critical"``: phi is known, odd, of slope 1 and concave for positive arguments; the result
             is the leading powers of ell and L.
         names : tuple[str, ...], optional
-            Names of the order parameters whose tensors are solved, also ``C``, ``D`` or ``f``; the tensors
-            that their recursions need are solved too. Responses and unknown names are ignored.
+            Names of the order parameters whose tensors are solved (Phi, G), also ``C``, ``D`` or ``f``; the
+            tensors that their recursions need are solved too.
 
         Returns
         -------
@@ -653,10 +657,11 @@ class NonlinearExpansion(Laws, Expansion):
         Raises
         ------
         ValueError
-            If ``where`` is another one.
+            If ``where`` is another one, or if a name has no recursion. Responses are written in the kernels
+            C and D and have none.
         NotApplicable
-            If the recursions have no solution of this form, or if phi is not as ``"critical"`` requires. The
-            theory must have a symbolic depth.
+            If the network has one hidden layer, if the recursions have no solution of this form, or if phi is
+            not as ``"critical"`` requires.
 
         Examples
         --------
@@ -728,6 +733,15 @@ class NonlinearExpansion(Laws, Expansion):
     def _last(self) -> Expr:
         """The last layer: L, or 1 for a theory with one hidden layer."""
         return L if self.site.layer == ell else S.One
+
+    def _placed(self, name: str, layer: Any, shift: int = 0) -> Expr:
+        """Return the layer of a quantity, by default the symbolic one; raise ValueError outside the network.
+
+        ``shift`` is -1 for the response B, whose equation at layer ell gives its value at ell - 1.
+        """
+        if layer is None:
+            return self.site.layer
+        return placed_layer(name, layer, S.One + shift, self._last + shift, self._last == L)
 
     def writer(self, layer: Expr) -> Writer:
         """Return the object that converts terms of the expansion at a layer to SymPy expressions.
@@ -835,8 +849,7 @@ def expand_nonlinear(theory: Theory, order: int = 2) -> NonlinearExpansion:
     >>> series.errors, [len(series.forests("Phi", n)) for n in range(3)]
     ((0, 2), [1, 0, 5])
     """
-    if order < 0:
-        raise ValueError(f"order = {order}: must be 0 or more")
+    order = require_integer("order", order, 0)
     site = read(theory)
     if order > 0 and site.activation.expr.has(*KINKS):
         raise NotApplicable(

@@ -58,6 +58,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
 from derive.calculus.jumps import OtherKind, conditioned, jumps
+from derive.calculus.series import PowerSeries
 from derive.calculus.symbols import L, P, alpha, gamma0, mu, s, t
 from derive.errors import NotApplicable
 from derive.expansion.errors import ErrorLaw
@@ -408,8 +409,42 @@ class KinkExpansion(Expansion):
 
     @property
     def order(self) -> int:  # type: ignore[override]
-        """Highest power of ``|gamma0|`` up to which all quantities are known."""
+        """Highest power of ``|gamma0|`` up to which all quantities are known; single ones may be further."""
         return min(self.known.values())
+
+    def series(self, name: str, *args: Any, **where: Any) -> PowerSeries:
+        """Return the coefficients of a quantity up to its highest known order as one truncated power series.
+
+        Parameters
+        ----------
+        name : str
+            Name of the quantity.
+        *args : Any
+            No further arguments; any raises TypeError.
+        **where : Any
+            No further options; any raises TypeError.
+
+        Returns
+        -------
+        PowerSeries
+            Series in ``|gamma0|``, up to the order that :attr:`known` has for the quantity.
+
+        Raises
+        ------
+        KeyError
+            If there is no quantity of that name.
+
+        Examples
+        --------
+        >>> from derive import mean_field, mlp
+        >>> found = expand_kinks(mean_field(mlp(1, "relu")))
+        >>> found.order, found.series("Phi").order, found.series("K").order
+        (1, 2, 1)
+        """
+        if name not in self.known:
+            raise self.unknown(name)
+        orders = range(self.known[name] + 1)
+        return PowerSeries(tuple(self.coefficient(name, n, *args, **where) for n in orders), self.variable)
 
     def truncate(self, n: int) -> KinkExpansion:
         """Return the expansion up to a lower order.
@@ -517,7 +552,7 @@ class KinkExpansion(Expansion):
         """
         if name not in self.known:
             raise self.unknown(name)
-        if not 0 <= n <= self.known[name]:
+        if n not in range(self.known[name] + 1):
             raise IndexError(f"n = {n}: the series of {name} is known up to |gamma0|^{self.known[name]}")
         if n == 0:
             return self.generic.coefficient(name, 0)

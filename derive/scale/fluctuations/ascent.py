@@ -21,7 +21,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.sums import match, substitute
 from derive.calculus.symbols import IndexRange, L, eta, gamma0, primed, s, t
-from derive.errors import NotApplicable
+from derive.errors import NotApplicable, require_integer
 from derive.program.nonlinear import require_linear_rules
 from derive.program.program import Program
 from derive.program.rules import GradientDescent
@@ -78,7 +78,10 @@ class AscentCoefficients:
         KeyError
             If ``m + n`` is odd, or above the order to which the coefficients were derived.
         """
-        return self.covariances[min(m, n), max(m, n)]
+        pair = (min(m, n), max(m, n))
+        if pair not in self.covariances:
+            raise KeyError(f"no covariance of c_{m} and c_{n}; there are those of {[*self.covariances]}")
+        return self.covariances[pair]
 
 
 def in_small_steps(program: Program) -> Program:
@@ -123,6 +126,8 @@ def ascent_coefficients(program: Program, order: int = 4) -> AscentCoefficients:
         If fields are not linear in products of weights, if constants are not natural numbers (such as those
         of layers of different widths), if weights decay or have rules with memory or noise, or if
         coefficients up to depth 12 are not polynomials in the depth.
+    ValueError
+        If the order is negative or not an integer.
 
     Notes
     -----
@@ -136,6 +141,7 @@ def ascent_coefficients(program: Program, order: int = 4) -> AscentCoefficients:
     >>> found.means, found.covariances
     ({1: 2, 3: 8}, {(0, 0): 1, (1, 1): 4, (0, 2): 4})
     """
+    order = require_integer("order", order, 0)
     steps = in_small_steps(program)
     if program.depth.is_Integer:
         return _at_depth(steps, order)

@@ -14,7 +14,7 @@ from sympy import Eq, Expr, Gt, Rational, S, Symbol, factor, solve, sympify
 from sympy.core.function import AppliedUndef
 from sympy.core.relational import Relational
 
-from derive.errors import NotApplicable, require_type
+from derive.errors import NotApplicable, require_integer, require_type
 from derive.program.networks.random_data import N
 from derive.program.program import Program
 from derive.scale.fluctuations.lazy import LazyFluctuations, lamda_k
@@ -270,6 +270,8 @@ def best_ensemble(power: Expr | int = 2, order: int = 1) -> BestEnsemble:
     ------
     NotApplicable
         If ``power`` is not a rational number (a float is not), or is below 1.
+    ValueError
+        If ``order`` is neither 1 nor 2.
 
     Examples
     --------
@@ -278,6 +280,7 @@ def best_ensemble(power: Expr | int = 2, order: int = 1) -> BestEnsemble:
     >>> best_ensemble(1).statement()
     'one wide network is best, if the bias increases the loss'
     """
+    order = require_integer("order", order, 1, 2)
     p = sympify(power)
     if not p.is_Rational or p < 1:
         raise NotApplicable(

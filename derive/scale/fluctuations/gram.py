@@ -19,7 +19,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Average
 from derive.calculus.sums import match, over, substitute
 from derive.calculus.symbols import IndexRange, s, t
-from derive.errors import NotApplicable, require_type
+from derive.errors import NotApplicable, require_integer, require_type
 from derive.program.program import Program
 from derive.scale.fluctuations.initial_unit import START
 from derive.show.conditions import ConditionalResult
@@ -126,6 +126,8 @@ class GramRecursion(ConditionalResult):
         ------
         NotApplicable
             If an output is not a quadratic form in the fields of a unit.
+        ValueError
+            If ``samples`` is below 1 or not an integer.
 
         Examples
         --------
@@ -136,7 +138,7 @@ class GramRecursion(ConditionalResult):
         >>> one.motion[0, 1], one.motion[1, 0]
         (eta*gamma0*Delta(1, t)*K_x(1, 1), eta*gamma0*Delta(1, t))
         """
-        return _SampleRecursion(self, samples).matrices()
+        return _SampleRecursion(self, require_integer("samples", samples, 1)).matrices()
 
 
 def wishart_recursion(program: Program) -> GramRecursion:

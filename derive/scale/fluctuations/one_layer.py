@@ -45,7 +45,7 @@ from sympy import (
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import t
-from derive.errors import NotApplicable
+from derive.errors import NotApplicable, require_integer
 from derive.program.networks.random_data import N
 from derive.program.program import Program
 from derive.scale.fluctuations.gram import GramMatrices, GramRecursion, wishart_recursion
@@ -147,11 +147,14 @@ class OneSample(ConditionalResult):
         ------
         NotApplicable
             For a flow.
+        ValueError
+            If ``steps`` is negative or not an integer.
         """
         if not self.recursion.discrete:
             raise NotApplicable(
                 "values after a number of steps need a training rule in steps, and the rule is a flow"
             )
+        steps = require_integer("steps", steps, 0)
         a, b = A, B
         (c, d), (k, m) = self.output, self.kernel
         for _ in range(steps):
@@ -519,6 +522,7 @@ class OneLayerFlow(ConditionalResult):
             Coefficients of ``1, 1/N, ...``. They follow from derivatives of the final kernel by the initial
             mean squares of both components of the weights, which are chi-squared numbers.
         """
+        order = require_integer("order", order, 0)
         inverse = Symbol("epsilon", positive=True)
         moments = [_central_moment(m, self.modes.units / inverse) for m in range(2 * order + 1)]
         total = S.Zero

@@ -7,8 +7,10 @@ from sympy import Add, Expr, Indexed, Mul, expand
 from sympy.functions.elementary.complexes import transpose
 
 import derive.expansion.operator_words
+from derive.calculus.symbols import eta, gamma0
 from derive.errors import NotApplicable
 from derive.expansion import LinearExpansion, Memory
+from derive.expansion import expand as expand_in
 from derive.expansion.operator_words import Transposes, letters, terms
 from derive.expansion.order_recursions import Orders
 from tests.derive.once import expand_linear, mean_field, mlp
@@ -84,3 +86,14 @@ def test_beyond_the_words_the_recursion_is_printed(
     ):
         assert line in found, line
     assert r"{\boldsymbol{C}_{k}^{\ell}}^{\top}" in long.render("latex")
+
+
+def test_options_of_other_expansions_are_refused() -> None:
+    theory = mean_field(mlp())
+    for options in ({"foo": 3}, {"layer": 3}, {"together": {}}):
+        for small in (gamma0, eta):
+            with pytest.raises(TypeError, match=f"no option '{next(iter(options))}'"):
+                expand_in(theory, small, 1, **options)
+    for small in ("gamma0", None, 0):
+        with pytest.raises(ValueError, match=r"small = .*: must be"):
+            expand_in(theory, small, 1)  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from derive.calculus.symbols import L, eta, gamma0, s, t
 from derive.errors import NotApplicable
 from derive.program.networks.random_data import B, N, k
 from derive.program.networks.random_data import sigma as label
-from derive.scale.bottlenecks import bottlenecks, resources
+from derive.scale.bottlenecks import bottleneck, bottlenecks, resources
 from derive.scale.modes import lamda
 from derive.scale.modes import time as late
 from derive.scale.rich import X, rich_scaling
@@ -177,3 +177,16 @@ def test_exponents_in_symbols() -> None:
     assert labels.share is not None
     assert simplify(labels.share.power - (beta + L * (1 - beta) / (L + 1)) * (L + 1) / (1 + L * beta)) == 0
     assert any("> 0; otherwise the share falls" in x for x in width.conditions())
+
+
+def test_a_constant_share_does_not_limit_the_law() -> None:
+    """At ``a (1 - beta) = L + 1`` the singular value grows as fast as the number of learnt modes."""
+    found = size("width", 1, "1/2", "4")
+    assert found.share is not None
+    assert found.share.power == 0
+    assert any("is constant in time" in x for x in found.conditions())
+
+
+def test_unknown_sizes_are_refused() -> None:
+    with pytest.raises(ValueError, match="name = 'depth': must be one of width, batch"):
+        bottleneck(finite(), rich_at(1, "1/2"), "depth")

@@ -8,10 +8,11 @@ from itertools import product
 import pytest
 from sympy import E, Expr, Poly, Rational, Symbol, exp, factorial2, lambdify, oo, prod, symbols
 
-from derive.calculus.symbols import L
+from derive.calculus.symbols import L, eta
 from derive.depth.balance import alpha, gamma
 from derive.depth.nonlinear import effective
 from derive.errors import NotApplicable
+from derive.program import lion
 from derive.program.networks.residual import nonlinear_program
 from derive.scale.depth import DepthParametrization, epsilon, tau, update_power
 from derive.scale.depth import first_update as derived_update
@@ -255,3 +256,16 @@ def test_what_is_printed_can_be_computed():
         exact = e.subs(dict(zip(symbols_, map(Rational, values), strict=True))).evalf()
         for modules in ("numpy", "mpmath"):
             assert float(lambdify(symbols_, e, modules)(*values)) == pytest.approx(float(exact), rel=1e-12), e
+
+
+def test_exponents_that_are_numbers_are_refused() -> None:
+    """A number in place of gamma cannot be replaced by the exponent c of the rate."""
+    numbers, branches = depth_program(), depth_program(gamma=gamma)
+    network = DepthParametrization(mean_field(numbers))
+    for call in (lambda: update_power(numbers), network.rate, lambda: network.classify("1/2", "1/2")):
+        with pytest.raises(NotApplicable, match="give a program with symbols as exponents"):
+            call()
+    with pytest.raises(NotApplicable, match=r"factor of the branches is .*without the symbol alpha"):
+        derived_update(branches)
+    with pytest.raises(NotApplicable, match="rule = Lion: the first update at width one is derived for"):
+        derived_update(PROGRAM, lion(eta))

@@ -19,6 +19,7 @@ from sympy import (
     Rational,
     S,
     Symbol,
+    cancel,
     diag,
     exp,
     eye,
@@ -468,7 +469,7 @@ def test_what_is_refused() -> None:
         found.coefficient("H", 0, 2)
     with pytest.raises(IndexError, match="G has 0 mode indices"):
         found.coefficient("G", 0, 0)
-    with pytest.raises(ValueError, match="must be an integer or L, because the depth is 2"):
+    with pytest.raises(ValueError, match="layer = ell: must be an integer from 0 to 2 for H"):
         x.in_time(depth=2).coefficient("H", 0, layer=ell)
 
 
@@ -491,3 +492,27 @@ def test_text_is_refused_and_never_evaluated(name: str, given: tuple[list[Any], 
 def test_a_series_evaluates_no_text() -> None:
     with pytest.raises(ValueError, match="__import__"):
         PowerSeries((1, DANGER))  # type: ignore[arg-type]
+
+
+def test_steps_that_reverse_the_error_have_the_series_of_rates_beside_them() -> None:
+    """At eta = 1 a step multiplies the lazy error by -1, whose square is 1."""
+    general, special = (
+        words(0, "gd").in_time([1], [y], depth=1, order=2, constants=c) for c in ({}, {eta: 1})
+    )
+    for time in range(4):
+        near = cancel(general.Delta(2, now=S(time))).subs(eta, 1)
+        assert near == special.Delta(2, now=S(time))
+    assert special.conditions() == ()
+    assert "eta is generic: no product of the fractions that a step leaves" in general.conditions()[0]
+
+
+def test_values_of_other_symbols_are_refused() -> None:
+    for key in ("eta", Symbol("q"), L):
+        with pytest.raises(ValueError, match=r"constants: .* is not a symbol of .* rule, which has eta"):
+            words(0, "gd").in_time([1], [y], depth=1, constants={key: 1})
+
+
+def test_targets_that_vanish_give_a_loss_of_zero() -> None:
+    still = words(2).in_time(targets=[0])
+    assert "loss(t) = 0" in still.render().replace("⟨Δ²⟩", "loss")
+    assert "&= 0" in still.render("latex")

@@ -57,3 +57,25 @@ def test_other_phi_of_the_same_class() -> None:
     assert law.expression(ForestCoefficient("Phi", 0, PAIR)) == 1 / ell
     with pytest.raises(ValueError, match="where = 'edge'"):
         expanded(sin).depth_dependence("edge")
+
+
+def test_odd_orders_of_the_tangent_kernel_are_zero() -> None:
+    assert expanded(Function("phi"), 1).depth_dependence().tangent(1) == 0
+
+
+@pytest.mark.slow
+def test_even_orders_of_the_tangent_kernel_have_forests() -> None:
+    series = expanded(Function("phi"), 2)
+    with pytest.raises(KeyError, match=r"shape, by default that of order 0: give a sum over times"):
+        series.depth_dependence().tangent(2)
+
+
+def test_what_has_no_recursion_over_layers_is_refused() -> None:
+    series = expanded(Function("phi"))
+    for name in ("A", "foo", "K"):
+        with pytest.raises(ValueError, match=f"names: '{name}' has no recursion over layers"):
+            series.depth_dependence(names=(name,))
+    with pytest.raises(ValueError, match="names: is empty"):
+        series.depth_dependence(names=())
+    with pytest.raises(NotApplicable, match="one hidden layer has no recursions over layers"):
+        expand_nonlinear(mean_field(mlp(1, Function("phi"))), 0).depth_dependence()

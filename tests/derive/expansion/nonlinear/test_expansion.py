@@ -223,7 +223,7 @@ def test_orders_of_the_tangent_kernel_contain_products_of_lower_orders(
     assert expected.subs(L, 2) != 0
     with pytest.raises(KeyError, match="does not contain the forest"):
         one.tangent(4, first)
-    with pytest.raises(IndexError, match=r"n = 4: the expansion has the orders 0\.\.2"):
+    with pytest.raises(IndexError, match="n = 4: the series is known for orders 0 to 2"):
         identity.tangent(4, twice)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sympy import Abs, Function, Max, Rational, S, Symbol, exp, integrate, pi, sqrt, tanh
+from sympy import Abs, Function, Max, Rational, S, Symbol, exp, integrate, oo, pi, sqrt, tanh
 
 from derive.calculus.symbols import L, mu, t
 from derive.errors import NotApplicable
@@ -94,3 +94,11 @@ def test_deep_networks_have_no_closed_form_of_one_sample() -> None:
             deep.one_sample(name)
     with pytest.raises(KeyError, match="no contribution to 'X'; there are those to Phi, G, f, A, B"):
         deep.layer("X")
+
+
+def test_each_series_has_all_powers_that_are_known() -> None:
+    found = series()
+    assert {name: found.series(name).order for name in found.names} == found.known
+    assert found.series("Phi").coefficients[2] == found.coefficient("Phi", 2) != 0
+    assert found.error_estimate("Phi") != 0
+    assert found.truncate(1).error_estimate("Phi") == oo
