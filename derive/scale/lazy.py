@@ -142,9 +142,9 @@ class LazyKernel(ConditionalResult):
         Parameters
         ----------
         n : int
-            Highest moment.
+            Order of the highest moment, at least 0.
         values : Mapping[Symbol, Any] | None, optional
-            Values of symbols.
+            Numbers for symbols, as in :meth:`at`; other symbols stay.
 
         Returns
         -------
@@ -167,9 +167,9 @@ class LazyKernel(ConditionalResult):
         Parameters
         ----------
         steps : int
-            Number of steps.
+            Number of steps, at least 0.
         values : Mapping[Symbol, Any] | None, optional
-            Values of symbols.
+            Numbers for symbols other than the learning rate, as in :meth:`at`; other symbols stay.
 
         Returns
         -------
@@ -186,9 +186,9 @@ class LazyKernel(ConditionalResult):
         Parameters
         ----------
         steps : int
-            Number of steps; later ones are not considered.
+            Number of steps, at least 1; later ones are not considered.
         values : Mapping[Symbol, Any]
-            Values of all symbols except the learning rate.
+            Numbers for all symbols except the learning rate, as in :meth:`at`.
 
         Returns
         -------
@@ -216,7 +216,8 @@ class LazyKernel(ConditionalResult):
         Parameters
         ----------
         values : Mapping[Symbol, Any]
-            Values.
+            Rational numbers by symbol; a float is read as the decimal number that it prints as. Symbols that
+            do not occur are ignored, and those that are not given stay.
 
         Returns
         -------
@@ -277,7 +278,7 @@ class LazyKernel(ConditionalResult):
         Parameters
         ----------
         values : Mapping[Symbol, Any]
-            Values of all symbols.
+            Numbers for all symbols, as in :meth:`at`.
 
         Returns
         -------
@@ -410,10 +411,11 @@ class _Responses:
     def response(self, a: AppliedUndef) -> tuple[Symbol, Expr]:
         """Return (symbol, unit) of a response, which is the symbol times the unit.
 
-        The unit is gamma0 for the response of a backward field to a forward source, and its inverse for that
-        of a forward field to a backward source, so that the symbol is finite as gamma0 -> 0. Backward fields
-        respond to forward ones by the updates. Forward fields respond to backward ones by the error, which
-        contains the inverse of gamma0.
+        ``a`` is the response at any two times; its name and layer select it. The unit is gamma0 for the
+        response of a backward field to a forward source, and its inverse for that of a forward field to a
+        backward source, so that the symbol is finite as gamma0 -> 0. Backward fields respond to forward ones
+        by the updates. Forward fields respond to backward ones by the error, which contains the inverse of
+        gamma0.
         """
         q = self.named(self.theory.responses(), a)
         if q.symbol not in self.unknown:
@@ -448,8 +450,9 @@ class _Responses:
     def kernel(self, x: LinearTerm) -> Expr:
         """Return the kernel of a term of an equation as a number, which multiplies the field of the term.
 
-        A sum over earlier steps of a correlation function times the field becomes ``y/eta`` times the initial
-        value of the correlation. A sum with a response becomes the symbol of the response times its unit.
+        Without a sum over steps it is the factor of the field. A sum over earlier steps of a correlation
+        function times the field becomes ``y/eta`` times the initial value of the correlation. A sum with a
+        response becomes the symbol of the response times its unit.
         Raises NotApplicable for a sum over other times, or with several order parameters.
         """
         if not x.reach:
@@ -578,7 +581,7 @@ class LazySteps(ConditionalResult):
         Parameters
         ----------
         e : Expr
-            Polynomial in the eigenvalue ``k``.
+            Polynomial in the eigenvalue ``k``, the positive symbol of this module.
 
         Returns
         -------
@@ -606,7 +609,7 @@ class LazySteps(ConditionalResult):
         Parameters
         ----------
         steps : int
-            Number of steps.
+            Number of steps, at least 0.
 
         Returns
         -------
@@ -713,9 +716,9 @@ class LazySteps(ConditionalResult):
         Parameters
         ----------
         nodes : int | None, optional
-            Number of nodes; half the number of moments by default.
+            Number of nodes, at most half the number of moments, which is the default (rounded down).
         digits : int, optional
-            Number of digits.
+            Number of decimal digits of the results.
 
         Returns
         -------
@@ -759,7 +762,7 @@ class LazySteps(ConditionalResult):
         Parameters
         ----------
         nodes : int | None, optional
-            Number of nodes of :meth:`spectrum`.
+            Number of nodes of :meth:`spectrum`; half the number of moments by default.
 
         Returns
         -------
@@ -804,7 +807,8 @@ class LazySteps(ConditionalResult):
         Returns
         -------
         Expr
-            Bound of the absolute difference between the recursion and ``C_v`` after these steps.
+            Bound of the absolute difference between the recursion and ``C_v`` after these steps; 0 for at
+            most one step.
 
         Notes
         -----
@@ -840,8 +844,8 @@ def lazy_steps(theory: Theory, steps: int = 2) -> LazySteps:
     theory : Theory
         Centred linear theory of one output on isotropic data, with fresh batches or the population loss.
     steps : int, optional
-        Number of steps, which gives twice as many moments. For the depth L the moment of order n is a
-        polynomial of degree ``2 n - 1`` in L.
+        Number of steps, at least 1, which gives twice as many moments. For the depth L the moment of order n
+        is a polynomial of degree ``2 n - 1`` in L.
 
     Returns
     -------

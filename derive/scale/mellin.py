@@ -92,7 +92,10 @@ class Power:
         return Power(sympify(self.coefficient).subs(values), sympify(self.power).subs(values), self.logs)
 
     def meets(self, other: Power) -> Expr:
-        """Return the x at which the term equals another power; logarithms are not considered."""
+        """Return the x at which the term equals another term, whose power must differ from its own.
+
+        Logarithms are not considered.
+        """
         return (other.coefficient / self.coefficient) ** (1 / simplify(self.power - other.power))
 
 
@@ -410,7 +413,8 @@ class _Part:
     def tail(self, terms: int) -> list[tuple[Expr, Expr]]:
         """Return the expansion of the term at large y, as pairs (power, coefficient).
 
-        The first ``terms`` powers are included; an exponential has none.
+        The first ``terms`` powers are included; an exponential has none, and a pure power is its own
+        expansion.
         """
         if self.q == 0:
             return [(self.m, self.c)]
@@ -436,7 +440,8 @@ def _parts(F: Expr, y: Symbol) -> list[_Part]:
 def _part(term: Expr, y: Symbol) -> _Part:
     """Return the numbers c, m, q and p of one term ``c y^m exp(-q y)`` or ``c y^m (1 + q y)^-p``.
 
-    Raises NotApplicable for a term of another form, and for one that grows exponentially.
+    Raises NotApplicable for a term of another form, and for one that grows exponentially or has a pole at a
+    positive y.
     """
     c, m, q, p = S.One, S.Zero, S.Zero, None
     for f in Mul.make_args(term):
@@ -456,7 +461,8 @@ def _part(term: Expr, y: Symbol) -> _Part:
             )
     if q.is_negative or (p is not None and not isinstance(c, Expr)):
         raise NotApplicable(
-            f"{term} grows exponentially with {y}, so that its sum over modes has no expansion in powers"
+            f"{term} grows exponentially with {y} or diverges at a positive {y}, so that its sum over modes "
+            "has no expansion in powers"
         )
     return _Part(c, m, q, p)
 
@@ -480,7 +486,8 @@ def _above(p: Power, q: Power, given: Mapping[Any, Any]) -> bool:
     """Return whether the term p exceeds the term q when the variable is large.
 
     It has the larger exponent, or the same with more logarithms. ``given`` replaces symbols by expressions in
-    positive ones, so that exponents can be compared.
+    positive ones, so that exponents can be compared. The result is False also if symbols do not determine
+    which exponent is larger.
     """
     gap = simplify((p.power - q.power).subs(given))
     return bool(gap.is_positive) or (gap == 0 and p.logs > q.logs)

@@ -104,9 +104,9 @@ def task_of(source: Expr) -> str | None:
 def kind_of(source: Expr, task: str | None, where: str, meet: Any = 1) -> str:
     """Return the kind of task, ``hard`` (source exponent below 1) or ``easy`` (above 1).
 
-    A numerical ``source`` determines it. For a symbolic source it is ``task``, or ``hard`` by default. Raises
-    :class:`NotApplicable` at the source ``meet``, where two powers of the quantity named ``where`` are equal,
-    and ValueError for a task that contradicts the source.
+    A numerical ``source`` other than 1 determines it. For a symbolic source it is ``task``, which is not
+    checked, or ``hard`` by default. Raises :class:`NotApplicable` at the source ``meet``, where two powers of
+    the quantity named ``where`` are equal, and ValueError for a task that contradicts the source.
     """
     kind = task_of(source)
     if source == meet:
@@ -190,8 +190,8 @@ class LazyModes(ConditionalResult):
     def loss(self, terms: int = 3) -> Powers:
         """Return the loss at late times on power-law data with infinitely many modes.
 
-        Neglected terms of a flow fall faster than any power. In steps ``terms`` powers are kept, and no mode
-        may diverge, which is one of the conditions.
+        A flow has one power, and neglected terms fall faster than any power. In steps ``terms`` powers (at
+        least 1) are kept, and no mode may diverge, which is one of the conditions.
 
         >>> from derive import mean_field, structured
         >>> flow = lazy_modes(mean_field(structured(data="population", rule="flow")))
@@ -206,7 +206,8 @@ class LazyModes(ConditionalResult):
     def cutoff(self) -> Expr:
         """Return the time at which the loss of the last of M modes has decayed by a factor e.
 
-        The data are power-law data: the last mode has the smallest eigenvalue, ``M^-capacity``.
+        The data are power-law data: the last mode has the smallest eigenvalue, ``M^-capacity``. For training
+        in steps its rate is taken to first order in this eigenvalue.
 
         >>> from derive import mean_field, structured
         >>> print(lazy_modes(mean_field(structured(data="population", rule="flow"))).cutoff())
@@ -221,8 +222,9 @@ class LazyModes(ConditionalResult):
 def lazy_modes(theory: Theory) -> LazyModes:
     """Return the lazy limit (gamma0 -> 0) of training on the population loss, for each mode of the data.
 
-    ``theory`` is that of structured data, and layers are infinitely wide. The depth may be a symbol, the rule
-    a flow or exact steps. Raises :class:`NotApplicable` if the kernel of the modes changes in time.
+    ``theory`` is that of structured data on the population loss, with the symbol L as depth. The rule is a
+    flow or exact steps, and layers are taken to be infinitely wide. Raises :class:`NotApplicable` if the
+    kernel of the modes changes in time.
 
     >>> from derive import mean_field, structured
     >>> modes = lazy_modes(mean_field(structured(data="population", rule="flow")))

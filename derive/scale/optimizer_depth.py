@@ -62,7 +62,11 @@ class BranchPowers(ConditionalResult):
 
     @property
     def powers(self) -> dict[str, Expr | None]:
-        """Powers of the depth L by name of the quantity: gradient, rate, epsilon, decay and others."""
+        """Exponents of the depth L by name of the quantity: gradient, rate, epsilon, decay and others.
+
+        The others are size, inside and start; all names are those of the attributes. None stands for a
+        quantity that the rule does not have.
+        """
         return {
             n: getattr(self, n) for n in ("gradient", "rate", "epsilon", "decay", "size", "inside", "start")
         }
@@ -73,7 +77,7 @@ class BranchPowers(ConditionalResult):
         Parameters
         ----------
         value
-            A number, at least 1/2.
+            A number, at least 1/2, or text of one such as ``"2/3"``.
 
         Returns
         -------
@@ -246,5 +250,5 @@ def _lost(share: Expr) -> str:
 
 
 def _power(e: Expr) -> Expr:
-    """Return the power of the depth L in a product of numbers and powers, such as a learning rate."""
+    """Return the exponent x of ``L^x`` in a product of numbers and powers of the depth L, such as a rate."""
     return power(e)[0]

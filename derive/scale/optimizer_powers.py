@@ -122,7 +122,10 @@ class WeightPowers:
 
     @property
     def powers(self) -> dict[str, Expr | None]:
-        """Powers of the width N by name of the quantity: variance, gradient, rate, epsilon and decay."""
+        """Exponents of the width N by name of the quantity: variance, gradient, rate, epsilon and decay.
+
+        None stands for a quantity that the weight does not have, or that no condition fixes.
+        """
         return {n: getattr(self, n) for n in ("variance", "gradient", "rate", "epsilon", "decay")}
 
 
@@ -215,8 +218,8 @@ class OptimizerPowers(ConditionalResult):
         Parameters
         ----------
         scales : Mapping[str, Any]
-            Power a of the multiplier ``N^-a`` for each kind of weight; that of a readout includes the
-            division of the output by ``N^d``.
+            Power a of the multiplier ``N^-a`` for each kind of weight in the program; that of a readout
+            includes the division of the output by ``N^d``. Other keys are ignored.
 
         Returns
         -------
@@ -326,7 +329,7 @@ def _row(
     )
 
     def power(letter: str) -> Expr | None:
-        """Return the power of N of one quantity of the weight; None if the weight does not have it.
+        """Return the exponent of N in one quantity of the weight; None if the weight does not have it.
 
         ``letter`` is c for the learning rate, e for epsilon, s for the decay, b for the initial variance.
         """
@@ -440,7 +443,7 @@ def scaling_faults(
     found : OptimizerPowers
         Powers of the right scaling.
     scales : Mapping[str, Any]
-        Power a of the multiplier ``N^-a`` by kind of weight.
+        Power a of the multiplier ``N^-a`` by kind of weight, as in :meth:`OptimizerPowers.exponents`.
     changes : Collection[str], optional
         Names of wrong scalings, keys of :data:`CHANGES`; those that do not apply to the rules are left out.
 
@@ -516,7 +519,7 @@ class _FirstChanges:
         self.gradients = gradient_powers(self.program)
 
     def of(self, name: str, family: WeightFamily) -> tuple[str, Expr]:
-        """Return (field, power): the first field that a weight changes, and the power of N of the change.
+        """Return (field, power): the first field that a weight changes, and the exponent of N in the change.
 
         ``name`` is the full name of the weight, and ``family`` is (name, kind, indices) of its family. For a
         readout it is the output.

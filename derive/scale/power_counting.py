@@ -108,33 +108,35 @@ class Counted:
         """Return the parts of a field or number at a step, each with a power of N and parities.
 
         ``name`` is the name of the field, and ``site`` its layer, None without layers. The result is empty if
-        the field is zero or was not counted.
+        the field is zero, does not exist or was not counted.
         """
         return self.found.get((name, None if site is None else sympify(site), step), ())
 
     def power(self, name: str, site: Any = None, step: int = 0) -> Expr | None:
-        """Return the power of N of a field or number after ``step`` updates.
+        """Return the exponent p of a field or number that is of order ``N^p`` after ``step`` updates.
 
-        ``site`` is its layer, None without layers. The result is None if it is zero or was not counted.
+        ``name`` is its name, and ``site`` its layer, None without layers. The result is None if it is zero,
+        does not exist or was not counted.
         """
         return top(self.parts(name, site, step))
 
     def change(self, name: str, site: Any = None, step: int = 1) -> Expr | None:
-        """Return the power of N of the change of a field or number by ``step`` updates.
+        """Return the exponent p of ``N^p``, the size of the change of a field or number by ``step`` updates.
 
-        ``site`` is its layer, None without layers. The result is None if it does not change or was not
-        counted.
+        ``name`` is its name, and ``site`` its layer, None without layers. The result is None if it does not
+        change, does not exist or was not counted.
         """
         return top(p for p in self.parts(name, site, step) if p.order)
 
     def change_by_weight(
         self, name: str, site: Any = None, step: int = 1, *, systematic: bool = False
     ) -> dict[str, tuple[Expr, ...]]:
-        """Return the powers of N of the change of a field by each weight's updates, by name of the weight.
+        """Return the exponents of N in the change of a field by each weight's updates, by name of the weight.
 
         ``name`` is the field, ``site`` its layer and ``step`` the number of updates. A weight has several
-        powers if symbols do not determine the largest. Only the first order in the updates must have been
-        counted. If ``systematic`` is true, changes are left out that are random because their mean vanishes.
+        powers if symbols do not determine the largest. The count must have been made with the option
+        ``first`` of :func:`count_powers`. If ``systematic`` is true, changes are left out that are random
+        because their mean vanishes.
         """
         by_weight: dict[str, list[EntrySize]] = {}
         for p in self.parts(name, site, step):
@@ -160,7 +162,7 @@ def count_powers(
     program : Program
         Program whose depth is a number.
     steps : int, optional
-        Number of updates.
+        Number of updates, at least 0.
     assumed : bool, optional
         Whether every field and number, such as an error, is assumed to be of order one before training once
         its own power has been counted (the step of an induction over layers).
@@ -200,7 +202,7 @@ def count_powers(
 
 
 def gradient_powers(program: Program) -> dict[str, Expr]:
-    """Return the power of N of the gradient of an entry of each weight, as its training rule receives it.
+    """Return the exponent of N in the gradient of an entry of each weight, as its training rule receives it.
 
     It is the gradient before training. Fields and errors are assumed to be of order one. Weights whose
     gradient is zero are left out.
@@ -354,7 +356,7 @@ def product(*factors: EntrySizes) -> EntrySizes:
 
 
 def top(parts: Iterable[EntrySize]) -> Expr | None:
-    """Return the largest power of N of some parts; None if there is no part.
+    """Return the largest of the exponents of N of some parts; None if there is no part.
 
     It is a ``Max`` if exponents are symbols that cannot be compared.
     """
@@ -363,7 +365,9 @@ def top(parts: Iterable[EntrySize]) -> Expr | None:
 
 
 def powers(number: Expr) -> tuple[Expr, ...]:
-    """Return the powers of the width N in a sum of products, one for each term; equal ones only once.
+    """Return the exponents of the width N in a sum of products, one for each term.
+
+    Equal ones of the terms of a sum are listed once; those of a product of sums may occur several times.
 
     >>> a = Symbol("a")
     >>> powers(3 * N ** (1 - a) * Symbol("eta")), powers(1 + 2 * N)
@@ -452,7 +456,7 @@ class Counting:
         """Return all values of the indices of layers and ordered positions in ``ranges``.
 
         Each item is a mapping from index to number. Indices of samples do not distinguish sizes and are left
-        out.
+        out. Without other indices the list has one empty mapping.
         """
         members: list[IndexExpressions] = [{}]
         for r in ranges:
@@ -567,7 +571,7 @@ class Counting:
         return not any(str(x) in self.vectors for x in e.free_symbols)
 
     def size(self, p: Population, env: IndexExpressions) -> Expr:
-        """Return the power of N of the number of units of a population; given inputs have a fixed number."""
+        """Return the exponent of N in the number of units of a population, 0 for inputs, which are given."""
         if p.given:
             return S.Zero
         (ratio,) = powers(sympify(p.ratio).subs(env))
@@ -690,7 +694,7 @@ class Counting:
         return [(k, slope) for k in (times if rule.states else [past])]
 
     def singular(self, w: TrainedMatrix | TrainedVector, env: IndexExpressions) -> Expr:
-        """Return the power of N of (singular values over entries) of a gradient of fixed rank.
+        """Return the exponent of N in the ratio of singular values to entries of a gradient of fixed rank.
 
         It is half the power of ``rows columns`` for matrices whose rule acts on singular values, and 0 for
         others.
@@ -796,7 +800,10 @@ class Counting:
 
 
 def one_power(number: Expr) -> Expr:
-    """Return the power of N in a number that is a single power of N."""
+    """Return the exponent p of a number that is proportional to ``N^p``.
+
+    Raises NotApplicable for a sum of several powers of N.
+    """
     exponents = powers(number)
     if len(exponents) != 1:
         raise NotApplicable(
@@ -867,7 +874,7 @@ def applied(shape: Shape, arguments: tuple[EntrySizes, ...], first: bool = False
 
 
 def _size_of(shape: Shape, base: Expr | None, derivative: int = 0) -> Expr:
-    """Return the power of N of a function, or of its derivative, where its argument is of order ``N^base``.
+    """Return the exponent of N in a function, or its derivative, where its argument is of order ``N^base``.
 
     ``derivative`` is the order of the derivative. ``base`` is None if the argument is zero. The result is 0
     for None and for a base with symbols.
@@ -904,7 +911,7 @@ def shape_of(e: Expr, atoms: list[Any]) -> Shape:
     """Return parities, homogeneity and lowest power at zero of a function ``e`` of the fields ``atoms``.
 
     An undefined function has no parity and a value at zero. Homogeneity and lowest power are determined for
-    functions of one field only.
+    functions of one field only. Raises NotApplicable for more than four fields.
 
     >>> from sympy import Function, tanh
     >>> h = Function("h")(Symbol("t"))
@@ -942,7 +949,8 @@ def _growth(plain: Expr) -> tuple[Expr | None, int]:
     """Return (degree, lowest): how a function of one argument behaves at large and at small argument.
 
     The degree is that of a homogeneous function, None for other functions. The second number is the lowest
-    power in the expansion at zero, 0 for homogeneous functions and for functions with a kink or a jump.
+    power in the expansion at zero, up to 3. It is 0 for higher ones, for homogeneous functions and for
+    functions with a kink or a jump.
     """
     argument = _SLOTS[0]
     with suppress(NotHomogeneous):

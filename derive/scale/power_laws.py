@@ -282,7 +282,8 @@ def sum_over_modes(summand: Expr, unit: Expr) -> Powers:
 def fixed_data(theory: Theory) -> FixedData:
     """Return the lazy limit (gamma0 -> 0) of gradient flow on P fixed samples, for N -> oo.
 
-    The eigenvalues ``lamda(k)`` and the target ``w_star(k)`` of the modes are arbitrary. Only the properties
+    ``theory`` is that of structured data with label noise and the symbol L as depth. The eigenvalues
+    ``lamda(k)`` and the target ``w_star(k)`` of the modes are arbitrary. Only the properties
     of the result from ``late_cutoff`` on assume power laws: ``late_cutoff`` and ``floor`` are powers of P,
     and ``before_floor`` and ``label_before_floor`` powers of t. In the example ``cut`` (printed ``lamda_c``)
     and ``cut_`` are the cut-offs at the Laplace rates z and z' of two times. Raises :class:`NotApplicable` if
@@ -408,7 +409,8 @@ def lazy_law(
 
     ``modes`` is the lazy limit of the theory. ``depth``, ``source`` (beta) and ``capacity`` are numbers or
     symbols. With ``order``, the order gamma0^2 of the loss, and a number below 1 for the source, the time at
-    which a flow leaves the regime is included in ``crossover``. Raises ValueError for numbers that are not
+    which a flow leaves the regime is included in ``crossover``; with a number above 1 the change of the
+    constant is one of the conditions. Raises ValueError for numbers that are not
     possible, and for steps in which the first mode diverges.
 
     >>> from derive import mean_field, structured
@@ -614,10 +616,11 @@ def width_law(
     """Return the law of order 1/N of the lazy loss, ``c t^-exponent/N``.
 
     ``noise`` is this order, the sum of the variance and of the shift of the mean of the function of N units.
-    ``depth``, ``source`` and ``capacity`` are numbers or symbols. ``task`` is ``hard`` (source below 1) or
-    ``easy``, for a symbolic source. For easy tasks the variance falls more slowly than the loss of infinite
-    width, and exceeds it long before higher orders in 1/N matter; for hard tasks both have the same power.
-    Raises as :func:`leading_law` does, and ValueError for a capacity of 1 or less.
+    ``depth``, ``source`` and ``capacity`` are numbers or symbols. If the source is a symbol, ``task`` states
+    whether it is below 1 (``hard``, the default) or above (``easy``). For easy tasks the variance falls more
+    slowly than the loss of infinite width, and exceeds it long before higher orders in 1/N matter; for hard
+    tasks both have the same power. Raises as :func:`leading_law` does, and ValueError for a capacity of 1 or
+    less.
     """
     values = numbers(depth, source, capacity, summed=True)
     turn = noise.variance.turns(beta)

@@ -143,9 +143,10 @@ class RandomFeatures(ConditionalResult):
         return {size: self._in_size(self.alone(size).subs(noise, 0), size) for size in (N, P)}
 
     def label_floor(self, size: Symbol) -> Power:
-        """Return the part of the final loss from label noise, as a power of N features or P samples.
+        """Return the part of the final loss from label noise, as a power of the number P of samples.
 
-        ``size`` is the finite one, N or P; the other is infinite.
+        ``size`` must be P, with infinitely many features: without a finite number of samples label noise adds
+        nothing, and there is no power.
         """
         (term,) = self._in_size(_noisy(self.alone(size)), size).terms
         return term
@@ -215,7 +216,8 @@ class RandomFeatures(ConditionalResult):
     def label_added(self, size: Symbol) -> Powers:
         """Return the part of the loss of order 1/size from label noise, times ``size``, as powers of time.
 
-        ``size`` is N features or P samples. It holds before the loss is final.
+        ``size`` must be P, the number of samples, because label noise adds nothing at infinitely many
+        samples. The result holds before the loss is final.
         """
         return self._order_one(_noisy(self.alone(size)), size)
 
@@ -297,12 +299,12 @@ def optimum(terms: Iterable[tuple[Expr, Expr]]) -> Optimum:
 def features_law(theory: RandomFeatures, source: Any = beta, capacity: Any = capacity_) -> PowerLaw:
     """Return the law of random features: the power of time, and the effects of finite sizes that end it.
 
-    ``bottlenecks`` of the result are N features, P samples and their label noise. ``share`` is the correction
-    of the loss before it is final, divided by the law of time, or None if it falls faster than this law.
-    ``after`` is the final loss, or the part of it that label noise adds. ``crossover`` is the time at which
-    the share is one; without a share it is the time at which the law of time meets the final loss, or None
-    if symbols do not determine the largest power of the final loss. ``optimum`` is None for a symbolic
-    source.
+    ``theory`` must have label noise; ``source`` and ``capacity`` are numbers or symbols. ``bottlenecks`` of
+    the result are N features, P samples and their label noise. ``share`` is the correction of the loss before
+    it is final, divided by the law of time, or None if it falls faster than this law. ``after`` is the final
+    loss, or the part of it that label noise adds. ``crossover`` is the time at which the share is one;
+    without a share it is the time at which the law of time meets the final loss, or None if symbols do not
+    determine the largest power of the final loss. ``optimum`` is None for a symbolic source.
 
     Raises
     ------

@@ -153,7 +153,8 @@ class RankOne(ConditionalResult):
     def singular(self, size: Expr) -> Expr:
         """Return the singular value sigma of the weights at which the gradient ``c_g(1)`` has a given size.
 
-        It follows from the kernel, ``c_g(1)^2``, which is a power of sigma.
+        It follows from the kernel, ``c_g(1)^2``, which must be a power of sigma with the coefficient one;
+        another kernel raises NotApplicable.
         """
         singular_value = Dummy("sigma", positive=True)
         kernel = Power.of(self.kernel.rhs.subs(sigma(t), singular_value), singular_value)
@@ -246,7 +247,8 @@ def with_rank_one(e: Expr) -> Expr:
 def _memory(theory: Theory, name: str, site: Expr | None = None) -> tuple[Expr, Expr]:
     """Return (kernel, field) of the only sum over the past in one equation, with the rank-one ansatz.
 
-    ``name`` and ``site`` (a layer) select the equation. Raises NotApplicable for several sums over the past.
+    ``name`` and ``site`` (a layer) select the equation. Raises NotApplicable for no or several sums over the
+    past, and for one with a further index that is summed.
     """
     terms = [x for x in theory.equation(name, site).terms if x.kind == "memory"]
     if len(terms) != 1 or terms[0].over:
@@ -488,7 +490,8 @@ def product_transform(q: Any, r: Any, at: Any) -> Expr:
 
     Integration over x gives ``Gamma(s+2) int int u^-q v^-r (2 - u - v)^(-s-2)`` over the unit square. That is
     the triangle ``u + v < 2`` without its two corners, where u or v exceeds 1; in each, both integrals are
-    Euler integrals. :func:`check_transforms` verifies the closed form with the equation of F.
+    Euler integrals. :func:`check_transforms` verifies the closed form with the equation of F. The result is
+    ``nan`` where several terms have poles, as at integer s for q other than 0.
 
     >>> import mpmath
     >>> q, at = 0.125, -0.5
@@ -516,7 +519,8 @@ def missing(q: Any, r: Any, at: Any) -> Expr:
     """Return the Mellin transform of ``(1 - F_q)(1 - F_r)`` at ``s = at``, for ``0 < s < 2``.
 
     ``F_q`` and ``F_r`` are learnt fractions of a mode, functions of x, see :func:`profile`. The term 1 in the
-    product contributes nothing, because the continued transform of a power of x is zero.
+    product contributes nothing, because the continued transform of a power of x is zero. The result is
+    ``nan`` where that of :func:`product_transform` is.
     """
     transform_ = product_transform(q, r, at) - transform(q, at) - transform(r, at)
     return gammasimp(transform_) if q == r == 0 else transform_
@@ -629,7 +633,7 @@ class RichScaling(ConditionalResult):
     depth, source, capacity
         Values of L, beta and a, numbers or symbols.
     growth
-        Power of time with which the kernel ``C_g(1,t,t)`` grows.
+        Exponent of time with which the kernel ``C_g(1,t,t)`` grows.
     exponent
         Power with which the loss falls: ``loss = constant t^-exponent``.
     named, named_kernel, named_integrated_kernel
@@ -875,7 +879,7 @@ class RichBalance:
         return sums.sorted(given(self.task)), remaining
 
     def squares(self) -> Expr:
-        """Return the power of X in the correlation ``C_h0(t,s)`` of the inputs' fields.
+        """Return the exponent of X in the correlation ``C_h0(t,s)`` of the inputs' fields.
 
         ``C_h0`` is a sum over modes of ``(lamda v)^2``, with the errors v of modes, X is the integrated
         kernel, and t and s are of one order.
@@ -1072,7 +1076,7 @@ class Neglected:
         Part of the term, over the kept term, that is constant in units of the field of the layer below: it
         acts as an initial value of sigma. A function of ``sigma``.
     power, gamma_power
-        Powers of t and gamma0 of the ratio.
+        Exponents of t and gamma0 in the ratio.
     solved
         True if the ratio was computed from the equations, false if only its powers were counted.
     """

@@ -195,7 +195,7 @@ def _require_odd(rule: Entrywise) -> None:
 
 
 def is_linear(rule: Entrywise) -> bool:
-    """Return whether Q and all states are linear in gradients and states.
+    """Return whether Q and all states are linear in gradients and states; constants may be added.
 
     >>> from derive.program import sign_descent
     >>> is_linear(Entrywise(Symbol("eta"), 2 * A)), is_linear(sign_descent(Symbol("eta")))
@@ -212,14 +212,14 @@ def is_linear(rule: Entrywise) -> bool:
 def step_powers(
     rule: Entrywise, gradients: Sequence[Expr | None], number: PowerOfNumber
 ) -> tuple[Expr | None, ...]:
-    """Return the power of a large number in Q at each step; None where Q is zero.
+    """Return the exponent of a large number in Q at each step; None where Q is zero.
 
     Parameters
     ----------
     rule : Entrywise
         Entrywise rule.
     gradients : Sequence[Expr | None]
-        Powers of the gradient at the steps 0, 1, ...; None for a gradient that is zero.
+        Exponents of the gradient at the steps 0, 1, ...; None for a gradient that is zero.
     number : PowerOfNumber
         Function that returns the power in an expression without gradients and states.
 
@@ -253,7 +253,7 @@ def step_powers(
 
 
 def _power(e: Expr, powers: Mapping[Expr, Expr | None], number: PowerOfNumber) -> Expr | None:
-    """Return the power of a large number, such as the width, in an expression; None for the number zero.
+    """Return the exponent of a large number, such as the width, in an expression; None for zero.
 
     ``powers`` has the powers of the rule's gradients and states, None for those that are zero, and ``number``
     is a function that returns the power of other expressions.
@@ -268,7 +268,7 @@ def _power(e: Expr, powers: Mapping[Expr, Expr | None], number: PowerOfNumber) -
 
 
 def _power_of_function(e: Expr, argument_powers: list[Expr | None]) -> Expr | None:
-    """Return the power of a large number in a function ``e`` from the powers in its arguments.
+    """Return the exponent of a large number in a function ``e`` from the exponents in its arguments.
 
     None stands for an argument, or a result, that is zero. Raises NotApplicable if the power is not known.
     """
@@ -292,7 +292,11 @@ def _power_of_function(e: Expr, argument_powers: list[Expr | None]) -> Expr | No
 
 
 def _power_near_zero(e: Expr, argument_powers: list[Expr | None]) -> Expr:
-    """Return the power of a smooth function of one small argument: that of the lowest order of its series."""
+    """Return the exponent of a large number in a smooth function of one small argument.
+
+    It is that of the lowest order of its series in the argument. Orders up to 3 are tried, and a series that
+    starts later counts as order 0. Raises NotApplicable for an argument that is zero or may grow.
+    """
     (argument,) = argument_powers
     if argument is None or argument.is_nonpositive is not True:
         raise NotApplicable(
@@ -306,7 +310,7 @@ def _power_near_zero(e: Expr, argument_powers: list[Expr | None]) -> Expr:
 
 
 def _largest(powers: Iterable[Expr | None]) -> Expr | None:
-    """Return the largest of some powers of a large number, which is the power of a sum.
+    """Return the largest of some exponents of a large number, which is the exponent of a sum.
 
     None stands for a term that is zero; the result is None if all terms are. Raises NotApplicable if symbols
     do not decide.

@@ -87,7 +87,7 @@ def as_written(program: Program) -> dict[str, Expr]:
     """Return the exponents of the width with which a program is written, by name.
 
     A weight W is applied as ``N^-a_W W`` and has the initial variance ``N^-b_W``; the learning rate is
-    ``N^-c``, and outputs are divided by ``N^d``.
+    ``N^-c``, and outputs are divided by ``N^d``. ``c`` is left out if all weights have entrywise rules.
 
     >>> from derive.program import mlp
     >>> as_written(mlp(1))
@@ -599,7 +599,8 @@ def with_exponents(program: Program, values: Mapping[Any, Expr]) -> Program:
     """Return the program with values in place of symbolic exponents of N, which are given by name or symbol.
 
     An exponent of a family of weights has one value for all layers (``a_W``), or one for each layer
-    (``a_W(1)``); layers without a value stay symbolic.
+    (``a_W(1)``), which is used if both are given. A layer between two of the given ones may be left out and
+    stays symbolic. Exponents without a value stay symbolic, and names of no exponent are ignored.
     """
     by_name = {str(k): exact(str(k), v) for k, v in values.items()}
     members: dict[str, dict[int, Expr]] = {}
@@ -721,9 +722,10 @@ WidthPowers = Mapping[QuantityAtLayer, Expr | None]
 
 @dataclass(frozen=True)
 class WidthClass(ConditionalResult):
-    """Powers of N of all quantities of a program with given exponents.
+    """Exponents of N in the sizes of all quantities of a program, and in their changes by training.
 
-    A power is None if the quantity is zero, or does not change at all.
+    These exponents are called powers below. A power is None if the quantity is zero, or does not change at
+    all.
 
     Parameters
     ----------
@@ -816,10 +818,11 @@ def width_class(program: Program, exponents: Mapping[Any, Any], steps: int = 3) 
         Program.
     exponents : Mapping[Any, Any]
         Values of ``a_<weight>``, ``b_<weight>``, ``c`` and ``d`` (as names or symbols); ``a_W`` is for a
-        family, ``a_W(1)`` for one member. Weights with entrywise rules have others, see :func:`symbols_of`.
+        family, and ``a_W(1)`` for one member, of which all must be given if one is. Weights with entrywise
+        rules have others, see :func:`symbols_of`.
     steps : int, optional
-        Number of updates. Three are enough: after the first every weight has changed, and after the second
-        every backward field.
+        Number of updates, at least 1. Three are enough: after the first every weight has changed, and after
+        the second every backward field.
 
     Returns
     -------
@@ -1045,9 +1048,10 @@ class _Symmetry:
         return conditions
 
     def gradients(self, w: Any, coefficient: Expr, env: IndexExpressions) -> list[Expr]:
-        """Return the change of the power of N of each term of a gradient, of which a coefficient is given.
+        """Return the change of the exponent of N in each term of a gradient.
 
-        ``w`` is the weight and ``env`` has the values of its indices.
+        The gradient is ``coefficient`` times the vectors of the update of the weight ``w``. ``env`` has the
+        values of its indices.
         """
         u = w.update
         bodies = (u.vector,) if isinstance(w, TrainedVector) else (u.left, u.right)
@@ -1058,7 +1062,7 @@ class _Symmetry:
         ]
 
     def shifts(self, e: Expr, env: IndexExpressions) -> list[Expr]:
-        """Return, for each term of an expression, the change of its power of N under the rescaling.
+        """Return, for each term of an expression, the change of its exponent of N under the rescaling.
 
         The changes are linear in the unknowns of the system. ``env`` has the values of the indices.
         """
@@ -1080,7 +1084,7 @@ class _Symmetry:
         return self.factor_shifts(e, env)
 
     def factor_shifts(self, e: Expr, env: IndexExpressions) -> list[Expr]:
-        """Return the change of the power of N of one factor under the rescaling, as a list for its terms.
+        """Return the change of the exponent of N in one factor under the rescaling, as a list for its terms.
 
         The factor is a power, a weight, given data, a field or a function of fields. A function that is not
         homogeneous adds the conditions that its arguments are not rescaled. ``env`` has the values of the
@@ -1106,7 +1110,7 @@ class _Symmetry:
         return [S.Zero]
 
     def shift(self, field: AppliedUndef, env: IndexExpressions) -> Expr:
-        """Return the unknown power of N by which a field is rescaled; zero for outputs and errors.
+        """Return the unknown x with which a field is rescaled by ``N^x``; zero for outputs and errors.
 
         ``env`` has the values of the indices.
         """
@@ -1116,7 +1120,7 @@ class _Symmetry:
         )
 
     def weight(self, w: GaussianWeight, used: Expr, env: IndexExpressions) -> Expr:
-        """Return the unknown power of N by which a weight without its multiplier is rescaled; zero for data.
+        """Return the unknown x of ``N^x``, which rescales a weight without its multiplier; zero for data.
 
         ``w`` is the weight or its family, ``used`` the member that an expression contains, and ``env`` has
         the values of the indices.
@@ -1125,7 +1129,7 @@ class _Symmetry:
         return self.raw(w.name, at) if w.name in self.weights else S.Zero
 
     def raw(self, name: str, env: IndexExpressions) -> Expr:
-        """Return the symbol of the power of N by which a weight without its multiplier is rescaled.
+        """Return the symbol x of ``N^x``, by which a weight without its multiplier is rescaled.
 
         ``name`` is that of the weight, and ``env`` has the value of its layer.
         """
@@ -1133,9 +1137,9 @@ class _Symmetry:
         return Symbol(f"w_{name}_{'' if layer is None else env[layer]}")
 
     def powers(self, e: Expr, env: IndexExpressions) -> list[Expr]:
-        """Return the change of the power of N of each term of a number, linear in the exponents.
+        """Return the change of the exponent of N in each term of a number.
 
-        It is the part of the power that contains exponents of the parametrization.
+        It is the part of the exponent that is linear in the exponents of the parametrization.
         """
         exponents = [x.xreplace({_INSIDE: c}) for x in powers(e.subs(env))]
         return [x - x.xreplace(dict.fromkeys(self.exponents, S.Zero)) for x in exponents]

@@ -101,7 +101,8 @@ class Arranged:
     def front(self, p: ArrangedTerm) -> str:
         """Return the printed constant in front of a term, without its sign.
 
-        It is a fraction, or an inverse power if the numerator is one and the denominator a symbol.
+        It is a product without a denominator, and the empty text for 1. With a denominator it is a fraction,
+        or an inverse power if the numerator is one and the denominator a symbol.
         """
         above, below = fraction(p.front)
         top = " ".join(map(self.factor, above))
@@ -197,7 +198,10 @@ class Arranged:
 
 
 def nested_sources(response: Any) -> tuple[Expr, list[Expr]]:
-    """Return the innermost body of nested responses, and the list of all sources that are perturbed."""
+    """Return the innermost body of nested responses, and the list of all sources that are perturbed.
+
+    The source of the outermost response is first.
+    """
     body, sources = response, []
     while type(body) is type(response):
         sources.append(body.args[1])
@@ -246,7 +250,10 @@ def _with_unused_variables(e: Any, taken: set[Any]) -> Any:
 
 
 def _reaches_over(x: Expr, behind: Sequence[Expr]) -> bool:
-    """Return whether the factors ``behind`` x, printed after it, could be read as inside its sum."""
+    """Return whether the factors ``behind`` x, printed after it, could be read as inside its sum or product.
+
+    This is so for every factor behind a product over an index, and for one that contains the index of a sum.
+    """
     if isinstance(x, Product):
         return bool(behind)
     return isinstance(x, Sum | Integral) and any(y.atoms(Symbol) & set(x.variables) for y in behind)
@@ -263,7 +270,10 @@ def _bounds(x: Loop) -> tuple[Any, ...]:
 
 
 def shifted(samples: Sequence[str]) -> bool:
-    """Return whether one of the printed indices is a sum: ``p+k`` and ``q`` together would read ``p+kq``."""
+    """Return whether one of the printed indices is a sum or difference.
+
+    Written together, ``p+k`` and ``q`` would read ``p+kq``.
+    """
     return any(c in x for x in samples for c in "+-")
 
 
@@ -285,7 +295,10 @@ def present_first(times: Sequence[Expr]) -> list[Expr]:
 
 
 def as_bound(relation: Any) -> Any:
-    """Return an inequality for an index in the form of a bound: ``L - ell >= 1`` as ``ell <= L - 1``."""
+    """Return an inequality for an index in the form of a bound: ``L - ell >= 1`` as ``ell <= L - 1``.
+
+    It is returned as is unless exactly one term of its left side is minus a symbol, the index.
+    """
     negated = [x for x in Add.make_args(relation.lhs) if (-x).is_Symbol]
     if len(negated) != 1:
         return relation
