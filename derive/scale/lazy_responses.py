@@ -41,7 +41,7 @@ def weight_in_loss(theory: Theory) -> Expr:
 
 
 def source_of(theory: Theory, name: str) -> Source:
-    """Return the Gaussian source of the theory whose symbol has this name."""
+    """Return the Gaussian source of the theory whose symbol has this name; it must exist."""
     return next(x for x in theory.sources if x.symbol.func == Function(name))
 
 

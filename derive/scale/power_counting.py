@@ -829,7 +829,7 @@ class Shape:
     degree
         Degree of a homogeneous function (relu 1, Heaviside 0); None for others.
     lowest
-        Lowest power in its expansion at zero.
+        Lowest power in its expansion at zero, 0 if it is not determined.
     """
 
     name: str

@@ -118,7 +118,7 @@ class RankOne(ConditionalResult):
     kernel
         Kernel ``C_g(1,t,t)`` as a power of the singular value.
     dropped
-        Neglected terms, each with the equation that contains it.
+        Pairs (equation, term) of the neglected terms and the equations that contain them.
     """
 
     theory: Theory

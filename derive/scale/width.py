@@ -515,9 +515,9 @@ def width_constraints(program: Program, spectral: Collection[str] = ()) -> Const
     Constraints
         Conditions in the order of the paper: fields first, layer by layer, each given those before it; then
         epsilon and decay of entrywise rules; then the changes by one update, to first order, with fields of
-        order one; last the raw learning rate, if a weight has a linear rule. For outputs only changes that do
-        not vanish on average are included (feedback alignment has others, which matter once weights have
-        aligned).
+        order one; last the raw learning rate, if a weight has a linear rule. Conditions that hold for all
+        exponents are left out. For outputs only changes that do not vanish on average are included (feedback
+        alignment has others, which matter once weights have aligned).
 
     Raises
     ------

@@ -113,7 +113,10 @@ class Arranged:
         return self.over(p, top or "1", " ".join(map(self.factor, below)), len(below))
 
     def factor(self, x: Expr) -> str:
-        """Return a printed factor of a product, in brackets if it is a sum of terms."""
+        """Return a printed factor of a product, in brackets if it is an addition of terms.
+
+        A sum over an index and an integral have no brackets.
+        """
         if isinstance(x, Sum | Integral):
             if any(len(limits) != 3 for limits in x.limits):
                 return self.unlimited(x)
@@ -173,7 +176,10 @@ class Arranged:
         return self.open_average + self._print(expr.args[0]) + self.close_average
 
     def varied(self, body: Expr) -> str:
-        """Return the printed body of a functional derivative, in brackets if it is a product or a sum."""
+        """Return the printed body of a functional derivative, in brackets where they are needed.
+
+        Products, powers, sums and integrals have brackets; symbols, functions and averages have none.
+        """
         text = self._print(body)
         whole = precedence(body) >= PRECEDENCE["Func"] and not isinstance(body, Sum | Integral)
         return text if whole else f"{self.left}{text}{self.right}"

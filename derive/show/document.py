@@ -136,7 +136,10 @@ def _text_layers(r: IndexRange, printer: PaperText) -> str:
 
 
 def _text_note(entry: DisplayedEquation, printer: PaperText, layers: bool) -> str:
-    """Return the note behind an equation: its layers if ``layers`` is true, and its condition on times."""
+    """Return the note behind an equation: its layers if ``layers`` is true, and its condition on times.
+
+    An equation without either has an empty note.
+    """
     notes = [_text_layers(entry.layers, printer)] if layers and entry.layers is not None else []
     if entry.causal:
         notes.append(f"0 unless s {'<' if entry.causal == 'strict' else '≤'} t")
