@@ -41,8 +41,8 @@ def frozen_features(theory: Theory) -> Theory:
     Parameters
     ----------
     theory : Theory
-        The theory of a network of integer depth, whose outputs have one error each. An output must be zero
-        at the start, which is not checked: other terms in its definition are dropped.
+        The theory of a network of integer depth, whose outputs have one error each. An output is a linear
+        function of averages, plus an offset that is kept.
 
     Returns
     -------
