@@ -89,7 +89,6 @@ def test_channels_and_depths_are_symbols_or_numbers() -> None:
         ({"data": "population", "noise": True}, "no samples"),
         ({"branch": beta, "widths": width}, "same units"),
         ({"data": "online", "rule": "flow"}, "the rule is a flow"),
-        ({"rule": "adam"}, "rule = 'adam': .* entries of inputs, .* 'gd' or 'flow'"),
         ({"rule": "nonsense"}, "nonsense"),
     ],
 )

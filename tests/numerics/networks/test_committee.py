@@ -64,7 +64,6 @@ def test_networks_that_see_new_samples_are_told_from_those_that_do_not() -> None
         ({"rule": "flow", "batches": 2}, "batches = 2: several batches need discrete steps"),
         ({"rule": "flow", "online": True}, "drawn anew at every step"),
         ({"activation": "tnah"}, "activation"),
-        ({"rule": "adam"}, "entries of inputs"),
     ],
 )
 def test_refuses(options: dict[str, object], said: str) -> None:
