@@ -779,8 +779,8 @@ def trained_by(program: Program, rule: str | Entrywise) -> Program:
     if isinstance(rule, Entrywise):
         update = replace(W.update, coefficient=rate * factor_ ** rule_degrees(rule).degree)
         return replace(program, matrices=(replace(W, update=update),), descent=None)
-    # For one sample the gradient is an outer product of two vectors, so that an entrywise power or sign of it
-    # is that of its factors: the coefficient and both vectors.
+    # For one sample the gradient is an outer product c a b^T. Its entrywise power or sign is the outer
+    # product of the powers or signs of c, a and b, so that the step acts on these three.
     step = RULES[rule]
     update = replace(
         W.update, coefficient=rate * step(factor_), left=step(W.update.left), right=step(W.update.right)

@@ -190,8 +190,8 @@ def _check_apart(K: Array) -> None:
 class AtKinks(Evaluation):
     """Coefficients of orders 0 to 2 in ``|gamma0|`` of errors, outputs and order parameters.
 
-    They add the contributions of units that keep their slope in training, and of units whose field crosses
-    the kink of the activation at some sample.
+    Each is the average over all units with the slopes of the activation held at their initial values, plus
+    what units add whose field crosses the kink at some sample.
     """
 
     def __init__(
@@ -552,7 +552,9 @@ SMALL = 1e-12
 
 @dataclass(eq=False)
 class TwoTimes:
-    """Contributions to order parameters of units that keep the slopes of their activation, at each layer.
+    """Averages over all units with the slopes of the activation at their initial values, at each layer.
+
+    What crossing units add to them is found by :class:`KinkLayers`.
 
     Attributes
     ----------
@@ -573,7 +575,7 @@ class TwoTimes:
     moving: dict[tuple[str, int, int], Array] = field(default_factory=dict)
 
     def value(self, name: str, n: int, layer: int) -> Array:
-        """Return the contribution of units that keep their slopes to order n of the order parameter ``name``.
+        """Return order n of the order parameter ``name``, with all slopes at their initial values.
 
         The shape is (T, P, T, P), or (T, P) for the output f.
         """
@@ -584,7 +586,7 @@ class TwoTimes:
         return total
 
     def piece(self, p: Piece, layer: int, single: bool) -> Array:
-        """Return one term of the contribution of units that keep their slopes, at ``layer``.
+        """Return one term of an average over all units with slopes at their initial values, at ``layer``.
 
         The term is a product of static tensors, order parameters, averages, errors and weights, summed over
         earlier times and samples. The shape is (T, P, T, P), or (T, P) if ``single``.

@@ -343,7 +343,8 @@ def products(expansion: NonlinearExpansion, depth: int) -> list[list[tuple[str, 
         if y.layers:
             layers = range(int(y.layers.lower), int(y.layers.upper.subs(L, depth)) + 1)
         for k in layers:
-            # The kernel of the data takes the place of Phi before the first layer.
+            # A term that contains the kernel of the data has it as a factor, under the name of Phi of layer
+            # 0.
             factors = [(FEATURE_KERNEL, 0)] if y.given != 1 else []
             terms.append(factors + [(name, int(at.subs({ell: k, L: depth}))) for name, at in y.factors])
     return terms

@@ -320,8 +320,8 @@ class _Lowering:
     def coupling(self, row: Row, x: LinearTerm, weight: Expr) -> Coupling:
         """Return the term ``x`` in the equation ``row`` of a field as a coupling to another field.
 
-        A coupling is that field and the memory kernel that multiplies it. ``weight`` is the expression of
-        the kernel, coefficient included. Raises NotLinear for a sum over a part of the past.
+        A coupling is that field and the memory kernel that multiplies it. ``weight`` is this kernel as an
+        expression, with its coefficient. Raises NotLinear for a sum over a part of the past.
         """
         self.extents |= {r.index: r.upper for r in x.over}
         known: dict[tuple[str, Expr], Reach] = {

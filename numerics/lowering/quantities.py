@@ -712,7 +712,9 @@ class _QuantityReader:
     def _read(self, symbol: AppliedUndef, body: Expr, ranges: Any, causal: str = "") -> PathEntry:
         """Return the order parameter or scalar ``symbol``, defined by ``body``, as an expression of averages.
 
-        Each sum over averages in ``body`` is read as an order parameter with further indices.
+        ``ranges`` are those of its indices. ``causal`` says for which times it is not zero, as in
+        :class:`PathEntry`. Each sum over averages in ``body`` is read as an order parameter with further
+        indices.
         """
         self.extents.add(r.limits for r in ranges)
         args = open_args(symbol)

@@ -224,8 +224,9 @@ def _flow(values: list[Expr], weight: Expr) -> tuple[list[Expr], dict[str, Any]]
 def _steps(values: list[Expr], weight: Expr) -> tuple[list[Expr], dict[str, Any]]:
     """Return (decays, units) of the modes for discrete time, from their eigenvalues ``values``.
 
-    A decay is the fraction ``weight * eigenvalue`` of the error that one step removes. ``units`` are the
-    fields unit, clock and names of :class:`Scales`. Without symbols the decays are numbers. If there is one
+    A decay is the fraction ``weight * eigenvalue`` of the error that one step removes. ``units`` are keyword
+    arguments of :class:`Scales`: ``unit`` and ``clock``, in which operators and times are measured, and
+    ``names`` of the symbols that are introduced. Without symbols the decays are numbers. If there is one
     nonzero eigenvalue, or if all are single symbols, the remaining fraction of each becomes a symbol;
     otherwise ``weight`` does.
     """
