@@ -399,11 +399,11 @@ class Network:
 
         The value at another step, such as ``f(mu, 1)``, would act on earlier steps.
         """
-        computed = {d.name for d in lines}
+        computed = {d.name: len(d.lhs.args) for d in lines}
         expressions = [(f"the loss {spelled(loss)}", loss), *((spelled(d.lhs), d.rhs) for d in lines)]
         for label, e in expressions:
             for a in sorted(e.atoms(AppliedUndef), key=spelled):
-                if name_of(a) in computed and a.args and a.args[-1] not in (t, S.Zero):
+                if computed.get(name_of(a)) == len(a.args) > 0 and a.args[-1] not in (t, S.Zero):
                     raise ProgramError(
                         f"{label}: {a} is at another time than {t}; write {t}, or 0 for the first step, "
                         "because a network keeps nothing from step to step but its weights"

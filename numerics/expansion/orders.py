@@ -403,7 +403,7 @@ class OfTheory:
     def unknown(self, name: str, layer: int) -> bool:
         """Return whether the expanded theory has no correlation ``name`` at a layer, at any order."""
         tensors = self.run.plan.table.tensors
-        return not any(
+        return name not in self.series.names or not any(
             (named(name, *k), layer) in tensors for part in self.series.parts(name) for _, k in part
         )
 

@@ -165,6 +165,6 @@ def test_sums_round_a_ring_start_anywhere() -> None:
             np.testing.assert_allclose(
                 found.value(name, layer), reference.value(name, layer), rtol=1e-9, atol=1e-12
             )
-    with pytest.raises(NotLinear, match="is read at k"):
+    with pytest.raises(NotLinear, match="the index k runs from -1"):
         lower(problem.discrete)
     assert not read_quantities(SizedTheory.of(problem.discrete, problem.values | {"P": 2})).written_out

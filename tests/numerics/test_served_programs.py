@@ -582,8 +582,8 @@ CASES: dict[str, Case] = {
     "mixture": Case(mixture, train_mixture, OF_EXPERTS, seeds=200),
     "filters": Case(filters, train_filters, POSITIONS),
     "causal means": Case(causal, train_causal, POSITIONS, seeds=200),
-    "normalised inline": Case(lambda: normalised(False), train_normalised),
-    "normalised by name": Case(lambda: normalised(True), train_normalised),
+    "normalised inline": Case(lambda: normalised(False), train_normalised, method="nodes"),
+    "normalised by name": Case(lambda: normalised(True), train_normalised, method="nodes"),
     "readouts": Case(lambda: readouts(tanh), train_readouts(False), OF_OUTPUTS),
     "readouts linear": Case(lambda: readouts(straight), train_readouts(True), OF_OUTPUTS),
     "stream": Case(stream, train_stream, OF_STREAM),
@@ -601,7 +601,7 @@ CASES: dict[str, Case] = {
 }
 SLOW = (
     *("slopes in two layers", "gains in two layers", "recurrent", "normalised inline", "causal means"),
-    *("readouts", "modes, full-batch"),
+    *("readouts", "modes, full-batch", "normalised by name"),
 )
 """Cases that are compared in the slow suite; smaller ones of their kind stand beside them."""
 

@@ -170,7 +170,7 @@ def test_what_has_no_series_says_why() -> None:
         expand(one, 2)
     with pytest.raises(SpecError, match="has no expansion in trees"):
         expand(experiment({"bias": True, "activation": "tanh"}, GD, None, 1.0), 2)
-    with pytest.raises(ValueError, match="must not be negative"):
+    with pytest.raises(ValueError, match="must be 0 or more"):
         expand_strength(mean_field(mlp()), -1)
 
 
