@@ -202,8 +202,8 @@ class Response(Expr):
 
     def _eval_derivative(self, x: Expr) -> Expr | None:
         if x in self.source.free_symbols:
-            # The source contains x as an index or a time and changes too. The derivative is then not a
-            # response of the differentiated body, and stays unevaluated.
+            # x is an index or a time of the source. A derivative by x changes the source too, and is not the
+            # response of the differentiated body: None makes SymPy leave the derivative unevaluated.
             return None
         body = self.body.diff(x)
         return S.Zero if body == 0 else Response(body, self.source)

@@ -252,7 +252,8 @@ def _finish(piece: _Piece, target: AppliedUndef, ranges: Sequence[IndexRange], c
         if a == b:
             continue
         low, high = extremes(a - b, ranges)
-        if low.is_positive or high.is_negative:  # the indices can never agree
+        # `low` and `high` are the bounds of a - b. If it is never zero, the delta of a and b is zero.
+        if low.is_positive or high.is_negative:
             return S.Zero
         value *= DiracDelta(a - b) if continuous and b == target.args[-1] else KroneckerDelta(a, b)
     open_ = []

@@ -142,7 +142,8 @@ def _hermite(factors: list[Expr], variables: tuple[Expr, ...], matrix: MatrixBas
     ``<He_n(x) He_m(y)> = delta_nm n! <x y>^n`` for variables of variance one. None for other variances, for
     other factors, and for more than two of them.
     """
-    factors = written_out(Mul(*factors))  # the square of a polynomial is a product of two
+    # A square He_n(x)**2 is written as He_n(x) He_n(x), so that it counts as two polynomials.
+    factors = written_out(Mul(*factors))
     polynomials = [x for x in factors if isinstance(x, hermite_prob) and x.args[1] in variables]
     if len(polynomials) != len(factors) or not 1 <= len(polynomials) <= 2:
         return None
@@ -190,8 +191,8 @@ class _Term:
             elif isinstance(x, erf | sign):
                 line = _poly(x.args[0], variables, 1)
                 a, m = tuple(line.coeff_monomial(v) for v in variables), line.coeff_monomial(1)
-                # the sign does not depend on the scale of its argument: divide by the first coefficient, so
-                # that the signs of proportional forms are equal
+                # The sign of a linear form is sign(k) times the sign of the form divided by k. With its first
+                # coefficient as k, proportional forms have equal signs.
                 if isinstance(x, sign):
                     k = next((k for k in a if k != 0), S.One)
                     k = k if k.is_number else S.One

@@ -366,7 +366,7 @@ def factored(e: Expr) -> Expr:
     """
     number, powers = prime_factors(e)
     value = Mul(*[f.as_expr() ** power for f, power in powers])
-    # keep the number outside: SymPy multiplies out a rational times a single sum
+    # The number stays outside of the product: SymPy would multiply out a rational times a single sum.
     return factor_terms(number * value) if value.is_Add else number * value
 
 
@@ -535,7 +535,9 @@ def _is_irreducible_along(u: Sequence[int]) -> bool:
     Integers at which small primes do not divide u are tried.
     """
     u = tuple(reversed(u))
-    always = gcd(*[_horner(u, at) for at in range(len(u))])  # the largest divisor of all values at integers
+    # The largest divisor of the values at all integers: the first len(u) values determine the others, which
+    # are sums of them with integer coefficients.
+    always = gcd(*[_horner(u, at) for at in range(len(u))])
     first, *others, bound = abs(u[0]), *(-abs(c) for c in u[1:]), 1
     while _horner((first, *others), bound) <= 0:
         bound *= 2
@@ -687,7 +689,8 @@ class Recurrences:
         step = _power(m)
         value = S.Zero
         for (a, b), c in _monomials(self.settled(f)).items():
-            gap = step + b * k  # the coefficient in front of the shifted monomial is q^gap
+            # m = q^step, and Z^b = q^(b ell) has the factor q^(b k) at ell + k: together the factor q^gap.
+            gap = step + b * k
             value += c * self.particular(a, k, gap) * Z**b
         free = Z ** S(-step // k)
         here = dict(zip((ell, Z), at, strict=True))
@@ -735,7 +738,7 @@ def _apart(e: Expr) -> dict[Expr, Expr]:
     """
     if e == 0:
         return {}
-    # name the inverses of Z and Z_L, because SymPy multiplies out denominators
+    # Symbols stand for the inverses of Z and Z_L, because SymPy would multiply out denominators.
     inverse = {x: Dummy() for x in (Z, Z_L)}
     powers = [x for x in e.atoms(Pow) if x.base in inverse and x.exp.is_negative]
     named = e.xreplace({x: inverse[x.base] ** -x.exp for x in powers})

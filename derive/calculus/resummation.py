@@ -234,7 +234,8 @@ class Mapped:
             It increases with y. A w near 1, for a large z, is resolved by y and not by w.
             """
             tail = mpmath.log1p(mpmath.exp(-abs(y)))
-            log_w, log_rest = min(y, 0) - tail, -max(y, 0) - tail  # of w and of 1 - w
+            # log w and log(1 - w) for w = exp(y)/(1 + exp(y)), without overflow at large |y|.
+            log_w, log_rest = min(y, 0) - tail, -max(y, 0) - tail
             log_sum = mpmath.log1p(mpmath.exp(log_w))
             return mpmath.log(size / target) + log_w - 2 * at * log_rest - 2 * (1 - at) * log_sum
 
@@ -243,7 +244,8 @@ class Mapped:
             low *= 2
         while gap(high) < 0:
             high *= 2
-        # the gap is flat at large y if the angle is 0, where faster methods than bisection fail
+        # The root of `gap` is found by bisection, and each step halves the interval. Faster methods fail if
+        # the angle is 0, where `gap` is flat at large y.
         steps = mpmath.mp.prec + int(mpmath.log(high - low, 2))
         root = mpmath.findroot(gap, (low, high), solver="bisect", maxsteps=steps, verify=False)
         return 1 / (1 + mpmath.exp(-root))

@@ -513,7 +513,8 @@ class PowerSeries:
         missed = front * Max(sizes[-1], sizes[-2] * q) * q * z / (1 - q * z)
         if len(sizes) == 2:
             missed = front * sizes[-1]
-        # symbols in the coefficients may get values at which those in q vanish
+        # The estimate `missed` holds where a geometric series of ratio q z converges, late * z**half < early.
+        # `late` may contain symbols and vanish at their values; then q is zero and tells nothing.
         return Piecewise((missed, And(late > 0, late * z**half < early)), (S.Infinity, True))
 
     def pade(self, m: int, n: int) -> Expr:

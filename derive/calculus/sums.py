@@ -68,10 +68,12 @@ def rename_bound(x: Sum | Integral, taken: Iterable[Expr]) -> Sum | Integral:
             used.add(names[v])
     if not names:
         return x
-    # a variable is bound in the summand and in the bounds of inner sums, not in its own bounds
+    # Sums inside of the summand get other variables if theirs are among the old or new names, so that a
+    # renaming does not bind a variable to another sum.
     inner = rename_all_bound(x.function, {*names, *names.values()})
     limits = []
     for i, (v, *bounds) in enumerate(x.limits):
+        # The bounds of v may contain the variables of the sums outside of it, which are later in the limits.
         outer = {w: names[w] for w, *_ in x.limits[i + 1 :] if w in names}
         limits.append((names.get(v, v), *[b.xreplace(outer) for b in bounds]))
     return x.func(inner.xreplace(names), *limits)
@@ -213,7 +215,7 @@ def match(
             continue
         value = a - (p - free[0])
         if value.has(free[0]) and p != free[0] and not a.has(free[0]):
-            return None  # an argument of the pattern contains more than one index
+            return None  # the argument p is not an index plus a constant, as 2*ell is not
         if values.setdefault(free[0], value) != value:
             return None
         r = by_index.get(free[0])
@@ -382,7 +384,7 @@ def fixed_by_delta(term: Expr, v: Symbol) -> tuple[Expr, Expr] | None:
     """
     for x in Mul.make_args(term):
         if isinstance(x, DiracDelta) and len(x.args) > 1:
-            continue  # a derivative of a delta: the integral differentiates the other factors
+            continue  # a derivative of a delta fixes no variable: it differentiates the other factors
         if isinstance(x, KroneckerDelta | DiracDelta) and x.has(v):
             gap = (x.args[0] - x.args[1] if isinstance(x, KroneckerDelta) else x.args[0]).expand()
             slope = gap.coeff(v)

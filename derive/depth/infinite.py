@@ -953,7 +953,9 @@ def diversity(limit: LayerTime, name: str) -> Diversity:
 
     both = e.rhs.replace(later, lambda x: x.func(tau_2, *x.args[1:]))
     two = e.lhs.func(tau, tau_2, *e.lhs.args[1:])
-    data = e.lhs.args[1:-2]  # without layer time (first) and times t, s (last): samples of both fields
+    # The samples of both fields are all arguments but the layer time, which is first, and the times t and s,
+    # which are last.
+    data = e.lhs.args[1:-2]
     now = {s: t} | dict(zip(data[len(data) // 2 :], data, strict=False))
     here = e.rhs.xreplace(now)
     distance = here + here.xreplace({tau: tau_2}) - 2 * both.xreplace(now)

@@ -334,8 +334,8 @@ class LayerExpansion(SeriesRing[Expr]):
         plus terms at the layer where functions in ``body`` jump.
         """
         total = [Integral(x, (tau_, S.Zero, S.One)) if x != 0 else S.Zero for x in f]
-        # A function of (ell + a, k) is above its source for k <= ell + a - cut, so that the first layer k of
-        # its other side is ell + a - cut + 1.
+        # A function n of (ell + a, k) is above its source for k up to ell + a - cuts[n]. The next layer k is
+        # the first on its other side.
         firsts = {n: a - self.cuts[n] + 1 for n, a in self._crossing(body, low, high)} if self.order else {}
         ends = self.missed(f, tau_, (S.Zero, low), (S.One, high + 1))
         jumps = self.jump(f, tau_, tau, firsts, (ABOVE, BELOW))
@@ -557,7 +557,8 @@ def cuts(rows: list[LayerRecursion], slots: Mapping[str, int]) -> dict[str, int]
                 offsets[name] = at + min(begun.values())
         if len(offsets) == before:  # the remaining functions are smooth at ell = k: any offset will do
             offsets |= {n: 0 for e in of_two if (n := str(e.lhs.func)) not in offsets}
-    for e in of_two:  # a function must jump at the same layer as the functions in its equation
+    # Each function of two layers must jump where the functions in its equation do.
+    for e in of_two:
         gaps = {offsets[str(e.lhs.func)] - e.shift - c for c in firsts(e).values()}
         if gaps - ({0, -1} if e.direction == 1 else {0, 1}):
             raise NotApplicable(

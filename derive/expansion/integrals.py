@@ -51,7 +51,8 @@ class Group:
     def expr(self) -> Expr:
         """SymPy expression of ``coefficient * weight * sum over samples of outer * (sum of inner)``."""
         body = Mul(*self.outer, Add(*[Mul(*x) for x in self.inner]))
-        limits = [r.limits for r in reversed(self.samples)]  # in SymPy the first limit is the innermost sum
+        # The outermost sum is the first of `samples`. In SymPy the first limit is the innermost.
+        limits = [r.limits for r in reversed(self.samples)]
         return Mul(self.coefficient, self.weight, Sum(body, *limits) if limits else body)
 
 

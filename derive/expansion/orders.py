@@ -444,8 +444,8 @@ class Expander(Expressions):
         random = [x for x, kind in self.kinds.items() if kind in ("field", "source")]
         self.random = {named(x, n): x for x in random for n in range(order + 1)}
         # A sum over s < t is an integral plus terms at s = t from order one on (Euler and Maclaurin). The
-        # weights of past updates (`tables`), and the responses that contain them, therefore exist at s = t
-        # at higher orders, although not at order zero.
+        # weights of past updates (`tables`), and the responses that contain them (`strict`), therefore exist
+        # at s = t at higher orders, although not at order zero.
         strict = [q.name for q in theory.responses() if q.causal == "strict"] if tables else []
         self.instant = {named(x, n) for x in (*tables, *strict) for n in range(1, order + 1)}
 
@@ -670,7 +670,9 @@ def boundary_coefficients(order: int) -> tuple[Expr, ...]:
     (-1/2, 1/12, 0, -1/720)
     """
     z = Dummy("z")
-    steps = PowerSeries(tuple(Rational(1, factorial(n + 1)) for n in range(order + 1)), z)  # of (e^z - 1)/z
+    # The coefficients in the formula are those of z/(e^z - 1), and `steps` is the series of the inverse of
+    # this function.
+    steps = PowerSeries(tuple(Rational(1, factorial(n + 1)) for n in range(order + 1)), z)
     return (steps**-1).coefficients[1:]
 
 

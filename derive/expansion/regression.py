@@ -310,7 +310,7 @@ def _inverted(e: Expr) -> Expr:
 
 def _tidy(e: Expr) -> Expr:
     """Return ``e`` factored, with all powers of q in one factor where possible."""
-    X = Dummy("X", positive=True)  # stands for q**t
+    X = Dummy("X", positive=True)  # for q**t, so that all powers of q are factored together
     split = expand_power_exp(e).replace(
         lambda p: isinstance(p, Pow) and p.exp.has(t),
         lambda p: X ** (p.exp / t) if p.base == remaining else p,

@@ -526,7 +526,8 @@ def _by_maxima(e: Piecewise, vectors: Collection[Symbol]) -> Expr:
     for r in relations:
         if isinstance(r, Eq | Ne) or not r.has(line.quantity):
             raise _Unread(f"the condition {spelled(r)} is not an inequality of a quantity")
-    # averages and products of matrices are other quantities, also if they contain this one
+    # An average or a product with a matrix is another quantity, also if it contains the one in the
+    # conditions. Symbols stand for these quantities while that one is replaced.
     others = {q: Dummy() for q in _quantities(e, vectors) if not line.form.has(q) and q.has(Mean, Product)}
     cases = e.xreplace(others).xreplace(at)
     cuts = _ordered({c for r in relations for c in _roots(r.xreplace(at), line)})

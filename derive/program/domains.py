@@ -188,7 +188,8 @@ def summed(
             value *= high - low + 1
         conditions = [c for c in conditions if not c.has(y)]
         lengths = [(b - a).expand() for a in lower for b in upper]
-        # A sum may be empty, with high - low = -1, so that its condition is high - low + 1 >= 0.
+        # A condition c means c >= 0. The length c = high - low of a sum limits the indices that are summed
+        # later. Without such indices the sum may also be empty, high - low = -1: the condition is c + 1.
         conditions += [c if c.free_symbols & set(indices) else c + 1 for c in lengths]
     return Sum(value, *limits) if limits else value, needed(conditions, known)
 

@@ -225,7 +225,9 @@ class _Numbers:
             elif x in self.sizes or x.is_integer:
                 self.table[x] = mpmath.mpf(SAMPLES if x in self.sample_counts else EXTENT)
             else:
-                self.table[x] = entry("symbol", x.name) / 2 + mpmath.mpf(3) / 5  # between 0.35 and 0.85
+                # A parameter is a random number between 0.35 and 0.85, because `entry` is between -0.5 and
+                # 0.5: positive, and neither small nor one.
+                self.table[x] = entry("symbol", x.name) / 2 + mpmath.mpf(3) / 5
         return self.table[x]
 
     def integer(self, e: Any, env: IndexValues) -> int:
@@ -347,7 +349,7 @@ class _TinyNetwork:
             return _added([self.value(x, env) for x in e.args])
         if isinstance(e, Mul):
             first = [self.value(x, env) for x in e.args if isinstance(x, Piecewise)]
-            if any(x == [(0, None)] for x in first):  # other factors may be undefined where this one is 0
+            if any(x == [(0, None)] for x in first):  # where a factor is 0, others may be undefined
                 return [(mpmath.mpf(0), None)]
             return _multiplied(first + [self.value(x, env) for x in e.args if not isinstance(x, Piecewise)])
         if isinstance(e, Sum):

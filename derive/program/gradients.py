@@ -223,7 +223,9 @@ class Gradients:
             """
             number, body = self.split(mean.args[0])
             groups: dict[Expr | None, Expr] = {}
-            for x in Mul.make_args(body):  # an activation may itself be a product, as h (1 + erf(h))/2 is
+            # An activation may itself be a product, such as h (1 + erf(h))/2, so that factors of one field
+            # are grouped.
+            for x in Mul.make_args(body):
                 atoms = self._atoms(x)
                 field_of_factor = atoms[0] if len(atoms) == 1 else None
                 groups[field_of_factor] = groups.get(field_of_factor, S.One) * x
@@ -559,8 +561,8 @@ class Gradients:
         also that of such a field.
         """
         x = self.fields.get(self.owner.get(name, name))
-        # `name` is neither a field nor a function of one. The first index of a scalar counts layers if it is
-        # also the layer index of a field.
+        # If x is None, `name` is neither a field nor a function of one. The first index of a scalar counts
+        # layers if it is also the layer index of a field.
         if x is None:
             known = [n for n, y in self.fields.items() if (y.layered or y.ordered) and n in self.slots]
             layers = {self.slots[n][0] for n in known}
@@ -791,7 +793,8 @@ class Gradients:
         runs = dict(use.runs)
         for a, r in zip(use.by.args, self.ranges.get(name_of(use.by), ()), strict=False):
             at, label = a.xreplace(solved.indices), spelled(_plain(use.by, runs))
-            # an index that is shifted, such as p + k, is periodic: all of its values are defined
+            # Nothing is tested without a range (r is None), nor for a shifted index such as p + k, which is
+            # periodic: all of its values are defined.
             if r is None or isinstance(at, Add):
                 continue
             if not all(implied(c, known) for c in between(at, r.lower, r.upper, label)):
@@ -880,8 +883,9 @@ class Gradients:
         slots = self.slots[name]
         definitions: list[tuple[bool, Definition]] = []
         cells, x = self.cells(name), self.fields.get(self.owner.get(name, name))
-        # A cell is the gradient on one range of layers. Neighbouring cells with equal expressions are merged,
-        # except for an ordered field, which is computed for one value of its first index after another.
+        # A cell is the gradient on one range of layers. Neighbouring cells with equal expressions are merged
+        # if x is a field, except for an ordered field, which is computed for one value of its first index
+        # after another.
         if x is not None and not x.ordered:
             cells = _merged(cells, slots[:1])
         for cell in cells:
@@ -1175,7 +1179,8 @@ def _slope(e: Expr, x: Dummy) -> Expr:
         return Mul(*[y for y in e.args if y is not inside[0]], _slope(inside[0], x))
     if isinstance(e, Pow) and e.exp.is_number:
         return e.exp * e.base ** (e.exp - 1) * _slope(e.base, x)
-    # the derivative of a step function is zero except at the step, where no unit of a network is
+    # The derivative of a step function is a Dirac delta. It is replaced by zero, because no unit of a network
+    # is exactly at the step.
     return _with_tanh(e.diff(x).replace(DiracDelta, lambda *_: S.Zero))
 
 

@@ -97,9 +97,10 @@ class _Ranged:
         ranges += [r for m in program.matrices for r in ranges_of_family(gaussian(m))]
         ranges += [r for v in program.vectors for r in ranges_of_family(parameter(v))]
         self.indices = {r.index for r in ranges}
-        # A symbol without any range, such as nu in x(nu), is an index because it stands where indices do.
-        # A size, such as the depth L in h(L, mu, t), stands there too. The unit k of an attribute lamda(k)
-        # has no range, because equations hold for each unit.
+        # A symbol without any range, such as nu in x(nu), is an index because it is an argument of a quantity
+        # in `names`. A size, such as the depth L in h(L, mu, t), is an argument too and is excluded below.
+        # Attributes are not in `names`: the unit k of lamda(k) has no range, because equations hold for each
+        # unit.
         names = {x.name for x in program.fields} | {x.name for x in program.given}
         names |= {*program.scalars, *program.constants}
         calls = {a for d in program.definitions for a in calls_in(expression(d.rhs)) if str(a.func) in names}

@@ -169,7 +169,8 @@ def wrong_heads(
             )
             continue
         *places, last = head.args
-        # another symbol of this name has a message of its own
+        # An argument 0 is the initial value of an evolving field. Below, the name of the last argument is
+        # compared, because another symbol called t has a message of its own.
         starts = last == 0 and str(head.func) in evolving
         if str(last) != t.name and not starts:
             others = [x for x in (*places, *([last] if last in indices else [])) if not x.has(t)]

@@ -499,7 +499,8 @@ class Network:
         ]
         taken = {name for _, name in self._declared()} | {w.name for w in feedback.values()}
         taken |= set(notation.values()).union(*map(functions_in, expressions))
-        # an object that is not a rule is refused by Program later, with the name of the weight
+        # An object that is not a rule is passed over here, and refused by Program later with the name of the
+        # weight.
         for rule in rules:
             if hasattr(rule, "memory") and isinstance(rule, Hashable):
                 fixed_symbols(rule)
@@ -645,8 +646,8 @@ class Network:
         layered = [x.name for x in self.fields if x.layered or x.ordered]
         summed = ranges_of_loss(forward, loss)
         forward = without_unused_layers(forward, layered, over(loss, [r.limits for r in summed]))
-        # Some indices have lost their range together with the unused layers. The sums of the loss over them
-        # are written into the loss.
+        # Some indices have lost their range together with the unused layers: `kept` are the others. The sums
+        # of the loss over the lost ones are written into the loss.
         kept = ranges_of_loss(forward, loss)
         loss = over(loss, [r.limits for r in summed if r not in kept])
         shorter = {m.name: without_unused_members(m, forward) for m in self.matrices}
@@ -1123,7 +1124,8 @@ class _Assembly:
         h = Function("h")(*graph.slots["h"], t)
         node = next((n for n in graph.nodes if graph.owner[n] == "h"), None)
         vectors = {h: "H"} if node is None else {graph.written(Function(node)(*h.args)): "Phi"}
-        # The gradient of h has no kernel G if it is only a multiple of a vector of weights.
+        # G is the kernel of the gradient of h, if this gradient is `there` as a vector with a name. It is not
+        # if it is only a multiple of a vector of weights.
         there = "h" in graph.place and graph.called("h") in names
         vectors |= {graph.backward(h): "G"} if there else {}
         return {vector: free_name(name, graph.taken | names) for vector, name in vectors.items()}

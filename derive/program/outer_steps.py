@@ -136,7 +136,8 @@ class _Rewriting:
             return None
         terms = w.update.terms
         linear = [n for (n,), _ in powers] == [1]
-        # a constant is no product of vectors of the program
+        # A constant term of Q (n = 0) is not a product of vectors of the program. Nor are powers of a
+        # gradient with several terms, or of data, of which only inner products are known.
         if any(c.has(A) or n == 0 for (n,), c in powers) or (
             not linear and (len(terms) > 1 or self._of_data(terms[0]))
         ):

@@ -97,14 +97,14 @@ def roles_of(program: Parts) -> Roles:
     constants = _applied([error.rhs], {*program.constants})
     factors = [a for a in constants if _is_factor(a, error.rhs)]
     targets = [a for a in constants if a not in factors]
-    if len(targets) > 1:  # the target is the constant that is subtracted from the output
+    if len(targets) > 1:  # of these constants, the target is subtracted from the output
         x, y = Dummy(), Dummy()
         slopes = [error.rhs.xreplace({a: x, output.lhs: y}) for a in targets]
         targets = [a for a, e in zip(targets, slopes, strict=True) if (e.diff(x) + e.diff(y)).equals(0)]
     position = _position(program, {*indices, *samples}, of_layers.get("field"))
     if _indices_of_field(program, of_layers.get("field")) - {ell, t, sample, position}:
-        # The kernels of layers in results have the indices of samples and positions only, so that fields with
-        # other indices have no role.
+        # These fields have other indices than samples and positions, which the kernels of layers in results
+        # do not have. They get no role.
         of_layers = {}
     return Roles(
         **of_layers,

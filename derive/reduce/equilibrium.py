@@ -176,9 +176,10 @@ class Equilibrium(ConditionalResult):
                 "the conjugate fields hhat are not integrated out: the derivative of the exponent of the "
                 f"path integral by hhat, {slope}, must contain hhat only in the sum over samples of Phi*hhat"
             )
-        # E = A hhat + pull h is the derivative of the exponent by the conjugate field hhat.
+        # The derivative of the exponent by hhat is E = A hhat + pull h, where the matrix K stands for the
+        # kernel Phi in the sum over samples, `weighted`.
         A, pull = slope.coeff(weighted) * K, slope.coeff(self.field.func(ell, mu))
-        mixed = -pull * A.inv() * C  # <hhat h^T>, from <h E^T> = 0 with C = <h h^T>
+        mixed = -pull * A.inv() * C  # <hhat h^T>, from <E h^T> = 0 with C = <h h^T>
         symmetric = {K.T: K, C.T: C}
         return (-A.inv() * (SymbolicIdentity(P) + pull * mixed.T)).doit().xreplace(symmetric).doit()
 

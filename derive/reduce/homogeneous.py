@@ -53,7 +53,7 @@ def exponent(e: Expr, powers: Mapping[Expr, Expr]) -> Expr:
     e = other_factors
     keys = [x for x in powers if e.has(x)]
     sizes = {x: Dummy("size", positive=True) for x in keys}
-    # replace symbolic powers by plain symbols, because SymPy joins c**a c**b only for these
+    # Plain symbols stand for symbolic powers, because SymPy joins c**a c**b only for these.
     names = {p: p if p.is_number else Dummy("power", real=True) for p in map(sympify, powers.values())}
     for signs in product((1, -1), repeat=len(keys)):
         before = {x: k * sizes[x] for x, k in zip(keys, signs, strict=True)}

@@ -192,7 +192,7 @@ def _motion(theory: Theory, e: Equation) -> Motion:
         if simplify(x.rate + rate) != 0:
             raise NotApplicable(f"updates of {e.lhs} decay at another rate than its initial value: {x.total}")
         gains += x.gains
-    # a source may have fewer indices than the field, such as no layer
+    # Other sources may have fewer indices than the field, such as no layer.
     named_most = max(sources, key=lambda u: len(u.symbol.args))
     other = dict(zip(named_most.symbol.args, named_most.partner.args, strict=True))
     partner = e.lhs.xreplace({x: y for x, y in other.items() if y != s})
@@ -307,7 +307,7 @@ def _scale(covariance: Expr, first: Expr) -> Expr | None:
     if any(x.has(t, s) for x in covariance.atoms(AppliedUndef)):
         return None
     ratio = _at(covariance, t) / first
-    # powsimp is enough for powers of numbers, and simplify takes a second
+    # powsimp is tried first: it is enough for powers of numbers, and simplify is slow.
     for simpler in (powsimp, simplify):
         scale = simpler(ratio)
         if simpler(covariance - scale * scale.xreplace({t: s}) * first) == 0:

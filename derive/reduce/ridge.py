@@ -203,7 +203,9 @@ class _Rate:
         uses = [(d, a.product) for d, a in used if a.product.vector == right and not a.summed]
         if not uses:
             raise NotApplicable(f"no definition applies {w.name} to {right}, the vector in its update")
-        d, product = uses[0]  # the product with the vector that the gradient of the matrix contains
+        # The product of the matrix with the vector in its gradient, and the definition d that contains this
+        # product.
+        d, product = uses[0]
         coefficient = d.rhs.coeff(product)
         product_alone = ((d.lhs - (d.rhs - coefficient * product)) / coefficient).expand()
         if any(v.uses(product_alone) for v in map(parameter, self.program.vectors)):
@@ -211,7 +213,8 @@ class _Rate:
                 f"the rate is not derived: {d.lhs} adds a vector of weights to the product with {w.name}"
             )
         curvature = S.Zero
-        # in a linear network backward fields do not depend on forward fields: slopes and curvature are zero
+        # The slopes are those of backward fields as functions of forward fields. In a linear network they are
+        # all zero, and there is no curvature.
         if any(x.rhs != 0 for x in self.slopes):
             held = vector(self.program, right, d.ranges)
             squared = self.reading.registry.correlation(held, held, t, t)
@@ -501,6 +504,6 @@ def rest_points(theory: Theory) -> tuple[tuple[Expr, Expr, Expr], ...]:
     unknown = [names[e.lhs.args[0].func] for e in layer_theory.closed]
     points = solve([one(e.rhs) for e in layer_theory.closed], unknown, dict=True)
     moments = [names[m.lhs.func] for m in layer_theory.moments]
-    # no network has a negative mean square
+    # The moments are mean squares: a solution in which one of them is negative belongs to no network.
     possible = (x for x in points if not any(factor(x[m]).is_negative for m in moments))
     return tuple((*[x[m] for m in moments], simplify(one(value).subs(x))) for x in possible)

@@ -114,9 +114,9 @@ class SingleSite:
         -g*gamma0*Delta(1, t)*K_x(1, 1)*Derivative(p(h1, g, t), h1) - gamma0*h1*Delta(1, t)*Derivative(p(h1,
         g, t), g)
         """
-        # slope(x, y) stands for the derivative of the density by x and y
         if samples is not None:
             require_samples(samples, "drift_pde")
+        # `density` stands for the unknown density p, and slope(x, y) for its derivative by x and y.
         density, slope = Dummy("p"), Function("slope")
         total = density * self.compression()
         for x in self.flows:

@@ -245,8 +245,8 @@ class _Whitened:
             return [i for y in factors(x.body) for i in self.samples(y)]
         if isinstance(x, AppliedUndef):
             return [x.args[i] for i in self.places.get(str(x.func), ())]
-        # A sample index is allowed once or twice. One outside of vectors is counted three times, so that the
-        # equation is refused.
+        # A sample index is allowed once or twice. One that is not an argument of a field or kernel is counted
+        # three times, so that the equation is refused.
         return sorted(x.free_symbols & {mu, alpha}, key=str) * 3
 
 
@@ -360,12 +360,14 @@ def whitened(theory: TwoLayer | Theory | Program, degree: int = 2) -> Whitened:
     delta = Function("Delta")(t)
     eliminated = eliminate(invariants, initial, delta)
     error = next(Eq(e.lhs, e.rhs.subs(eliminated), evaluate=False) for e in scalar if e.lhs.args[0] == delta)
-    rate = simplify(factor(-error.rhs.subs(delta, norm - output)))  # rate of the output, with Delta = y - f
+    # The rate of the output f is minus that of the error Delta = y - f. `norm` is y, the norm of the target.
+    rate = simplify(factor(-error.rhs.subs(delta, norm - output)))
     moved = Eq(Derivative(Function("f")(t), t), rate, evaluate=False)
     tensors = (_tensor(basis, e.lhs.args[0], start.rhs) for e, start in begun)
     return Whitened(
         theory,
-        tuple(e for e in tensors if e.lhs != e.rhs),  # functions without a sample index are left out
+        # Functions without a sample index, for which both sides are the same, are left out.
+        tuple(e for e in tensors if e.lhs != e.rhs),
         scalar,
         tuple(Eq(k.subs(t, 0), v, evaluate=False) for k, v in initial.items()),
         invariants,

@@ -270,9 +270,11 @@ def _batch_variance(form: LinearForm, theory: Theory) -> tuple[Expr, Expr]:
             "batches are not fresh, or a batch changes the learnt function within its own step"
         )
     (learnt_term,) = learnt_terms
-    # The memory of xi = c_g phi is a weight times h0. So the weight over c_g is the change of phi per h0.
+    # A step changes xi = c_g(1) phi by the weight of its memory times h0. Divided by c_g(1), the weight is
+    # the change of phi per h0.
     phi_step = with_rank_one(learnt_term.weight).subs(s, t) / c_g(1, t)
-    kernel_step = with_rank_one(learnt_term.weight).subs(s, t)  # change of the integrated kernel X in a step
+    # The same weight is the change in a step of X, the integral of the kernel C_g(1, t, t).
+    kernel_step = with_rank_one(learnt_term.weight).subs(s, t)
     labels = factor_of(form.row("Delta"), "eps") ** 2 * source_of(theory, "eps").covariance
     variance = simplify(phi_step**2 * input_factor**2 * fresh / error / kernel_step)
     if variance.has(t, s):
@@ -641,8 +643,8 @@ class _Bottlenecks:
             conditions.append(
                 f"the singular value falls, and is one at a time of order {ended(where, time, decrease.size)}"
             )
-        # power counting ends where C_h0 is as large as c_h(1)^2; here sigma^2 = gamma0 t c_g(1) c_h(1) and
-        # t = X/C_g, all as powers of X
+        # The power counting ends where C_h0 is as large as c_h(1)^2. `kept` is the coefficient of c_h(1) as a
+        # power of X, from sigma^2 = gamma0 t c_g(1) c_h(1) with t = X/C_g and c_g(1)^2 = C_g.
         kept = squared.coefficient * kernel.coefficient ** (S.One / 2) / gamma0
         rise = simplify(self.balance.squares() - 2 * squared.power - kernel.power + 2)
         if rise.is_positive:

@@ -594,7 +594,8 @@ class DepthParametrization:
         p, point = self.exponents, _Point(_number("alpha", alpha), _number("gamma", gamma))
         gain = point.sign(p.gain)
         names = ("output", "stream", "bracket", "preactivation", "feature", "noise", "drift", "linearisation")
-        # for a positive gain f_1 has the factor q^(L - 1), which grows faster than every power of L
+        # For a positive gain f_1, the output after one step, has the factor q^(L - 1), which grows faster
+        # than every power of L.
         exponents = {n: point.at(getattr(p, n)) if gain <= 0 else S.Infinity for n in names}
         size = {n: point.sign(getattr(p, n)) if gain <= 0 else 1 for n in names}
         kappa: Expr | None = None

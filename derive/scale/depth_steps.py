@@ -199,7 +199,7 @@ class _StepWriter:
         if name in self.same:
             return Symbol(name, real=True)
         if not all(y.is_Integer for y in times):
-            return x  # a given function of a scalar, such as the slope of the loss
+            return x  # a given function of a scalar and not of time, such as the slope of the loss
         if name in self.correlations:
             times = tuple(sorted(times, reverse=True))
         elif name in self.responses and len(times) == 2 and times[0] < times[1]:
@@ -566,7 +566,8 @@ def depth_exponents(theory: Theory) -> DepthExponents:
     stream, output, readout_response = f"D_{up}_1_1", f"{net.output}_1", f"R_{up}{net.readout}_1"
     start, gradients = f"{correlation}_0_0", f"{net.overlap}_0_0"
     forward = sizes(steps, STEADY, of=(output, readout_response, start, f"{correlation}_1_1", gradients))
-    # averages of a smooth activation change by the same power of L as the correlations on which they depend
+    # `smooth` gives for averages of a smooth activation the correlations on which they depend: both change by
+    # the same power of L.
     smooth = {"KE_1": (f"E_{up}_1", stream), "KD_1_1": (stream,)}
     change_sizes = sizes(changes(steps), STABLE if averaged else STEADY, of=(stream, output), like=smooth)
     later = at_all_steps(two, STABLE)

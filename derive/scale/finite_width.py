@@ -153,8 +153,8 @@ def first_in_width(theory: Theory) -> FirstInWidth:
     if Function("R_hr")(ell, t, s) not in kernels_on(form.row("h", ell + 1), "g"):
         raise NotApplicable("the response R_hr of a layer must be a kernel of the memory in the layer above")
     learnt = form.row("xi")
-    # The Gaussian source of xi is r0, times a factor. Response of the field h0 of a mode to r0, times gamma0,
-    # as a Laplace transform.
+    # The Gaussian source of xi is r0 times a factor. The response of h0, a field of a mode, to that source is
+    # multiplied by this factor, to be the response to r0, and by gamma0. It is a Laplace transform.
     response = response_transforms(theory, "xi")["h0"] * factor_of(learnt, "r0") * gamma0
     (summed,) = (x for x in kernels_on(form.row("h", 1), "g") if x.has(Function("R_h0r0")))
     input_response = response * summed / Function("R_h0r0")(t, s)
@@ -310,8 +310,9 @@ def width_noise(theory: Theory, samples: Theory, modes: LazyModes) -> WidthNoise
             "the source r0 of the output must have the variance C_g(1, t, s)/N, as from initial weights at "
             f"width N; divided by C_g(1, t, s), it is {share}"
         )
-    # variance = drive times squared response: the drive is d/dt d/ds of order gamma0^2 of C_g(1, t, s), a sum
-    # over modes, and the response that of v to a step of its source
+    # The variance is the drive times the squared response. The drive is d/dt d/ds of C_g(1, t, s) at order
+    # gamma0^2, a sum over modes, of which this is the summand. The response is that of v to a step of its
+    # source.
     drive_summand = in_modes(samples, {rate_: S.One}).coefficient("G", 2, layer=1).diff(t, s)
     drive_summand = drive_summand.subs(rate_, K * lamda(k)).subs(K, modes.kernel) * weight * start**2
     step = response_transforms(summed, "xi")["v"].subs(K, modes.kernel) / z
@@ -335,8 +336,8 @@ def width_noise(theory: Theory, samples: Theory, modes: LazyModes) -> WidthNoise
     _check_pair(drive, response, shifted, shifting, rise, modes.kernel)
     sums = (argument, capacity_, time)
     (W, w), (D, d) = (((x.F, x.decay), x.amplitude) for x in (drive, response))
-    # variance: int_0^t int_0^t dx dy response(2 t - x - y) drive(x + y), with tau = x + y for tau < t, or
-    # tau = 2 t - x - y otherwise
+    # The variance is int_0^t int_0^t dx dy response(2 t - x - y) drive(x + y). The variable is tau = x + y
+    # for x + y < t (`first_half`), and tau = 2 t - x - y otherwise (`second_half`).
     first_half = convolution(D, W, *sums, less=1, weight=1)
     second_half = convolution(W, D, *sums, less=1, weight=1, early=0)
     variance = total([first_half, second_half]).scaled(w * d)

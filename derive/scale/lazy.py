@@ -204,9 +204,9 @@ class LazyKernel(ConditionalResult):
         _, first, second = self.moments(2, values)
         with mpmath.workdps(30 + 2 * steps):
             growth = lambdify(eta, self.growth(steps, values), "mpmath")
-            # The search ends at the rate 2 <k>/<k^2>, with the first two moments <k> and <k^2> of the
-            # eigenvalues of the tangent kernel. After one step at this rate the loss has its initial value
-            # again, and for more steps the largest rate is smaller.
+            # The search ends at the rate 2 <k>/<k^2> (a little above it, for rounding), with the first two
+            # moments <k> and <k^2> of the eigenvalues of the tangent kernel. After one step at this rate the
+            # loss has its initial value again, and for more steps the largest rate is smaller.
             high = mpmath.mpf(2) * float(first / second) * (1 + mpmath.mpf(10) ** -12)
             return float(_crossing(lambda rate: growth(rate) < 1, high, 16))
 
@@ -746,7 +746,8 @@ class LazySteps(ConditionalResult):
             )
         precision = digits + 10 * count
         m = [x if x.is_Rational else Rational(str(x.evalf(precision))) for x in (S.One, *self.moments)]
-        # the nodes are the zeros of the polynomial of degree count that is orthogonal to all lower ones
+        # The nodes are the zeros of the polynomial of degree `count` that is orthogonal to all of lower
+        # degree. Its coefficients are the null vector of this matrix of moments.
         null_vectors = Matrix(count, count + 1, lambda i, j: m[i + j]).nullspace()
         if len(null_vectors) != 1:
             raise NotApplicable(
@@ -876,7 +877,8 @@ def lazy_steps(theory: Theory, steps: int = 2) -> LazySteps:
         )
     plain_steps(theory.program)
     number = theory.program.depth.is_Integer
-    # With the symbol SIZE for the square of the initial error, the first step gives the noise for any loss.
+    # w_star is the initial error. With the symbol SIZE in front of its covariance, the first step gives the
+    # noise for any initial loss.
     covariances = {
         u: u.covariance * (SIZE if u.symbol.func == Function("w_star") else 1) for u in theory.sources
     }

@@ -499,8 +499,9 @@ def _driven(driving: Expr, m: Expr, p: Expr, kernel: Expr) -> Powers:
     outer = (exp(-u), capacity * (beta + m) + 1)
     inner = (F, capacity * (beta + max(n)) + 1)
     integral = convolution(outer, inner, u, capacity, time, less=1 - p)
-    # `convolution` is for the decay rates k^-capacity of modes k. The rates here are kernel * k^-capacity,
-    # which is the same as the time kernel * t in place of t.
+    # `convolution` is for decay rates k^-capacity of modes k. The rates here have the factor `kernel`. It
+    # multiplies the time, comes once with each power of a rate in the integrand (m and max(n)), and divides
+    # dtau.
     terms = [Power(x.coefficient * kernel ** (x.power + m + max(n) - 1), x.power) for x in integral.terms]
     return Powers(time, tuple(terms), integral.error, integral.conditions)
 

@@ -231,7 +231,7 @@ class OptimizerPowers(ConditionalResult):
             multipliers[name] = sympify(scales[kind]) - (self.output if kind == READOUT else 0)
         free = {x: multipliers[family_name(x)[2:]] for x in self._free if family_name(x).startswith("a_")}
         values = {x: sympify(self.solved.get(x, x)).xreplace(free) for x in unknowns(self.program)}
-        # exponents that no condition determines are set to zero
+        # An exponent whose value is its own symbol x is determined by no condition, and is set to zero.
         unconstrained = dict.fromkeys((x for x in values if values[x] == x), S.Zero)
         return {str(x): v.xreplace(unconstrained) for x, v in values.items()}
 

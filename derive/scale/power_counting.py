@@ -593,7 +593,8 @@ class Counting:
         summed_units, free_units = (start.rows, start.cols) if back else (start.cols, start.rows)
         v, size = self.vector_or_input(e.vector, env, step), self.size(summed_units, at)
         (variance,) = powers(sympify(start.variance).subs(at))
-        # power of N of the mean square of an entry
+        # The mean square of an entry is the variance divided by the number of columns, which is N unless the
+        # columns are given.
         power = variance - (S.Zero if start.cols.given else S.One)
         use, opposite = (start.name, member, back), (start.name, member, not back)
         parts = [self.source(use, p, (power + size) / 2) for p in v]

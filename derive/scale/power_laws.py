@@ -310,14 +310,17 @@ def fixed_data(theory: Theory) -> FixedData:
 
     definition = theory.order_parameter("R_vu").definition
     (response,) = definition.atoms(Response)
-    contribution = response.body / v(k, t) * input_factor * into_h0  # contribution of mode k to R_vu
+    # Contribution of mode k to R_vu: v responds to a source in h0 by `into_h0`, and u0 enters h0 with the
+    # factor `input_factor`.
+    contribution = response.body / v(k, t) * input_factor * into_h0
     errors = transfer(theory, "Delta")
     closed = errors.operators["Delta"].subs({x.operator: sample_response for x in errors.kernels})
     (solution,) = solve(closed - R, sample_response)
     at = {R: z / (K * cut)}
     freedom = simplify((-P * R * contribution).subs(at))
     # There are two expressions of R_vu: its definition as a sum over modes, and `solution` in terms of the
-    # response R of the errors. `balance` states that they are equal, after multiplication by -P R.
+    # response R of the errors. `balance` states that they are equal, after multiplication by -P R;
+    # `remainder` is P minus the product of -P R and `solution`.
     remainder = simplify((P + P * R * solution).subs(at))
     balance = Eq(P, remainder + Sum(freedom, *definition.limits), evaluate=False)
 

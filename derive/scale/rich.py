@@ -201,11 +201,13 @@ class RankOne(ConditionalResult):
         down_a_layer = sizes[c_h(ell + 1, t)].subs(ell, ell - 1).subs(sigma(ell - 1, t), sigma(ell, t))
         neighbours = {c_h(ell, t): down_a_layer, c_g(ell, t): sizes[c_g(ell, t)]}
         neighbours |= {x.subs(t, s): e.subs(t, s) for x, e in neighbours.items()}
-        speed = (self.rates[1].rhs / (2 * sigma(ell, t) ** 2)).xreplace(neighbours)  # d(log sigma)/dt
+        # d(log sigma)/dt, because `rates[1].rhs` is the derivative of sigma^2.
+        speed = (self.rates[1].rhs / (2 * sigma(ell, t) ** 2)).xreplace(neighbours)
         memories = _memory(self.theory, "h", ell + 1)[0], _memory(self.theory, "g", ell)[0].subs(ell, ell - 1)
         kernels = memories[0].subs(ell, ell - 1), memories[1].subs(ell, ell + 1)
         at_s, at_t = zip(*[x.as_independent(t, as_Add=False) for x in kernels], strict=True)
-        # h = at_t[0] y_h, g = at_t[1] y_g with y_h = int at_s[0] g ds, y_g = int at_s[1] h ds
+        # h = at_t[0] y_h, g = at_t[1] y_g with y_h = int at_s[0] g ds, y_g = int at_s[1] h ds. By log sigma,
+        # y_h has the derivative rates[0] y_g, and y_g the derivative rates[1] y_h.
         rates = [simplify(at_s[i].subs(s, t) * at_t[1 - i] / speed) for i in (0, 1)]
         if any(r.has(t) for r in rates):
             raise NotApplicable(f"the response rates of a layer depend on time besides log sigma: {rates}")
@@ -320,7 +322,8 @@ class _RankOne:
             c_h(1, t): bottom,
         }
         rates = self.rates(upward, top, phi_rate, bottom)
-        # c_g of neighbouring layers differs by the factor sigma, which is the same for all matrices
+        # c_g of neighbouring layers differs by the factor sigma, which is the same for all matrices. So
+        # c_g(1) is the product of these factors.
         common = {c_g(1, t): Repeated(sigma(t), (ell, 1, L)).doit()}
         squares = gamma0**2 * Sum(phi(self.index, t) ** 2, self.limits)
         places = (("h", ell + 1), ("g", ell), ("g", L), ("xi",), ("h0",), ("h", 1))
@@ -365,7 +368,7 @@ class _RankOne:
         """
         kernel = self.theory.order_parameter("C_h0")
         product = self.h0.lhs * self.h0.lhs.xreplace({t: s})
-        # h0 of a mode is the same in all units, so that its correlation is h0(t) h0(s)
+        # The average in C_h0 must be h0(t) h0(s), because h0 of a mode is the same in all units.
         if kernel.definition.function.args[0] != product:
             raise NotApplicable(f"C_h0 = {kernel.definition} is not a sum over modes of h0(t) h0(s)")
         summand, field = _memory(self.theory, "h", 1)
@@ -395,7 +398,8 @@ class _RankOne:
             last.xreplace({sigma(L, t): c_g(L, t)}) - flow.xreplace({ell: L}),
             within.subs(above) - flow,
             flow.xreplace({ell: ell + 1}).subs(above) - flow,
-            powsimp(2 * gamma0**2 * phi(self.index, t) * phi_rate - at_bottom),  # summand of mode k
+            # The rate of gamma0^2 phi^2 of mode k, minus its summand in 2 gamma0 c_h(1) c_g(1).
+            powsimp(2 * gamma0**2 * phi(self.index, t) * phi_rate - at_bottom),
         )
         if any(simplify(x) != 0 for x in ends):
             raise NotApplicable(
@@ -461,7 +465,7 @@ def profile(q: Any) -> Expr:
     """
     q = sympify(q, strict=True)
     n = Dummy("n", integer=True, nonnegative=True)
-    term = (-1) ** n / factorial(n) * unit(-q, n)  # coefficient of x^(n + 1)
+    term = (-1) ** n / factorial(n) * unit(-q, n)  # coefficient of x^(n + 1) in the profile F
     lower = simplify(-1 / hypersimp(term, n) - n)
     if lower.has(n):
         raise NotApplicable(
@@ -901,15 +905,15 @@ class RichBalance:
     def law(self) -> RichScaling:
         """Return the power law of the loss in the rich regime, with its corrections and conditions."""
         depth, reduced = self.depth, self.reduced
-        # The singular value of the weights obeys sigma^2 = front sum phi^2. The learnt part of a mode is phi
-        # = w F/c, with its target w, its learnt fraction F and c = c_g(1). The equation is multiplied by c^2
-        # below, where c^2 sigma^2 = c^rise.
+        # The singular value of the weights obeys sigma^2 = front sum phi^2 + start. The learnt part of a mode
+        # is phi = w F/c, with its target w, its learnt fraction F and c = c_g(1). The equation is multiplied
+        # by c^2 below, where c^2 sigma^2 = c^rise.
         front, start, rise = self.norm()
         learnt, remaining = self.sums()
         top, loss = learnt.terms[0], remaining.terms[0]
-        q = simplify(top.power / rise).factor()  # c^rise = front sum (w F)^2
+        q = simplify(top.power / rise).factor()  # c ~ X^q, from c^rise = front sum (w F)^2
         size = (front * top.coefficient) ** simplify(1 / rise)
-        p = Dummy("p", positive=True)  # p = 1 - 2 q > 0; t = int dX/c^2
+        p = Dummy("p", positive=True)  # for 1 - 2 q > 0, the power of X in t = int dX/c^2
         (integral,) = solve(integrate(X ** (p - 1), (X, 0, X)) - size**2 * late, X)
         named_integrated_kernel = tidied(integral.subs(p, 1 - 2 * q))
         values = self.moments(q)
@@ -1014,12 +1018,15 @@ class RichBalance:
         # contribute to it. Their profiles F_q and F_r are one.
         if power == 0:
             norm = derivative(phi_**2).subs({F_q: 1, F_r: 1})
-        # `part.share` is the change of sigma^2 minus the change of the norm of the learnt modes.
+        # `size` is e at first order. The relative change of sigma^2, which is (1 + e)^(rise - 2), equals
+        # `part.share` plus that of the norm of the learnt modes; both changes are proportional to e.
         size = part.share / (derivative((1 + e) ** (rise - 2)) - norm)
         remaining = (1 - (1 + e) * phi_).subs({F_q: 1 - F_q, F_r: 1 - F_r})
         profile_change = averaged(derivative(remaining**2), lambda p, s: missing(p, s, self.source), F_q, F_r)
         p = Dummy("p", positive=True)
-        spent = integrate(X ** (p - 1), (X, 0, X))  # t = int dX/c^2, with p = 1 - 2 q and then p - d
+        # t = int dX/c^2 has the leading power 1 - 2 q of X, and the correction of c adds one with the power
+        # late_power. The symbol p stands for either.
+        spent = integrate(X ** (p - 1), (X, 0, X))
         shift = -derivative((1 + e) ** -2) * spent.subs(p, late_power) / spent.diff(X).subs(p, 1 - 2 * q) / X
         time_change = -self.source * simplify(shift * X**d)
         return Correction(
@@ -1039,7 +1046,8 @@ class RichBalance:
             self.reduced.kernel.rhs.subs({sigma(t): singular_value, L: self.depth}), singular_value
         )
         squared = _short(tidied(kernel ** (2 / depth)), moments)
-        # a mode of eigenvalue k^-capacity is learnt where its eigenvalue times X is one
+        # A mode of eigenvalue k^-capacity is learnt at the time when its eigenvalue times X is one: `growth`
+        # is X as a power of time.
         growth = Power.of(integrated_kernel, late)
         first, last = (
             _short(tidied((n**self.capacity / growth.coefficient) ** (1 / growth.power)), moments)
@@ -1160,7 +1168,8 @@ def dropped(law: RichScaling) -> tuple[Neglected, ...]:
     for e, x in reduced.dropped:
         source = next((u for u in reduced.theory.sources if u.symbol == x.field), None)
         if source is not None and not source.covariance.has(Function("C_h0")):
-            # `share` is the variance of the source over the square of the field of its equation.
+            # `deviation` is the variance of the source, and `share` its ratio to the square of the field of
+            # its equation.
             deviation = with_rank_one(source.covariance.subs(s, t))
             share = simplify(deviation / with_rank_one(e.lhs).xreplace(relations) ** 2)
             share = share.replace(sigma, lambda *_: now)
@@ -1178,6 +1187,6 @@ def dropped(law: RichScaling) -> tuple[Neglected, ...]:
                 row(x.expr.subs(ell, 1), e.lhs.subs(ell, 1), squares / bottom**2)
         else:
             # Here the dropped term contains the response of g(1) to h(1). To lowest order this response is
-            # gamma0 C_g(2), which is compared with gamma0 C_g(1).
+            # gamma0 C_g(2), and its ratio to gamma0 C_g(1) is sigma^-2.
             row(x.expr, e.lhs, singular_value**-2)
     return tuple(rows)

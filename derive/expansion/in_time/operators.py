@@ -480,7 +480,7 @@ class Modes:
         if isinstance(a, ModeKernel) and isinstance(b, ModeKernel):
             return self.product(a, b)
         if isinstance(a, ModeKernel):
-            a, b = b, a  # a multiple of the identity commutes with every operator
+            a, b = b, a  # put the multiple of the identity first: it commutes with every operator
         assert isinstance(a, Multiple)
         return Multiple(a.number * b.number) if isinstance(b, Multiple) else self.scale(a.number, b)
 
@@ -805,8 +805,8 @@ class FromWords(OperatorValues):
         Operator words that contain an order of the error that is not yet solved are left out.
         """
         # Operator words that contain only solved orders of the error give a part of the output that does not
-        # change any more. It is kept in `outputs` as a vector at equal times, which has far fewer terms than
-        # the operators.
+        # change any more. `outputs` keeps it as a vector at equal times, which has far fewer terms than the
+        # operators, and with it the words that are not computed yet, `pending`.
         known_part, pending = self.outputs.get(n) or (ModeVector({}), terms(self.series.output[n]))
         ready = [(c, w) for c, w in pending if self.errors_known(letters(w))]
         a = self.algebra

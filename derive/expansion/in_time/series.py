@@ -319,8 +319,8 @@ class ExpressionWriter:
         if not any(m[1:]):
             return power
         if not self.functions.discrete:
-            # All factors in one product, because SymPy would distribute a number over a sum that is the only
-            # other factor.
+            # The time and all factors of the rate are in one product: a number times a sum alone would be
+            # multiplied out by SymPy.
             return power * exp(Mul(*self.rate(m[1:]), time))
         waves = [
             Pow(Mul(*self.rate(tuple(int(j == k) for j in range(len(m) - 1)))), n * time)
@@ -821,8 +821,8 @@ class _Letters:
         self.renamed: dict[Any, Any] = dict(
             zip(functions.ring.symbols, (self.time, *self.waves), strict=False)
         )
-        # In discrete time, series contain symbols for the fractions of the error that one step leaves. Here
-        # each of these symbols is mapped to its expression, which is printed as a definition.
+        # In discrete time, series contain symbols for the fractions of the error that one step leaves.
+        # `fixed` maps each of these symbols to its expression, to be printed as a definition.
         self.fixed: dict[Any, Expr] = {}
         for a, meaning in scales.names.items():
             if isinstance(a, Dummy):

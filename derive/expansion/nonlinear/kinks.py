@@ -321,8 +321,8 @@ class KinkExpansion(Expansion):
         else:
             slope = sigma(sample)
             feature = (phi(u(sample)), slope * (V(sample, time) if followed else Vbar(sample, time)))
-        # Z is the change of z - r at first order. It contains features of order 0 only, and is therefore the
-        # same on the path of the unit and on its regular continuation.
+        # z is r at order 0 and Z at order 1. Z contains features of order 0 only, and is therefore the same
+        # on the path of the unit and on its regular continuation.
         z = r(at), Z(at, time)
         responses = {q.name: (q(sample), S.Zero) for q in (rho, upsilon)}
         return {"phi": feature, "z": z, "g": (slope * z[0], slope * z[1])} | responses
@@ -355,9 +355,10 @@ class KinkExpansion(Expansion):
                     change += number * Add(*[a[k] * b[n - k] for k in range(n + 1)])
                 if change.expand() != 0:
                     cases[are_kappa] = change.expand()
-                    # The change of phi(h_kappa) by the motion of its source alone is contained in the bulk,
-                    # and is subtracted here. It does not contain r, the source of the backward field z, and
-                    # therefore has an average in Phi only.
+                    # The motion of the source of h_kappa alone changes phi(h_kappa) too. The bulk contains
+                    # this change, which is subtracted here, times the other factor without a change of slope
+                    # (False). It does not contain r, the source of the backward field z, and therefore has an
+                    # average in Phi only.
                     a, b = pair(are_kappa, False)
                     alone = (self._excess * b[0] if are_kappa[0] else 0) + (
                         a[0] * self._excess.subs(t, s) if are_kappa[-1] else 0
@@ -563,8 +564,8 @@ class KinkExpansion(Expansion):
         if name == "Delta":
             return ErrorLaw.of(self.bulk.theory).order([self.coefficient(OUTPUT, k) for k in range(2)])
         moved = self.layer(name) if n == self.jumps[name].order else S.Zero
-        # The lazy output f_0 is linear in the error Delta0 by its integral v. The error Delta1 therefore adds
-        # f_0 with v1, the integral of Delta1, in place of v.
+        # The lazy output f_0 is linear in v, the integral of the error Delta0. The error Delta1 therefore
+        # adds f_0 with v1, the integral of Delta1, in place of v.
         if name == OUTPUT:
             lazy = self.generic.coefficient(OUTPUT, 0)
             old = [v for v in lazy.atoms(AppliedUndef) if str(v.func) == "v"]
@@ -688,8 +689,9 @@ class KinkExpansion(Expansion):
             """Return an expression with the number K_x in place of the kernel of the data."""
             return e.replace(lambda y: isinstance(y, AppliedUndef) and str(y.func) == "K_x", lambda _: kernel)
 
-        # X changes by ``force sigma v``, where v is the integral of the error: `force` is the factor of
-        # ``r sigma v`` in the equation of X, apart from r.
+        # `remembered` is the summand of the change of h at fixed slopes: a factor `force` times a sum or
+        # integral over the past, `inner`. At a slope sigma, with the integral v of the error, X changes by
+        # ``force r sigma v``.
         remembered = numbered(self.moved(kappa, False).function)
         (inner,) = remembered.atoms(Integral, Sum)
         force = remembered / inner / (self.bulk.site.weight if isinstance(inner, Sum) else 1)

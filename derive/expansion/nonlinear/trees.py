@@ -732,15 +732,16 @@ class _TreeSearch:
 
     def __init__(self, site: Site, order: int) -> None:
         self.site, self.errors = site, {0}
-        # order parameters with a given value before the first or after the last layer have order 0
+        # The search begins with the order parameters that have a given value, not zero, before the first or
+        # after the last layer: they have an order 0.
         self.found: dict[tuple[str, int], dict[Forest, Terms]] = {
             (name, 0): {PAIR: {}} for (name, _), value in site.bases.items() if value != 0
         }
         for n in range(order + 1):
             self.iterate(n)
             if n and self.found[OUTPUT, n]:
-                # f_n is linear in Delta_n, with a remainder that drives Delta_n: this order of the error does
-                # not vanish if, and only if, there is such a remainder.
+                # f_n is a linear function of Delta_n plus a remainder. The remainder, which was found above
+                # not to vanish, drives Delta_n, so that order n of the error does not vanish.
                 self.errors.add(n)
                 self.iterate(n)
 

@@ -168,7 +168,8 @@ def network(  # noqa: PLR0913 (options of a network, most of them keywords)
     channels, places, offsets = indices(outputs, positions, receptive)
     width = per_layer("relative_widths", relative_widths, 1, last)
 
-    # populations, fields and initial weights
+    # Populations, fields and initial weights. With a residual branch all layers share their units, so that
+    # their fields can be added.
     layer = Population("layer", ratio=width, shared=branch is not None)
     x, h = GivenVector("x", Population("input", given=True), "K_x"), Field("h", layer, layered=True)
     interior, hidden = IndexRange(ell, Integer(1), last - 1), IndexRange(ell, Integer(1), last)
@@ -179,7 +180,8 @@ def network(  # noqa: PLR0913 (options of a network, most of them keywords)
     start = expression(0 if bias is False else 1 if bias is True else bias, "bias")
     b = GaussianVector("b", layer.at(ell), start, "b", (hidden,))
 
-    # the forward pass (selfconsistent2023 D.1, G.1, H.1)
+    # The forward pass (selfconsistent2023 D.1, G.1, H.1). `at` are the indices of fields, sample and
+    # position, and `channel` that of the outputs.
     at, channel = (mu, *(r.index for r in places)), tuple(r.index for r in channels)
     near = (mu, *(r.index + (k if offsets else 0) for r in places))
     first, later = W0(k) if offsets else W0, W(ell, k) if offsets else W(ell)

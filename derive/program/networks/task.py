@@ -114,7 +114,8 @@ def recurrent_task(  # noqa: PLR0913 (options of a network, most of them keyword
     f, y = Function("f"), Function("y")
     out, at = (f(mu, t), last) if read == "last" else (f(mu, q, t), q)
     kept = (1 - share) * h(k, mu, t) + share * (W @ phi(h(k, mu, t)))
-    constant, rest = phi(S.Zero), Field("rest", units)  # phi(h(0)), a vector of equal entries
+    # The network starts from h(0) = 0. `rest` is the vector phi(h(0)), all of whose entries are `constant`.
+    constant, rest = phi(S.Zero), Field("rest", units)
     starts = constant != 0
     forward = {
         **({rest(t): constant} if starts else {}),

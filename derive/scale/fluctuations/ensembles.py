@@ -287,11 +287,11 @@ def best_ensemble(power: Expr | int = 2, order: int = 1) -> BestEnsemble:
             f"power = {p}: the cost of a network grows as N^power, with a rational number from 1 on, such as "
             "2 or Rational(3, 2)"
         )
-    loss = bias / N**order + spread * N ** (p - 1) / cost  # for E = C/N^p networks, C: the total cost
+    loss = bias / N**order + spread * N ** (p - 1) / cost  # bias, and variance for cost/N^p networks
     slope = (loss.diff(N) * N ** (order + 1)).expand()
     if not slope.has(N):
         return BestEnsemble(p, order, S.Zero, S.Infinity)
-    x = Symbol("x", positive=True)  # x = N^(p - 1 + order); the slope is linear in x
+    x = Symbol("x", positive=True)  # for N^(p - 1 + order), in which the slope is linear
     (solution,) = solve(slope.subs(N, x ** (1 / (p - 1 + order))).expand(), x)
     width = solution ** (Rational(1) / (p - 1 + order))
     return BestEnsemble(p, order, factor(cost / width**p), width)
