@@ -230,14 +230,14 @@ def name_ends(ax: Axes, ends: Sequence[tuple[float, str, Any]], apart: float = A
     at = [float(into.transform(ax.transData.transform((0.0, y)))[1]) for y, *_ in ends]
     order = np.argsort(at)
     put = np.array(at)[order]
-    for _ in range(100):  # neighbours that are too close move apart by equal steps
+    for _ in range(100):  # repeated, because names that are moved apart may come too close to others
         gaps = apart - np.diff(put)
         if (gaps < 1e-3).all():
             break
         for k in np.flatnonzero(gaps > 0):
             put[k] -= gaps[k] / 2
             put[k + 1] += gaps[k] / 2
-    put += max(0.0, -put[0])  # keep the lowest label above the axis
+    put += max(0.0, -put[0])  # all names move up if the lowest one is below the axis
     for place, k in zip(put, order, strict=True):
         _, name, colour = ends[k]
         ax.text(1.02, place, name, transform=ax.transAxes, color=colour, va="center", fontsize="small")

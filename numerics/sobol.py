@@ -43,7 +43,9 @@ def uniform_points(count: int, dimensions: int, rng: np.random.Generator) -> Arr
     scrambled = (products.astype(np.uint32) & 1) @ powers[::-1]
     points = np.empty((dimensions, 2**bits), dtype=np.uint32)
     points[:, 0] = shift
-    for k in range(bits):  # the points are generated in the order of the reflected Gray code
+    # In the order of the Gray code, the points are doubled by a copy of all of them in reverse, which is
+    # changed by one direction number.
+    for k in range(bits):
         n = 2**k
         points[:, n : 2 * n] = points[:, :n][:, ::-1] ^ scrambled[:, k, None]
     return np.asarray(points[:, :count] * 2.0**-BITS)

@@ -193,7 +193,7 @@ def _controlled(values: Array, sets: Array) -> tuple[Array, int]:
     roots, vectors = np.linalg.eigh(design.swapaxes(1, 2) @ design)
     kept = roots > 1e-10 * roots[:, -1:]
     inverse = (vectors / np.where(kept, roots, np.inf)[:, None]) @ vectors.swapaxes(1, 2)
-    weights = design @ inverse  # rows of the pseudo-inverse: (sets, samples, coefficients)
+    weights = design @ inverse  # transposed pseudo-inverse: (sets, samples, coefficients)
     fit = values @ weights
     residuals = values - fit @ design.swapaxes(1, 2)
     leverage = (weights * design).sum(axis=2)
@@ -323,7 +323,7 @@ def extrapolate(datasets: Sequence[xr.Dataset]) -> xr.Dataset:
         check_same_axes(first, other)
     result: dict[str, xr.DataArray] = {}
     for name in (str(n) for n in first.data_vars if f"{n}_stderr" in first):
-        # One array at a time, because the kernels of K widths together would need K times the memory of one.
+        # The widths are added one by one, because an array of all K widths needs K times the memory of one.
         value = xr.zeros_like(first[name])
         variance = xr.zeros_like(first[name])
         for weight, d in zip(line.intercept, data, strict=True):

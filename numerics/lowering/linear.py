@@ -441,8 +441,8 @@ class _Lowering:
             return Request("response", node(responding), node(mean.source), factor, unit)
         self.require_same_for_all(factor if unit is None else factor * unit)
         number, pair = _pair(mean.late, mean.early)
-        # If both fields are at time t, time does not tell which one comes first: it is the one with the first
-        # index of the order parameter.
+        # The factor at the earlier time is 1 if both fields are at time t. Times then do not order the two
+        # fields: the first one is that with the first index of the order parameter.
         if mean.early == 1:
             rows = _axes(q.symbol)
             pair.sort(key=lambda a: not set(_axes(a)) & set(rows[:1]))
@@ -465,7 +465,8 @@ class _Lowering:
                 (stand_in, Factor(node(first), _axes(first)), Factor(node(second), _axes(second)))
             )
         for atom in sorted(expr.atoms(AppliedUndef), key=str):
-            # A given function of a scalar, such as the slope of the loss, is no input, but its argument is.
+            # A given function of a scalar, such as the slope of the loss at the output, stays in the
+            # expression. Only the scalar in its argument becomes an input.
             if any(x.has(AppliedUndef) for x in atom.args):
                 continue
             stand_in = Symbol(f"in_{atom.func}")

@@ -230,8 +230,8 @@ class Present(KnownArrays):
         axis, of length one if all nodes have one value. Raises ValueError if ``x`` has no value.
         """
         system = self.system
-        # The key contains the numbers among the arguments, because y(mu, 1) and y(1, mu) are different parts
-        # of one array.
+        # y(mu, 1) and y(1, mu) have the same key ("y", (1,)), but are different parts of one array. The key
+        # of data with numbers among the arguments is therefore replaced by one with their positions.
         if node[0] in system.data and node[1]:
             node = str(x.func(*(a if a.is_Integer else Symbol("_") for a in x.args))), ()
         if node not in self.found:

@@ -54,7 +54,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
     else than a file at `path`, such as a folder or a device.
     """
     path = Path(path).resolve()
-    if path.exists() and not path.is_file():  # the move would replace a device such as /dev/null by a file
+    if path.exists() and not path.is_file():  # or a device such as /dev/null would become a file
         raise FileExistsError(errno.EEXIST, "is not a regular file", str(path))
     beside = _beside(path)
     try:
@@ -603,8 +603,8 @@ def interval(result: xr.Dataset | Result, name: str, level: float = 0.95) -> NDA
     if not bias.any():
         return np.asarray(stdtrit(degrees, (1 + level) / 2) * error)
     with np.errstate(divide="ignore", invalid="ignore"):
-        # If the bias is large compared with the standard error, the exact value can miss only one end
-        # of the interval, so that the quantile is one-sided.
+        # If the bias is large compared with the standard error, the exact value can practically lie outside
+        # only at one end of the interval, so that the quantile is one-sided.
         wide = bias + stdtrit(degrees, level) * error
         near = np.interp(bias / error, *_widths(degrees, level), right=np.nan) * error
     return np.asarray(np.where(np.isnan(near), wide, near))
@@ -646,7 +646,7 @@ def provenance() -> Mapping[str, str]:
     if (root / ".git").exists():
         git = ["git", "--no-optional-locks", "-C", str(root), "describe"]
         words = ["--always", "--exclude=*", "--abbrev=12", "--dirty=.changed"]
-        with suppress(OSError):  # git is not installed
+        with suppress(OSError):  # raised if git is not installed: the version is then without a commit
             described = subprocess.run([*git, *words], capture_output=True, text=True, check=False)
             version += f"+g{described.stdout.strip()}" if described.returncode == 0 else ""
     needed = [re.split(r"[^\w.-]", x)[0] for x in requires(package) or () if "extra ==" not in x]
@@ -669,7 +669,9 @@ def save(result: xr.Dataset | Result, path: str | Path) -> None:
     with h5netcdf.File(memory, "w") as file:
         file.attrs.update(result.attrs)
         others = [name for name, x in every.items() if name in result.coords and name not in x.dims]
-        if others:  # readers find coordinates that are not named like a dimension by this attribute
+        # The attribute "coordinates" tells programs that read the file which variables are coordinates. Those
+        # that are named like a dimension need no mention.
+        if others:
             file.attrs["coordinates"] = " ".join(others)
         file.dimensions = {
             str(d): n for x in every.values() for d, n in zip(x.dims, x.values.shape, strict=True)
@@ -678,7 +680,7 @@ def save(result: xr.Dataset | Result, path: str | Path) -> None:
             a, attrs, kind = x.values, dict(x.attrs), x.values.dtype.kind
             if kind == "b":  # NetCDF has no booleans, which are stored as integers
                 a, attrs["dtype"] = a.astype("i1"), "bool"
-            numbers = kind in "biuf"  # strings have variable length and no checksum
+            numbers = kind in "biuf"  # the rest are strings of variable length, written without a checksum
             variable = file.create_variable(
                 name,
                 x.dims,

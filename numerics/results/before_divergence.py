@@ -25,15 +25,15 @@ def before_divergence(problem: Problem, run: Callable[[Problem], RunResult], rea
     ``run`` solves a problem and raises Diverged if the solution diverges within its times. ``reason`` is the
     error that it raised for all times.
     """
-    # `works` is the largest number of times found that ends before the divergence, `fails` the smallest one
-    # that reaches it.
+    # The number of times before the divergence is searched between two bounds: with the first `works` of the
+    # times of the problem a run succeeds, with the first `fails` of them it diverges.
     result, works, fails = None, 0, len(problem.times)
     latest = reason
     while fails - works > 1:
         named = None if problem.flow else latest.step
         trial = named if named is not None and works < named < fails else (works + fails) // 2
         shorter = _first(problem, trial)
-        if shorter is None:  # too few times, or no output time among them
+        if shorter is None:  # too few times to run, or no output time among them: try more
             works = trial
             continue
         try:

@@ -322,7 +322,7 @@ def _mean(e: Expr, output: AppliedUndef, problem: Problem, outputs: Array, sampl
     spans[mu] = range(first, first + outputs.shape[1])
     read = []
     for leaf in leaves:
-        if isinstance(leaf, Symbol):  # the loss contains an index itself, such as t or mu, as a number
+        if isinstance(leaf, Symbol):  # an index that is a number in the loss, such as t in exp(-t)
             at = problem.times[:times] if leaf == t else np.array(spans[leaf], dtype=float)
             read.append(_placed(at, (leaf,), axes))
         elif str(leaf.func) == OUTPUT:

@@ -359,7 +359,8 @@ def _dimension(
     dim = str(known.get(index, problem.author_names([index.name])[0]))
     if dim in RESERVED and index not in known:
         dim = f"{dim}_index"
-    # The values of a standard index count from one. An index with other values has a dimension of its own.
+    # The standard dimensions, such as "sample" and "layer", count from one. An index with other values
+    # therefore gets a dimension of its own, whose name also contains that of the variable.
     if index in known and values != tuple(range(1, len(values) + 1)):
         dim = f"{dim}_of_{name}"
     if sizes.setdefault(dim, values) != values:

@@ -520,7 +520,7 @@ def _chosen(reading: FormulaReaders, paths: Paths, side: CorrelationVector) -> C
         name, labels = dimension(index), whole
         if name == "sample":
             labels = paths.chosen("samples", range(len(whole)))
-        elif name == "layer":  # all layers share their units, so that the layer is an ordinary index
+        elif name == "layer":  # all layers have the same units, so that the layer is an axis
             labels = paths.chosen("layers", whole)
         places.append(labels if name == "sample" else [whole.index(x) for x in labels])
         axes.append((name, tuple(labels)))

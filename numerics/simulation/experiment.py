@@ -312,7 +312,8 @@ class _Ensemble:
     def simulated(self, problem: Problem) -> xr.Dataset:
         """Train the networks of a problem; return means and standard errors of the variables of results."""
         width, seeds, entropy, kernels = self.width, self.seeds, self.entropy, self.kernels
-        if isinstance(kernels, KernelTimes):  # the problem may be cut before a divergence
+        # The problem may end before a divergence, earlier than the times at which kernels were asked for.
+        if isinstance(kernels, KernelTimes):
             kernels = kernels.before(len(problem.times))
         if problem.program.depth.is_Symbol:
             raise problem.open_depth()
@@ -526,7 +527,7 @@ def _networks(
     if not problem.has_roles:
         authored = authored_variables(problem) if kernels == "full" else {}
         wanted = {x.name: x.pair for x in authored.values() if x.pair is not None}
-    elif fixed and program.roles.field is None:  # kernels are averages of fields of layers: there are none
+    elif fixed and program.roles.field is None:  # kernels are averages of this field: no field, no kernels
         wanted = {name: e for name, e in wanted.items() if name not in KERNELS}
     elif fixed and kernels == "none":
         wanted = {name: e for name, e in wanted.items() if name not in KERNELS or not e.has(mu)}
@@ -735,7 +736,8 @@ class Readout:
             name: one_sample(arrays[name], problem.program) for name in ("error", OUTPUT) if name in arrays
         }
         for name in (C_LEARNT, "C_h0"):
-            # Results hold the sum over modes, but the correlation of the program is the mean over modes.
+            # The correlations are sums over the M modes of the data in results, but means over these modes in
+            # the program.
             if M in problem.numbers and name in arrays:
                 arrays[name] = problem.numbers[M] * arrays[name]
         if TANGENT_KERNEL in arrays:

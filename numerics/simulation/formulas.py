@@ -446,7 +446,7 @@ def _leaves(e: Expr, known: frozenset[str]) -> set[Expr]:
             )
         return {e}
     if isinstance(e, SympyFunction) and not e.func.__module__.startswith("sympy."):
-        return {e}  # a function of indices that the program defines itself, such as a list of widths
+        return {e}  # a function of indices that the program defines itself, such as widths by layer
     return set().union(*(_leaves(x, known) for x in e.args)) if e.args else set()
 
 
@@ -497,7 +497,7 @@ def _note(
     value of each index, and ``steps`` the last time.
     """
     if arg.atoms(AppliedUndef):
-        return  # the argument is a function of numbers of the program, not of indices
+        return  # the argument contains a function, so that ranges of indices do not give its values
     if arg.has(t):
         binder.tables.note(name, j, (0, steps), exact=False)
         return
@@ -549,8 +549,8 @@ def _contexts(binder: Binder) -> Iterator[tuple[Expr, IndexRanges]]:
             yield e, family
         for u in w.update.terms if isinstance(w.update, Outer) else (w.update,):
             vectors = (u.left, u.right) if isinstance(u, Outer) else (u.vector,)
-            # In a periodic argument p + q the index that comes first gives the period. Summed indices come
-            # first, unless their ranges depend on the indices of the weight.
+            # The first index in a periodic argument p + q gives its period. Indices of sums (`u.over`) come
+            # first, unless their ranges depend on those of the weight (`family`).
             dependent = any(_depends(r, family) for r in u.over)
             for e in (u.coefficient, *vectors):
                 yield sympify(e), (*family, *u.over) if dependent else (*u.over, *family)

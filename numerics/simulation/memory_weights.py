@@ -83,7 +83,7 @@ class TwoTimeFunction:
         arguments = []
         for j, a in enumerate(x.args):
             if a.has(t, s):
-                # This argument is a time step, so that entry 0 of the constant is that of step 0.
+                # The argument is a time step. Steps count from 0, so that 0 is the first value of this axis.
                 self.binder.tables.note(name, j, (0, 0), exact=False)
             inner = [self._leaf(y, times, pasts) for y in _compiled(a)[0]]
             value = np.broadcast_to(_compiled(a)[1](times, pasts, *inner), len(times))

@@ -150,8 +150,8 @@ def common_place(places: Iterable[PopulationAtLayer | None], *words: object) -> 
 
 
 Array = NDArray[np.float64]
-# Key of an array of entries of a field: the name of the field, and the number of units of each of these
-# entries, which may differ between layers. It is 0 for a number, which has no units.
+# Key of an array of a field: the name of the field and the number of units in the array. Layers of different
+# widths are in different arrays. The number is 0 for a scalar, which has no units.
 UnitBlock = tuple[str, int]
 Pick = slice | NDArray[np.intp]
 GroupKey = TypeVar("GroupKey", bound=Hashable)

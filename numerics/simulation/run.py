@@ -86,7 +86,8 @@ def advance(
     before the step and half after it; each half is drawn in ``noise_parts`` parts. With two parts the noise
     is the same as that of two steps of half the length. ``nodes`` are the stages.
     """
-    # Every moving weight of a flow is a WeightTraining, because a flow needs an equation of motion for it.
+    # Every moving weight of a flow has an equation of motion and is thus a WeightTraining: the list has all
+    # of them, and the condition only tells their type to the type checker.
     driven = [x for x in moving if isinstance(x, WeightTraining)]
     noisy = [x for x in driven if x.noisy]
     _apply_noise(noisy, state, length / 2, noise_parts, rngs)
@@ -646,7 +647,7 @@ class Trainer:
             x.begin(state)
         return state, Record(self.places, len(rngs), len(self.times))
 
-    # infinite values are reported as divergence
+    # no warnings of infinite values, because these are reported as a divergence
     @np.errstate(over="ignore", invalid="ignore", divide="ignore")
     def train_together(self, seeds: Sequence[np.random.SeedSequence]) -> dict[str, Array]:
         """Train several networks together and return their measurements.

@@ -91,7 +91,8 @@ class Replicas:
 
         def losses(replicas: Array) -> Array:
             first = replicas[0]
-            # Differences of equal replicas are exactly zero, so that their mean has no rounding error.
+            # If all replicas are equal, their differences from the first one are exactly zero, and the mean
+            # has no rounding error.
             mean = first + (replicas - first).mean(axis=0)
             variables = scalar_variables(problem, mean)
             return np.stack([variables[name] for name in names])
@@ -165,7 +166,8 @@ def reduced(
             continue
         x, pairs = x if grid is None else grid.twice(x), x.ndim - leading - 2
         if keep == "trace" and pairs and (label != GRADIENT_KERNEL or problem.by_sample):
-            # each side has the index of samples first, then those of positions and outputs
+            # The two sides of a kernel have the same axes: samples, of which only those of training are
+            # taken, and then positions and outputs.
             side = (seen, *[slice(None)] * (pairs // 2 - 1))
             entries: tuple[Any, ...] = (..., *side, *side, slice(None), slice(None))
             equal = "mpc"[: pairs // 2]

@@ -209,7 +209,7 @@ class LinearResponse:
         moved = np.diff(output, axis=0)
         with np.errstate(divide="ignore", invalid="ignore"):
             slope = np.nan_to_num(-np.diff(self.error, axis=0) / moved, nan=1.0, posinf=1.0, neginf=1.0)
-        self.slope = np.clip(slope, 0.0, None)  # a convex loss has no negative slope, except by rounding
+        self.slope = np.clip(slope, 0.0, None)  # negative only by rounding, if the loss is convex
         self.rates = next_step_factors(problem)
         self.flow = problem.flow
         if problem.flow:

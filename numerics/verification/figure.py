@@ -225,7 +225,7 @@ def _losses(ax: Axes, theory: xr.Dataset, networks: xr.Dataset | None, both: boo
     for name, label, colour, marker in LOSSES if both else LOSSES[:1]:
         ax.plot(theory.time, theory[name], color=colour, lw=1.8, label=label if both else "theory")
         _band(ax, theory, colour, *(theory.get(f"{name}{end}") for end in ("", "_stderr")))
-        if networks is not None:  # two curves leave little room for a legend: the caption explains the points
+        if networks is not None:  # two curves fill the legend, so that the caption explains the points
             points = _points(networks.time, networks[name], networks[f"{name}_stderr"])
             ax.errorbar(*points, **_dots(colour, marker), label=None if both else r"networks, $1/N\to0$")
     shown = [theory[name] for name, *_ in (LOSSES if both else LOSSES[:1])]

@@ -195,7 +195,7 @@ def as_evaluated(theory: Theory, result: March) -> dict[MemberKey, Array]:
     for q in theory.order_parameters:
         layer = next((int(x) for x in q.symbol.args[:1] if x.is_Integer), None)
         sizes = [result.extents[x] for x in q.symbol.args if isinstance(x, Symbol) and x not in (t, s)]
-        a = result.tensor((q.name, layer))  # (T, n, T, m)
+        a = result.tensor((q.name, layer))  # (T, n, T, m), for n and m members of its two fields
         first = next(i for i in range(len(sizes) + 1) if prod(sizes[:i]) == a.shape[1])
         shaped = a.reshape(a.shape[0], *sizes[:first], a.shape[2], *sizes[first:])
         values[q.name, () if layer is None else (layer,)] = np.moveaxis(shaped, (0, first + 1), (-2, -1))

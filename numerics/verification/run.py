@@ -438,7 +438,7 @@ def write(
     summary |= {key: theory.attrs[key] for key in ("spec", *PROVENANCE) if key in theory.attrs}
     with replacing_folder(folder) as beside:
         save_figure(figure, beside / "figure.png")
-        figure.set_layout_engine("none")  # the layout is computed already
+        figure.set_layout_engine("none")  # the page draws the figure again, whose layout is computed already
         texts = {
             "equations.txt": report.equations,
             "equations.tex": DOCUMENT % tex,

@@ -344,7 +344,8 @@ def compared(
         size = max(float(np.abs(expected[known]).max()), float(np.abs(value[known]).max()))
         if size == 0:
             continue
-        # entries that are zero by causality or symmetry have no error and are not counted
+        # Entries that are zero by causality or symmetry have no standard error. They get a small one here,
+        # and are not counted.
         error = np.maximum(stderr[known], AVERAGES * size)
         count = int((stderr[known] > AVERAGES * size).sum())
         limits = bound(count, LEVEL, dof) + missed[known] / error

@@ -199,8 +199,8 @@ def _sample_axes(problem: Problem) -> tuple[Symbol, list[tuple[str, int]]] | Non
         name = str(x.func)
         of_samples = [a in indices[count] for a in x.args]
         places = [(given.get(name, name), k) for k in range(len(x.args))]
-        # A given vector may be stored by its kernel or by its entries. The kernel is one of two vectors, so
-        # that argument k of the vector belongs to its axes k and len(x.args) + k.
+        # A given vector may be stored by its entries or by its kernel, the inner products of two vectors.
+        # Argument k of the vector then belongs to two axes of the kernel, k and len(x.args) + k.
         if name in given:
             places += [(given[name], len(x.args) + k) for k in range(len(x.args))]
             places += [(name, k) for k in range(len(x.args))]

@@ -296,8 +296,8 @@ class _Grid(_Sizes):
         iteration of the step. ``at_jump`` is None, or a layer time that is set equal to the integrated one,
         where a response jumps.
         """
-        # `ends` is the number of times of each time index. The free time s has now + 1, unless the product
-        # sums over an index s.
+        # `ends` holds for each index of time the number of times 0, 1, ... that it takes: now + 1 for the
+        # free time s, and for an index of a sum, which may also be called s, the number of times in the sum.
         ends = {s: now + 1} | {x.index: self.reach(x, now) for x in p.spans}
         onto = p.layer or LAYER_TIMES[0]
         for r in p.reads:
@@ -339,8 +339,8 @@ class _Grid(_Sizes):
             under, (a, b) = self.under[r.name], r.args[:2]
             if at_jump is not None and at_jump in (a, b):
                 return under[(slice(None), *times)], [onto, *names[2:]]
-            # This function of two layer times tau and tau_ jumps where they are equal. If tau = 0 or if
-            # tau_ = 1, its value at the jump, a corner of the square, is also that for tau < tau_.
+            # This function of two layer times a and b, from 0 to 1, jumps at a = b. If a = 0 or b = 1, all
+            # points but one have a < b; at that one, a corner of the square, the value for a < b is taken.
             if a == 0 or b == 1:
                 end = 0 if a == 0 else self.n
                 side = (whole[0] if a == 0 else whole[:, -1])[(slice(None), *times)]

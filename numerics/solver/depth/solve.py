@@ -304,7 +304,8 @@ def solve_depth_correction(
         return values_of(problem, replace(run, values=moved), table)
 
     def first(run: LayerGrid) -> dict[str, Array]:
-        # variables are at most quadratic in the fields, so that this difference is their exact derivative
+        # Variables are at most quadratic in the values that the correction changes, so that half of up - down
+        # is exactly their first order.
         up, down = values(run, 1.0), values(run, -1.0)
         return {n: 0.5 * (up[n] - down[n]) for n in up}
 

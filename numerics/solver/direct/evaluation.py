@@ -167,8 +167,8 @@ def entries(
                     except np.linalg.LinAlgError:  # from Stein's lemma, for covariances that are not finite
                         raise diverged_at(now, name) from None
                     # Values may be series, so that only floats are tested. An infinite value ends the
-                    # evaluation: zero times infinity would be NaN, and entries at later times with the factor
-                    # zero would be evaluated.
+                    # evaluation, because its product with zero would be NaN: factors that a zero
+                    # excludes, such as entries at later times, would then be evaluated.
                     if isinstance(value, float) and not np.isfinite(value):
                         raise diverged_at(now, name, value)
                     _check_causal(member.item, times, value)

@@ -329,8 +329,9 @@ class Constants:
         position outside of the array, and for a value that is not an integer.
         """
         e, (name, _) = sympify(e), axis
-        # `lowest` has the lowest value of each index. In an argument ``p + k`` of an index p of a field and
-        # an index k of a sum, the axis has the range of p: indices of fields come before those of sums.
+        # `lowest` holds the lowest value of each index, for indices of fields before those of sums. The order
+        # matters: an axis that is read at ``p + k`` has the range of the first of these indices, and p is an
+        # index of a field if k is that of a sum.
         lowest = self.layout.lowest
         index = index_of_axis(e, lowest)
         literals = self.layout.literals.get(axis, Literals())

@@ -171,8 +171,8 @@ class Folded:
         self.operands = sorted({self._operand(x) for x in self.stack.products}, key=str)
         self.size = dict.fromkeys(self.solution, 0.0)
         self.samples: dict[LeftRow, list[Array]] = {x.left: [] for x in self.stack.products}
-        # Number of first times that are not folded: 1 if a product reads time 0 by itself, else 0. Such a
-        # time has a basis vector, and thus a position, of its own.
+        # `kept` is the number of times at the beginning that are not folded: 1 if some product reads values
+        # at time 0 alone, else 0. Such a time has a basis vector, and thus a position, of its own.
         self.kept = int(self.stack.first)
         self.basis: Array = np.empty((0, 0))
         self.images: dict[OrientedArray, Array] = {}
@@ -323,8 +323,8 @@ class Folded:
         its span up to a tolerance. Returns False if the basis is too large for the arrays.
         """
         old, first = len(self.basis), stop - NEAR
-        # D is the number of positions to fold: the coordinates of the old basis, and the times from those
-        # that it contains to `first`.
+        # D positions are folded: the coordinates of the times in the old basis, and the times between these
+        # and `first`.
         D = self._position(first)
         kernels = {x: np.concatenate([a[:, :D] for a in rows]) for x, rows in self.samples.items()}
         U = self._span(kernels, first, stop)
@@ -383,7 +383,8 @@ class Folded:
                 neglected += (
                     self._random_kernels(kernels[x.left] @ U.T, scale) @ U @ (a.T if x.transposed else a)
                 )
-            # extend the basis here, because a direction that is added later costs a product over all times
+            # The bound is half of that of a later test, GUESSED: a direction that only the later test adds
+            # costs a product over all times.
             more = _directions(_outside(U, neglected), GUESSED / 2)
             if not len(more):
                 break
@@ -506,7 +507,7 @@ class Folded:
             a[:r, :r] = self.images[key, False] @ Q.T
         elif (key, True) in self.images:
             a[:r, :r] = Q @ self.images[key, True].T
-        else:  # it is the right factor of no product: only its rows at time 0 and at present are read
+        else:  # no product has the array on its right: only values at time 0 or recent ones are read
             a[: self.kept, :r] = X[: self.kept, :first] @ Q.T
             a[:r, : self.kept] = Q @ X[:first, : self.kept]
         a[near, :r] = X[first:stop, :first] @ Q.T

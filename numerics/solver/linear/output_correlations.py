@@ -130,7 +130,8 @@ class OutputCorrelations:
         if (i, j) not in self.finished:  # correlations are cached, because those of the next layer read them
             n, m, out = self.result.sizes[i], self.result.sizes[j], len(self.at)
             value = self.source_covariance(i, j, into)
-            # the correlation of a field with itself is symmetric, so that only s <= t is computed, in blocks
+            # For i = j the correlation is symmetric, so that s <= t suffice: times t are divided into BLOCKS
+            # blocks, and each is computed with all s up to its end. Otherwise there is one block.
             blocks = list(pairwise(np.linspace(0, out, BLOCKS + 1 if i == j else 2).astype(int).tolist()))
             for left, right in self.products(i, j):
                 known = (self.at + 1) * (left.shape[1] // self.T)
@@ -239,7 +240,7 @@ class OutputCorrelations:
             value = value if gain == 1.0 else gain * value
             if k:
                 total += value
-            else:  # the array is not filled with zeros before, because the first write to memory is slow
+            else:  # written, not added to zeros, because the first write to new memory is slow
                 total[...] = value
         return total.reshape(out * n, out * m)
 
@@ -595,8 +596,8 @@ def interval_weights(nodes: Array) -> Iterator[Array]:
     >>> [w.tolist() for w in interval_weights(np.array([0.0, 1.0, 2.0]))][1]
     [[0.5, 0.5], [0.0, 0.0]]
     """
-    # `final` is the sum of integrals over those cells whose interpolating cubic polynomial has all of its
-    # four nodes. Later times do not change it.
+    # Row m of `final` holds the weights of the integral from node m over those cells whose cubic polynomial
+    # already has its final four nodes, so that later nodes do not change it.
     final = np.zeros((len(nodes), len(nodes)))
     for n in range(len(nodes)):
         if n >= 3:

@@ -283,7 +283,8 @@ class Plan:
         self._need_field(i)
         for c in self.rows_of[i].couplings:
             self.todo.append((self._need_row, c.field, j))
-            # the sum over s' of K(t, s') C(s', s) reads C at s' < s and at s' > s: both orders of the fields
+            # The sum over s' of K(t, s') C(s', s) reads C at s' < s and at s' > s, and thus both orders of
+            # the fields, unless the kernel is zero except at s' = t.
             if c.kernel.reach != "now":
                 self.todo.append((self._need_row, j, c.field))
         self.todo += [(self._need_source_terms, i, j), (self._need_diagonal, i, j)]
@@ -473,7 +474,7 @@ class Plan:
             batch = [x for x in ready if _field_of_row(x) is None]
             if batch:
                 self.batches += [[x] for x in batch]
-            else:  # take all ready rows of one field: that of whose remaining rows the largest share is ready
+            else:  # take all ready rows of the field of whose remaining rows the largest share is ready
                 waiting = Counter(map(_field_of_row, ready))
                 chosen = max(waiting, key=lambda i: waiting[i] / remaining[i])
                 batch = [x for x in ready if _field_of_row(x) == chosen]

@@ -476,7 +476,7 @@ def iterate_step(
         if change <= tolerance or (best < ROUNDING and since > STALLED):
             return change
         sizes = sizes or now
-        # Plain iteration converges fast, so that no mixing with earlier iterates (Anderson) is needed.
+        # If plain iteration converges fast, no mixing with earlier iterates (Anderson) is needed.
         if change < FAST * last:
             if not mixing and change**2 <= tolerance * last:
                 return change**2 / last
@@ -491,7 +491,7 @@ def iterate_step(
             try:
                 parts = np.linalg.lstsq(steps, changes[-1], rcond=1e-14)[0]
             except np.linalg.LinAlgError:
-                break  # numbers have overflown
+                break  # numbers have overflowed
             mixed = mixed - np.diff(np.stack(points), axis=0).T @ parts
         at = 0
         for x, size in zip(blocks, sizes, strict=True):

@@ -399,7 +399,8 @@ def _more_replicas(
     while level.error > accuracy:
         have = len(level.watched)
         needed = _needed(level, accuracy)
-        # a factor of 4, because the standard error from few replicas may be too large by chance
+        # `needed` follows from the standard error of the replicas so far, which may be too large by chance if
+        # these are few. Only an estimate above 4 times `most` is therefore taken as out of reach.
         if have >= most or needed > 4 * most:
             reason = f"about {needed} replicas would do, at most {most} are tried"
             raise _out_of_reach(level, accuracy, level.error, reason)
@@ -680,7 +681,7 @@ def _confirmed(
     share *= min(1.0, bound / whole) if whole else 1.0
     gaps, count = in_time(*sides), len(coarse.grid.outputs)
     # `gaps` are differences between the grids at the output times of the coarse grid. At an output time that
-    # it lacks, the difference at its next output time is taken.
+    # the coarse grid lacks, the difference at its next output time is taken.
     if count and count < len(chosen.grid.outputs):
         at = np.searchsorted(coarse.grid.nodes[coarse.grid.outputs], chosen.grid.nodes[chosen.grid.outputs])
         gaps = {n: x[at] for n, x in gaps.items()}

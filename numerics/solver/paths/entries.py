@@ -123,7 +123,7 @@ class _EntryWeight:
         V, indices = self.V, self.array.indices
         if x.vector is None:
             return V[..., 0].reshape(len(V), *self.members, -1), indices
-        values = self.values(x.vector, now)  # shape (replicas or 1, *symbols, partners)
+        values = self.values(x.vector, now)  # (replicas or 1, *symbols, j), with the sum over j below
         symbols = x.vector.symbols
         more = tuple(y for y in symbols if y not in indices)
         order = (*indices, *more)

@@ -83,7 +83,8 @@ class Scrambled:
         shift = self.shift[:, dimensions]
         y = np.empty((*shift.shape[:2], 2**self.bits), dtype=np.uint32)
         y[..., :1] = shift
-        # The Sobol points are generated in the order of the reflected Gray code.
+        # In the order of the Gray code, the points are doubled by a copy of all of them in reverse, which
+        # is changed by one direction number.
         for k in range(self.bits):
             n = 2**k
             np.bitwise_xor(y[..., :n][..., ::-1], self.directions[k, :, dimensions], out=y[..., n : 2 * n])
@@ -187,7 +188,8 @@ class Latents:
                 [self.rngs[i].permutation(n) for i in selection] for n, selection in self.parts if self.made
             ]
         for k, (count, members) in enumerate(self.parts):
-            # a slice gives a view, which needs no copy, if all replicas have the same number of paths
+            # Parts are replicas with the same number of paths. If there is only one, it has all replicas, and
+            # a slice selects them without a copy.
             selection = members if self.parts[1:] else slice(None)
             block = self.sequences[k].uniform(slice(within, within + CHUNK))
             if self.order:
@@ -196,7 +198,8 @@ class Latents:
             block = self.device.namespace.tile(block, (1, 1, self.count // count))
             if self.matched and (new := min(count // 2 - self.made, CHUNK)) > 0:
                 basis, new_rows = self.points[selection, : self.made], block[:, :new]
-                # Gram-Schmidt in place; one pass suffices, because scrambled points are nearly orthogonal
+                # Gram-Schmidt in place, with a constant and all earlier rows; one pass suffices, because
+                # scrambled points are nearly orthogonal.
                 new_rows -= self.device.namespace.mean(new_rows, axis=2, keepdims=True)
                 new_rows -= (new_rows @ transposed(basis) / self.count) @ basis
                 root = np.linalg.cholesky(self.device.take(new_rows @ transposed(new_rows)) / self.count)
@@ -383,8 +386,8 @@ class Growing:
             rows = transposed(self.rows[:, taken, :k])
             responses[..., taken] = self.device.take(answer @ rows) / self.variance[:, None, taken]
             return responses
-        # ``inverse`` is the inverse of the triangular Cholesky factor of all pivots. If entries are left out,
-        # of which some may be pivots, the responses follow from a pseudo-inverse for the other entries.
+        # ``self.inverse`` is the inverse of the Cholesky factor of all pivots, of which some may be among the
+        # entries that are left out. A pseudo-inverse for the entries ``taken`` then gives the responses.
         if len(taken) > first and len(left_out):
             scale = np.sqrt(self.variance[:, taken])
             rows = self.device.take(self.rows[:, taken, :k]) / scale[..., None]
@@ -417,8 +420,8 @@ def _pivoted(
     numbers of the earlier ones.
     """
     count, m = variance.shape
-    # `both` holds two matrices side by side: the covariance that remains after each pivot, and its rows as
-    # combinations of entries.
+    # `both` holds two matrices side by side: the covariance that remains after each pivot, and the factors
+    # with which its rows are combinations of the original rows.
     both = np.zeros((count, m, 2 * m))
     rest, diagonal = both[..., :m], both.reshape(count, -1)[:, :: 2 * m + 1]
     np.divide(covariances, scale * transposed(scale), out=rest)

@@ -503,8 +503,9 @@ class PathMarch:
         full = _broadcast(value, (self.replicas, *sizes, count, *term.sizes))
         if term.gone:
             full = full.sum(axis=tuple(range(ndim - term.gone, ndim)))
-        # The kernel multiplies another quantity. If an index of that quantity is not summed over, it is an
-        # index of q, and the kernel is diagonal in this pair of axes.
+        # `symbols` are the indices of the quantity that the kernel multiplies, and `term.inner` those that
+        # are summed over. Any other is also an index of the field q: the kernel gets a second axis for it, in
+        # which it is diagonal.
         if len(term.inner) < len(symbols):
             left = list(term.inner)
             for x in symbols:

@@ -177,8 +177,8 @@ def _solved(  # noqa: PLR0915 - the notes of a result need all of its parts
         missed = missed + (settled.missed[name] if settled else 0.0)
         value = values[name]
         values[name + SYSTEMATIC] = np.broadcast_to(missed.reshape(-1, *(1,) * (value.ndim - 1)), value.shape)
-    # The systematic error of the outputs f is that of the variable "error", times the ratio of the standard
-    # errors of the two.
+    # Systematic errors are measured for the variable "error", but not for the outputs. That of the outputs
+    # is taken to be larger by the same ratio as their standard error.
     if {OUTPUT, "error"} <= {*values}:
         ratio = values[OUTPUT + STDERR].max() / (values["error" + STDERR].max() or 1.0)
         values[OUTPUT + SYSTEMATIC] = ratio * values["error" + SYSTEMATIC]
@@ -317,7 +317,8 @@ def forecast(problem: Problem, kernels: str = "full") -> tuple[float, float, flo
     accuracy = problem.solver.accuracy or ACCURACY
     error = accuracy if samples is None else max(SPREAD / samples, 1e-5)
     seconds = search.seconds * (GRIDS if problem.flow else 1.0)
-    # Responses are computed only with the last number of samples: add the time of their derivatives.
+    # `prepared` is without responses, which are computed only with the last number of samples. Their time is
+    # added, for derivatives along the paths.
     if complete is not prepared:
         seconds += REPLICAS * (complete.seconds(search.last) - prepared.seconds(search.last))
     return seconds, max(search.bytes, _held(complete, search.last)), error
@@ -539,8 +540,8 @@ class _Attempt:
         standard error and bias.
         """
         numbers, watched = list(numbers), []
-        # `joined`: these replicas only show the bias of losses and errors, so that their kernels are not
-        # computed.
+        # Replicas with half of the paths are `joined` with those in `beside` in one march. They only show the
+        # bias of losses and errors, so that their kernels are not computed.
         joined = 2 * samples == self.beside[0]
         later = self.waiting.pop((samples, len(numbers)), None)
         prepared, bare = self.prepared, self.derivatives is not None

@@ -543,7 +543,8 @@ class Prepared:
         tables = [
             prod(self.steps if x in (t, s) else self.tables.sizes[x] for x in e.args) for e in self._found()
         ]
-        # a flow that is solved by collocation has weights of the updates for each error and pair of times
+        # A flow that is solved by collocation also stores, for each error signal, weights of the updates at
+        # all pairs of times.
         if self.stepping is not None:
             tables += [
                 self.steps**2 * prod(self.tables.size(e.indices)) for e in self.tables.scalars.values()

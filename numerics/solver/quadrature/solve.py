@@ -368,7 +368,8 @@ def _counts(rule: Rule, dimensions: int, most: int, start: int | None) -> Iterat
     ``most`` is the largest number of nodes, ``start`` the first number of points.
     """
     count = start or {"sobol": 1024, "hermite": 4, "trapezoid": 12}[rule]
-    # The first set must be small enough for a second one, because the difference of two sets is the error.
+    # The error is the difference of two sets of nodes. The first set must therefore be so small that a
+    # second, larger one has at most `most` nodes.
     if start is None and rule != "sobol":
         count = max(2, min(count, int(most ** (1 / max(dimensions, 1)) / FACTOR)))
     yield count
