@@ -106,7 +106,7 @@ class Device:
     def quantiles(self, x: PathArray) -> PathArray:
         """Return the numbers that a standard normal variable does not exceed with the probabilities ``x``."""
         if self.is_numpy:
-            from scipy.special import ndtri  # imported here because most commands do not use it
+            from scipy.special import ndtri  # slow to import, and most commands do not use it
 
             return ndtri(x)
         return self.namespace.special.ndtri(x)
@@ -173,7 +173,8 @@ def torch_device(name: str) -> Device:
     from torch import cuda, empty
 
     is_graphics_card = name.startswith("cuda")
-    # zeros take memory on a graphics card: an operation needs three times the bytes that it needs in NumPy
+    # An operation needs three times the bytes that it needs in NumPy, where arrays of zeros take no memory
+    # until they are written. A third of the free memory of a graphics card is therefore counted.
     memory = cuda.mem_get_info(name)[0] // 3 if is_graphics_card else CPU.memory
     return Device(array_namespace(empty(0)), name, memory)
 

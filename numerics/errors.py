@@ -86,7 +86,7 @@ def remedy_at_start(values: ArrayLike) -> str:
     >>> remedy_at_start([1.0, float("nan")])
     'before any step: a quotient there is 0/0, such as a mean over no positions, or numbers overflow'
     """
-    import numpy as np  # imported here, because the command line imports this module before NumPy
+    import numpy as np  # imported here: the command line imports this module and must start fast
 
     numbers = np.asarray(values)
     return UNDEFINED if np.isnan(numbers).any() and not np.isinf(numbers).any() else AT_START
@@ -173,7 +173,7 @@ def memory_there() -> float:
     """
     limits = [float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))]
     for path in CONTAINER:
-        with suppress(OSError, ValueError):  # there is no container, or the file says "max"
+        with suppress(OSError, ValueError):  # no file without a container; "max" means no limit
             limits.append(float(Path(path).read_text(encoding="ascii")))
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     return min(limits if limit == resource.RLIM_INFINITY else [*limits, float(limit)])

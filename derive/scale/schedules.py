@@ -98,11 +98,13 @@ def best_schedule(noise: BatchNoise) -> BestSchedule:
     step_count, noise_sum = (integrate(powsimp(e), (u, 0, tau)) for e in (1 / best, best * gain))
     (multiplier,) = solve(step_count - T, mu)
     noise_sum, first = (simplify(e.subs(mu, multiplier)) for e in (noise_sum, best.subs(u, tau)))
-    # tau = T^x where signal and noise are equal
+    # With tau = T^x the signal is T^(-p x), where p is `_p`. The exponent x is that for which the noise is
+    # the same power of T.
     (tau_power,) = solve(-_p * x - power_in(noise_sum, tau) * x - power_in(noise_sum, T), x)
     peak = power_in(first, tau) * tau_power + power_in(first, T)
     decay = power_in(best, u) / power_in(step_count, tau)
-    # for a constant rate T^y the noise is proportional to T^y, and the sum of all rates is T^(1 + y)
+    # A constant rate is T^y with an unknown y. The noise is then proportional to T^y, and the signal to the
+    # power -p of the sum of all rates, T^(1 + y). Both are made equal below.
     y = Dummy("y")
     (constant,) = solve(-_p * (1 + y) - y, y)
 

@@ -291,7 +291,9 @@ class _Rescaling:
         The raw weight is the weight without its multiplier: ``raw W += rate Q(-dloss/draw W)``.
         """
         u = w.update
-        # an update of the program is U/N for a matrix W/sqrt(N): rate * scale^2 N times the raw gradient
+        # An update of the program adds U/N to a matrix W/sqrt(N), and therefore U/sqrt(N) to W. The factor
+        # `root` cancels this 1/sqrt(N), so that the rate is that of W. A matrix that acts on given vectors
+        # needs no factor.
         root = sqrt(N) if isinstance(w, TrainedMatrix) and not w.initial.cols.given else S.One
         inner_factor = (u.coefficient / u.outside).xreplace(self.larger)
         outside = u.outside * root
@@ -553,8 +555,8 @@ def width_constraints(program: Program, spectral: Collection[str] = ()) -> Const
     for requirement, nodes in ((OUTPUTS, outputs(program)), (FEATURES, fields(updated))):
         for node in nodes:
             systematic = updated.change_by_weight(*node, systematic=True)
-            # For fields, changes of zero mean count too if a weight changes the field in no other way; for
-            # outputs only changes that do not average to zero count.
+            # `systematic` has the changes that do not average to zero, by weight. For outputs only these
+            # count. For fields, a weight without such a change counts with its change of zero mean.
             changes = systematic if requirement == OUTPUTS else updated.change_by_weight(*node) | systematic
             conditions += [
                 Condition(requirement, _called(node), x, weight)
@@ -992,26 +994,28 @@ class _Symmetry:
 
         They are a basis of the solutions of the linear system, each as a dictionary of changes by exponent.
         """
-        # A rescaling must multiply every term by the same power of N as the field that it defines.
+        # So that training stays the same, a rescaling must multiply each term of the definition x of a field
+        # by the same power of N as the field itself.
         for x, env in self.counting.rules.values():
             expected = self.shift(x.lhs, env)
             self.rows += [y - expected for y in self.shifts(x.rhs, env)]
-        # A rescaling must multiply the update of a weight by the same power of N as the raw weight.
+        # A rescaling must multiply the update of a trained weight w by the same power of N as the raw weight
+        # that is updated.
         for w in self.program.trained():
             for env in self.counting.members(families(w.initial)):
                 self.rows += (
                     self.entrywise_update(w, env) if w.name in self.entrywise else self.update(w, env)
                 )
-        # A rescaling must multiply the initial standard deviation of a weight by the same power of N as the
-        # raw weight.
+        # A rescaling must multiply the initial values `start` of a weight by the same power of N as the raw
+        # weight. The power of their standard deviation is half that of the variance.
         for name, start in weights(self.program).items():
             for env in self.counting.members(families(start)):
                 (power,) = self.powers(sympify(start.variance), env)
                 self.rows.append(power / 2 - self.raw(name, env))
         involved = [x for x in self.exponents if any(row.has(x) for row in self.rows)]
-        # `rref` below makes pivots of the leftmost exponents, and a pivot occurs in one direction only. The
-        # exponent d of the output comes first for this, and c of the rate last, so that c follows from the
-        # others where this is possible.
+        # `rref` below (the reduced row echelon form) makes pivots of the leftmost exponents, and a pivot
+        # changes in one direction only. The exponent d of the output comes first for this. The exponent c of
+        # the rate comes last, so that its change follows from the others where this is possible.
         ordered = [x for x in (d, *sorted(set(involved) - {c, d}, key=str), c) if x in involved]
         hidden = sorted({x for row in self.rows for x in row.free_symbols} - set(self.exponents), key=str)
         M = Matrix([[row.expand().coeff(x) for x in (*hidden, *ordered)] for row in self.rows])
@@ -1102,8 +1106,8 @@ class _Symmetry:
         if e in arguments:
             return shifts
         degree = shape_of(e, arguments).degree
-        # | If the argument of a homogeneous function such as relu is multiplied by N^x, its value is
-        # multiplied by N^(degree x).
+        # A homogeneous function such as relu has a degree: if its argument is multiplied by N^x, its value is
+        # multiplied by N^(degree x). This is used for functions of one argument.
         if degree is not None and len(arguments) == 1:
             return [degree * shifts[0]]
         self.rows += shifts

@@ -17,7 +17,7 @@ from derive.show.notation import LAYER
 from derive.show.text import PaperText, width, wrap
 
 COLUMNS = 100
-LONG = 400  # length in characters of LaTeX above which a right-hand side has one line for each term
+LONG = 400  # a right-hand side of more characters of LaTeX has one line for each term
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def text_section(section: Section, printer: PaperText) -> str:
     own if they fit.
     """
     ranges = {x.layers for x in section.entries}
-    # the range of layers, if all entries have the same one
+    # if all entries hold for the same range of layers, the title states it once
     shared = ranges.pop() if len(ranges) == 1 else None
     title = section.title if shared is None else f"{section.title} ({_text_layers(shared, printer)})"
     rows = [(*_sides(x, printer), _text_note(x, printer, shared is None)) for x in section.entries]

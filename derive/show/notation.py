@@ -157,8 +157,8 @@ class Notation:
         head, _, tail = name.partition("_")
         if not head or not tail:
             return Name(latex_name(name))
-        # The mark is the part of a name after its underscore. It may consist of names of random fields,
-        # activations, roles and matrices.
+        # The mark is the part of a name after its underscore. It may consist of names that are `known`: those
+        # of random fields, activations, roles and matrices.
         known = {*self.random, *self.activations, *self.roles, *self.matrices}
         mark = " ".join(self._pieces(tail, sorted(known, key=len, reverse=True)) or ())
         base = latex_name(head)
@@ -421,8 +421,9 @@ def unicode_name(latex: str) -> str:
     text = re.sub(r"\\(\w+)\s*\{(\\?\w+)\}", lambda m: m[2] + _MARKS[m[1]] if m[1] in _MARKS else m[0], text)
     text = re.sub(r"\\([A-Za-z]+)", lambda m: _letter(m[1]), text)
     text = re.sub(r"_\{?(\d+)\}?", lambda m: m[1].translate(_LOWER), text)
-    # Subscripts are taken from the innermost outwards, because the pattern allows no braces inside. Those of
-    # one character lose their braces; for others \0 and \1 stand for the braces until the end.
+    # The pattern allows no braces inside, so that the innermost subscript is found first. Its braces are
+    # dropped if it has one character, or else replaced by \0 and \1 until the end. The subscript around it
+    # then has no braces inside.
     while nested := re.search(r"_\{([^{}]*)\}", text):
         mark = _together(nested[1])
         text = text.replace(nested[0], f"_{mark}" if len(mark) == 1 else f"_\0{mark}\1")

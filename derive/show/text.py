@@ -42,7 +42,9 @@ class PaperText(Arranged, StrPrinter):
         The symbols of names and the roles of arguments.
     """
 
-    printmethod = "_paper_text"  # not _sympystr, which expression classes use for debugging output
+    # Name of the method by which an expression prints itself. With SymPy's default, _sympystr, the debugging
+    # output that expression classes define would come before the methods of this printer.
+    printmethod = "_paper_text"
     open_average, close_average = "⟨", "⟩"
     process = ("{%s}", "~", "GP(0, %s)")
 
@@ -69,7 +71,8 @@ class PaperText(Arranged, StrPrinter):
         method = getattr(expr, "_sympystr", None)
         return str(method(self)) if method is not None else str(super().emptyPrinter(expr))
 
-    # SymPy's printer would take the class Partition of the path integral for its set partition of this name.
+    # Expressions without a method of their own go to `emptyPrinter`. Partition, a class of the path integral,
+    # does too: SymPy's printer would take it for its set partition of the same name.
     _print_Basic = _print_Partition = emptyPrinter
 
     def _print_Entries(self, expr: Any) -> str:
@@ -230,7 +233,7 @@ class PaperText(Arranged, StrPrinter):
         return self.power(self.parenthesize(expr.base, PRECEDENCE["Pow"]), expr.exp)
 
     def _print_exp(self, expr: Any) -> str:
-        if "e" in self.names.letters:  # an index is called e, and would be taken for the number e
+        if "e" in self.names.letters:  # e^x would be misread as a power of the program's symbol e
             return f"exp({self._print(expr.args[0])})"
         return self.power("e", expr.args[0])
 
@@ -407,8 +410,8 @@ def wrap(text: str, columns: int, indent: int) -> str:
     lines: list[str] = []
     head, still_open, inside = "", "", False
     while True:
-        # 4 * columns characters are enough for one line, also if letters have combining marks, which have no
-        # width.
+        # `near` is the part of the text that can matter for one line: 4 * columns characters fill it, also if
+        # letters have combining marks, which have no width.
         room, near = columns - len(head), text[: 4 * columns]
         end = _term_ends(near, still_open) if still_open or inside else None
         if end is not None and width(near[:end]) <= room:

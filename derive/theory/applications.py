@@ -62,8 +62,8 @@ def equal_time_pairs(
     the theory: the pairs only state up to which time a response is summed.
     """
     applications = list(uses)
-    # Pairs of uses of one random matrix that respond to each other: uses of opposite orientation or, if the
-    # matrix is correlated with its transpose, any two.
+    # Pairs of uses of one random matrix that respond to each other. One of them is transposed and the other
+    # is not or, if the matrix is correlated with its transpose (`symmetry` is not 0), they are any two.
     coupled = [
         (a, b)
         for a in applications
@@ -844,7 +844,8 @@ def tangent_kernel(reading: Reading) -> tuple[Equation, ...]:
     """
     forward, scalars = _forward_weights(reading), reading.program.scalars
     weights = [w for w in reading.program.trained() if w.name in forward]
-    # With these rules, changes of outputs are not inner products of gradients.
+    # With these rules the change of an output is not a sum of inner products of gradients with coefficients.
+    # The tangent kernel, which consists of these inner products, is then left out.
     nonlinear = (NonlinearRule, RewrittenSteps)
     if any(isinstance(w.rule, nonlinear) for w in weights):
         return ()
@@ -896,16 +897,17 @@ def _gradient_squared(
     if any((r.upper - r.lower).is_negative for r in family):
         return S.Zero, ()
     first_indices: dict[Any, Any] = {x: r.index for x, r in zip(error.args[:-1], outputs, strict=True)}
-    # indices that are summed within one output, such as positions
+    # An update is summed over the indices of the error, which are `first_indices`, and over indices within
+    # one output, such as positions. The latter are `inner`.
     inner = [r for r in w.update.over if r.index not in first_indices]
     first_indices |= {r.index: Symbol(r.index.name.rstrip("_"), **r.index.assumptions0) for r in inner}
     second_indices = {x: primed(y) for x, y in first_indices.items()}
     inner = [r.renamed(first_indices[r.index]) for r in inner]
     first_ranges = (*outputs, *inner)
     second_ranges = tuple(r.renamed(primed(r.index)) for r in first_ranges)
-    # The kernel is a product of gradients of two outputs by the same weights. For a family of vectors of
-    # weights, such as one for each position, both gradients therefore have the index of the same member in
-    # their ranges. For a matrix the function `vector` below takes these indices from `family`.
+    # The kernel is a product of gradients of two outputs by the same weights. If these are a family of
+    # vectors, such as one for each position, both gradients therefore have the index of the same member,
+    # whose range is added here. For a matrix the function `vector` below takes these indices from `family`.
     if not is_matrix:
         family_ranges = tuple(r for r in family if r.index not in first_indices)
         first_ranges, second_ranges = first_ranges + family_ranges, second_ranges + family_ranges
@@ -917,8 +919,8 @@ def _gradient_squared(
         now = vector(program, body.xreplace(first_indices), first_ranges, family if is_matrix else ())
         value *= reading.registry.correlation(now, past)
     for r in family:
-        # Each output has its own member of the family of weights, so that the inner product of the gradients
-        # of two different outputs is zero.
+        # If an index of the family is also an index of the output, each output has its own member of the
+        # family. The inner product of the gradients of two outputs with different members is zero.
         if r.index in first_indices:
             value *= KroneckerDelta(first_indices[r.index], second_indices[r.index])
     summed = [r for r in family if r.index not in first_indices]
@@ -945,8 +947,8 @@ def _forward_weights(reading: Reading) -> set[str]:
         d = todo.pop()
         if d not in forward:
             forward.append(d)
-            # Continue with the fields in this definition: with their definitions at just this layer if there
-            # are any, otherwise with all of their names.
+            # Continue with the definitions of each field `a` in this definition: those at the same layer, the
+            # first argument, if there are any, and otherwise all of the field's name.
             for a in d.rhs.atoms(AppliedUndef):
                 named = [e for e in reading.definitions if e.name == str(a.func)]
                 todo += [e for e in named if e.lhs.args[:1] == a.args[:1]] or named

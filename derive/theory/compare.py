@@ -128,15 +128,15 @@ def _listed(theory: TheoryData, stated_in_both: Counter[Any]) -> dict[str, _Item
     are left out too.
     """
     rules = {w.rule for w in theory.program.trained()}
-    # Noise covariances that are given as tables over the times t and s. They are symmetric in t and s, and
-    # `symmetric` lists them with the order parameters whose arguments may be exchanged.
+    # Noise covariances that are given as tables are functions of the two times t and s. They are symmetric in
+    # these, and `symmetric` lists them with the order parameters whose arguments may be exchanged.
     noise_tables = {a for x in rules for a in x.noise(t, s).atoms(AppliedUndef) if len(a.args) == 2}
     order = symmetric(theory.order_parameters, theory.program.given, {str(x.func) for x in noise_tables})
     sure = frozenset({*theory.program.constants, *theory.program.scalars})
     items: dict[str, _Item] = {}
     for label, stated in _stated(theory):
         if isinstance(stated, Source) and stated.covariance == 0:
-            continue  # sources of weights that start at zero vanish and may be missing
+            continue  # a source that vanishes may be missing in the other theory
         if stated_in_both[label, stated] > 0:
             stated_in_both[label, stated] -= 1
             continue
@@ -181,7 +181,8 @@ def _source(u: Source, order: Order) -> _Item:
 
     ``order`` writes symmetric functions in one way (`derive.theory.names.symmetric`).
     """
-    # a covariance does not depend on the order of its two fields
+    # A covariance does not depend on the order of its two fields. They are sorted by name, so that both
+    # orders compare as equal.
     pair = sorted((u.symbol, u.partner), key=lambda x: str(x.func))
     names = _slots(*pair)
     covariance = order(_form(_at_first_layer(u.covariance, u.ranges).xreplace(names)))

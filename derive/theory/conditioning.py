@@ -118,8 +118,8 @@ class _Derivation:
     def theory(self) -> Theory:
         """Return the theory: equations, sources with covariances, order parameters and tangent kernel."""
         equations, scalars = self.reading.equations(self.condition, self.parameter)
-        # The sources of two uses of one matrix are correlated if both uses have the same orientation, or if
-        # the matrix is correlated with its transpose.
+        # Sources of two different uses a and b of one matrix are correlated if both uses have the same
+        # orientation, or if the matrix is correlated with its transpose (`symmetry`).
         for a, b in combinations([x.canonical() for x in self.uses], 2):
             strength = sympify(1 if a.transposed == b.transposed else a.matrix.symmetry)
             if strength != 0 and a.is_random and a.meets(b):
@@ -128,7 +128,7 @@ class _Derivation:
             if v.meets(x) and v.source() != x.source():
                 self.sources[f"{v.source()}, {x.source()}"] = self.parameter_source(v, x)
         self.registry.name_all()
-        observables = tangent_kernel(self.reading)  # may add correlations that no equation uses
+        observables = tangent_kernel(self.reading)  # before `found` is read, to which it may add correlations
         return Theory(
             program=self.program,
             sources=tuple(self.sources.values()),
@@ -147,7 +147,9 @@ class _Derivation:
         of the updates. The source and its covariance are recorded in ``sources``. A matrix without random
         initial entries gives memory alone.
         """
-        if not a.is_random:  # without random initial entries the weight consists of its updates alone
+        # Without random initial entries the matrix consists of its updates alone, and memory is the only
+        # term.
+        if not a.is_random:
             return self.memory(a, a.trained) if a.trained is not None else []
         if (key := str(a.source())) not in self.sources:
             self.sources[key] = self.covariance(a, a, S.One)
@@ -210,7 +212,8 @@ class _Derivation:
         rule = "response of the vector to the opposite use of the matrix"
         field = past.beside(a).vector.body
         term = Term("response", field, kernel=kernel, over=ranges, matrix=a.matrix.name, rule=rule)
-        if a.matrix.fresh:  # the matrix exists only in the step in which it is drawn
+        # A matrix that is drawn anew at each step responds only within this step, so that s is replaced by t.
+        if a.matrix.fresh:
             now = term.map(lambda e: e.xreplace({s: t}))
             return [replace(now, rule=f"{rule}, at the step at which it is drawn")]
         description = rule + (", equal time included" if instant else "")
@@ -230,7 +233,7 @@ class _Derivation:
         terms = []
         for u in trained.update.terms:
             if u.coefficient.xreplace(a.chosen) == 0:
-                continue  # an update of other members of the family
+                continue  # the update belongs to other members of the family than that of `a`
             value, coefficient, stays, over = overlap(self.reading, a, u)
             kernel, ranges = weight * coefficient * a.acts_on.ratio * value, (*a.summed, *over)
             origin = (ranges, _reach(trained.rule), a.matrix.name, "update applied to the vector")

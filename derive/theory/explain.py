@@ -250,7 +250,8 @@ def _definition(theory: TheoryData, e: Equation) -> Definition | None:
     """Return the definition in the program from which an equation was derived, or None."""
     named = [d for d in theory.program.definitions if d.name == e.name]
     exact = [d for d in named if d.lhs == e.symbol]
-    # an equation of one layer that no definition states separately comes from the definition of the family
+    # An equation of one layer that no definition states separately comes from the definition for all layers,
+    # whose left side contains the index ell.
     families = [d for d in named if d.lhs.has(ell)]
     return next(iter(exact or families or named), None)
 

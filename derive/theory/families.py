@@ -76,7 +76,8 @@ class _FamilySearch:
 
     def __init__(self, theory: TheoryData) -> None:
         self.theory = theory
-        # Values of order parameters beyond their range, as functions of the arguments of their definitions.
+        # By (name, layer), the values of order parameters at layers beyond their range. They are functions of
+        # the arguments with which the order parameters are defined.
         self.known: dict[tuple[str, Expr], Expr] = {}
         self.parameters = {q.name: q for q in theory.order_parameters}
         items: tuple[EquationOrSource, ...] = (
@@ -103,8 +104,8 @@ class _FamilySearch:
             failed = [end for end in ends if not self.fits(end)]
             if not failed:
                 break
-            # A value of an order parameter that contradicts one separate equation is not a base case of the
-            # family. Separate equations of other first or last layers that need the same value are then left
+            # The separate equations `failed` contradict values of order parameters beyond their range. Such a
+            # value is not a base case of the family, so that other separate equations that need it are left
             # out of the families too.
             contradicted = {key for end in failed for key in self.beyond(end)}
             ends = [end for end in ends if end not in failed and not contradicted & self.beyond(end)]
@@ -166,7 +167,8 @@ class _FamilySearch:
             a = self.substituted(x)
             for atom in sorted((a for a in a.atoms(AppliedUndef) if self.outside(a)), key=str):
                 values = [v for k, b in boundary if k == kind and (v := _match(a, b, atom)) is not None]
-                # a base case is a function of the indices of its order parameter, and contains no field
+                # The value of `atom`, an order parameter at a base case, is a function of the indices of
+                # `atom` alone. It contains no field either, as the line after this one requires.
                 values = [v for v in values if v.free_symbols & self.indices <= atom.free_symbols]
                 values = [v for v in values if not self.fields & {str(x.func) for x in v.atoms(AppliedUndef)}]
                 defined_arguments = dict(

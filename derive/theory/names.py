@@ -64,7 +64,7 @@ class Vector:
     def plain(self) -> Expr:
         """Expression with shifted indices replaced by the index: ``phi(h(ell, mu, a, t))`` for ``a + k``."""
         moved = {x: i for x, i in zip(self.arguments, self.indices, strict=True) if x != i}
-        # A number such as 2 is replaced by its index only as an argument of a function, where it is a
+        # A number x such as 2 is replaced by its index i only as an argument of a function, where it is a
         # position. Elsewhere in the expression it may be a coefficient.
         literal = {x: i for x, i in moved.items() if x.is_number}
         body = self.body.replace(
@@ -103,8 +103,8 @@ def vector(
     order = _in_order(body)
     kept = tuple(sorted(occurring, key=lambda r: order.index(r.index) if r.index in order else len(order)))
     taken = ([x for x in places if x.has(r.index) and r.index not in chosen] for r in kept)
-    # For each index, the argument that contains it, such as a + k, if this is the same throughout the vector;
-    # otherwise the index itself.
+    # `taken` holds for each index the different arguments x of the vector that contain it, such as a + k. If
+    # there is only one, it stands for the index; otherwise the index itself does.
     arguments = (x[0] if len(x) == 1 else r.index for r, x in zip(kept, taken, strict=True))
     return Vector(body, site, kept, tuple(arguments))
 
@@ -257,7 +257,8 @@ class Registry:
         self._require_overlap(a, b)
         if isinstance(a, AppliedUndef) and (given := self.program.given_of(str(a.func))) is not None:
             return Function(given.kernel)(*_places_of(v, time), *_places_of(w, past))
-        # <a b> and <b a> are the same order parameter, which is defined in one order only
+        # <a b> and <b a> are the same order parameter. It is defined only with a and b in sorted order, and
+        # read with exchanged arguments in the other order.
         if a != b and default_sort_key(b) < default_sort_key(a):
             return self.correlation(w, v, past, time)
         named = (n for x, n in self._named.items() if a == b == canonical(x))
@@ -341,7 +342,8 @@ class Registry:
         body *= b.xreplace(
             {t: s} | {x: primed(j) for x, j in zip(_slots(len(second_indices)), second_indices, strict=True)}
         )
-        # both vectors are defined in the intersection of their layers only
+        # The layers of the two vectors are the ranges p and q. Both vectors are defined in the intersection
+        # only.
         p, q = self._layers(a), self._layers(b)
         lower = q.lower if (q.lower - p.lower).is_positive else p.lower
         upper = q.upper if (p.upper - q.upper).is_positive else p.upper
@@ -365,11 +367,13 @@ class Registry:
         unchanged if two fields disagree, if two indices would have one name, or if a field is ordered.
         """
         fields = _fields_of(self.program, body)
-        # The positions of an ordered family have several definitions, which may use different letters.
+        # The positions of an ordered family have several definitions, which may use different letters. The
+        # slots are then kept.
         if any(x.ordered for _, x in fields):
             return slots
         letter_of_slot: dict[Symbol, Symbol] = {}
-        # Each field has a definition, because a Program refuses fields without one.
+        # The letters of a field are those of its definition. There is one for each field, because a Program
+        # refuses fields without one.
         for atom, _ in fields:
             d = next(d for d in self.program.definitions if d.name == str(atom.func))
             for slot, x in zip(atom.args, d.lhs.args, strict=True):

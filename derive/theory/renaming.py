@@ -84,7 +84,7 @@ def _rearranged(ours: OrderParameter, theirs: OrderParameter) -> tuple[int, ...]
     a, b = ours.symbol.args, theirs.symbol.args
     if len(a) != len(b) or len(a) > 7:
         return None
-    # The first permutation is the identity, so that two definitions that agree are not rearranged.
+    # The first of the permutations is the identity, so that two definitions that agree are not rearranged.
     for places in permutations(range(len(a))):
         new_argument = {x: b[k] for x, k in zip(a, places, strict=True)}
         allowed = all(x == y or (_is_free(x) and _is_free(y)) for x, y in new_argument.items())

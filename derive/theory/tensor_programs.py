@@ -213,7 +213,7 @@ class _Translation:
             return translated
         single = not isinstance(e, Add | Mul | Sum | Integral) and not e.has(Average, Response)
         if single and any(str(a.func) in self.fields for a in e.atoms(AppliedUndef)):
-            return self.z(e)  # a function of fields, such as phi(h), is one vector
+            return self.z(e)  # a function of fields, such as phi(h), is one vector and gets one Z
         return e.func(*[self.expression(x) for x in e.args]) if e.args else e
 
     def function(self, e: AppliedUndef) -> Expr | None:
@@ -225,7 +225,8 @@ class _Translation:
         if name in self.sources:
             return self.source(e)
         if name in self.parameters:
-            # replace the order parameter by its definition at these layers, indices and times
+            # The notation has no symbols for order parameters: q is replaced by its definition, with the
+            # layers, indices and times of e.
             q = self.parameters[name]
             values = dict(zip(q.symbol.args, e.args, strict=True))
             return self.expression(q.definition.subs(values, simultaneous=True))
@@ -239,7 +240,8 @@ class _Translation:
         origin = self.origin(e)
         declared = origin.source()
         values = {x: y for x, y in zip(declared.args, e.args, strict=True) if x.is_Symbol}
-        # the layer of e determines ell if the source has a layer such as ell + 1
+        # An argument x of the declared source may be a layer such as ell + 1. The argument y of e in its
+        # place then determines ell.
         for x, y in zip(declared.args, e.args, strict=True):
             if not x.is_Symbol and len(x.free_symbols & {ell}) == 1 and x != y:
                 values[ell] = ell + (y - x)
@@ -325,7 +327,9 @@ class _Signs:
 
     def parenthesize(self, item: Expr, level: int, *args: Any, **kwargs: Any) -> str:
         """Return the printed form of an item, with parentheses where needed."""
-        if isinstance(item, _Symbol):  # SymPy's printers use class names and treat Dot as a scalar product
+        # SymPy's printers decide about parentheses by names of classes, and would take Dot for a scalar
+        # product.
+        if isinstance(item, _Symbol):
             return str(self._print(item))  # type: ignore[attr-defined]
         return str(super().parenthesize(item, level, *args, **kwargs))  # type: ignore[misc]
 
@@ -345,7 +349,9 @@ class _Latex(_Signs, PaperLatex):
     }
 
     def _print_Pow(self, expr: Pow) -> str:
-        if isinstance(expr.base, _Symbol):  # two exponents side by side are an error in TeX
+        # The symbol has a superscript of its own. Without parentheses the exponent beside it would be an
+        # error in TeX.
+        if isinstance(expr.base, _Symbol):
             return rf"\left({self._print(expr.base)}\right)^{{{self._print(expr.exp)}}}"
         return super()._print_Pow(expr)
 

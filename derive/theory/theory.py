@@ -246,18 +246,18 @@ class Theory(TheoryData):
         ValueError
             If the part or the format is unknown.
         """
-        from derive.theory import document  # imported here: it is slow, and solutions print no theory
+        from derive.theory import document  # imported here, because it is slow to import
 
         return document.render(self, show, format)
 
     def __repr__(self) -> str:
-        from derive.theory import document  # as in `render`
+        from derive.theory import document  # imported here, because it is slow to import
 
         return document.summary(self)
 
     def _repr_latex_(self) -> str:
         """Return the single-site equations in LaTeX, and a line that names the methods for other parts."""
-        from derive.theory import document  # as in `render`
+        from derive.theory import document  # imported here, because it is slow to import
 
         return self.render("single-site", "latex") + "\n" + document.OTHER_PARTS
 

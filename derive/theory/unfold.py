@@ -75,8 +75,9 @@ def partners(a: Expr, sources: Iterable[Source], taken: Iterable[Expr] = ()) -> 
         for matched, other in dict.fromkeys([(u.symbol, u.partner), (u.partner, u.symbol)]):
             values = match(matched, a, u.ranges)
             counted = matched is u.partner and match(u.symbol, a, u.ranges) is not None
-            # If the two sources of a covariance are members of one family, `a` matches either of them. The
-            # second match is `counted` already, and is skipped.
+            # `values` is None if `a` does not match this source. If the two sources of a covariance are
+            # members of one family, `a` matches either of them. The second match is `counted` already, and is
+            # skipped.
             if values is None or counted:
                 continue
             used, summed = {*taken, *a.free_symbols}, []
@@ -86,8 +87,8 @@ def partners(a: Expr, sources: Iterable[Source], taken: Iterable[Expr] = ()) -> 
                     used.add(new)
                     values[r.index] = new
                     summed.append(r.renamed(new))
-            # The declared covariance is between one source at time t and one at time s. The time of the one
-            # that is the partner gets a name that is not in use: s if possible.
+            # The declared covariance is between one source at time t and one at time s. `a` is one of them,
+            # and the time of the other one gets a name that is not in use: s if possible.
             now = values[t if other.has(t) else s] = unused(s, used)
             yield Partner(substitute(other, values), substitute(u.covariance, values), tuple(summed), now)
 
@@ -270,7 +271,7 @@ def unfold(theory: TheoryData, what: Any, levels: int = 1) -> Expr:
         e = rename_all_bound(unfolder.once(e).expand(), (), nested=True)
     if not strict:
         return e
-    # deltas of t and s are zero, because the source is earlier than t
+    # The response vanishes unless s < t (`strict`), so that deltas of t and s are zero.
     deltas = (x for x in e.atoms(KroneckerDelta, DiracDelta))
     return e.xreplace({x: S.Zero for x in deltas if {str(a) for a in x.free_symbols} == {"s", "t"}})
 
@@ -283,7 +284,7 @@ class _Unfolder:
 
     def __init__(self, theory: TheoryData) -> None:
         self.theory, joined = theory, families(theory)
-        # single layers first, so that the equation of a single layer is found before that of a family
+        # Sources and equations of single layers stand first, so that they are found before those of a family.
         self.sources = (*ends(self.theory.sources), *joined.sources)
         self.equations = (*ends(self.theory.equations), *joined.equations)
         self.names = frozenset(str(x.func) for u in self.sources for x in (u.symbol, u.partner))
@@ -301,7 +302,7 @@ class _Unfolder:
         if not isinstance(what, str):
             return sympify(what), False
         known: dict[str, tuple[Expr, bool]] = {}
-        # Among order parameters of one name, that of the first layer is used.
+        # Order parameters of several layers may share a name. The first one is kept, that of the first layer.
         for q in self.theory.order_parameters:
             known.setdefault(q.name, (q.definition, q.causal == "strict"))
         for e in self.theory.scalars:

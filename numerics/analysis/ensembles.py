@@ -175,8 +175,9 @@ def non_gaussianity(paths: xr.DataArray) -> xr.Dataset:
             f"{paths.sizes['run']} runs: the distance to a Gaussian needs at least three, because it is a "
             "mean of products of two runs, and one run is left out at a time"
         )
-    # Wave numbers of the characteristic functions. With a spacing of 0.4, values are told apart if they
-    # differ by less than 2 pi/0.4, or 15.7 standard deviations.
+    # Wave numbers k of the characteristic functions, in units of one over the standard deviation. With the
+    # spacing 0.4, values are told apart if they differ by less than 2 pi/0.4, or 15.7 standard deviations.
+    # Beyond k = 9 the smoothing suppresses everything.
     k = np.arange(0.0, 9.0, 0.4)
     weights = np.where(k > 0, 2.0, 1.0) * np.exp(-((SMOOTHING * k) ** 2))
     gauss = np.exp(-(k**2) / 2)

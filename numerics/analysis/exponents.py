@@ -58,7 +58,7 @@ class LocalSlopes:
         error = np.interp(at, x, self.error)
         first, last = b - a, c - b
         if abs(last) >= abs(first) or first * last <= 0:
-            if max(abs(first), abs(last)) <= 2 * error.sum():  # no drift beyond the errors
+            if max(abs(first), abs(last)) <= 2 * error.sum():  # the slope changes no more than its errors
                 return float(c), float(error[2] + abs(last))
             raise ValueError(
                 f"the slopes {a:.4f}, {b:.4f}, {c:.4f} do not converge: the curve must reach later times"

@@ -129,7 +129,7 @@ def largest_rate(
         )
     while high / low > 1 + rtol:
         middle = float(np.sqrt(low * high))
-        if not low < middle < high:  # no floating-point number lies between `low` and `high`
+        if not low < middle < high:  # `low` and `high` are adjacent floating-point numbers
             break
         low, high = (middle, high) if succeeds(middle) else (low, middle)
     return Rate(low, high, training.steps)
@@ -141,8 +141,8 @@ def _succeeds(experiment: Experiment, rate: float, *, rise: bool, settle: bool) 
         result = solve(experiment.replace({"training.learning_rate": rate}), kernels="none")
     except (Diverged, NotConverged):
         return False
-    # With fixed data the training loss decides, because the test loss may rise although training succeeds.
-    # With other data the test loss decides if there is one.
+    # If the training set is fixed, the training loss decides, because the test loss may rise although
+    # training succeeds. With other data the test loss decides if there is one.
     fixed = experiment.spec.kind == "fixed"
     loss = result["train_loss" if fixed or "test_loss" not in result else "test_loss"].values
     learnt = bool(loss[-1] < loss[0]) and (rise or bool(loss.max() <= loss[0]))

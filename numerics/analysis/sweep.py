@@ -110,7 +110,8 @@ class Point:
                 return Outcome(str(result.attrs["status"]), result)
             if not retry and self.failed.exists():
                 return Outcome(json.loads(self.failed.read_text(encoding="utf-8"))["status"])
-        except (OSError, KeyError, ValueError):  # the file is incomplete, for example after a full disk
+        # A file that is incomplete, for example after a full disk, counts as none.
+        except (OSError, KeyError, ValueError):
             pass
         return None
 
@@ -134,7 +135,9 @@ class Point:
             record = {"status": outcome.status, "spec": self.experiment.text}
             with replacing(self.failed) as beside:
                 beside.write_text(json.dumps(record), encoding="utf-8")
-            self.file.unlink(missing_ok=True)  # a result file beside a failure is incomplete
+            # A point whose result can be read is not solved again. A result file beside a failure is
+            # therefore incomplete, and is removed.
+            self.file.unlink(missing_ok=True)
         else:
             save(outcome.result, self.file)
             self.failed.unlink(missing_ok=True)
@@ -170,7 +173,8 @@ def digest(experiment: Experiment, *more: str) -> str:
     False
     """
     tables = experiment.spec.model_dump()
-    # Leave out names of data files, because the fingerprint depends on the numbers in them.
+    # The fingerprint depends on the numbers in the data files. Their names are left out, so that a renamed
+    # file counts as the same data.
     for key in (*TRAINING, *TESTING):
         (tables["data"] or {}).pop(key, None)
     record = [tables, fingerprint(experiment.arrays), provenance()["version"], *more]
@@ -433,7 +437,9 @@ def _run(
                     "fewer jobs, or a smaller solver.samples, would do"
                 ) from None
     else:
-        with getattr(executor, "batch", nullcontext)():  # submitit sends all points as one array of jobs
+        # An executor of submitit has a method `batch`, in whose context all points are sent as one array of
+        # jobs.
+        with getattr(executor, "batch", nullcontext)():
             futures = [executor.submit(point) for point in points]
         yield from ((n, future.result()) for n, future in enumerate(futures))
 

@@ -101,7 +101,8 @@ def singularities(theory: Theory) -> tuple[Singularity, ...]:
             for e in _written_out(_fields_as_symbols(average.body, positive), explicit):
                 for x in sorted((y for y in e.free_symbols if "[" in y.name), key=str):
                     label = x.name.partition("[")[0]
-                    # A scalar does not fluctuate, so that no average has a singularity in it.
+                    # Only random fields make an average singular. A scalar, whose label is not in `random`,
+                    # has one value.
                     for at, power in _powers(e, x) if label in random else ():
                         new = Singularity(name, label, at, power)
                         if power > CLOSE and (name not in strongest or power > strongest[name].power):
@@ -112,8 +113,8 @@ def singularities(theory: Theory) -> tuple[Singularity, ...]:
 def _not_negative(theory: Theory) -> frozenset[str]:
     """Return the names of fields that are >= 0 by their definition, such as a variance over samples."""
     is_nonnegative: dict[str, bool] = {}
-    # Signs are read from the program, where a field may be a sum of squares; in the theory the squares are
-    # expanded.
+    # The program is read instead of the theory, because a field may be a sum of squares there, whose sign is
+    # known; in the theory the squares are expanded.
     for d in theory.program.definitions:
         body = d.rhs.replace(lambda x: isinstance(x, Sum), lambda x: x.function)
         local = not d.evolves and not body.has(Product, Mean)
@@ -169,7 +170,7 @@ def _powers(e: Expr, x: Symbol) -> tuple[tuple[float, float], ...]:
     The expression behaves as ``|x - x0|^-p`` at the point x0, which occurs once for each side. p is about
     zero or negative if the expression is finite there. All other symbols have generic values.
     """
-    if e.has(Derivative, Subs):  # a derivative of a function without an expression: no point is known
+    if e.has(Derivative, Subs):  # no point is known for a function without an expression
         return ()
     bases = {p.base for p in e.atoms(Pow) if p.base.has(x) and not (p.exp.is_integer and p.exp.is_positive)}
     bases |= {y.args[0] for y in e.atoms(log) if y.has(x)}
@@ -213,7 +214,7 @@ def _zeros(base: Expr, x: Symbol) -> list[float]:
     zeros = list(grid[values == 0])
     changes = np.flatnonzero(values[:-1] * values[1:] < 0)
     if len(changes):
-        from scipy.optimize import brentq  # imported here because it is slow and seldom used
+        from scipy.optimize import brentq  # slow to import, and seldom used
     for k in changes:
         zeros.append(brentq(function, grid[k], grid[k + 1], xtol=1e-14))
     return [float(round(z, 12)) for z in zeros]

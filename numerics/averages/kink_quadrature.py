@@ -355,7 +355,7 @@ def _sum(
     total = scale = 0.0
     first, weights = _points(functions[0].kinks, np.zeros(1), float(L[0, 0]), reach, unit, share)
     start = weights[0] * functions[0].function(L[0, 0] * first[0])
-    for x, w in zip(first[0], start, strict=True):  # one by one, to save memory
+    for x, w in zip(first[0], start, strict=True):  # points of the first variable, one by one to save memory
         points, value = np.array([[x]]), np.array([w])
         for j in range(1, len(functions) - 1):
             mean, width = points @ L[j, :j], float(L[j, j])

@@ -180,8 +180,8 @@ def conditional_means(
         return np.concatenate(means)
 
     def near(position: Array) -> Array:
-        # Gaussian weight of lattice points at distance `position` in units of the range. It is `tol` at the
-        # end of the range, where position = 1.
+        # Errors of the table count less where the lattice points have less weight: this is a Gaussian of
+        # `position` that is 1 at the centre and `tol` at the end of the range, where position = 1.
         return np.asarray(tol ** (position**2)[:, None])
 
     return tabulated(exact, 1.01 * max(ends, 1e-3 * deviation), deviation, tol, near)
@@ -196,7 +196,7 @@ def tabulated(
     largest value. ``near`` is the weight of errors and values as a function of ``m / ends``, and
     ``deviation`` is used in messages. Raises NotConverged if the table becomes too long.
     """
-    from scipy.interpolate import make_interp_spline  # imported here because it is slow and seldom used
+    from scipy.interpolate import make_interp_spline  # slow to import, and seldom used
 
     m = np.linspace(-ends, ends, 201)
     values = exact(m)
@@ -263,7 +263,7 @@ def cholesky(covariance: Array) -> CovarianceRoot:
     """
     K = np.array(covariance, dtype=float)
     largest = max(float(np.diag(K).max(initial=0.0)), 0.0)
-    from scipy.linalg.lapack import dpstrf  # imported here because it takes 0.3 s
+    from scipy.linalg.lapack import dpstrf  # imported here because the import takes 0.3 s
 
     factor, places, rank, _ = dpstrf(K, tol=RANK * largest, lower=1) if len(K) else (K, K, 0, 0)
     order, L = tuple(int(i) - 1 for i in places), np.tril(factor)[:, :rank]
@@ -305,8 +305,9 @@ def averages(products: Sequence[ProductsByVariable], covariance: Array, rtol: fl
         if lattice.size > POINTS:
             break
         (first, scale), (second, _) = (lattice.summed(reordered, offset) for offset in (0.0, 0.5))
-        # The two lattices are shifted by half a step. Half the difference of their sums bounds the error that
-        # the finite spacing causes; the second term is for the finite range and for the interpolated table.
+        # The sums `first` and `second` are over two lattices that differ by half a step. Half their
+        # difference bounds the error that the finite spacing causes; the second term is for the finite range
+        # and for the interpolated table.
         error = np.abs(first - second) / 2 + lattice.tol * scale
         if np.all(error <= 10 * lattice.tol * scale):
             return (first + second) / 2, error

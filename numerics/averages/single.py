@@ -96,7 +96,7 @@ def average(body: Any, variables: Sequence[Any] = (), covariance: Any = None, rt
     check_covariance(K)
     exact = exact.applyfunc(lambda x: x / 2)
     exact, K = exact + exact.T, (K + K.T) / 2
-    rows_of(K)  # raises SpecError for negative eigenvalues
+    rows_of(K)  # only for its check: raises SpecError for negative eigenvalues
     closed = GaussianAverage(body, names, exact).doit()
     if not closed.has(GaussianAverage) and (value := closed.evalf(DIGITS)).is_number and not value.has(I):
         return Value(float(value), 1e-15 * abs(float(value)), "closed form")

@@ -35,7 +35,8 @@ def run(arguments: Sequence[str]) -> int:
     """
     try:
         with warnings.catch_warnings():
-            # NumPy warns at each operation that overflows. A result that is not finite is an error later.
+            # NumPy's warnings, one for each operation that overflows, are not shown: a result that is not
+            # finite is reported as an error later.
             warnings.simplefilter("ignore", RuntimeWarning)
             _command()(args=list(arguments), prog_name="dmft")
     except SystemExit as end:
@@ -105,20 +106,23 @@ def _ended(number: int, frame: object) -> NoReturn:
 
 def main() -> None:
     """Run the command line of this process; the entry point of the console script `dmft`."""
-    gc.set_threshold(100_000, 50, 50)  # modules and theories stay in memory: frequent collection is slow
+    gc.set_threshold(100_000, 50, 50)  # collect less often: modules and theories stay in memory
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
-        if signal.getsignal(number) is not signal.SIG_IGN or number == signal.SIGPIPE:  # nohup ignores SIGHUP
+        # A signal that the caller ignores, as nohup does with SIGHUP, stays ignored. SIGPIPE is an exception,
+        # because Python itself ignores it.
+        if signal.getsignal(number) is not signal.SIG_IGN or number == signal.SIGPIPE:
             signal.signal(number, _ended)
     os.environ["PYDANTIC_DISABLE_PLUGINS"] = "1"  # the search for plugins reads every installed package
-    os.environ.pop("MPLBACKEND", None)  # no window is shown; an unknown name would stop Matplotlib
+    os.environ.pop("MPLBACKEND", None)  # no window is shown, and an unknown backend would stop Matplotlib
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # the calling process has closed the stream
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - open until exit
-        getattr(sys, name).reconfigure(errors="backslashreplace")  # the terminal may lack characters
+        getattr(sys, name).reconfigure(errors="backslashreplace")  # for characters that the terminal lacks
     status = run(sys.argv[1:])
     try:
         sys.stdout.flush()
     except OSError as error:
         status = status or _fail(f"output: {error.strerror}", BAD_INPUT)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # without this Python repeats the error at exit
+        # Python flushes stdout again at exit. Without this line that would repeat the error.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     sys.exit(status)

@@ -106,7 +106,7 @@ def _require_no_arguments(text: str, name: str, function: Callable[..., Any]) ->
     """Raise SpecError if a function, or a class, cannot be called without arguments."""
     try:
         parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # some built-in functions have no signature
+    except (TypeError, ValueError):  # some built-in functions have no signature to check
         return
     optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     needed = [x.name for x in parameters if x.default is x.empty and x.kind not in optional]
@@ -136,7 +136,7 @@ def _run_file(text: str, path: Path, call: Callable[[], Any]) -> Any:
             f"the file ended the process by sys.exit({error.code!r})",
             "a file that runs to its end",
         ) from error
-    except Exception as error:  # a user's file may raise anything; the message is one line
+    except Exception as error:  # a user's file may raise any exception; the message is one line
         lines = [x.lineno for x in traceback.extract_tb(error.__traceback__) if x.filename == str(path)]
         where = f" at line {lines[-1]}" if lines else ""
         reason = " ".join(f"raised {type(error).__name__}{where}: {error}".split())
@@ -283,5 +283,5 @@ def value_of(text: str) -> Any:
     """
     try:
         return tomllib.loads(f"x = {text}")["x"]
-    except (ValueError, RecursionError):  # not TOML, or a number with more digits than Python reads
+    except (ValueError, RecursionError):  # not TOML, nested too deeply, or a number too long for Python
         return text

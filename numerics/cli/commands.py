@@ -154,7 +154,7 @@ def solve(  # noqa: PLR0913 - the arguments are the options of the command
     problem = load_problem(file, data, settings_with(accuracy, settings), depth=False)
     check_plot(plot)
     check_outputs(file, data, problem, {"--output": output, "--plot": plot})
-    unused = kernels == "auto" and output is None and plot is None  # no output shows kernels
+    unused = kernels == "auto" and output is None and plot is None  # without a file nothing shows kernels
     kept: KeptKernels = "none" if unused else kernels
     if explain:
         from numerics.solver import registry
@@ -170,7 +170,7 @@ def solve(  # noqa: PLR0913 - the arguments are the options of the command
     report(result, output, as_json)
     if plot is not None and not as_json:
         typer.echo(f"wrote {plot}")
-    if result.notes["status"] != "ok":  # the result is printed, and the exit status is not 0
+    if result.notes["status"] != "ok":  # the result is printed; the error makes the exit status nonzero
         raise NotConverged(
             f"the status is {result.notes['status']!r}: more solver.samples, or solver.accuracy in place of "
             "solver.samples, would do"

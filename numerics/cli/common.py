@@ -347,7 +347,7 @@ def _at_width(result: xr.Dataset | Result) -> dict[str, NDArray[np.float64]]:
     from numerics.results import LOSSES, SHIFT, VARIANCE
 
     columns: dict[str, NDArray[np.float64]] = {}
-    for end, name in zip(("", " "), LOSSES, strict=True):  # the space makes headings of columns unique
+    for end, name in zip(("", " "), LOSSES, strict=True):  # the space makes the second headings unique
         if name not in result or name + VARIANCE not in result:
             continue
         width = int(_attributes(result)["width"])
@@ -401,7 +401,7 @@ def _loss_columns(result: xr.Dataset | Result) -> dict[str, NDArray[np.float64]]
             if name + STDERR in result:
                 columns[heading] = interval(result, name)
     columns |= _at_width(result)
-    if "train_loss" not in result and "error" in result:  # the program has no formula of its loss
+    if "train_loss" not in result and "error" in result:  # without a formula of the loss, errors are shown
         errors = abs(result["error"].values)
         columns["largest error"] = errors.reshape(len(errors), -1).max(axis=1)
     return columns

@@ -171,7 +171,7 @@ def load_result(file: Path) -> xr.Dataset:
     require_file("RESULT.nc", str(file), file, accepted)
     try:
         result = load(file)
-    except Exception as error:  # HDF5 raises many types for files of other programs
+    except Exception as error:  # HDF5 raises exceptions of many types for files of other programs
         raise SpecError(
             "RESULT.nc", str(file), f"cannot be read: {' '.join(str(error).split())[:200]}", accepted
         ) from None

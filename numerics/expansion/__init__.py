@@ -104,7 +104,7 @@ def series(experiment: Experiment, order: int) -> Expansion:
     try:
         return _expansion(program, order)
     except NotApplicable:
-        pass  # no series of words exists, or the data are random: expand the theory order by order
+        pass  # no series of operator words, or random data: it is expanded order by order below
     try:
         return expand_strength(theory_of(experiment), order)
     except NotApplicable as reason:
@@ -434,7 +434,7 @@ def evaluated_at(
     """
     asked = Problem.of(source)
     asked.require_no_attributes("the expansion")
-    problem = asked.at_all_times()  # the error estimate of a sum at one time uses neighbouring times
+    problem = asked.at_all_times()  # the error of a sum at one time is estimated from neighbouring times
     gamma0, chosen = _strength(problem), ResummationMethod(method or "pade")
     if order and slope_jumps(problem.program):
         if method is not None:
@@ -487,7 +487,7 @@ def below_zero(series: xr.Dataset, gamma0: float) -> str:
     loss = series.train_loss.transpose("order", "time").values
     total, start = np.zeros(loss.shape[1]), loss[0]
     for order, coefficients in zip(series.order.values, loss, strict=True):
-        # NumPy need not warn of sums that overflow, because a NaN counts as not below zero.
+        # Warnings of sums that overflow are not needed: the comparison with zero below is false for NaN.
         with np.errstate(over="ignore", invalid="ignore"):
             total = total + np.float64(gamma0) ** float(order) * coefficients
         wrong = (total < -ROUNDED * np.abs(start).max()) & (start > 0)
@@ -513,8 +513,9 @@ def _check_error(theory: Theory, order: int, key: str, value: Any) -> None:
     try:
         law = ErrorLaw.of(theory)
     except NotApplicable:
-        # The error signal Delta is not a function of a single output f, so that its jumps are not looked for
-        # here. The expansion that is chosen later refuses such a theory with a message.
+        # Jumps are looked for in the error signal Delta as a function of a single output f. If it is no such
+        # function, nothing is checked here: the expansion that is chosen later refuses such a theory with a
+        # message.
         return
     try:
         slope_of(law, min(order, 1))

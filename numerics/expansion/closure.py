@@ -261,8 +261,8 @@ class ClosurePlan:
 
         def rule(n: int) -> Combination | None:
             """Return the coefficient of gamma0^n of an order parameter; None for zero."""
-            # The series is built when it is first needed, because equations of other layers may refer to this
-            # one.
+            # `inner` is empty until the series is first needed. It is built only then, because equations of
+            # other layers may refer to this one.
             if not inner:
                 inner.append(self.algebra.series(laws[name][site]))
             coefficient: Combination | None = inner[0].at(n)
@@ -312,8 +312,8 @@ class ClosurePlan:
             self.algebra.forget(now)
             for name in self.layers.correlations:
                 for site in self.layers.inwards(name):
-                    # Evaluate order `now` of the correlation before Delta_now, the error signal of the same
-                    # order. This is possible because correlations depend on Delta at lower orders only.
+                    # Order `now` of the correlation is evaluated before Delta_now, the error signal of the
+                    # same order. This is possible because correlations depend on Delta at lower orders only.
                     self.operator(name, site).at(now)
             rest = None
             if not self.given:
@@ -480,10 +480,10 @@ class Closed:
         some = np.linspace(0, self.T - 1, min(PROBED, self.T)).astype(int)
         lazy = Closed(self.plan, {k: v[np.ix_(some, some)] for k, v in self.memory.items()}, self.kernel)
         lazy.remember(np.random.default_rng(0).standard_normal((lazy.T, self.P)))
-        # unit of kernels, without which squares of small kernels underflow
+        # Kernels are divided by their largest entry, because squares of small kernels underflow.
         size = float(np.max(np.abs(self.kernel))) or 1.0
         f, known = lazy.output(0) / size, lazy.weight @ lazy.errors[0] @ (self.kernel / size)
-        # unit of outputs, without which their squares underflow after short times
+        # Outputs are divided by their largest value, because their squares underflow after short times.
         scale = float(np.max(np.abs(known))) or 1.0
         if scale < np.finfo(float).tiny:
             raise Diverged(

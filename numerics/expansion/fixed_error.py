@@ -339,8 +339,9 @@ def output_at(closed: Closed, error: Array, order: int, strength: float) -> Resu
     first = with_kernels(closed, strength, given, memories)
     before = first.output()
     for x in sorted(x for x in inner if x[0] not in narrow):
-        # `narrow` names the correlations with resummed values. The other correlations are evaluated here with
-        # these values; without the values, the equations below then give the `narrow` ones anew.
+        # `narrow` names the correlations that have resummed values. The others, x, are evaluated here with
+        # these values. Below, `without(narrow)` removes the values, and the equations give the `narrow` ones
+        # anew.
         first.at(*x)
     following = first.without(narrow)
     given = {x: following.at(*x) for x in inner if x[0] in narrow}
@@ -424,8 +425,8 @@ class Series:
         by_mode = resum(even, z)
         if not by_mode.failed.any():
             return by_mode.value
-        # If the series of a single mode has no approximant, one with a denominator common to all modes may
-        # exist.
+        # For a mode whose own series has no approximant (`failed`), there may be one with a denominator that
+        # is common to all modes (`shared`).
         values = np.where(by_mode.failed, resum(even, z, shared=1).value, by_mode.value)
         if np.isnan(values).any():
             raise NotConverged(

@@ -453,7 +453,8 @@ class SeriesAlgebra:
         if e.is_Symbol and not e.is_commutative:
             return self.known(e)
         number, factors = split(e)
-        # Start with the first factor of low rank, because then every other factor acts on a thin matrix.
+        # Start with the first factor of low rank (`is_separable`), because then every other factor acts on a
+        # thin matrix. Without one, start with the last factor.
         start = next((k for k, x in enumerate(factors) if self.is_separable(x)), len(factors) - 1)
         stream = self.series(factors[start])
         for x in reversed(factors[:start]):

@@ -247,8 +247,9 @@ def _table(series: TheorySeries, depth: int) -> Table:
                 pair = (named(a, n), layer), (named(a, k), layer)
                 if n + k <= order and there >= set(pair):
                     more[named(name, n, k), layer] = Request("correlation", *pair, S.One)
-        # A and B, the responses to the sources of gradients and of fields, are divided by gamma0. Their order
-        # n is order n + 1 of the response itself, so that responses are needed up to order + 1.
+        # A series in gamma0 has A and B, the responses to the sources of gradients and of fields, divided by
+        # gamma0. Their order n is order n + 1 of the response itself, so that responses are needed up to
+        # order + 1.
         if isinstance(series, StrengthSeries):
             for n, layer in product(range(1, order + 2), layers):
                 add_response(named(FORWARD_RESPONSE, n), layer, (named(FIELD, n), layer), (GRADIENT, layer))
@@ -465,4 +466,4 @@ def _equal(a: Array) -> Array:
     ``a`` is the correlation at all pairs of times, (orders, T, [n,] T[, n]) for n outputs.
     """
     value: Array = np.einsum("ntt->nt" if a.ndim == 3 else "nttcc->nt", a)
-    return value.copy()  # einsum returns a view of `a` if there is one output
+    return value.copy()  # for one output einsum returns a view of `a`, which is not to be shared

@@ -101,7 +101,8 @@ class Moments:
         P = len(self.covariance)
         self.arrays = {p: np.zeros((P,) * len(p)) for p in unique}
         self.error = 0.0
-        # Averages that contain a derivative of phi that vanishes, as those of polynomials do, are zero.
+        # Averages that contain a vanishing derivative of phi, such as a high one of a polynomial, are zero
+        # and not computed.
         alive = [p for p in unique if all(self.slopes[a] != 0 for orders in p for a in orders)]
         sampled = [p for p in alive if points is not None and len(p) > PAIRS]
         exact = [p for p in alive if p not in sampled]
@@ -213,8 +214,9 @@ class Statics:
         if tensor.name == DATA:
             return self.kernel
         if (tensor, layer) not in self.known:
-            # Layers are evaluated one after another from the end where the tensor is given, because recursive
-            # calls through all layers would exceed Python's limit in deep networks.
+            # Layers are evaluated one after another, because recursive calls through all layers would exceed
+            # Python's limit in deep networks. The order begins where the tensor is given: at the first layer
+            # for those in FORWARD, and at the last one for others.
             forward = tensor.name in FORWARD
             for k in range(min(1, layer), layer + 1) if forward else range(self.depth + 1, layer - 1, -1):
                 if (tensor, k) not in self.known and (k == layer or 1 <= k <= self.depth):

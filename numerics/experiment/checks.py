@@ -70,8 +70,8 @@ def symmetric_positive(
     the file ``name`` of the matrix, and begin with ``makes``, such as "makes a kernel that ". Raises
     SpecError for a matrix that is not symmetric positive semidefinite beyond rounding.
     """
-    # Relative rounding error of the entries; at least that of float64, in which the eigenvalues below are
-    # computed.
+    # Relative rounding error of the entries. It is at least that of float64, because the eigenvalues below
+    # are computed in float64.
     eps = max(precision, float(np.finfo(np.float64).eps))
     scale = float(np.abs(k).max())
     asymmetry = float(np.abs(k - k.T).max())
@@ -142,6 +142,6 @@ def _is_real(number: object) -> bool:
     """Return whether the value is a real number of Python, NumPy or SymPy, not a boolean."""
     if isinstance(number, bool | np.bool_ | str):
         return False
-    # Numbers of SymPy are not Real, but have these attributes.
+    # Numbers of SymPy are no instances of Python's class Real. These attributes say whether they are real.
     exact = getattr(number, "is_number", False) and getattr(number, "is_real", False)
     return isinstance(number, Real) or bool(exact)

@@ -127,8 +127,8 @@ class _Checked:
         whole = (self.kernel_from_test_inputs if source == "test_inputs" else self.kernel_from_test_kernel)(
             samples
         )
-        # The training kernel is copied, because products of larger matrices may round its entries
-        # differently.
+        # The block of the training samples is replaced by the training kernel k. It should be equal, but
+        # products of larger matrices may round its entries differently.
         whole[:count, :count] = k
         known = xt = None
         if "test_targets" in self.arrays:
@@ -277,7 +277,8 @@ def read_array(key: str, name: str, folder: Path) -> NDArray[Any]:
         if path.suffix == ".csv":
             return _table(path)
         with path.open("rb") as opened:
-            # In headers of version 1.0 the shape is checked here, because NumPy 1.26 accepts negative sizes.
+            # The shape in a header of version 1.0 is checked here, because NumPy 1.26 accepts negative sizes
+            # in it.
             if np.lib.format.read_magic(opened) == (1, 0):
                 shape, _, _ = np.lib.format.read_array_header_1_0(opened)
                 if min(shape, default=0) < 0:
@@ -480,7 +481,9 @@ class Experiment:
         require_file("file", str(path), Path(path), accepted)
         try:
             text = Path(path).read_text(encoding="utf-8")
-            for line in text.splitlines():  # the time of tomllib is quadratic in the parts of a name
+            # Names with many parts are refused before tomllib reads them, because its time is quadratic in
+            # their number.
+            for line in text.splitlines():
                 if (name := line.partition("=")[0]).count(".") > MOST_PARTS and "," not in name:
                     raise ValueError(
                         f"a key has {name.count('.') + 1} parts joined by dots, more than the {MOST_PARTS} "
@@ -494,7 +497,7 @@ class Experiment:
         except (
             ValueError,
             RecursionError,
-        ) as error:  # tomllib raises these for syntax, long numbers, deep nesting
+        ) as error:  # tomllib raises ValueError or RecursionError for syntax, long numbers, deep nesting
             raise SpecError("file", str(path), f"is not valid TOML: {error}", accepted) from None
 
     @classmethod

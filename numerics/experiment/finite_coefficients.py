@@ -87,7 +87,7 @@ def times_read(times: Array, discrete: bool) -> Array:
     uniform grid together with the times of the flow.
     """
     if discrete:
-        return times[:-1]  # a coefficient belongs to the step that begins at its time
+        return times[:-1]  # a coefficient belongs to a step, and none begins at the last time
     return np.union1d(np.linspace(0.0, times[-1], POINTS + 1), times)
 
 

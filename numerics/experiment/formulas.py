@@ -230,7 +230,7 @@ class Reader:
             raise self._refuse(text, f"is not the name of an activation{hint}")
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # Python warns about spellings such as 1if
+                warnings.simplefilter("ignore")  # Python would warn the user of spellings such as 1if
                 return ast.parse(text.strip(), mode="eval").body
         except (SyntaxError, ValueError, MemoryError, RecursionError, OverflowError):
             raise self._refuse(text, "cannot be read as an expression") from None

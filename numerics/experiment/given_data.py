@@ -65,7 +65,7 @@ def checked_arrays(
     shapes = _Shapes(program, times, {k: (v, f"numbers.{k}") for k, v in sizes.items()})
     shapes.shifted = shifted_reads(program, {k: int(v) for k, v in sizes.items()})
     checked = {}
-    # kernels come first, because they determine the number of samples
+    # Kernels come first (False before True), because they determine the number of samples.
     for name in sorted(arrays, key=lambda name: name not in kernels):
         value = shapes.checked(name, real_numbers(f"arrays.{name}", arrays[name]))
         if name in kernels:
@@ -288,8 +288,8 @@ class _Shapes:
         key, shape_text = f"arrays.{name}", f"has shape {shape}, but"
         accepted = self.accepted(name)
         if index in (t, s):
-            # Arrays indexed by the time s of an update need one entry less, because there is no update at the
-            # last time.
+            # Arrays indexed by the time s of an update need one entry less than those indexed by t, because
+            # there is no update at the last time.
             needed = self.times - (index == s)
             if size < needed:
                 raise SpecError(
@@ -397,7 +397,8 @@ def _uses(program: Program) -> Iterator[AppliedUndef]:
     rules = {w.rule for w in program.trained()}
     expressions = [d.rhs for d in program.definitions]
     for x in rules:
-        # The coefficients of a rule are read at the times s of updates, and therefore not at the last time.
+        # A rule with a `system` states its coefficients as functions of t. They are read at the times s of
+        # updates, and therefore not at the last time, so that t is replaced by s.
         if hasattr(x, "system"):
             stated = x.coefficients if isinstance(x, NonlinearRule) else x.system.coefficients
             expressions += [e.xreplace({t: s}) for e in stated]

@@ -121,7 +121,8 @@ def numbers_of(experiment: Experiment) -> dict[Symbol, float]:
     if spec.network.outputs == 1:
         del numbers[theories.C]
     numbers |= {theories.CONSTANTS[key]: x for key, x in spec.training.constants.items()}
-    # zeros are left out of the theory; numbers that depend on layer or time are functions in it
+    # A number that is zero is left out of the theory. A list or a text depends on layer or time, and is a
+    # function in the theory instead of a number.
     numbers = {x: v for x, v in numbers.items() if v and not isinstance(v, list | str)}
     if spec.kind == "fixed":
         numbers[P] = experiment.sample_count

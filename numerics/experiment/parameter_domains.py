@@ -158,7 +158,7 @@ def _outside(
     for member, entries in _members(parameter.value, indices, read):
         e = parameter.value.xreplace({**entries, **member})
         if not (member or e.has(t) or e.has(AppliedUndef)):
-            continue  # constants are checked when symbols receive numbers
+            continue  # a constant is checked when symbols receive numbers
         values = read.values(e, grid)
         if values is None:
             continue
@@ -241,7 +241,8 @@ def _members(
         for x in e.atoms(AppliedUndef)
         if str(x.func) in arrays and set(x.args) <= {*first}
     }
-    # An array with as many entries as the index has values is read from its first entry on.
+    # Arrays are kept that have as many entries along each axis as the index y of the axis has values. They
+    # are read from their first entry on.
     tables = {x: a for x, a in tables.items() if a.shape == tuple(count[y] for y in x.args)}
     for places in product(*(range(count[r.index]) for r in ranges)):
         at = {r.index: n for r, n in zip(ranges, places, strict=True)}

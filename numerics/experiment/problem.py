@@ -318,8 +318,8 @@ class Problem:
         require_constants(written, numbers_given)
         require_ranges(written, numbers_given)
         if by_role:
-            # An author may give a number and a function the same name. Therefore `symbol_of` renames numbers,
-            # and `role` renames functions, which are given as arrays.
+            # An author may give a number and a function the same name. Therefore there are two dictionaries:
+            # `symbol_of` renames numbers, and `role` renames functions, which are given as arrays.
             symbol_of = {
                 author_name: name
                 for name, author_name in author.items()

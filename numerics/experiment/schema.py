@@ -248,7 +248,7 @@ class Solver(FileSection):
         )
     )
 
-    if not TYPE_CHECKING:  # type checkers take the arguments from the fields
+    if not TYPE_CHECKING:  # type checkers take the arguments from the fields of the class
 
         def __init__(self, **keys: Any) -> None:
             """Make the table from its keys; raise SpecError with one sentence for a wrong key or value."""
@@ -322,7 +322,7 @@ def refusal(error: ValidationError, tables: Mapping[str, Any], *table: str) -> S
 def _refusal(detail: ErrorDetails, tables: Mapping[str, Any]) -> SpecError:
     """Return the SpecError for one validation error of pydantic; ``tables`` are the tables of the file."""
     if isinstance(error := detail.get("ctx", {}).get("error"), SpecError):
-        return error  # of a table that makes its own
+        return error  # the check of a table has made this one itself
     path = [str(part) for part in detail["loc"][:2]]
     key = ".".join(path)
     if detail["type"] == "extra_forbidden":

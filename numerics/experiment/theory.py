@@ -415,7 +415,8 @@ def _fixed(spec: Spec, depth: Integer | Symbol, rule: str) -> Program:
     return _mlp(
         depth,
         parse_activation(network.activation),
-        # the rule of _entrywise contains the factor of the mean loss
+        # The rule of _entrywise contains the factor of the loss already, 1/P for a mean over P samples, so
+        # that the loss is passed as a sum.
         *((_entrywise(spec), "sum") if training.entrywise else (rule, training.loss)),
         outputs=1 if network.outputs == 1 else C,
         bias=network.bias,

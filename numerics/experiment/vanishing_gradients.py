@@ -90,7 +90,8 @@ def _vanish(inputs: Array, errors: Array, mirror: int) -> bool:
                 error_sum += mirror * errors[mu]
             else:
                 others.append(mu)
-        # For the input 0 all fields of an odd network (mirror = -1) are zero, and its errors do not matter.
+        # In an odd network (mirror = -1) all fields of the input x = 0 are zero, and its errors do not
+        # matter.
         if mirror != -1 or np.abs(x).max() > allowed:
             total = max(total, float(np.abs(error_sum).max()))
         remaining = others

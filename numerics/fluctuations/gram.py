@@ -78,7 +78,8 @@ class GramNetworks:
         first = [f.xreplace({t: S.Zero}) for f in outputs]
         constant = dict.fromkeys([*outputs, *first], S.Zero)
         self.targets = np.array([float(self._number(e.xreplace(constant))) for e in matrices.errors.values()])
-        # derivatives of error signals by the present outputs (now) and by the initial outputs (before)
+        # The error signals are linear in the present outputs (now) and in the initial outputs (before), so
+        # that their derivatives by these are numbers.
         self.now, self.before = (
             np.array([[float(self._number(e.diff(f))) for f in fs] for e in matrices.errors.values()])
             for fs in (outputs, first)
@@ -115,7 +116,7 @@ class GramNetworks:
         size, units = len(values), round(self.units * width)
         if units < size:
             fields = rng.standard_normal((count, size, units))
-        else:  # with enough units, a triangular factor of the Wishart matrix is drawn (Bartlett)
+        else:  # with enough units, a triangular factor of the Wishart matrix suffices (Bartlett)
             fields = np.tril(rng.standard_normal((count, size, size)), -1)
             degrees = units - np.arange(size)
             fields[:, np.arange(size), np.arange(size)] = np.sqrt(rng.chisquare(degrees, (count, size)))

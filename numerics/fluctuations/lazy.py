@@ -149,8 +149,8 @@ def _responses(derived: LazyFluctuations, rates: Array, time: float, values: Map
     Eigenvalues that differ by rounding only are treated as equal.
     """
     left, right = (x.ravel() for x in np.meshgrid(rates, rates, indexing="ij"))
-    # Eigenvalues that differ by rounding only are replaced by their mean; the error is of second order in
-    # their difference.
+    # The formula for two different eigenvalues is undefined for equal ones. Eigenvalues that differ by
+    # rounding only are replaced by their mean; the error is of second order in their difference.
     equal = np.abs(left - right) <= 1e-8 * np.abs(left).max()
     E = np.zeros(len(left))
     mean = (left + right)[equal] / 2

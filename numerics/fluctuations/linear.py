@@ -251,7 +251,7 @@ class LinearTheory:
             parameters = x.parameters[once]
             representatives[parameters] = parameters[first[inverse.ravel()]]
         # `rests` are terms of order parameters that are not averages over units. An order parameter with such
-        # a term may differ from others with the same average, and is counted separately.
+        # a term may differ from others with the same average, and therefore represents itself only.
         for z in self.lowered.rests:
             representatives[z.target] = z.target
         return representatives

@@ -98,7 +98,8 @@ class SiteFields:
         earlier, last = slice(now.start), slice(now.stop)
         rows = direct + self.coupling[:, earlier] @ self.R[earlier, known]
         self.R[now, known], inside = rows, self.coupling[:, now]
-        # Fields of one time depend on each other without cycles, so that this fixed-point iteration ends.
+        # Fields of one time depend on each other without cycles, so that this fixed-point iteration ends
+        # after at most one pass for each row.
         for _ in range(len(rows)):
             responses = rows + inside @ self.R[now, known]
             if np.array_equal(responses, self.R[now, known]):
@@ -108,7 +109,7 @@ class SiteFields:
         self.Y[new, last] = self.sigma[new, known] @ self.R[last, known].T
         self.Y[known, now] = self.sigma[known, known] @ self.R[now, known].T
         rows = self.R[now, known] @ self.Y[known, last]
-        rows[:, now] = (rows[:, now] + rows[:, now].T) / 2  # make C exactly symmetric
+        rows[:, now] = (rows[:, now] + rows[:, now].T) / 2  # C is symmetric: this removes rounding errors
         self.C[now, last] = rows
         self.C[last, now] = rows.T
 
@@ -290,7 +291,7 @@ class LinearMarch:
         for x in lowered.rests:
             touched[x.target[x.at(time)]] = True
         # Order parameters of one time depend on each other without cycles, so that this fixed-point iteration
-        # ends.
+        # ends. It has at most MOST_LEVELS passes.
         for _ in range(MOST_LEVELS):
             updated = fresh.copy()
             for x in lowered.rests:

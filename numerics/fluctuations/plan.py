@@ -50,7 +50,7 @@ class WidthPlan:
         method = method_for(problem, sizes)
         choices: tuple[KeptKernels, ...] = ("full", "trace", "none") if kernels == "auto" else (kernels,)
         plans = [cls(problem, sizes, method, outputs, keep) for keep in choices]
-        if not problem.seen:  # random data have no pairs of samples, so that no kernels are left out
+        if not problem.seen:  # random data have no pairs of samples, whose kernels could be left out
             return plans[0]
         most = max(SECONDS, plans[-1].seconds)
         return next(x for x in plans if x.seconds <= most)
@@ -67,8 +67,8 @@ class WidthPlan:
         For random data these are correlations of errors and of fields instead.
         """
         problem, outputs, depth = self.problem, self.problem.outputs, self.problem.depth or 1
-        # With random data nothing is observed at single samples. The scalars are correlations of errors and
-        # of fields instead.
+        # With random data nothing is observed at single samples (`seen` is zero). The scalars are
+        # correlations of errors and of fields instead.
         if not problem.seen:
             return outputs**2 * (3 + 2 * depth)
         samples = max(problem.sample_count, 1)

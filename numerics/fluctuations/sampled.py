@@ -309,7 +309,7 @@ class SampledFluctuations:
                 np.concatenate(z) if parts else np.zeros(0, int)
                 for z in (zip(*parts, strict=True) if parts else [()] * 4)
             )
-            if parts is plain:  # x_a x_b = x_b x_a: the order of both factors does not matter
+            if parts is plain:  # the order matters in responses, but not in x_a x_b = x_b x_a
                 first, second = np.maximum(first, second), np.minimum(first, second)
             pairs, at = np.unique(np.stack([first, second]), axis=1, return_inverse=True)
             products.append(pairs)
@@ -572,8 +572,8 @@ class SampledFluctuations:
             x, y = place[a], place[b]
             if x >= 0:
                 numbers[(x, y) if numbers[x, y] < 0 else (y, x)] = q
-        # For two different vectors a and b, only one of q(a, b) and q(b, a) is an order parameter. It is used
-        # for both.
+        # For two different vectors a and b, only one of q(a, b) and q(b, a) is an order parameter, and the
+        # number of the other one is -1. The former is used for both.
         numbers = np.where(numbers < 0, numbers.T, numbers)
         if (numbers < 0).any():
             return None
@@ -604,7 +604,8 @@ class SampledFluctuations:
         sigma, basis, entries = self._sources[number]
         if not direction[entries].any():
             return None
-        # The covariance is linear in the order parameters, so that the size of the step does not matter.
+        # The covariance is linear in the order parameters, so that the difference below is exact for every
+        # step. With this one they change by at most 1.
         size = 1 / np.abs(direction).max()
         change = (self.paths[number].site.sigma(self.values + size * direction) - sigma) / size
         return basis.split(change)
@@ -619,8 +620,9 @@ class SampledFluctuations:
         change = self._source_change(number, direction)
         if change is None:
             return Move(self.values, direction, start, step)
-        # After the step, the covariance of the pivots is 1 + step * inner in the basis of the change. It must
-        # stay positive definite, so that the norm of `inner` limits the step.
+        # After the step, the covariance of the pivots (sources that are no linear combinations of earlier
+        # ones) is 1 + step * inner in the basis of the change. It must stay positive definite, so that the
+        # norm of `inner` limits the step.
         inner = np.linalg.norm(change.inner, 2) if change.inner.size else 0.0
         largest = max(inner, np.abs(change.mixed).max(initial=0.0))
         return Move(self.values, direction, start, min(step, LARGEST_CHANGE / max(largest, 1e-300)), change)
@@ -784,7 +786,7 @@ class SampledFluctuations:
         along the directions B, whose inverse is ``inverse``.
         """
         units = self.units[number]
-        # moves[k, i]: change of order parameters along direction k by product i of the site
+        # moves[k, i] is the change of order parameters along direction k that product i of the site causes.
         moves = np.zeros((len(R), len(units.first)))
         np.add.at(moves.T, units.product, (R @ inverse[:, units.parameters] * units.weights).T)
         total = np.zeros(len(units.first))

@@ -536,8 +536,8 @@ def solve_saddle(
     sites = [SampledSite(lowered, k, width) for k in range(len(lowered.sites))]
     seeds = np.random.SeedSequence(seed).spawn(len(sites))
     paths = [UnitPaths(x, samples, s) for x, s in zip(sites, seeds, strict=True)]
-    # Order parameters of one time may depend on each other without cycles. They begin at 1, and are evaluated
-    # again until they no longer change.
+    # Order parameters of one time may depend on each other, but without cycles. They begin at some value,
+    # here 1, and are evaluated again until they no longer change.
     values = np.ones(lowered.parameters.count)
     for time in range(lowered.sizes.times):
         for _ in range(MOST_LEVELS):

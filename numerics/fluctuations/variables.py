@@ -206,7 +206,8 @@ class VariableBuilder:
             return
         measured = f"C_{ERROR}"
         for name, e in losses.items():
-            # with batches the training loss is that of the batch, not of the population
+            # With random batches the training loss is measured on the batch, as the order parameter
+            # `measured` is, and not on the population.
             if name == "train_loss" and measured in self.theory:
                 e = self.theory[measured].symbol.xreplace({s: t})
             yield name, self._on_axes(("time",), self._summed(e), [t])

@@ -241,7 +241,7 @@ class KnownArrays:
         at the positions that ``at`` gives, with a last axis of length one for the replicas. Any other symbol
         has one number, its entry in ``values``.
         """
-        if x in at:  # positions count from 0, the values of most indices from 1
+        if x in at:  # x is an index: positions count from 0, its values often from 1
             return np.asarray(_array(at[x]), dtype=float)[..., None] + self.start(x)
         if x.name not in self.values:
             raise ValueError(f"values has no {x}: give a number for it")
@@ -369,7 +369,8 @@ class KnownArrays:
         wider[index] = Axis(0, last - first + 1, ndim, ndim + 1)
         inner = {k: v if np.ndim(v) == 0 else v[..., None, :] for k, v in given.items()}
         value = np.asarray(self(body, wider, inner))
-        # The summand does not depend on the index, so that it is multiplied by the number of terms.
+        # An axis of length one, or none, means that the summand does not depend on the index. It is then
+        # multiplied by the number of terms.
         if value.ndim < 2 or value.shape[-2] == 1:
             return (last - first + 1) * (value if value.ndim < 2 else value[..., 0, :])
         return value.sum(axis=-2)

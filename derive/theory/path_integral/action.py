@@ -602,7 +602,9 @@ class Action:
         inner product in the exponent of one unit.
         """
         scale = self.reading.program.scale
-        one = self.symbol(p.a, p.b, t, s)  # the average of the vector of a times the hatted field of b
+        # `one` is the average of the vector of p.a at time t times the hatted field of p.b at time s. In
+        # `two` the products and the times are exchanged.
+        one = self.symbol(p.a, p.b, t, s)
         two = self.symbol(p.b, p.a, s, t)
         k = p.strength / 2 * p.ratios[0] * p.ratios[1]
         algebra = over(-k * scale**2 * one * two, p.limits, (t, s), self.discrete)

@@ -45,7 +45,7 @@ def pair_memory(a: Application, trained: TrainedMatrix, member: dict[Any, Any]) 
     rate = solution(trained.rule).update_factor(t, s).xreplace(member) * trained.update.outside.xreplace(
         {**member, t: s}
     )
-    units = a.acts_on.ratio  # units of the partner's population over N
+    units = a.acts_on.ratio  # number of units of the vector that is multiplied, divided by N
     coupling = _exponent(-I * rate * units, step, (row, column), hat, a.ranges)
     constraint = over(I * hat * field, a.ranges)
     slope = functional_derivative(constraint, hat, a.ranges).coeff(field)

@@ -175,7 +175,8 @@ class SaddlePoint:
 
         Responses run over all times. The list is empty for a matrix without a random part.
         """
-        # without random initial entries the weight consists of its updates alone
+        # A matrix without random initial entries consists of its updates alone: it gives no source and no
+        # response.
         if isinstance(leg, Leg) and not is_random(leg.use):
             return []
         constraint = self.action.exponent(leg.home, "constraint")
@@ -390,8 +391,8 @@ class Assembly:
         self.instant = instant_responses(self.action) if at_equal_times is None else at_equal_times
         self.vanishing = set()
         for q in self.action.responses.values():
-            # A response is zero if its vector is given, or if its matrix is drawn anew at each step and the
-            # response does not exist at equal times.
+            # A response q is zero if its vector is given, so that no function in `atoms` is a field, or if
+            # its matrix is drawn anew at each step and the response does not exist at equal times.
             name, atoms = str(q.symbol.func), q.leg.body.atoms(AppliedUndef)
             moves = any(self.program.field_of(str(a.func)) is not None for a in atoms)
             if not moves or (q.leg.use.matrix.fresh and name not in self.instant):
@@ -426,8 +427,8 @@ class Assembly:
         definition = self.saddle.as_response(a, self.saddle.response(a))
         moved = dict(zip(v.arguments, v.indices, strict=True))
         symbol, definition = (x.xreplace(moved) for x in (self.action.merged_responses(a.symbol), definition))
-        # The order parameter is defined for the sources of all members of the family, not only of the member
-        # that the response belongs to.
+        # `definition` contains the source of one member of the family, that of the leg. The order parameter
+        # is defined for the sources of all members, with the indices of `past`.
         past = a.other.past(a.leg.use.indices)
         definition = definition.xreplace({past.beside(a.leg).source: past.source})
         kept = len(symbol.args) - len(past.ranges) - 2
@@ -446,7 +447,7 @@ class Assembly:
         Source and responses come from the random initial matrix, memory from its updates.
         """
         leg = next(x for x in self.action.legs if x.use.same_use(a))
-        # The leg is written with the indices of the declared matrix. They are replaced by those of the
+        # The leg is written with the indices of the declared matrix. `moved` replaces them by those of the
         # product a.
         moved: dict[Any, Any] = dict(zip(leg.indices, (r.index for r in a.ranges), strict=True))
         if a.layers and a.member != leg.use.member:

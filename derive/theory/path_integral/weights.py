@@ -84,7 +84,7 @@ def matrix_memory(reading: Reading, a: Application, trained: TrainedMatrix) -> l
     weight = solution(trained.rule).update_factor(t, s).xreplace(member)
     for u in trained.update.terms:
         if u.coefficient.xreplace(member) == 0:
-            continue  # an update of other members of the family
+            continue  # the update belongs to other members of the family than that of `a`
         names, over = rename_taken(u.over, a.indices)
         parts = (u.left, u.right, u.coefficient)
         left, right, c = (x.xreplace({**names, **member, t: s}) for x in parts)
