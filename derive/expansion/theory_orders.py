@@ -210,8 +210,7 @@ class _Strength(Expander):
             if last < self.wanted:
                 raise NotApplicable(
                     f"order {last + 1} of {name} cannot be computed from lower orders, because powers of "
-                    "1/gamma0 "
-                    "multiply in the error"
+                    "1/gamma0 multiply in the error: an error that is linear in the output would do"
                 )
         theory = _known(theory)
         dependence = SourceDependence(theory, frozenset(self.random))

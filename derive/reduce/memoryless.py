@@ -408,7 +408,8 @@ def _separated(x: Term, lhs: Expr) -> list[tuple[Expr, Expr]]:
         if a.has(t):
             raise NotApplicable(
                 f"the sum over the past in the equation of {lhs} contains {a}, which couples the present "
-                "to each time of the past: the theory has memory"
+                "to each time of the past: the theory has memory; only factors such as exp(-(t - s)) may "
+                "depend on t"
             )
     kernel = x.coefficient * x.kernel
     for term in Add.make_args(kernel.expand() if isinstance(kernel, Add) else kernel):

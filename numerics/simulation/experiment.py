@@ -588,7 +588,7 @@ def repeated(name: str, numbers: Array) -> Callable[[int], Array]:
     """Return the function that gives the attribute ``name`` of ``n`` units for a number ``n``.
 
     An attribute is a given number for each unit. The given ``numbers`` are repeated in turn, each equally
-    often.
+    often; the function raises SpecError if n is not a multiple of their count.
 
     >>> repeated("a", np.array([1.0, 2.0]))(4)
     array([1., 2., 1., 2.])

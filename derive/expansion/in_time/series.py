@@ -117,7 +117,7 @@ def modes_of(
     if not len(values) == len(parts) == len(counts) or not values:
         raise ValueError(
             f"there are {len(values)} eigenvalues, {len(parts)} targets and {len(counts)} multiplicities; "
-            "give as many of each"
+            "give as many of each, and at least one"
         )
     for x in values:
         if x.is_negative:
