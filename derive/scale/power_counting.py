@@ -751,8 +751,9 @@ class Counting:
         return parts if self.first else combined(EntrySize(p.power) for p in parts)
 
     def memory(self, w: TrainedMatrix | TrainedVector, env: IndexExpressions) -> EntrySizes:
-        """Return the power of N of the learning rate of a weight, as parts without parity.
+        """Return the power of N of the factor with which the rule of a weight keeps an update (the rate).
 
+        It is a tuple of :class:`EntrySize`, one for each term, which say nothing about even or odd functions.
         Raises NotApplicable for a rule with noise.
         """
         if isinstance(w.rule, Entrywise):

@@ -61,7 +61,7 @@ class CorrelationArray:
 
     @property
     def exchanged(self) -> CorrelationArray:
-        """The same correlation with its two fields exchanged, ``<x_j(t) x_i(s)>``."""
+        """The label of the array with the fields i and j exchanged, ``C[j,i](t, s) = <x_j(t) x_i(s)>``."""
         return CorrelationArray(self.second, self.first)
 
 

@@ -306,7 +306,10 @@ class QuantityTables:
         return self.extents.shape(symbols)
 
     def node(self, x: AppliedUndef) -> MemberKey:
-        """Return the key of a field or scalar: its name with integer indices, without a time that is zero."""
+        """Return the key of a field or scalar: its name, and the integers among its arguments.
+
+        Symbols are left out: ``h(2, mu, t)`` has the key ``("h", (2,))``. So is a time that is zero.
+        """
         return node_at_zero(x) or node_of(x) if self.is_at_zero(x) else node_of(x)
 
     def is_at_zero(self, x: AppliedUndef) -> bool:

@@ -24,7 +24,7 @@ from numerics.solver.paths import solve_particles, solve_to_accuracy
 from numerics.solver.quadrature import solve as quadrature
 from tests.derive.once import mean_field, mlp
 
-UNKNOWN = "partcles"
+UNKNOWN = "sampling"
 GIVEN: dict[str, Any] = {
     "values": {"eta": 0.5, "gamma0": 1.0, "P": 1},
     "data": {"K_x": [[1.0]], "y": [1.0]},
@@ -64,7 +64,7 @@ CALLS: dict[tuple[str, str], Callable[[Any], object]] = {
 
 @pytest.mark.parametrize(("function", "parameter"), CALLS)
 def test_an_unknown_name_is_refused(function: str, parameter: str) -> None:
-    """``evaluate(method="partcles")`` and ``responses="meen"`` acted as "auto"."""
+    """``evaluate(method="sampling")`` and ``responses="meen"`` acted as "auto"."""
     with pytest.raises(ValueError, match=f"{UNKNOWN}.*(must be|accepted: )") as refusal:
         CALLS[function, parameter](UNKNOWN)
     assert str(refusal.value).startswith(parameter)

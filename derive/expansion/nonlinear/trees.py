@@ -283,7 +283,8 @@ def grafted(p: Piece, at: Mapping[int, int], q: Piece) -> Piece:
 def fresh(p: Piece) -> int:
     """Return the number to add to another product's summed samples to make them differ from those of ``p``.
 
-    A product has numbered samples; those summed over have the highest numbers.
+    A product has numbered samples; those that are summed over have the numbers from ``BOUND`` on. The result
+    is how many numbers from there on ``p`` uses.
     """
     return max((i for i in p.labels() if i >= BOUND), default=BOUND - 1) - BOUND + 1
 
