@@ -143,8 +143,8 @@ class _NamedAverages:
     def _number(self, mean: Mean, ranges: tuple[IndexRange, ...], new: bool) -> Expr:
         """Return the scalar that stands for an average, or the average if it has none and ``new`` is false.
 
-        With ``new``, a scalar is defined if there is none. Averages that are equal after renaming of their
-        indices have one scalar.
+        If ``new``, an average without a scalar gets one. Averages that are equal after renaming of their
+        indices have the same scalar.
         """
         runs = _runs(mean, ranges)
         pattern = _pattern(mean, runs)

@@ -438,6 +438,11 @@ def _parts(F: Expr, y: Symbol) -> list[_Part]:
     ]
 
 
+def _is_linear(e: Expr, y: Symbol) -> bool:
+    """Return whether an expression is a polynomial of degree one in ``y``."""
+    return bool(e.is_polynomial(y) and e.as_poly(y).degree() == 1)
+
+
 def _part(term: Expr, y: Symbol) -> _Part:
     """Return the numbers c, m, q and p of one term ``c y^m exp(-q y)`` or ``c y^m (1 + q y)^-p``.
 
@@ -445,15 +450,16 @@ def _part(term: Expr, y: Symbol) -> _Part:
     positive y.
     """
     c, m, q, p = S.One, S.Zero, S.Zero, None
+    decays = False
     for f in Mul.make_args(term):
         base, power = f.as_base_exp()
         if not f.has(y):
             c *= f
         elif base == y and not power.has(y):
             m += power
-        elif isinstance(f, exp) and (rate := simplify(f.args[0] / y)) and not rate.has(y):
-            q -= rate
-        elif p is None and base.is_polynomial(y) and base.as_poly(y).degree() == 1 and not power.has(y):
+        elif p is None and isinstance(f, exp) and (rate := simplify(f.args[0] / y)) and not rate.has(y):
+            q, decays = q - rate, True
+        elif p is None and not decays and _is_linear(base, y) and not power.has(y):
             slope, constant = base.as_poly(y).all_coeffs()
             c, q, p = c * constant**power, slope / constant, -power
         else:

@@ -219,6 +219,18 @@ class LazyModes(ConditionalResult):
         return factor(1 / simplify(slowest).xreplace({x: M**-capacity, K: self.kernel}))
 
 
+def require_population_loss(theory: Theory, what: str) -> None:
+    """Raise NotApplicable, naming ``what``, for a theory that is trained on samples.
+
+    It has errors ``Delta`` of samples, by which the modes are learnt with noise.
+    """
+    if any(e.name == "Delta" for e in theory.equations):
+        raise NotApplicable(
+            f"{what} are those of training on the population loss, and this theory is trained on samples: "
+            "derive it with data='population'"
+        )
+
+
 def lazy_modes(theory: Theory) -> LazyModes:
     """Return the lazy limit (gamma0 -> 0) of training on the population loss, for each mode of the data.
 
@@ -234,6 +246,7 @@ def lazy_modes(theory: Theory) -> LazyModes:
     (-eta*(L + 1)*lamda(k) + 1)**t*w_star(k)
     """
     theory = wide(theory)
+    require_population_loss(theory, "the lazy modes")
     responses, kernel = kernel_of_modes(theory)
     v = Function("v")(k, t)
     # The error v of a mode obeys v' = slope v in a flow, and v(t + 1) = (1 + slope) v(t) in steps.

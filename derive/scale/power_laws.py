@@ -300,6 +300,8 @@ def fixed_data(theory: Theory) -> FixedData:
     >>> print([p.power for p in found.floor.terms], found.before_floor.power, found.label_before_floor.power)
     [-a*beta, -2*a] -2 + 1/a 1/a
     """
+    if theory.program.rule.discrete:
+        raise NotApplicable("the law of fixed samples is that of a flow; derive the theory with rule='flow'")
     theory = wide(theory)
     _, kernel = kernel_of_modes(theory)
     R, sample_response, v = Symbol("R_Delta", positive=True), Symbol("R_vu"), Function("v")

@@ -148,6 +148,8 @@ class RandomFeatures(ConditionalResult):
         ``size`` must be P, with infinitely many features: without a finite number of samples label noise adds
         nothing, and there is no power.
         """
+        if size != P:
+            raise ValueError(f"size = {size}: must be {P}; label noise adds nothing to a law in another size")
         (term,) = self._in_size(_noisy(self.alone(size)), size).terms
         return term
 

@@ -61,7 +61,18 @@ from derive.calculus.symbols import L, ell, exact, gamma0, s, t
 from derive.errors import NotApplicable
 from derive.program.networks.random_data import M, k
 from derive.scale.mellin import Power, Powers, euler, mode_sum_of, power_in, unit
-from derive.scale.modes import HARD, beta, given, kind_of, lamda, numbers, on_power_law, w_star, wide
+from derive.scale.modes import (
+    HARD,
+    beta,
+    given,
+    kind_of,
+    lamda,
+    numbers,
+    on_power_law,
+    require_population_loss,
+    w_star,
+    wide,
+)
 from derive.scale.modes import capacity as capacity_
 from derive.scale.modes import time as late
 from derive.show.conditions import ConditionalResult
@@ -264,8 +275,8 @@ def _memory(theory: Theory, name: str, site: Expr | None = None) -> tuple[Expr, 
 def rank_one(theory: Theory) -> RankOne:
     """Return the equations of flow on structured data and the population loss with the rank-one ansatz.
 
-    Raises :class:`NotApplicable` if the memory terms are not a product of functions of ``t`` and ``s``, or if
-    the singular values do not grow at the same rate.
+    Raises :class:`NotApplicable` for theories that are trained on samples, if the memory terms are not a
+    product of functions of ``t`` and ``s``, or if the singular values do not grow at the same rate.
 
     >>> from derive import mean_field, structured
     >>> found = rank_one(mean_field(structured(data="population", rule="flow")))
@@ -276,7 +287,9 @@ def rank_one(theory: Theory) -> RankOne:
     >>> print(found.inner_response())
     1/(2*sigma_s**2) + 1/(2*sigma**2)
     """
-    return _RankOne(wide(theory)).reduced()
+    theory = wide(theory)
+    require_population_loss(theory, "the rank-one equations")
+    return _RankOne(theory).reduced()
 
 
 class _RankOne:

@@ -363,7 +363,7 @@ class QuantityTables:
 
     @cached_property
     def populations(self) -> list[SampledPopulation]:
-        """Those groups of :attr:`components` that contain sources; each of them is sampled jointly."""
+        """Groups of correlated sources: those :attr:`components` that are sampled, each jointly."""
         number = {n: i for i, group in enumerate(self.groups) for n in group}
         candidates = [(x, tuple(dict.fromkeys(number[n] for n in x if n in number))) for x in self.components]
         return [SampledPopulation(groups, members) for members, groups in candidates if groups]

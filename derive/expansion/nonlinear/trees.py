@@ -668,7 +668,7 @@ def averaged(p: Piece) -> Piece:
 def pairings(slots: list[int]) -> Iterator[list[tuple[int, int]]]:
     """Yield all ways to divide the elements into pairs, each as a list of pairs.
 
-    There is none for an odd number of elements, and one, the empty list, for no elements.
+    An odd number of elements has no perfect matching; no elements have one, the empty list.
     """
     if not slots:
         yield []

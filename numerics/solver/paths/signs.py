@@ -73,7 +73,7 @@ def _along_time(e: Expr, indices: tuple[Expr, ...], tables: QuantityTables, know
 
 
 def _read_by_sign(tables: QuantityTables) -> Iterator[tuple[Expr, str]]:
-    """Yield pairs: an expression whose sign enters a training step, and the name of what is updated.
+    """Yield each expression whose sign enters a training step, with the name of the weight that is updated.
 
     The expression is at the time s of the step. It is the argument of a sign function in the memory kernel of
     a field, or the factor of the gradient of a weight that moves by an entrywise rule with a jump at zero.

@@ -95,6 +95,8 @@ def test_many_features_are_a_lazy_network() -> None:
     for p in own.terms:
         assert number(p.coefficient) == pytest.approx(number(coefficients[p.power]), rel=1e-9)
     assert simplify(found().label_floor(P).coefficient - lazy.label_floor) == 0
+    with pytest.raises(ValueError, match="size = N: must be P"):
+        found().label_floor(N)
 
 
 SHRUNK = 2 / 3
