@@ -33,7 +33,8 @@ class DisplayedEquation:
     layers : IndexRange, optional
         The layers for which the equation holds.
     process : bool
-        Whether the equation is the law of a Gaussian process with covariance ``terms``.
+        Whether the equation is the law of a Gaussian process, the field ``lhs[0]``, with covariance
+        ``terms``.
     causal : str
         Times at which the left-hand side is not zero: "strict" for s < t, another text for s <= t, and the
         empty text for all times.
@@ -77,8 +78,9 @@ class Section:
 def text_section(section: Section, printer: PaperText) -> str:
     """Return a section as text: a title, then equations with aligned right-hand sides.
 
-    Notes on the times at which an equation holds, such as ``(0 unless s < t)``, stand in a column of their
-    own if they fit.
+    The title contains the range of layers if all equations have the same one. Notes on the times at which an
+    equation holds, such as ``(0 unless s < t)``, stand in a column of their own if they fit, otherwise behind
+    the equation or on a line of their own. Lines are broken at ``COLUMNS`` characters where possible.
     """
     ranges = {x.layers for x in section.entries}
     # if all entries hold for the same range of layers, the title states it once
@@ -104,7 +106,10 @@ def text_section(section: Section, printer: PaperText) -> str:
 
 
 def _sides(entry: DisplayedEquation, printer: PaperText | PaperLatex) -> tuple[str, str, str]:
-    """Return the printed left-hand side, relation sign and right-hand side of an equation."""
+    """Return the printed left-hand side, relation sign and right-hand side of an equation.
+
+    The law of a Gaussian process has the sides ``{field}`` and ``GP(0, terms)``, with the sign ``~``.
+    """
     entry = entry.readable()
     rhs = printer.equation(entry.terms)
     if entry.process:
@@ -155,7 +160,8 @@ def latex_section(section: Section, printer: PaperLatex) -> str:
 def _latex_entry(entry: DisplayedEquation, printer: PaperLatex) -> str:
     """Return an equation as a row ``lhs &= rhs && note`` of an ``align*`` environment.
 
-    The note states layers and the condition on times.
+    The note states layers and the condition on times. A right-hand side of more than ``LONG`` characters has
+    one term on each line.
     """
     entry = entry.readable()
     left, sign, right = _sides(entry, printer)

@@ -52,7 +52,10 @@ class PaperLatex(Arranged, LatexPrinter):
         self.names = names
 
     def _print(self, expr: Any, **kwargs: Any) -> str:
-        """Return the LaTeX of an expression, by a ``_paper_`` method of this class if there is one."""
+        """Return the LaTeX of an expression, by its method ``_paper_<class>`` if there is one.
+
+        Other expressions are printed by methods ``_print_<class>``, of SymPy or of this class.
+        """
         method = getattr(self, f"_paper_{type(expr).__name__}", None)
         return str(method(expr) if method is not None else super()._print(expr, **kwargs))
 
@@ -129,7 +132,9 @@ class PaperLatex(Arranged, LatexPrinter):
         return base + (f"^{{{above}}}" if above else "") + (f"_{{{under}}}" if under else "")
 
     def dotted(self, atom: AppliedUndef, order: int) -> str:
-        """Return a derivative of an activation as a name with one or two dots, or with its order in brackets.
+        r"""Return a derivative of an activation with its argument, such as ``\dot{\phi}(h)``.
+
+        The first and second derivative have dots over the name, others the order in brackets as superscript.
 
         Parameters
         ----------
@@ -151,7 +156,7 @@ class PaperLatex(Arranged, LatexPrinter):
         return f"{mark}({self._print(atom.args[0])})"
 
     def rate(self, variable: str, body: str, partial: bool) -> str:
-        """Return a derivative ``d body / d variable``.
+        r"""Return a derivative with the function behind the fraction, such as ``\frac{d}{dt} h(t)``.
 
         Parameters
         ----------
@@ -184,11 +189,11 @@ class PaperLatex(Arranged, LatexPrinter):
         Parameters
         ----------
         p : ArrangedTerm
-            The term whose constant is the fraction.
+            The term whose constant is the fraction; not used in LaTeX.
         top, under : str
             The printed numerator and denominator.
         factors : int
-            Number of factors of the denominator.
+            Number of factors of the denominator; not used in LaTeX.
 
         Returns
         -------
@@ -247,7 +252,9 @@ class PaperLatex(Arranged, LatexPrinter):
         return str(parent(x))
 
     def loop(self, loops: list[Loop]) -> str:
-        """Return the signs of sums with the same bounds, or of an integral.
+        r"""Return one sign for sums with the same bounds, or the sign of an integral.
+
+        A sum over past times is written as ``\sum_{s<t}`` or ``\sum_{s\le t}``.
 
         Parameters
         ----------
@@ -257,7 +264,7 @@ class PaperLatex(Arranged, LatexPrinter):
         Returns
         -------
         str
-            The LaTeX of one sign with its bounds.
+            The LaTeX of the sign with its bounds.
         """
         x = loops[0]
         i = ",".join(self._print(y.index) for y in loops)
@@ -287,12 +294,13 @@ def latex(expr: Any, theory: Declares | None = None, names: str | Mapping[str, s
     Parameters
     ----------
     expr : Expr
-        The expression.
+        The expression; text is parsed by SymPy.
     theory : Theory, optional
         A theory whose declarations say which arguments are layers, samples and times; by default these roles
         are guessed from the arguments.
     names : str or mapping, optional
-        A name of ``NOTATIONS``, or a mapping from names to LaTeX, in place of the papers' symbols.
+        Notation: ``"papers"`` (the default), ``"plain"`` (every symbol is formed from its name), or a
+        mapping from names to LaTeX, which replaces symbols of the papers.
 
     Returns
     -------
@@ -302,7 +310,9 @@ def latex(expr: Any, theory: Declares | None = None, names: str | Mapping[str, s
     Raises
     ------
     NotApplicable
-        If ``expr`` is not a single expression.
+        If ``expr`` has a method ``render``, as a theory has, or cannot be converted by SymPy.
+    ValueError
+        If there is no notation with the name ``names``.
 
     Examples
     --------
@@ -322,7 +332,7 @@ def aligned_latex(equations: Iterable[Any], theory: Declares | None = None) -> s
     Parameters
     ----------
     equations : iterable of Eq
-        The equations.
+        The equations, or other objects with the attributes ``lhs`` and ``rhs``.
     theory : Theory, optional
         As for :func:`latex`.
 

@@ -37,8 +37,9 @@ Declares: TypeAlias = Any
 class Name:
     """LaTeX symbol of a name without indices: base letter, superscript and subscript.
 
-    A part of the name after an underscore is the superscript if the name is that of a kernel of given
-    vectors, such as ``K_x``. For other names, such as ``u_p``, it is the subscript.
+    ``upper`` and ``lower`` are empty if the name has none. A part of the name after an underscore is the
+    superscript if the name is that of a kernel of given vectors, such as ``K_x``. For other names, such as
+    ``u_p``, it is the subscript.
     """
 
     base: str
@@ -111,7 +112,7 @@ class Notation:
         return str(atom.func) in self.activations or any(x.atoms(AppliedUndef) for x in atom.args)
 
     def is_random(self, x: Expr) -> bool:
-        """Return whether an expression contains a field of the single-site process.
+        """Return whether an expression contains a field of the single-site process, or a conjugate field.
 
         Parameters
         ----------
@@ -224,7 +225,8 @@ def notation(theory: Declares | None = None, names: str | Mapping[str, str] | No
     theory : Theory, optional
         Theory whose declarations give the roles of arguments; without it roles are guessed.
     names : str or dict, optional
-        Name of a notation in NOTATIONS, or a mapping from names to LaTeX that replaces symbols of the papers.
+        Name of a notation in NOTATIONS, ``"papers"`` by default, or a mapping from names to LaTeX that
+        replaces symbols of the papers.
 
     Returns
     -------
@@ -283,7 +285,8 @@ def _for_tangent_kernel(table: dict[str, str], observables: Collection[str]) -> 
     """Return a table from names to LaTeX in which the symbol of ``K`` is given to the tangent kernel.
 
     If the program itself has a quantity ``K``, the tangent kernel is called ``K_2`` or similar and is one of
-    ``observables``. The symbol is then moved from ``K`` to this name.
+    ``observables``. The symbol is then moved from ``K`` to this name; without a tangent kernel it is left
+    out.
     """
     symbol = table.get("K")
     if symbol is None or "K" in observables:
@@ -295,9 +298,9 @@ def _for_tangent_kernel(table: dict[str, str], observables: Collection[str]) -> 
 def _distinct_symbols(notation: Notation, names: Iterable[str]) -> dict[str, str]:
     """Return LaTeX for those names that would otherwise be printed like another name, or like the number pi.
 
-    Of two such names the shorter one keeps its symbol, and so do all names in ``notation.names``. The other
-    one gets its subscript in brackets, or upright letters. Examples are ``i1`` and ``i_1``, or ``lamda`` and
-    ``lambda``.
+    Of two such names the shorter one keeps its symbol, or the first in the alphabet if both are equally long.
+    All names in ``notation.names`` keep theirs. The other one gets its subscript in brackets, or upright
+    letters. Examples are ``i1`` and ``i_1``, or ``lamda`` and ``lambda``.
     """
     changed: dict[str, str] = {}
     forms = _printed_forms(Name(r"\pi"))
@@ -334,7 +337,7 @@ def _printed_forms(name: Name) -> set[str]:
 
 
 def _declarations(theory: Declares) -> dict[str, tuple[str, ...]]:
-    """Return for each function of a theory which of its arguments are layers, samples or times."""
+    """Return the roles of arguments (layer, sample or time) by the name of each function of a theory."""
     atoms = [(a, 1, _is_layer(a.args)) for u in theory.sources for a in (u.symbol, u.partner)]
     for e in (*theory.equations, *theory.scalars):
         atom = min(e.lhs.atoms(AppliedUndef), key=str)
@@ -363,8 +366,8 @@ def _declared(atom: AppliedUndef, times: int, layered: bool) -> tuple[str, ...]:
 def as_expression(expr: Any, what: str) -> Any:
     """Return a SymPy expression; ``what`` is the name of the calling function, for the error message.
 
-    Raises NotApplicable for an object with a method ``render``, such as a theory, and for one that SymPy
-    cannot convert.
+    Text is parsed by SymPy, and lists of expressions are accepted. Raises NotApplicable for an object with a
+    method ``render``, such as a theory, and for one that SymPy cannot convert.
     """
     if hasattr(expr, "render"):
         kind = type(expr).__name__

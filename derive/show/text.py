@@ -56,7 +56,7 @@ class PaperText(Arranged, StrPrinter):
     def emptyPrinter(self, expr: Any) -> str:
         """Return the text of an expression for whose class this printer has no method.
 
-        The text is that of the method ``_sympystr`` of the expression, if it has one.
+        The text is that of the method ``_sympystr`` of the expression if it has one, otherwise SymPy's.
 
         Parameters
         ----------
@@ -150,7 +150,9 @@ class PaperText(Arranged, StrPrinter):
         return unicode_name(name.base) + (f"^{above}" if above else "") + (f"_{under}" if under else "")
 
     def dotted(self, atom: AppliedUndef, order: int) -> str:
-        """Return a derivative of an activation: its name with one or two dots, or with ``^(order)``.
+        """Return a derivative of an activation with its argument, such as ``φ̇(h)``.
+
+        The first and second derivative have dots over the name, others ``^(order)`` behind it.
 
         Parameters
         ----------
@@ -297,7 +299,7 @@ class PaperText(Arranged, StrPrinter):
         return f"({text})" if p.loops or p.inside or p.tail else text
 
     def unlimited(self, x: Expr) -> str:
-        """Return a sum or integral without bounds.
+        """Return a sum or integral without bounds, such as ``∫_{x} f(x)``.
 
         Parameters
         ----------
@@ -313,7 +315,7 @@ class PaperText(Arranged, StrPrinter):
         return f"{'Σ' if isinstance(x, Sum) else '∫'}_{{{bound}}} {self.factor(x.function)}"
 
     def _print_Product(self, expr: Any) -> str:
-        """Return a product over times, ``Π_{k=0..t-1} (1 - λ(k))``."""
+        """Return a product over an index, such as a time: ``Π_{k=0..t-1} (1 - λ(k))``."""
         bounds = (
             f"{self._print(k)}={without_spaces(self._print(a))}..{without_spaces(self._print(b))}"
             for k, a, b in expr.limits
@@ -430,11 +432,11 @@ def wrap(text: str, columns: int, indent: int) -> str:
 
 
 def _break(text: str, columns: int, still_open: str, start: int) -> tuple[int, str, bool] | None:
-    """Return the best position for a line break within ``columns``, or None for text without one.
+    """Return the best position for a line break within ``columns``, or None if there is none.
 
-    The tuple is (position, brackets that are open there, whether the break is between factors).
-    ``still_open`` are the brackets open at the beginning of ``text``, and positions up to ``start`` are
-    excluded. Of equally good positions the last one is taken.
+    The tuple is (position, brackets that are open there, whether the break is between factors). The position
+    is that of a space, which the break replaces. ``still_open`` are the brackets open at the beginning of
+    ``text``, and positions up to ``start`` are excluded. Of equally good positions the last one is taken.
     """
     column = 0
     best: tuple[int, tuple[int, str, bool]] | None = None
@@ -454,9 +456,10 @@ def _break(text: str, columns: int, still_open: str, start: int) -> tuple[int, s
 
 
 def _term_ends(text: str, still_open: str) -> int | None:
-    """Return the position of the first sign outside of brackets, before the next term, or None.
+    """Return the position of the space before the first sign outside of brackets, or None.
 
-    ``still_open`` are the brackets that are open at the beginning of ``text``.
+    The next term begins there; position 0 does not count. ``still_open`` are the brackets that are open at
+    the beginning of ``text``.
     """
     for i, c in enumerate(text):
         still_open = _opened(still_open, c)
@@ -466,7 +469,7 @@ def _term_ends(text: str, still_open: str) -> int | None:
 
 
 def _signed(text: str, i: int) -> bool:
-    """Return whether a sign between spaces (plus, minus or "and") stands at position ``i``."""
+    """Return whether a sign (plus, minus or ``&``) between spaces follows; ``i`` is the space before it."""
     return text[i : i + 3] in (" + ", " - ", " & ")
 
 
@@ -484,12 +487,13 @@ def text(expr: Any, theory: Declares | None = None, names: str | Mapping[str, st
     Parameters
     ----------
     expr : Expr
-        The expression.
+        The expression; text is parsed by SymPy.
     theory : Theory, optional
         A theory whose declarations say which arguments are layers, samples and times; by default these roles
         are guessed from the arguments.
     names : str or mapping, optional
-        A name of ``NOTATIONS``, or a mapping from names to LaTeX, in place of the papers' symbols.
+        Notation: ``"papers"`` (the default), ``"plain"`` (every symbol is formed from its name), or a
+        mapping from names to LaTeX, which replaces symbols of the papers.
 
     Returns
     -------
@@ -499,7 +503,9 @@ def text(expr: Any, theory: Declares | None = None, names: str | Mapping[str, st
     Raises
     ------
     NotApplicable
-        If ``expr`` is not a single expression.
+        If ``expr`` has a method ``render``, as a theory has, or cannot be converted by SymPy.
+    ValueError
+        If there is no notation with the name ``names``.
 
     Examples
     --------

@@ -234,8 +234,8 @@ class Application:
     def is_random(self) -> bool:
         """Whether the product has a Gaussian part.
 
-        It has none if the weights start at zero, or if the weight at later times does not depend on its
-        start.
+        It has none if the weights start at zero, or if their covariance at two times, of decayed initial
+        weights and noise, is zero.
         """
         return bool(self.variance != 0 and self.entries() != 0)
 
@@ -260,7 +260,7 @@ class Application:
 
     @property
     def ranges(self) -> tuple[IndexRange, ...]:
-        """Ranges of the indices of the Gaussian source of the product.
+        """Ranges of the indices of the Gaussian source of the product, except that of its layer.
 
         They are the ranges of the vector and those in ``separate``, which number matrices that do not act
         together.
@@ -280,7 +280,7 @@ class Application:
     def source(self, time: Expr = t) -> AppliedUndef:
         """Return the Gaussian source of the product, such as ``u(ell, mu, t)``.
 
-        Its arguments are the layer of the product, the indices of the vector, and ``time``.
+        Its arguments are the layer of the product if it has one, the indices in ``ranges``, and ``time``.
         """
         site = () if self.gives.site is None else (self.gives.site,)
         return Function(self.source_name)(*site, *[r.index for r in self.ranges], time)
@@ -288,7 +288,7 @@ class Application:
     def past(self, taken: Iterable[Symbol] = ()) -> Application:
         """Return this product at the time ``s`` instead of t.
 
-        Its indices are primed, such as ``mu_``, and differ from those in ``taken``.
+        Its indices other than the layer are primed, such as ``mu_``, and differ from those in ``taken``.
         """
         names = {r.index: unused_primed(r.index, taken) for r in self.separate}
         separate = tuple(r.renamed(names[r.index]) for r in self.separate)
@@ -358,7 +358,8 @@ class Application:
     def meets(self, other: Application) -> bool:
         """Return whether ``other`` uses the same matrix, at the same layers.
 
-        Raises ProgramError if both use the matrix for ranges of layers that overlap only in part.
+        The result is False if they have no layer in common. Raises ProgramError if both use the matrix for
+        ranges of layers that overlap only in part.
         """
         if self.matrix != other.matrix:
             return False
@@ -378,7 +379,8 @@ class Application:
     def members(self) -> tuple[Expr, Expr]:
         """Return the first and last matrix of a family that the product uses, as values of its index.
 
-        For example, ``W(ell - 1)`` in a definition for ell = 2..L gives (1, L - 1).
+        For example, ``W(ell - 1)`` in a definition for ell = 2..L gives (1, L - 1), and ``W(3)`` gives (3,
+        3).
         """
         if not self.layers:
             return self.member, self.member
@@ -443,11 +445,11 @@ class Parameter:
         return e.xreplace({r.index: x for r, x in zip(self.initial.indices, self.member.args, strict=True)})
 
     def update(self, time: Expr = t, past: Expr = s) -> tuple[tuple[IndexRange, ...], Expr, Expr]:
-        """Return the update of the weight vector at time ``past`` in three parts.
+        """Return the update of a trained weight vector at time ``past`` in three parts.
 
         They are the ranges of the summed indices, the coefficient, and the vector: the update is the sum over
         the indices of coefficient times vector. ``time`` is the symbol in the program's update that ``past``
-        replaces.
+        replaces. A vector without training must not be given.
         """
         assert self.trained is not None
         u = self.trained.update
@@ -493,7 +495,7 @@ class Reading:
     Parameters
     ----------
     program : Program
-        Program.
+        Program, in which a first or last layer has its own definition where the theory needs it.
     registry : Registry
         Registry of the names of order parameters.
     definitions : tuple[Definition, ...]
@@ -531,8 +533,9 @@ class Reading:
         """Return the name of the response of the vector of ``a`` to the source of ``b``, and its layer.
 
         If ``a`` and ``b`` are the only two uses of the matrix, one forward and one backward, the name is the
-        one that the matrix declares, if it declares names. Otherwise it is formed as ``R_<vector><source>``.
-        The layer is None outside of layers.
+        one that the matrix declares, if it declares names; the layer is then the index of the matrix.
+        Otherwise the name is formed as ``R_<vector><source>``, and the layer is that of the vector. The layer
+        is None outside of layers.
         """
         uses = [x for x in self.uses if x.transposed in (a.transposed, b.transposed) and a.meets(x)]
         if a.matrix.responses and a.transposed != b.transposed and len(uses) == 2:
@@ -545,7 +548,7 @@ class Reading:
         """Return the equations of fields and the equations of scalars, from the definitions of the program.
 
         ``product`` returns the terms that replace a product with a matrix, and ``parameter`` those that
-        replace a vector of weights; all other terms are kept as they stand.
+        replace a vector of weights. All other terms are kept as they stand, with means as averages.
         """
 
         def replaced(d: Definition, part: Expr) -> list[Term]:
@@ -577,6 +580,8 @@ class Reading:
 
 def read(program: Program) -> Reading:
     """Return the uses of matrices and vectors in a program, with names for their Gaussian sources.
+
+    Raises ProgramError if an index of the program has no range where it stands.
 
     >>> from derive.program import mlp
     >>> [str(a.source()) for a in read(mlp(1)).uses], [str(p.source()) for p in read(mlp(1)).entries]
@@ -718,9 +723,10 @@ def separate_families(program: Program) -> frozenset[str]:
 
 
 def nonempty(definitions: tuple[Definition, ...]) -> tuple[Definition, ...]:
-    """Return the definitions without those of layer families whose range of layers is empty.
+    """Return the definitions without those in which an index has an empty range.
 
-    With one layer, for example, the definition of the layers 2..L is left out.
+    With one layer, for example, the definition of the layers 2..L is left out. A range whose length is
+    unknown, such as 2..L with a symbolic L, counts as not empty.
     """
     return tuple(d for d in definitions if not any((r.upper - r.lower).is_negative for r in d.ranges))
 
@@ -772,7 +778,8 @@ def rename_taken(
 def _name_sources(reading: Reading) -> None:
     """Give each Gaussian source the name that its matrix declares, in place.
 
-    A suffix is added if two different sources would have one name.
+    If two different sources would have one name at a common layer, both get the name of their matrix, and if
+    needed that of the vector, as a suffix.
     """
     uses, entries = reading.uses, reading.entries
     sites = [(a.matrix.sources[int(a.transposed)], _sites(a.gives.site, a.layers)) for a in uses]
@@ -820,7 +827,10 @@ def _sites(site: Expr | None, ranges: tuple[IndexRange, ...]) -> tuple[Expr, Exp
 
 
 def _disjoint(a: tuple[Expr, Expr], b: tuple[Expr, Expr]) -> bool:
-    """Return whether two ranges of integers, each given as (first, last), have no value in common."""
+    """Return whether two ranges of integers, each given as (first, last), have no value in common.
+
+    The result is False if this cannot be decided, as for symbolic bounds.
+    """
     return bool((a[0] - b[1]).is_positive or (b[0] - a[1]).is_positive)
 
 
@@ -832,10 +842,10 @@ def tangent_kernel(reading: Reading) -> tuple[Equation, ...]:
     correlations of the vectors in the update, each taken at the two outputs. It is derived if each update is
     the gradient of the outputs times their errors: the error in the coefficient names the output.
 
-    The tuple is empty if no weight of the forward pass is trained, if an update does not contain exactly one
-    error, if a training rule is not linear in the gradient or was rewritten from such a rule, if a matrix is
-    used without its transpose (the updates are then no gradient; products with given vectors are exempt), or
-    if the update of a matrix has several terms.
+    The tuple is empty if no weight of the forward pass is trained, if the coefficient of an update does not
+    contain exactly one scalar with an index besides the time (the error), if a training rule is not linear in
+    the gradient or was rewritten from such a rule, if a matrix is used without its transpose (the updates are
+    then no gradient; products with given vectors are exempt), or if the update of a matrix has several terms.
 
     >>> from derive.theory.applications import read
     >>> from derive.program import mlp
@@ -930,7 +940,8 @@ def _gradient_squared(
 def _goes_both_ways(reading: Reading, w: TrainedMatrix) -> bool:
     """Return whether both a matrix and its transpose are used, without which its updates are no gradient.
 
-    A matrix that multiplies given vectors, such as inputs, needs no transpose.
+    A matrix that multiplies given vectors, such as inputs, needs no transpose: the result is True. It is also
+    True for a matrix without a use.
     """
     used = {a.transposed for d in reading.definitions for a in reading.products[d] if a.matrix == w.initial}
     return w.initial.cols.given or used in ({True, False}, set())

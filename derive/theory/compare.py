@@ -65,8 +65,9 @@ def compare(left: TheoryData, right: TheoryData) -> list[Difference]:
     """Return all differences between two theories; empty if they are equal.
 
     Sources, equations (term by term), scalars, order parameters with definitions and causality, and
-    observables are compared. Terms of different form are equal if their sums agree at random numbers. A
-    source with the covariance zero counts as missing.
+    observables are compared. Names of fields and order parameters must agree
+    (:func:`derive.theory.renaming.renaming` compares up to names). Terms of different form are equal if their
+    sums agree at random numbers. A source with the covariance zero counts as missing.
 
     >>> from derive import mean_field, mlp
     >>> program = mlp(2)
@@ -223,7 +224,8 @@ def _form(e: Expr) -> Expr:
 def _at_deltas(x: Mul) -> Expr:
     """Return a product with its other factors at the indices that its Kronecker deltas make equal.
 
-    For example, ``k * KroneckerDelta(j, k)`` becomes ``j * KroneckerDelta(j, k)``.
+    For example, ``k * KroneckerDelta(j, k)`` becomes ``j * KroneckerDelta(j, k)``. Of two indices the later
+    one in the alphabet is replaced; the delta itself is kept.
     """
     factors = list(x.args)
     for i in range(len(factors)):
@@ -236,7 +238,7 @@ def _at_deltas(x: Mul) -> Expr:
 
 
 def _inner_letters(e: Expr, inside: bool = False) -> Expr:
-    """Rename the indices of sums inside of functions and powers to ``inner0``, ``inner1``, ...
+    """Rename variables of sums and integrals inside of functions and powers to ``inner0``, ``inner1``, ...
 
     ``inside`` is true if ``e`` itself stands inside of a function or power.
     """
@@ -350,9 +352,10 @@ def _same_numbers(parts: list[tuple[Expr | None, Expr | None]]) -> bool:
     """Return whether the left and right expressions of ``parts`` have equal sums, by random evaluation.
 
     The memory of a rule can be written in several ways, such as ``eta/(eta*lam)`` and ``1/lam``. Both sums
-    are evaluated at random rational values of symbols and of all other parts, such as sums and averages.
-    ``parts`` are terms without an equal term in the other theory; None counts as zero. Sums that contain no
-    power or no symbol, or contain cases, are not evaluated: the result is then False.
+    are evaluated at random rational values of symbols and of all other parts, such as sums and averages, and
+    at times t >= s. ``parts`` are terms without an equal term in the other theory; None counts as zero, and
+    the result is True without parts. Sums that contain no power or no symbol, or contain cases, are not
+    evaluated: the result is then False.
     """
     if not parts:
         return True
@@ -395,7 +398,10 @@ def _opaque(e: Expr) -> set[Expr]:
 
 
 def _collected(found: NamedExpressions) -> NamedExpressions:
-    """Return the (label, expression) pairs with the coefficients of equal expressions of one label added."""
+    """Return the (label, expression) pairs with the coefficients of equal expressions of one label added.
+
+    Pairs whose coefficients add up to zero are left out.
+    """
     total: dict[tuple[str, Expr], Expr] = {}
     for label, x in found:
         number, rest = x.as_coeff_Mul()

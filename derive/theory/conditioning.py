@@ -67,6 +67,9 @@ def mean_field(program: Program) -> Theory:
     ------
     NotApplicable
         If ``program`` is not a `Program`.
+    ProgramError
+        If an index has no range where it stands, if two products use a matrix for layers that overlap in
+        part, or if no kernel gives the inner product of given vectors to which a matrix is applied.
 
     Examples
     --------
@@ -145,7 +148,7 @@ class _Derivation:
 
         They are a Gaussian source, responses to other products with the matrix or its transpose, and memory
         of the updates. The source and its covariance are recorded in ``sources``. A matrix without random
-        initial entries gives memory alone.
+        initial entries gives memory alone, and no term if it is not trained.
         """
         # Without random initial entries the matrix consists of its updates alone, and memory is the only
         # term.

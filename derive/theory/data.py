@@ -192,7 +192,8 @@ ROUNDING = 1e-12
 def _equal(one: Expr, other: Expr) -> bool:
     """Return whether two expressions agree after products of numbers and sums are multiplied out.
 
-    Coefficients may differ by the rounding error of floats.
+    Coefficients may differ by the rounding error of floats. Sums over indices and integrals must have the
+    same limits, and sums inside of other expressions must be identical.
     """
     while isinstance(one, Sum | Integral) and one.func == other.func and one.limits == other.limits:
         one, other = one.function, other.function
@@ -378,12 +379,12 @@ class TheoryData(Rewritable):
     reduction: str = ""
 
     def equation(self, name: str, site: Expr | int | None = None) -> Equation:
-        """Return the equation of a field or number.
+        """Return the equation of a field or scalar, such as an output; observables are not searched.
 
         Parameters
         ----------
         name : str
-            Name of the field or number.
+            Name of the field or scalar.
         site : Expr | int | None, optional
             Layer. If an equation holds for many layers, it is returned at this layer. By default the first
             equation of that name is returned as it stands.
@@ -396,7 +397,8 @@ class TheoryData(Rewritable):
         Raises
         ------
         KeyError
-            If there is no such equation; the message lists the equations that exist.
+            If there is no such equation; the message lists the equations of this name or, if there is none,
+            the names of fields.
 
         Examples
         --------
@@ -555,7 +557,8 @@ class TheoryData(Rewritable):
 def _members(item: Any) -> Iterator[Any]:
     """Yield an equation, source or order parameter for each layer in the range of its layer index.
 
-    It is yielded unchanged if it has no layer index. Raises ValueError if the range is symbolic.
+    It is yielded unchanged if it has no layer index, and not at all if the range is empty. Raises ValueError
+    if the range is symbolic.
     """
     family = next((r for r in item.ranges if r.index.name == "ell"), None)
     if family is None:

@@ -54,11 +54,13 @@ def render(
 ) -> str:
     """Return a part of a theory in one of ``FORMATS``, in the notation of selfconsistent2023 eq. 13.
 
-    ``names`` overrides the notation: a name of ``NOTATIONS`` or a mapping from a name to its LaTeX. In text
-    and LaTeX the separate equation of a first or last layer is shown as part of its layer family, if base
-    cases make it a member: values of order parameters beyond their range of layers. LaTeX consists of
-    ``align*`` environments; srepr and JSON have the form of the module's description. Raises ValueError if
-    the part, the format or the notation is unknown.
+    ``show`` is the part; ``"all"`` includes the action and the saddle point only if the theory is not
+    reduced, because both are those of the program. ``names`` overrides the notation, except in srepr: a name
+    of ``NOTATIONS`` or a mapping from a name to its LaTeX. In text and LaTeX the separate equation of a first
+    or last layer is shown as part of its layer family, if base cases make it a member: values of order
+    parameters beyond their range of layers. LaTeX consists of ``align*`` environments; srepr and JSON have
+    the form of the module's description. Raises ValueError if the part, the format or the notation is
+    unknown.
 
     >>> from derive import mean_field, mlp
     >>> print(render(mean_field(mlp()), "responses"))
@@ -149,7 +151,8 @@ def headline(theory: TheoryData, printer: PaperText) -> str:
 def _rule(theory: TheoryData, printer: PaperText) -> str:
     """Return the training rule in words: its name, rate, momentum, decay and diffusion.
 
-    Without trained weights the text is "discrete time" or "continuous time".
+    A rate of one, and the others if they are zero, are left out. Without trained weights the text is
+    "discrete time" or "continuous time".
     """
     rule = theory.program.rule
     if not any(True for _ in theory.program.trained()):
@@ -215,13 +218,15 @@ class View:
 
     @cached_property
     def route(self) -> PathIntegral:
-        """Path-integral derivation of the same program."""
+        """Path-integral derivation of the program of the theory, also if the theory is a reduced one."""
         return path_integral(self.theory.program)
 
     def parts(self, show: str) -> dict[str, Sequence[Any]]:
         """Return the equations, sources and order parameters to print, by the name of their section.
 
-        ``show`` says which part of the theory is printed, such as "responses"; names are keys of ``TITLES``.
+        ``show`` says which part of the theory is printed, such as "responses". Names are keys of ``TITLES``,
+        and "equations" for the equations as derived, which have no title. For ``show`` "all" the action and
+        the saddle point are included only if the theory is not reduced.
         """
         keys = PARTS[show]
         if not laws(self.theory.program):
@@ -233,7 +238,7 @@ class View:
     def items(self, key: str) -> Sequence[Any]:
         """Return the equations, sources or order parameters of the section ``key`` of the printed document.
 
-        ``key`` is a key of ``TITLES``, such as "responses" or "action".
+        ``key`` is a key of ``TITLES``, such as "responses" or "action", or "equations" for those as derived.
         """
         computed: dict[str, Callable[[], Sequence[Any]]] = {
             "order_parameters": self.theory.correlations,
@@ -298,7 +303,8 @@ class View:
     def entries(self, key: str, items: Sequence[Any]) -> Iterator[DisplayedEquation]:
         """Yield the equations, sources or order parameters ``items`` of the section ``key`` in printed form.
 
-        Base cases with the value zero share one printed equation, and so do weights with equal covariances.
+        Base cases with the value zero share one printed equation, and so do weights with equal covariances,
+        and steps of training rules that are equal.
         """
         if key == "base_cases":
             yield from (displayed(e) for e in items if e.rhs != 0)
@@ -426,8 +432,8 @@ def _srepr(e: Expr) -> str:
 def _sides(item: Any) -> tuple[Expr, Expr]:
     """Return the left-hand and right-hand side of an equation, source or order parameter.
 
-    For a source they are the average of the two fields and its covariance; for an order parameter its symbol
-    and its definition.
+    For a source they are the average of the two fields and its covariance, for an order parameter its symbol
+    and its definition, and for a printed equation its first left-hand side and the sum of its terms.
     """
     if isinstance(item, Equation):
         return item.lhs, item.rhs

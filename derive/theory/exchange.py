@@ -61,9 +61,10 @@ def exchangeable(theory: TheoryData) -> tuple[IndexClass, ...]:
     """Return the indices of a theory, each with what limits the permutations of its values.
 
     The equations of every name outside of ``fixed`` keep their form if the values of the index are permuted
-    in all places of the class at once, and so do the equations of all quantities on which it depends.  The
+    in all places of the class at once, and so do the equations of all quantities on which it depends. The
     solution is therefore invariant under those permutations that leave the ``arrays`` of the name unchanged.
-    An index with different ranges at different places is left out.
+    An index with different ranges at different places is left out. Equations of observables are not read, so
+    that nothing is stated about observables.
 
     >>> from derive.program.networks import committee
     >>> from derive.theory import mean_field
@@ -158,7 +159,7 @@ class _Classes:
         """Return a new member of the classes of equal indices, for an index from ``lower`` to ``upper``.
 
         ``scope`` maps the other indices of the statement ``item`` to their members. If a bound contains one
-        of them, the values of the index are ordered and thus distinguished.
+        of them, the values of both indices are ordered and thus distinguished.
         """
         member = (len(self.parent),)
         self.parent[member] = member
@@ -202,7 +203,8 @@ class _Classes:
         """Record which indices stand at the argument positions of ``e``, such as ``v(k, t)``.
 
         ``scope`` maps indices to their members in the classes of equal indices, and ``item`` is the statement
-        with ``e``. An argument that is no index, such as ``a + 1`` or 3, distinguishes values of the index.
+        with ``e``. An argument such as ``a + 1`` or 3, which is neither an index nor contains a function,
+        distinguishes values of the index. The times t and s are no indices.
         """
         name = str(e.func)
         item.reads.add(name)

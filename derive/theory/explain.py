@@ -44,9 +44,9 @@ def explain(theory: TheoryData, name: str) -> str:
 def explain_term(theory: TheoryData, what: Any) -> str:
     """Return the origin of a term in words; see `Theory.explain_term`.
 
-    ``what`` is a `Term`, its expression, or a part of one. If no equation contains it, covariances and
-    definitions are searched, then the equations of single layers. Raises KeyError if none of them contains
-    it.
+    ``what`` is a `Term`, its expression, or a part of one. All terms that contain it are explained. If no
+    equation contains it, covariances and definitions are searched, then the equations of single layers if the
+    depth of the program is an integer. Raises KeyError if none of them contains it.
     """
     expr = what.expr if isinstance(what, Term) else sympify(what)
     places = [(e, x) for e in (*theory.equations, *theory.scalars, *theory.observables) for x in e.terms]
@@ -162,7 +162,7 @@ def _updates(theory: TheoryData, x: Term, use: str) -> str:
 
 
 def _rule_name(rule: Any) -> str:
-    """Return the name of a training rule."""
+    """Return the ``name`` of a training rule that is nonlinear in the gradient, else its class name."""
     return rule.name if isinstance(rule, NonlinearRule) else type(rule).__name__
 
 
@@ -226,7 +226,10 @@ def _response_origin(
 
 
 def _use_with(theory: TheoryData, m: GaussianMatrix, source: Expr) -> Product | None:
-    """Return the product with the matrix ``m`` whose Gaussian part is the field ``source``, or None."""
+    """Return the product with the matrix ``m`` whose Gaussian part is the field ``source``, or None.
+
+    If the same definition contains several products with ``m``, it is the first of them.
+    """
     for e in theory.equations:
         for x in e.terms:
             if x.kind == "source" and x.matrix == m.name and _contains(x.expr, _name(source)):
@@ -240,7 +243,7 @@ def _matrix(theory: TheoryData, name: str) -> GaussianMatrix | None:
 
 
 def _product(theory: TheoryData, e: Equation, m: GaussianMatrix) -> Product | None:
-    """Return the product with the matrix ``m`` in the definition from which ``e`` was derived, or None."""
+    """Return the first product with ``m`` in the definition from which ``e`` was derived, or None."""
     d = _definition(theory, e)
     products = d.products() if d is not None else []
     return next((x for x in products if gaussian(theory.program.matrix_of(x)).name == m.name), None)

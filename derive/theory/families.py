@@ -242,7 +242,7 @@ class _FamilySearch:
 
 
 def _key(atom: Expr) -> tuple[str, Expr]:
-    """Return name and layer of an order parameter."""
+    """Return name and layer of an order parameter; the layer is its first argument."""
     return str(atom.func), atom.args[0]
 
 

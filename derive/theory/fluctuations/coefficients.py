@@ -41,7 +41,7 @@ class ParameterElement(Expr):
     latex_head = ""
 
     def __new__(cls, *parameters: Any) -> ParameterElement:
-        """Return the unevaluated quantity of these order parameters."""
+        """Return the unevaluated quantity of one or two order parameters, given by their symbols."""
         node: ParameterElement = Expr.__new__(cls, *map(S, parameters))
         return node
 

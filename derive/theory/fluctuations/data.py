@@ -191,7 +191,7 @@ class FluctuationData(Rewritable):
 
     @cached_property
     def depths(self) -> tuple[IndexRange, ...]:
-        """Range of a symbolic depth for which no range of layers is empty; () for an integer depth."""
+        """Range of a symbolic depth for which no range of layers is empty; () if the depth is no symbol."""
         depth = self.program.depth
         if not depth.is_Symbol:
             return ()
@@ -228,6 +228,8 @@ class FluctuationData(Rewritable):
 
     def parameter(self, name: str, site: Expr | int | None = None) -> FluctuatingParameter:
         """Return the order parameter of a name: the first one, or the one whose first index is ``site``.
+
+        A family is found only under its own first index, such as ``ell``; it is not taken at a single layer.
 
         Raises
         ------
@@ -293,5 +295,5 @@ def addends(e: Expr, taken: Iterable[Expr] = ()) -> Iterator[Addend]:
 
 
 def over_indices(e: Expr) -> bool:
-    """Return whether an expression is a sum or integral over indices or over the past time s alone."""
+    """Return whether an expression is a sum or integral over indices, or over the past time s, or both."""
     return isinstance(e, Sum | Integral) and all(x.is_integer or x == s for x in e.variables)

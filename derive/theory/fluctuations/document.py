@@ -162,7 +162,10 @@ class FluctuationView:
             yield DisplayedEquation((q.symbol,), _terms(_value(q)), _layers(q), causal=_causal(q))
 
     def _exponent(self) -> Iterator[DisplayedEquation]:
-        """Yield for each population the exponent E of one unit: its fields have the weight exp(E)."""
+        """Yield for each population the exponent E of one unit, printed as minus its Hamiltonian.
+
+        The fields of the unit have the weight exp(E).
+        """
         homes: dict[str, list[Expr]] = {}
         for x in self.fluctuations.terms:
             homes.setdefault(x.home.name, []).append(x.whole)
@@ -229,5 +232,8 @@ def _layers(q: FluctuatingParameter) -> IndexRange | None:
 
 
 def _causal(q: FluctuatingParameter) -> str:
-    """Return the causality of a response for printing: "strict", "past", or empty if only s = t exists."""
+    """Return the causality of a response for printing: "strict", "past", or empty if only s = t exists.
+
+    It is also empty for an order parameter that is not a response.
+    """
     return "" if q.causal == "now" else q.causal

@@ -85,7 +85,8 @@ class Fluctuations(FluctuationData):
         Parameters
         ----------
         name : str or FluctuatingParameter
-            Order parameter or its name; it is taken at the indices and times of its symbol.
+            Order parameter, or the name of one (the first of that name). It is taken at the indices and
+            times of its symbol.
 
         Returns
         -------
@@ -107,9 +108,9 @@ class Fluctuations(FluctuationData):
         Parameters
         ----------
         name : str or FluctuatingParameter
-            First order parameter.
+            First order parameter, or the name of one (the first of that name).
         other : str or FluctuatingParameter
-            Second order parameter, at other indices and times.
+            Second order parameter in the same form; it is taken at other indices and times.
 
         Returns
         -------
@@ -141,9 +142,9 @@ class Fluctuations(FluctuationData):
         Parameters
         ----------
         name : str or FluctuatingParameter
-            First order parameter.
+            First order parameter, or the name of one (the first of that name).
         other : str or FluctuatingParameter
-            Second order parameter, at other indices and times.
+            Second order parameter in the same form; it is taken at other indices and times.
 
         Returns
         -------
@@ -166,14 +167,15 @@ class Fluctuations(FluctuationData):
         Parameters
         ----------
         name : str or FluctuatingParameter
-            Order parameter that changes.
+            Order parameter that changes, or the name of one (the first of that name).
         other : str or FluctuatingParameter
-            Order parameter that is perturbed, at other indices and times.
+            Order parameter that is perturbed, in the same form; it is taken at other indices and times.
 
         Returns
         -------
         Expr
-            ``D``.
+            ``D``: the derivative through the exponent of the unit over which the first one averages, plus the
+            derivative of its part that is a function of order parameters.
 
         Examples
         --------
@@ -189,7 +191,7 @@ class Fluctuations(FluctuationData):
         Parameters
         ----------
         name : str or FluctuatingParameter
-            Order parameter.
+            Order parameter, or the name of one (the first of that name).
         expanded : bool, optional
             Whether influences are written out; otherwise they stand as symbols ``E[q]``.
 
@@ -217,7 +219,7 @@ class Fluctuations(FluctuationData):
         Parameters
         ----------
         name : str or FluctuatingParameter
-            Number or observable.
+            Number or observable, or the name of one (the first of that name).
 
         Returns
         -------
@@ -347,9 +349,10 @@ def fluctuations(program: Program) -> Fluctuations:
     Raises
     ------
     NotApplicable
-        If the theory of the program contains more than averages over equivalent units: pairs of units (rules
-        that act on each entry), matrices correlated with their transposes, or units with attributes. Also for
-        other expressions for which fluctuations are not derived; the message names them.
+        If ``program`` is not a `Program`, or if its theory contains more than averages over equivalent units:
+        pairs of units (rules that act on each entry), matrices correlated with their transposes, or units
+        with attributes. Also for other expressions for which fluctuations are not derived; the message names
+        them.
 
     Examples
     --------

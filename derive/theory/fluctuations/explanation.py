@@ -23,7 +23,10 @@ INDENT = "    "
 
 
 def explain(fluctuations: FluctuationData, name: str) -> str:
-    """Return text on all order parameters called ``name``: their origin, and the terms that contain them."""
+    """Return text on all order parameters called ``name``: their origin, and the terms that contain them.
+
+    Raises KeyError if there is no order parameter of this name.
+    """
     return "\n".join(_explained(fluctuations, q) for q in fluctuations.named(name))
 
 

@@ -117,10 +117,11 @@ def _range_of(place: Expr, letter: Symbol, ranges: Iterable[IndexRange]) -> Inde
 class ExponentBuilder:
     """Builder of the exponent E of one unit of each population, from the equations of a path integral.
 
-    The path integral over the fields of one unit has the weight exp(E). ``theory`` is the mean-field theory,
-    which provides the sources and observables. ``number_of`` maps averages and sums to symbols, called
-    numbers, that stand for them, and ``extra`` are these numbers as order parameters. ``auxiliary_fields``
-    maps functions of fields and numbers to the auxiliary fields that stand for them.
+    The path integral over the fields of one unit has the weight exp(E). ``assembly`` gives the equations of
+    the path integral, and ``theory`` is the mean-field theory, which provides the sources and observables.
+    ``number_of`` maps averages and sums to symbols, called numbers, that stand for them, and ``extra`` are
+    these numbers as order parameters. ``auxiliary_fields`` maps functions of fields and numbers to the
+    auxiliary fields that stand for them.
     """
 
     def __init__(self, assembly: Assembly, theory: TheoryData) -> None:
@@ -148,7 +149,7 @@ class ExponentBuilder:
             if d.evolves and self.action.discrete:
                 raise NotApplicable(
                     f"fluctuations are not derived where {d.name} obeys a differential equation in time and "
-                    "weights move in steps"
+                    "weights move in steps: give all weights a rule in continuous time, such as gradient flow"
                 )
         if self.program.attributes:
             names = ", ".join(x.name for x in self.program.attributes)
@@ -194,7 +195,10 @@ class ExponentBuilder:
         return _home(use.gives if isinstance(use, Application) else self.program.site_of(use.lhs))
 
     def home(self, body: Expr) -> Population:
-        """Return the population to whose units the fields in the expression ``body`` belong."""
+        """Return the population to whose units the fields in the expression ``body`` belong.
+
+        All of them must belong to one population, because only the first field in the alphabet is read.
+        """
         fields = [a for a in body.atoms(AppliedUndef) if self.program.field_of(str(a.func)) is not None]
         return _home(self.program.site_of(min(fields, key=str)))
 
@@ -213,7 +217,8 @@ class ExponentBuilder:
     def product_equation(self, x: UseVariable) -> Equation:
         """Return the equation of a product of weights and a vector: Gaussian source, responses and memory.
 
-        ``x`` is the product. Raises NotApplicable for weights whose training rule acts on each entry.
+        ``x`` is the product, or the use of a vector of weights. Raises NotApplicable for weights whose
+        training rule acts on each entry.
         """
         use = x.use
         terms = self.assembly.product(use) if isinstance(use, Application) else self.assembly.parameter(use)
@@ -249,6 +254,7 @@ class ExponentBuilder:
         """Yield the correlations and responses of the theory as order parameters that fluctuate.
 
         In the definition of a response, the field whose equation is perturbed is written as a hatted field.
+        An order parameter that averages no field is left out.
         """
         primal = {str(x.source.func): x.primal.func for x in self.action.variables}
         for q in self.assembly.order_parameters():

@@ -63,6 +63,7 @@ def _comparable(theory: TheoryData, random: frozenset[str]) -> TheoryData:
     """Return a theory in a form in which two theories can be compared term by term.
 
     Averages of sums are divided into averages, and terms of observables are stored without their origin.
+    ``random`` are the names of the fields.
     """
 
     def split_averages(e: Expr) -> Expr:
@@ -308,7 +309,7 @@ def unpaired(fluctuations: FluctuationData) -> Iterator[Difference]:
     """Yield a difference for each pair of conjugate responses unless exactly one exists at equal times.
 
     Two responses are conjugate if they belong to two products of the same matrix, and the equation of each
-    product contains the response to the other one.
+    product contains the response to the other one. Responses in continuous time are not checked.
     """
     responses = {q.name: q for q in fluctuations.parameters if q.kind == "response"}
     at_once: dict[tuple[str, str], bool] = {}

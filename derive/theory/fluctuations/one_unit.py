@@ -46,7 +46,7 @@ class PlacedParameter:
 
     @property
     def times(self) -> tuple[Symbol, ...]:
-        """Times of the order parameter's symbol: two for correlations and responses, otherwise one."""
+        """Times of the order parameter: two if its symbol contains s, as for a correlation, else one."""
         count = 2 if s in self.parameter.symbol.args else 1
         return tuple(self.symbol.args[-count:])
 
@@ -298,7 +298,11 @@ def gap_of(condition: Any) -> Expr | None:
 
 
 def implied(condition: Any, least: Expr) -> bool:
-    """Return whether the inequality ``condition`` follows from ``least >= 0`` for an expression ``least``."""
+    """Return whether the inequality ``condition`` follows from ``least >= 0`` for an expression ``least``.
+
+    With ``condition`` in the form ``gap >= 0``, it is recognised only if ``gap - least`` is known to be
+    non-negative.
+    """
     gap = gap_of(condition)
     return gap is not None and bool((gap - least).expand().is_nonnegative)
 
