@@ -207,7 +207,8 @@ class ShiftSource:
     self_action : Expr
         Effect of a unit on itself: it changes order parameters, and these change the average over the unit.
     functions : Expr
-        The same sum for the part that is a function of other order parameters and not an average.
+        Sum as in ``curvature``, with second derivatives of the part of the order parameter that is not an
+        average but a function of other order parameters.
     """
 
     curvature: Expr

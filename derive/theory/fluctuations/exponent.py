@@ -49,7 +49,7 @@ class Exponent:
     """Exponent E of one unit of each population, with the equations and order parameters in it.
 
     The path integral over the fields of one unit has the weight exp(E). The attributes are those of
-    `FluctuationData`.
+    `FluctuationData` except ``program``.
     """
 
     products: tuple[Equation, ...]

@@ -92,7 +92,8 @@ def averaged(body: Expr, random: Names = None) -> Expr:
 def _averaged_term(term: Expr, random: frozenset[str] | None) -> Expr:
     """Return the average over one unit of a product; its hats become derivatives of the factors with fields.
 
-    ``random`` are the names of fields; factors without fields stand in front of the average.
+    ``random`` are the names of fields; None means all functions. Factors without fields stand in front of the
+    average.
     """
     fixed, moving, hats = list[Expr](), list[Expr](), list[Hatted]()
     for x in factors(term):
@@ -115,7 +116,8 @@ def _averaged_term(term: Expr, random: frozenset[str] | None) -> Expr:
 def _inside(e: Expr, rest: Expr, random: frozenset[str] | None) -> Expr:
     """Return the average over one unit of ``rest * e``, where ``e`` is a sum, an integral or cases.
 
-    The average is taken of each summand or case. ``random`` are the names of fields.
+    The average is taken of each summand or case. ``random`` are the names of fields; None means all
+    functions.
     """
     if isinstance(e, Piecewise):
         return Piecewise(*[(averaged(rest * x, random), condition) for x, condition in e.args])

@@ -85,7 +85,7 @@ def indices_and_times(q: FluctuatingParameter) -> tuple[Symbol, ...]:
 
 
 def with_other_indices(q: FluctuatingParameter, taken: Iterable[Symbol]) -> PlacedParameter:
-    """Return an order parameter with indices and times that differ from those ``taken``.
+    """Return an order parameter with indices and times that differ from its own and from those ``taken``.
 
     >>> from sympy import Function
     >>> from derive.calculus.symbols import P, alpha, mu
