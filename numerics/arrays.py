@@ -69,7 +69,7 @@ class Device:
         return self.namespace.zeros(shape, dtype=self.namespace.float64, device=self.name)
 
     def broadcast(self, x: Any, shape: tuple[int, ...]) -> PathArray:
-        """Return an array or a number broadcast to ``shape``.
+        """Return an array or a number broadcast to ``shape``; it may be a view that must not be written to.
 
         An array that has this shape is returned as it is, because ``numpy.broadcast_to`` is slow in that case
         too.
@@ -96,8 +96,8 @@ class Device:
     def overlaid(self, x: PathArray, shape: tuple[int, ...]) -> PathArray:
         """Return a view of shape ``shape`` of an array that has length 1 along axis 1.
 
-        The only entry along this axis is repeated without a copy: all positions share the same memory, so
-        that writing to one writes to all.
+        ``shape`` differs from that of the array only along this axis. The only entry along it is repeated
+        without a copy: all positions share the same memory, so that writing to one writes to all.
         """
         if self.is_numpy:
             return as_strided(x, shape, (x.strides[0], 0, *x.strides[2:]))
@@ -114,7 +114,8 @@ class Device:
     def function(self, slots: tuple[Symbol, ...], e: Expr) -> Any:
         """Compile an expression in the symbols ``slots`` as a function of arrays on the device.
 
-        Raises Unserved for functions that PyTorch does not have.
+        The function takes one array for each symbol, in the order of ``slots``. For a constant expression it
+        returns a number. Raises Unserved for functions that PyTorch does not have.
         """
         e = e.replace(KroneckerDelta, lambda a, b: Piecewise((1, Equal(a, b)), (0, True)))
         if self.is_numpy:

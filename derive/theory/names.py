@@ -45,9 +45,9 @@ class Vector:
     """Vector that enters an inner product: an expression, its layer, and the ranges of its free indices.
 
     ``body`` is the expression, such as ``phi(h(ell, mu, a + k, t))``; ``site`` is its layer, or None outside
-    of layers. ``ranges`` are those of its indices other than the layer and the time. For each of these
-    indices ``arguments`` has the argument in ``body`` that contains it: ``a + k`` for the index a in the
-    example.
+    of layers. ``ranges`` are those of its indices other than the layer and the time. ``arguments`` has one
+    entry for each of these indices: the argument in ``body`` that contains it, such as ``a + k`` for the
+    index a, or the index itself if several arguments contain it.
     """
 
     body: Expr
@@ -89,8 +89,9 @@ def vector(
 ) -> Vector:
     """Return an expression as a `Vector`, with those of ``ranges`` whose index occurs in the expression.
 
-    ``members`` are ranges of indices that number the matrices of a family; an index among them is kept only
-    if the matrices multiply different vectors (see :func:`differs`).
+    The ranges are sorted in the order in which the fields have their indices; the layer is left out.
+    ``members`` are further ranges, of indices that number the matrices of a family. An index among them is
+    kept only if the matrices multiply different vectors (see :func:`differs`).
     """
     site = program.site_of(body).site
     places = {x for a in body.atoms(AppliedUndef) for x in a.args if not x.atoms(AppliedUndef)}
@@ -112,6 +113,7 @@ def vector(
 def differs(body: Expr, index: Symbol) -> bool:
     """Return whether the matrices of a family, numbered by ``index``, multiply different vectors ``body``.
 
+    They differ if ``index`` is the only symbol of an argument of a function, or stands outside of functions.
     ``g(mu, e, t)`` and ``prior(e)*g(mu, t)`` differ for each e.  ``g(mu, p + k, t)`` is one and the same
     vector for all k, of which k only shifts the position p at which it is read.
 
@@ -128,10 +130,11 @@ def differs(body: Expr, index: Symbol) -> bool:
 
 
 def _end_as_index(program: Program, v: Vector, index: Symbol) -> Vector:
-    """Return the last vector of an ordered family, such as ``h(T, mu, t)``, with ``index`` in place of T.
+    """Return the last vector of an ordered family, such as ``h(T, mu, t)``, with ``index`` for its place T.
 
     An ordered family is one of fields that are computed one after another, as in a recurrent network. The
-    index has the range T..T. Any other vector is returned unchanged.
+    index has the range T..T and the argument T: ``body`` keeps T, and `Vector.plain` has the index. Any other
+    vector is returned unchanged.
     """
     places = {a.args[0] for a, x in _fields_of(program, v.body) if x.ordered}
     if len(places) != 1 or places & set(v.arguments):
@@ -141,7 +144,10 @@ def _end_as_index(program: Program, v: Vector, index: Symbol) -> Vector:
 
 
 def _fields_of(program: Program, body: Expr) -> list[tuple[AppliedUndef, Field]]:
-    """Return each application of a field in ``body``, such as ``h(ell, mu, t)``, with its declaration."""
+    """Return each application of a field in ``body``, such as ``h(ell, mu, t)``, with its declaration.
+
+    Their order is arbitrary; functions that are not fields are left out.
+    """
     fields = ((a, program.field_of(str(a.func))) for a in body.atoms(AppliedUndef))
     return [(a, x) for a, x in fields if x is not None]
 
@@ -158,7 +164,8 @@ def _places_of(v: Vector, time: Expr) -> tuple[Expr, ...]:
 def canonical(v: Vector) -> Expr:
     """Return the expression of a vector at layer ``ell`` and time t with indices mu, i1, i2, ...
 
-    Two vectors that differ only by layer, time or names of indices have the same canonical form.
+    Shifts of indices are dropped: ``a + k`` becomes the index that stands for a. Two vectors that differ only
+    by layer, time, shifts or names of indices have the same canonical form.
     """
     body = v.plain
     if v.site is not None and v.site.has(ell):
@@ -188,10 +195,11 @@ class Registry:
         return self._head(canonical(v))
 
     def _head(self, body: Expr) -> str:
-        """Return a short name for a vector: ``phi`` for phi(h), or ``phi_h`` if ``phi`` is in use.
+        """Return a short name for a vector: ``phi`` for phi(h), or ``phi_h`` if another vector has that name.
 
-        ``body`` is the expression of the vector in standard indices. Vectors of the same fields with the same
-        outermost function are numbered, ``phi_h_1``, ``phi_h_2``.
+        ``body`` is the expression of the vector in standard indices. Other vectors are those of the program.
+        Vectors of the same fields with the same outermost function are numbered from 1: ``phi_h_1``,
+        ``phi_h_2``.
         """
         plain, fields = _plain_head(body), _fields_in(body)
         same_head = [x for x in self._bodies if _plain_head(x) == plain and x != body]
@@ -247,9 +255,10 @@ class Registry:
     def correlation(self, v: Vector, w: Vector, time: Expr = t, past: Expr = s) -> Expr:
         """Return the average over units of ``v`` at ``time`` times ``w`` at ``past``, as an order parameter.
 
-        The order parameter is recorded in ``found`` if it is new. For given vectors, such as inputs, the
-        result is the kernel that the program states; ProgramError is raised if it states none for the pair.
-        The caller renames indices of ``w`` that ``v`` has as well.
+        The order parameter is recorded in ``found`` if it is new. ``<v w>`` and ``<w v>`` are one order
+        parameter with exchanged arguments. For given vectors, such as inputs, the result is the kernel that
+        the program states; ProgramError is raised if it states none for the pair. The caller renames indices
+        of ``w`` that ``v`` has as well.
         """
         place = self._place
         v, w = _end_as_index(self.program, v, place), _end_as_index(self.program, w, primed(place))
@@ -271,7 +280,8 @@ class Registry:
         """Raise ProgramError if the program states no kernel that gives the inner product of vectors a and b.
 
         Kernels give inner products of given vectors, such as inputs. a and b are expressions in standard
-        indices; a pair of fields always passes.
+        indices. A pair of fields always passes. A given vector with a field does not pass, and an expression
+        that only contains a given vector does not pass.
         """
         kernels = {x.name: x.kernel for x in self.program.given}
         for body in (a, b):
@@ -296,9 +306,10 @@ class Registry:
 
     @cached_property
     def _correlations(self) -> dict[tuple[Expr, Expr], str]:
-        """Names of the correlations of all pairs of vectors of the program.
+        """Names of the correlations of all pairs of vectors of the program, also of a vector with itself.
 
-        The keys are pairs of the vectors' expressions in standard indices.
+        The keys are pairs of the vectors' expressions in standard indices; each pair occurs once, in sorted
+        order.
         """
         heads = {body: self._head(body) for body in sorted(self._bodies, key=default_sort_key)}
         pairs = [((a, a), f"C_{x}") for a, x in heads.items()]
@@ -316,14 +327,20 @@ class Registry:
 
     @cached_property
     def _responses(self) -> dict[tuple[str, str], str]:
-        """Names of responses by the short name of the vector that responds and the name of the source."""
+        """Names of responses of the program's vectors to all sources, in the form ``R_<vector><source>``.
+
+        The keys are pairs: the short name of the vector that responds, and the name of the source.
+        """
         sources = sorted(self.sources)
         heads = dict.fromkeys(self._head(x) for x in sorted(self._bodies, key=default_sort_key))
         pairs = [((x, u), f"R_{x}{'_' if '_' in x + u else ''}{u}") for x in heads for u in sources]
         return unique_names(pairs, self.taken | {*self._correlations.values(), *sources})
 
     def response_name(self, v: Vector, source: str) -> str:
-        """Return the default name of the response of a vector to a source, such as ``R_phiu``."""
+        """Return the default name of the response of a vector to a source, such as ``R_phiu``.
+
+        Names that a matrix declares for its responses are not used here.
+        """
         head = self.head(v)
         return self._responses.get((head, source)) or f"R_{head}_{source}"
 
@@ -384,7 +401,7 @@ class Registry:
         return slots if len({*letters}) < len(letters) or taken & {*letters} else letters
 
     def extent(self, v: Vector, n: int) -> tuple[Expr, Expr]:
-        """Return the first and last value of index number ``n`` of a vector.
+        """Return the first and last value of index number ``n`` of a vector; the first index has number 0.
 
         For an index that numbers the fields of an ordered family, such as time steps of a recurrent network,
         they are those of the whole family.
@@ -398,7 +415,8 @@ class Registry:
     def _layers(self, body: Expr) -> IndexRange:
         """Return the range of layers at which all fields in the expression ``body`` are defined.
 
-        For an ordered family, such as the steps of a recurrent network, it is a range of its positions.
+        For an ordered family, such as the steps of a recurrent network, it is a range of its positions. An
+        end that cannot be determined, because symbols cannot be compared, is 1 or the depth.
         """
         spans: dict[str, list[tuple[Expr, Expr]]] = {}
         fields = {x.name for _, x in _fields_of(self.program, body) if x.layered or x.ordered}
@@ -450,13 +468,20 @@ class Registry:
 
 
 def _extreme(values: list[Expr], sign: int, otherwise: Expr) -> Expr:
-    """Return the least of ``values`` for sign 1, the greatest for -1, or ``otherwise`` if not comparable."""
+    """Return the least of ``values`` for sign 1, the greatest for -1, or ``otherwise`` if it is not known.
+
+    It is not known if symbols in the values cannot be compared, and for an empty list.
+    """
     least = (x for x in values if all((sign * (y - x)).is_nonnegative for y in values))
     return next(least, otherwise)
 
 
 def _plain_head(body: Expr) -> str:
-    """Return the name of the outermost function of a vector, such as ``phi``, or the names of its fields."""
+    """Return the name of the outermost function of a vector: ``phi`` for phi(h), ``h`` for a field h.
+
+    For a product, sum or power of functions it is the names of its innermost functions, joined by
+    underscores.
+    """
     if isinstance(body, AppliedUndef):
         return str(body.func)
     return str(body.func.__name__) if isinstance(body, Function) else _fields_in(body)
@@ -485,7 +510,10 @@ def _all_ranges(program: Program, body: Expr) -> tuple[IndexRange, ...]:
 
 
 def _in_order(body: Expr) -> list[Symbol]:
-    """Return the indices of a vector, with layer and time, in the order in which its fields have them."""
+    """Return the indices of a vector, with layer and time, in the order in which its fields have them.
+
+    Each index occurs once. Fields are read in alphabetical order.
+    """
     indices = [x for a in _innermost(body) for e in a.args for x in sorted(e.free_symbols, key=spelled)]
     return list(dict.fromkeys(x for x in indices if isinstance(x, Symbol)))
 
@@ -501,7 +529,9 @@ def symmetric(
     """Return a function that writes ``C(b, a, s, t)`` as ``C(a, b, t, s)`` for every symmetric function C.
 
     Correlations of a vector with itself are symmetric, by their definitions. So are kernels of given vectors
-    and ``covariances``, which are names of other functions of two points.
+    and ``covariances``, which are names of other functions of two points. Of the two forms of a correlation
+    it takes the one in which the text of the first time is later in the alphabet; if the times are equal, the
+    other arguments decide. All other functions are left unchanged.
 
     >>> from derive import mean_field, mlp
     >>> from sympy import Function
@@ -526,7 +556,7 @@ def symmetric(
 def _turned(atom: AppliedUndef, sites: int) -> AppliedUndef:
     """Return a correlation with its two points (indices and time) exchanged: ``C(l, b, a, s, t)``.
 
-    The first ``sites`` arguments are the layer, which both points share.
+    ``sites`` is the number of layer arguments, 0 or 1, which both points share.
     """
     site, rest = atom.args[:sites], atom.args[sites:]
     half = len(rest) // 2 - 1
@@ -535,7 +565,7 @@ def _turned(atom: AppliedUndef, sites: int) -> AppliedUndef:
 
 
 def _is_symmetric(q: OrderParameter) -> bool:
-    """Return whether a correlation keeps its definition if its two points are exchanged.
+    """Return whether a correlation keeps its definition if its two points are exchanged; False for responses.
 
     A point is the set of indices and the time of one of the two vectors.
     """
@@ -547,8 +577,9 @@ def _is_symmetric(q: OrderParameter) -> bool:
 
 
 def _key(atom: AppliedUndef) -> tuple[str, ...]:
-    """Return a key that decides in which of its two orders a symmetric correlation is written.
+    """Return a key that decides in which of its two orders a symmetric function is written.
 
-    The order with the larger key is chosen. The key holds the two times, then the other arguments, as text.
+    The order with the larger key is chosen. The key holds the last two arguments, which are the times of a
+    correlation, and then the other arguments, as text.
     """
     return tuple(spelled(x) for x in (*atom.args[-2:], *atom.args[:-2]))

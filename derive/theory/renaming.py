@@ -167,7 +167,8 @@ def _expressions(x: Any) -> tuple[Expr, ...]:
 def _statements(theory: TheoryData) -> Iterator[tuple[RoleSignature, tuple[Expr, ...]]]:
     """Yield for every equation, source and order parameter a pair of its signature and its expressions.
 
-    The signature is its kind and its number of indices; the expressions are in normal form.
+    The signature is its kind and its number of indices; the expressions are in normal form. If it holds for a
+    range of layers, the last expression is the last layer minus the first one.
     """
     for part in STATED:
         for x in getattr(theory, part):
@@ -189,8 +190,9 @@ def _is_free(x: Any) -> bool:
 def _roles(theory: TheoryData) -> dict[str, RoleSignature]:
     """Return the role of each name as a tuple of its kind and its number of arguments: ``("field", 3)``.
 
-    For an order parameter the tuple also says whether it is a response that vanishes at equal times. Two
-    names can be matched only if their roles are equal.
+    A function of no other kind, such as an activation without an expression, has the kind "function". For an
+    order parameter the tuple also says whether it is a response that vanishes at equal times. Two names can
+    be matched only if their roles are equal.
     """
     program = theory.program
     atoms = {a for e in _everything(theory) for a in e.atoms(AppliedUndef)}

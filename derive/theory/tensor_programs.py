@@ -94,7 +94,7 @@ class TensorProgram:
         """Return text or LaTeX, with Z's or with kets.
 
         ``format`` is ``"text"`` or ``"latex"``, and ``style`` is ``"Z"`` or ``"ket"``. Raises ValueError for
-        others.
+        other values.
         """
         if format not in ("text", "latex"):
             raise ValueError(f"format = {format!r}: must be text or latex")
@@ -118,9 +118,10 @@ def tensor_program(theory: TheoryData, names: Mapping[Expr, Expr] | None = None)
     """Return a theory in the Z or ket notation, with sources as hats and response terms as dots.
 
     ``names`` maps vectors to the names that they have in Tensor Programs:
-    ``{phi(h(ell, mu, t)): x(ell, mu, t)}`` writes ``phi(h)`` as ``x``, also at other indices and times.
-    Raises :class:`~derive.errors.NotApplicable` for a field that is defined by its rate of change, and for a
-    theory without the equation of a field, such as one at a fixed depth.
+    ``{phi(h(ell, mu, t)): x(ell, mu, t)}`` writes ``phi(h)`` as ``x``, also at other indices and times. By
+    default vectors keep the names of the program. Raises :class:`~derive.errors.NotApplicable` for a field
+    that is defined by its rate of change, and for a theory without the equation of a field, such as one at a
+    fixed depth.
 
     >>> from derive import mean_field, mlp
     >>> print(tensor_program(mean_field(mlp(1))).render().splitlines()[0])
@@ -264,7 +265,11 @@ class _Translation:
         return Z(self.renamed(vector))
 
     def renamed(self, e: Expr) -> Expr:
-        """Return ``e`` with vectors under the names that the user gave; indices are matched one by one."""
+        """Return ``e`` with vectors under the names that the user gave.
+
+        A vector matches a pattern of the user at any layer, indices and time, which the new name then has as
+        well.
+        """
         for pattern, name in self.names.items():
             inner = [a for a in pattern.atoms(AppliedUndef) if not a.atoms(AppliedUndef) - {a}]
             atom = min(inner, key=str)
@@ -286,7 +291,10 @@ class _Translation:
 
 
 def _factor(d: Definition, product: Product) -> Expr:
-    """Return the factor that multiplies a product of a matrix and a vector in the definition ``d``."""
+    """Return the factor that multiplies a product of a matrix and a vector in the definition ``d``.
+
+    If the product stands in a sum, it is the factor in the summand.
+    """
     slot = Function("_slot")(t)
     part = next(x for x in Add.make_args(d.rhs.xreplace({product: slot}).expand()) if x.has(slot))
     body = part.function if isinstance(part, Sum) else part
@@ -326,7 +334,10 @@ class _Signs:
         return self._written(e)
 
     def parenthesize(self, item: Expr, level: int, *args: Any, **kwargs: Any) -> str:
-        """Return the printed form of an item, with parentheses where needed."""
+        """Return the printed form of an item, with parentheses where SymPy's rules of precedence need them.
+
+        Symbols of Tensor Programs never get parentheses.
+        """
         # SymPy's printers decide about parentheses by names of classes, and would take Dot for a scalar
         # product.
         if isinstance(item, _Symbol):

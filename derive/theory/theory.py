@@ -53,7 +53,7 @@ class Theory(TheoryData):
     """
 
     def explain(self, name: str) -> str:
-        """Return the origin of a field, source, order parameter or scalar, term by term.
+        """Return the origin of a field, source, order parameter, scalar or observable, term by term.
 
         Parameters
         ----------
@@ -186,14 +186,16 @@ class Theory(TheoryData):
         Raises
         ------
         NotApplicable
-            If the samples are given, so that there is no test distribution.
+            If the theory has no field ``v``, the error vector of random data. With given samples there is no
+            test distribution.
 
         Notes
         -----
         The error of a sample that was not trained on contains only the Gaussian sources, without the response
         to the errors of the same sample. The test loss is the variance of these sources at equal times; the
         training loss is the mean square of the whole error. Both agree if every sample is fresh, as with a
-        new batch at each step or on the population.
+        new batch at each step or on the population. The fields are found by the names ``v`` and ``Delta``, so
+        that they must have the meaning that they have in `isotropic` and `structured`.
 
         Examples
         --------

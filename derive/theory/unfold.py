@@ -70,7 +70,10 @@ def covariance(a: Expr, b: Expr, sources: Iterable[Source]) -> Expr:
 
 
 def partners(a: Expr, sources: Iterable[Source], taken: Iterable[Expr] = ()) -> Iterator[Partner]:
-    """Yield every source that is correlated with the source ``a``, with indices and time not in ``taken``."""
+    """Yield every source that is correlated with the source ``a``, with indices and time not in ``taken``.
+
+    A source is usually correlated with itself at other times, so that it is one of its own partners.
+    """
     for u in sources:
         for matched, other in dict.fromkeys([(u.symbol, u.partner), (u.partner, u.symbol)]):
             values = match(matched, a, u.ranges)
@@ -103,7 +106,8 @@ def stein(what: Average, sources: Iterable[Source], **hints: Any) -> Expr:
     sources : Iterable[Source]
         Gaussian sources of the theory.
     **hints : Any
-        ``fields`` and ``discrete``, as in :meth:`.Response.doit`.
+        ``fields`` and ``discrete``, as in :meth:`.Response.doit`. ``discrete=False`` integrates over times,
+        for a flow; by default they are summed.
 
     Returns
     -------
@@ -113,9 +117,10 @@ def stein(what: Average, sources: Iterable[Source], **hints: Any) -> Expr:
     Notes
     -----
     The lemma is ``<u(t) F> = sum over sources v and times s of <u(t) v(s)> <delta F / delta v(s)>``. It is
-    applied to the first factor of the average that is a source; terms without a source stay as they are. Sums
-    end at the last time in ``F`` because responses are causal. Solved for the response, the lemma measures it
-    without a derivative: the moment ``<u F>`` times the inverse of the covariance.
+    applied to one factor of the average that is a source, the first in SymPy's order; terms without a source
+    stay as they are. Sums end at the last time in ``F`` because responses are causal. Solved for the
+    response, the lemma measures it without a derivative: the moment ``<u F>`` times the inverse of the
+    covariance.
 
     Examples
     --------
@@ -297,7 +302,8 @@ class _Unfolder:
         """Return the definition of ``what``, and whether it is a response that vanishes for all ``s >= t``.
 
         ``what`` is the name of an order parameter or scalar; an expression is returned as it is, with False.
-        Raises KeyError for an unknown name.
+        If several layers have definitions of one name, the first one is returned. Raises KeyError for an
+        unknown name.
         """
         if not isinstance(what, str):
             return sympify(what), False
@@ -452,7 +458,10 @@ class _Unfolder:
         return Add(*[self.narrowed(z) for y in parts for z in (addends(y) if y.func is x.func else [y])])
 
     def narrowed(self, x: Expr) -> Expr:
-        """Return one addend of a sum over time, with lower limits raised to the first non-zero term."""
+        """Return one addend of a sum over time, with lower limits of zero raised to the first non-zero term.
+
+        Other lower limits stay. The result is zero if the range is then empty.
+        """
         if not isinstance(x, Sum | Integral):
             return x
         limits = [tuple(lim) for lim in x.limits]

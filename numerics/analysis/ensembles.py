@@ -34,7 +34,8 @@ def histogram(paths: xr.DataArray, edges: ArrayLike) -> xr.Dataset:
     along the dimension ``value``, the middle of each bin; ``width`` is the width of the bins. A value that
     many units share exactly, such as the zero of relu, is an atom: its share of units is ``atom`` with
     ``atom_stderr``, and its value ``atom_at``, which is nan without an atom. The density is relative to all
-    units: it integrates to the share of the units between the edges that are not in the atom.
+    units: it integrates to the share of the units between the edges that are not in the atom. Raises
+    ValueError for edges that do not increase, and for fewer than two runs.
 
     >>> h = np.array([[-2.0, -1.0, 1.0, 2.0], [-2.0, 1.0, 1.5, 2.0]])
     >>> relu = xr.DataArray(np.maximum(h, 0), dims=("run", "unit"))
@@ -66,7 +67,7 @@ def atoms(paths: xr.DataArray) -> xr.DataArray:
     """Return the atom of the paths: the value that most units share exactly, such as the zero of relu.
 
     Units of all runs are counted together, separately at each entry of further dimensions. The result is nan
-    if the value belongs to a fraction of at most ATOM of the units. It is also nan if the value belongs to
+    if the value belongs to at most two per cent of the units (ATOM). It is also nan if the value belongs to
     only two units, because mirrored paths of a theory come in equal pairs.
     """
 
@@ -82,10 +83,12 @@ def atoms(paths: xr.DataArray) -> xr.DataArray:
 def kernel_density(paths: xr.DataArray, values: ArrayLike, bandwidth: float | None = None) -> xr.Dataset:
     """Return the density at ``values`` of a unit plus a normal number of standard deviation ``bandwidth``.
 
-    A kernel density is an unbiased estimate of this density, which is wider than that of the unit itself:
-    compare densities of equal bandwidth.  Without ``bandwidth``, Silverman's rule is applied to all units
-    together, ``0.9 min(sd, IQR/1.34) n^(-1/5)``; the variable ``bandwidth`` of the result holds the value.
-    An atom contributes its share of the normal density; use :func:`histogram` to keep it apart.
+    The result has ``density`` and ``density_stderr`` along the dimension ``value``, and ``bandwidth``. A
+    kernel density is an unbiased estimate of this density, which is wider than that of the unit itself:
+    compare densities of equal bandwidth.  Without ``bandwidth``, Silverman's rule is applied to the units of
+    all runs together, ``0.9 min(sd, IQR/1.34) n^(-1/5)``. An atom contributes its share of the normal
+    density; use :func:`histogram` to keep it apart. Raises ValueError for a bandwidth that is not positive,
+    as Silverman's rule gives it if all units are equal, and for fewer than two runs.
 
     >>> x = xr.DataArray([[0.0, 0.0], [0.0, 0.0]], dims=("run", "unit"))
     >>> round(float(kernel_density(x, [0.0], bandwidth=2.0).density[0] * np.sqrt(2 * np.pi)), 6)
@@ -163,7 +166,7 @@ def non_gaussianity(paths: xr.DataArray) -> xr.Dataset:
 
     The distance compares the density p of a unit with the Gaussian q of the same mean and variance:
     ``int (p - q)^2 / int q^2``, where both are convolved with a normal density, whose standard deviation is
-    SMOOTHING times that of the unit. The convolution keeps the distance finite for atoms and reduces its
+    half that of the unit (SMOOTHING). The convolution keeps the distance finite for atoms and reduces its
     noise.  The square of p is estimated from products of different runs, so that the finite number of units
     adds no bias: for Gaussian units the distance scatters around zero, and may be negative.  There its
     standard error is too large rather than too small, because the first order of the jackknife vanishes.
@@ -272,7 +275,10 @@ def _jackknife(
 
 
 def _silverman(x: Array) -> Array:
-    """Return the bandwidth that Silverman's rule gives for a kernel density of the numbers in an array."""
+    """Return the bandwidth that Silverman's rule gives for a kernel density of the numbers in an array.
+
+    It is ``0.9 min(sd, IQR/1.34) n^(-1/5)``, without IQR if the interquartile range is zero.
+    """
     low, high = np.quantile(x, [0.25, 0.75])
     spread = min(float(x.std()), (high - low) / 1.34) or float(x.std())
     return np.asarray(0.9 * spread * x.size**-0.2)
@@ -283,10 +289,10 @@ def _silverman(x: Array) -> Array:
 
 @dataclass(frozen=True)
 class Alignment:
-    """Cosines between kernels, their standard errors, and their standard deviation from run to run.
+    """Cosines between kernels: ``value``, standard error ``stderr``, and ``spread``.
 
-    The standard deviation is ``spread``. A run is a network or a replica of a sampled theory. The arrays have
-    the axes of the kernels that are neither runs nor those over which the cosine is taken.
+    ``spread`` is the standard deviation from run to run; a run is a network or a replica of a sampled theory.
+    The arrays have the axes of the kernels that are neither runs nor those over which the cosine is taken.
     """
 
     value: Array
@@ -320,7 +326,10 @@ def alignment(first: Array, second: Array, axes: int = 2) -> Alignment:
 
 
 def change(first: Array, second: Array, axes: int = 2) -> Alignment:
-    """Return the cosine of the means of two kernels of the same runs, such as initial and final kernel."""
+    """Return the cosine of the means of two kernels of the same runs, such as initial and final kernel.
+
+    Both arrays have the same shape, with the runs along the first axis.
+    """
     both = np.stack([first, second], axis=1)
     return Alignment(*jackknife(lambda x: cosine(x[:, 0].mean(0), x[:, 1].mean(0), axes), both))
 
@@ -329,8 +338,8 @@ def each(theory: Array, networks: Array, axes: int = 2) -> Alignment:
     """Return the cosine of each network's kernel with the mean kernel of ``theory``, averaged over networks.
 
     Both arrays have their runs along the first axis. ``spread`` is the standard deviation from network to
-    network, and nan for one network. A kernel of a network deviates from its mean by order 1/sqrt(N), so that
-    the cosine is below one by order 1/N.
+    network; it and the standard error are nan for one network. A kernel of a network deviates from its mean
+    by order 1/sqrt(N), so that the cosine is below one by order 1/N.
     """
     value, stderr, _ = jackknife(lambda x: cosine(x.mean(0), networks, axes).mean(0), theory)
     cosines = cosine(theory.mean(0), networks, axes)

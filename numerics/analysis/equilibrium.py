@@ -63,7 +63,7 @@ class RestPoint(Finite):
         Conditions of the equations and of the solution.
     values : mapping of str to float
         The output ``f`` at the rest point that is nearest to the target, and with noise also the kernels;
-        empty where the equations do not close.
+        empty where the equations do not close, and for a program.
     others : tuple of float
         Outputs at further rest points.
     """

@@ -36,7 +36,10 @@ class LocalSlopes:
         return -self.slope
 
     def at(self, time: float) -> tuple[float, float]:
-        """Return the slope nearest to ``time`` and its error; raise ValueError outside of the curve."""
+        """Return the slope and its error at the time of the curve nearest to ``time``.
+
+        Nearest is meant in log t. Raises ValueError for a time outside of the curve.
+        """
         if not self.time[0] <= time <= self.time[-1]:
             raise ValueError(f"time = {time:g}: slopes are known from {self.time[0]:g} to {self.time[-1]:g}")
         k = int(np.argmin(np.abs(np.log(self.time / time))))
@@ -48,8 +51,8 @@ class LocalSlopes:
         The slope is taken to converge as a power of time.  The rule extrapolates the slopes a, b, c at equal
         distances in log t over the last half of the curve: ``c + (c - b)^2 / ((b - a) - (c - b))``.  The
         error is half of the extrapolated difference plus the propagated errors of the slopes.  If the
-        differences do not shrink, the last slope is returned where they are within the errors; otherwise
-        ValueError is raised, because the slope then has no known limit.
+        differences do not shrink, or change sign, the last slope is returned where they are at most twice the
+        sum of the errors; otherwise ValueError is raised, because the slope then has no known limit.
         """
         x = np.log(self.time)
         end = x[-1]
@@ -73,11 +76,12 @@ def local_slopes(
 ) -> LocalSlopes:
     """Return slopes of ``log values`` over ``log time``, each from ``window // 2`` neighbours on both sides.
 
-    ``errors`` are the absolute errors of the values, taken to be independent.  The error of a slope is the
+    The first and the last ``window // 2`` times have no slope. ``errors`` are the absolute errors of the
+    values, taken to be independent; without them the values are exact.  The error of a slope is the
     propagated error of the values plus the difference between the slopes of a cubic and a parabola, which is
     larger than the error of the cubic. Raises ValueError for a window that is even or below 5, for fewer
-    points than the window, for times that do not increase or are not positive, and for values that are not
-    positive.
+    points than the window, for times that do not increase or are not positive, for values that are not
+    positive, and for negative errors.
 
     >>> t = np.geomspace(10, 1e5, 9)
     >>> found = local_slopes(t, 3 * t**-0.5 + 2 / t)
@@ -142,10 +146,11 @@ class Window:
 
 
 def regimes(found: LocalSlopes, slopes: Mapping[str, float], tolerance: float = 0.02) -> tuple[Window, ...]:
-    """Return the windows of time in which a curve has one of the given slopes.
+    """Return the windows of time in which a curve has one of the given slopes, in the order of time.
 
     ``slopes`` maps the name of each power law to its slope. A slope fits within ``tolerance`` plus the error
-    of the local slope.  Where several fit, the nearest counts; where none fits, there is no window.
+    of the local slope.  Where several fit, the nearest counts; where none fits, there is no window. A window
+    joins successive times; one time alone gives a window whose start is its end.
 
     >>> t = np.geomspace(1, 1e8, 81)
     >>> for w in regimes(local_slopes(t, 1 / (t**0.3 + 1e-3 * t)), {"slow": -0.3, "fast": -1.0}):
@@ -189,7 +194,10 @@ def fitted_power(x: ArrayLike, y: ArrayLike, stderr: ArrayLike) -> PowerFit:
     """
     xs, ys, errors = (np.asarray(v, dtype=float) for v in (x, y, stderr))
     if len(xs) < 3 or not (ys > errors).all() or not (errors > 0).all() or not (xs > 0).all():
-        raise ValueError("a power needs three points or more, each larger than its error")
+        raise ValueError(
+            "a power law needs three points or more, with positive x, positive errors, and values that are "
+            "larger than their errors: leave out the other points"
+        )
     across, up, weights = np.log(xs), np.log(ys), ys / errors
     (slope, offset), covariance = np.polyfit(across, up, 1, w=weights, cov="unscaled")
     residual = weights * (up - slope * across - offset)

@@ -240,7 +240,10 @@ def _mean(corrections: WidthCorrections, name: str) -> Array:
 
 
 def _ratio(number: Array, limit: Array) -> Array:
-    """Return ``number / limit`` entry by entry; nan where ``limit`` is zero or a rounding error."""
+    """Return ``number / limit`` entry by entry; nan where ``limit`` is zero or a rounding error.
+
+    A rounding error is less than SMALL times the largest entry of ``limit``.
+    """
     known = limit > SMALL * limit.max(initial=0.0)
     return np.where(known, number / np.where(known, limit, 1.0), np.nan)
 

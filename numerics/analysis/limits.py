@@ -49,7 +49,10 @@ LimitValue = TypeVar("LimitValue")
 
 
 class Finite(ConditionalResult):
-    """Base class of results that can be written as JSON. Raises if a number is not finite."""
+    """Base class of results that can be written as JSON; making one with a number that is not finite raises.
+
+    The error is :class:`~numerics.errors.Diverged`, with the name of the number.
+    """
 
     def __post_init__(self) -> None:
         require_finite(self.to_json())
@@ -89,18 +92,18 @@ def largest_rate(
     """Return the learning rate above which training fails, to a relative tolerance ``rtol``.
 
     At a stable rate the loss (of random data the test loss) is smaller after all ``training.steps`` than at
-    the start.  ``rise=False`` also requires that it never exceeds its start; ``rise=True`` allows a catapult,
-    in which the error grows until the kernel has shrunk.  ``settle=True`` also requires that the loss
-    converges: above the largest rate that is stable at the minimum, the error of rich networks may oscillate
-    around it below its start.  The largest loss in the last quarter of the steps must then be at most half of
-    that in the quarter before, or a rounding error; this needs many steps and a ``training.learning_rate``
-    that is not far too small.
+    the start; training that diverges has failed.  ``rise=False`` also requires that the loss never exceeds
+    its start; ``rise=True`` allows a catapult, in which the error grows until the kernel has shrunk.
+    ``settle=True`` also requires that the loss converges: above the largest rate that is stable at the
+    minimum, the error of rich networks may oscillate around it below its start.  The largest loss in the last
+    quarter of the steps must then be at most half of that in the quarter before, or a rounding error; this
+    needs many steps and a ``training.learning_rate`` that is not far too small.
 
     Rates are halved or doubled from ``training.learning_rate`` (0.1 if it is missing) until one is stable and
     its double is not, then bisected.  A rate slightly above the limit needs many steps to show: the answer
     decreases towards its limit as the number of steps grows.  Raises :class:`~numerics.errors.SpecError` for
-    a flow, and :class:`~numerics.errors.NotConverged` if no such pair of rates is found within a factor 2^60
-    of the given rate (2^10 with ``settle``).
+    a flow and for a learning rate that changes in time, and :class:`~numerics.errors.NotConverged` if no such
+    pair of rates is found within a factor 2^60 of the given rate (2^10 with ``settle``).
 
     >>> from numerics.experiment import Experiment
     >>> lazy = Experiment.from_dict({"network": {"depth": 1, "gamma0": 1e-3}, "data": {"kind": "isotropic"},
@@ -217,12 +220,14 @@ class EarlyTime(Finite):
 def early_time(source: Experiment | Program, numbers: Mapping[str, float] | None = None) -> EarlyTime:
     """Return the first step of an experiment on isotropic data, or in symbols that of a program on such data.
 
-    For a program ``numbers`` may give a value for each symbol of the formula, by name; the growth factor and
-    the critical rate are then numbers as well.
+    For a program ``numbers`` may give values by name; it must then have one for each symbol of the formula,
+    and the growth factor and the critical rate are numbers as well. For an experiment, whose file has the
+    numbers, ``numbers`` is not used.
 
     One formula holds for every depth ``L`` where the layers are alike (one width, no branch, plain gradient
     descent) and it is a polynomial; otherwise the formula is that of the file's depth.  Raises
-    :class:`~numerics.errors.SpecError` naming the key where the first step has no closed form.
+    :class:`~numerics.errors.SpecError` naming the key where the first step has no closed form, and where a
+    number, such as the learning rate, is missing.
 
     >>> found = early_time(Experiment.from_dict({
     ...     "network": {"depth": 2, "width_ratio": 2.0}, "data": {"kind": "isotropic", "batch_ratio": 1.0},
@@ -259,9 +264,10 @@ def early_time(source: Experiment | Program, numbers: Mapping[str, float] | None
 
 
 def _at(formulas: EarlyTime, numbers: Mapping[str, float], theory: Theory) -> EarlyTime:
-    """Return the formulas of a program's first step evaluated at ``numbers`` for all symbols, by name.
+    """Return the first step of a program with its growth factor and critical rate at ``numbers``, by name.
 
-    Raises SpecError for a symbol without a number, and for a number without a symbol.
+    Raises SpecError for a symbol of the formula without a number, for a number that is no symbol of the
+    theory, and for a formula with a root.
     """
     symbols = {x.name: x for x in formulas.formula.free_symbols}
     for name in numbers:
@@ -373,7 +379,7 @@ NODES = 4
 
 @dataclass(frozen=True)
 class EarlySteps(Finite):
-    """Losses of the first steps on isotropic data, as solved, and those of a recursion that neglects memory.
+    """Losses of the first steps on random data, as solved, and those of a recursion that neglects memory.
 
     Attributes
     ----------
@@ -385,7 +391,7 @@ class EarlySteps(Finite):
     memory_free : tuple of float or None
         ``C_v`` of the recursion without memory at the same steps; None where there is no such recursion.
     dropped : mapping of str to float, or None
-        Terms that the recursion neglects in the second step, by name.
+        Terms that the recursion neglects in the second step, by name; None where there is no recursion.
     refused : str or None
         Reason why there is no recursion.
     basis : tuple of str
@@ -429,10 +435,11 @@ class EarlySteps(Finite):
 
 
 def early_steps(experiment: Experiment, steps: int) -> EarlySteps:
-    """Return the losses before and after the first ``steps`` steps of an experiment on isotropic data.
+    """Return the losses before and after the first ``steps`` steps of an experiment on random data.
 
-    The theory is solved with its memory. The recursion without memory is added where it is derived, for
-    example for a centred network of one output on fresh samples.
+    The theory is solved with its memory, for ``steps`` in place of ``training.steps``. The recursion without
+    memory is added where it is derived, for example for a centred network of one output on fresh samples of
+    isotropic data; otherwise ``refused`` says why not.
 
     Raises :class:`~numerics.errors.SpecError` if the data are given samples, if the depth is a symbol or if
     ``steps`` is below one, and the errors of the solver.
@@ -570,9 +577,10 @@ LARGEST_RATE = {
 
 @dataclass(frozen=True)
 class RateLimit(Finite):
-    """Largest learning rate in closed form and its numbers, which are None if the depth is a symbol.
+    """Largest learning rate in closed form and its numbers.
 
-    Here nu is the ratio of width to number of features, N/D.
+    The numbers are None if the depth is a symbol, and for a program. Here nu is the ratio of width to number
+    of features, N/D.
 
     Attributes
     ----------
@@ -733,7 +741,7 @@ class DepthLimits(Finite):
     depth : int or None
         Depth of the network; None if it is a symbol.
     finite : array, shape (T,), or None
-        Loss of the network at its depth.
+        Loss of the network at its depth; None if the depth is a symbol.
     limit, first : array, shape (T,)
         Loss at infinite depth, and the coefficient of ``L**order`` in its first correction.
     limit_error, first_error : float
@@ -831,7 +839,8 @@ def depth_limits(
     """Return the limit of infinite depth of a residual network and its first correction.
 
     The limit keeps ``beta0``: the branch times the square root of the depth, or, if the depth is a symbol,
-    the branch itself (``network.branch``, or the number for ``beta`` of a program).
+    the branch itself (``network.branch``, or the number for ``beta`` of a program). ``layers`` is the number
+    of cells of the finest grid of layers, a multiple of 4. All time steps are output times.
 
     Raises :class:`~numerics.errors.SpecError` for a network without a branch, for a program whose depth is a
     number, and where :func:`~numerics.solver.depth.solve_depth_correction` does.

@@ -74,7 +74,8 @@ class Outcome:
 class Point:
     """One point of a sweep: an experiment, and its values ``at`` of the keys that are varied.
 
-    Its outcome is kept in ``folder``; without a folder nothing is kept.
+    ``kernels`` names the two-time kernels that its result holds. Its outcome is kept in ``folder``; without a
+    folder nothing is kept.
     """
 
     experiment: Experiment
@@ -199,8 +200,10 @@ class Grid:
     ) -> Grid:
         """Return the grid of points for the values ``over``; check all of them before any runs.
 
-        ``folder`` keeps outcomes, and ``kernels`` are the two-time kernels in results. Raises SpecError for a
-        combination that is not a valid experiment, and for a folder that is a file.
+        ``folder`` keeps outcomes; it is created if it is missing, but not the folder above it. ``kernels``
+        are the two-time kernels in results. Raises SpecError for a combination that is not a valid
+        experiment, for a key without values or with a value twice, for two keys with the same last part, and
+        for a folder that is a file.
         """
         require_choice("kernels", kernels, get_args(KeptKernels))
         values = {path: list(x) for path, x in over.items()}
@@ -246,9 +249,10 @@ class Grid:
     ) -> list[Outcome]:
         """Return the outcomes of all points; those that the folder holds are not computed again.
 
-        ``results=False`` leaves out the datasets. ``jobs`` processes share the work, or ``executor`` does it.
-        ``retry`` computes again the points that failed before. Ctrl-C after a finished point raises
-        :class:`~numerics.errors.Interrupted`, whose ``result`` holds the finished points.
+        ``results=False`` leaves out the datasets. ``jobs`` processes share the work; with an ``executor``,
+        which then does it, ``jobs`` is not used. ``retry`` computes again the points that failed before.
+        Ctrl-C after a finished point raises :class:`~numerics.errors.Interrupted`, whose ``result`` holds the
+        finished points.
         """
         outcomes: dict[int, Outcome] = {}
 
@@ -281,8 +285,8 @@ class Grid:
 
         A dimension is named by the last part of the key, or by the whole key if results have a dimension of
         that name (``time``).  Where a point has no result its numbers are nan, and so are times, layers and
-        samples that only other points have.  ``status`` holds the status of each point; attributes that
-        differ become variables.
+        samples that only other points have.  ``status`` holds the status of each point. Attributes that
+        differ become variables if they are numbers or texts; lists that differ are left out.
         """
         names = [_name(path) for path in self.over]
         shape = tuple(len(x) for x in self.over.values())
@@ -402,9 +406,10 @@ def sweep(  # noqa: PLR0913 - public options, all but two of them keyword-only
 def cluster(folder: str | Path, *, hours: float, jobs: int, kind: str | None = None) -> Executor:
     """Return an executor of submitit that runs points as one array of jobs, at most ``jobs`` at a time.
 
-    Each job has one core.  ``folder`` takes the logs; ``hours`` bounds the time of one point.  A point that
-    is cut off by this bound or by the cluster is sent again.  ``kind`` is ``"slurm"``, ``"local"`` or
-    ``"debug"``; None takes the cluster of the machine.  Raises SpecError if submitit is not installed.
+    Each job has one core.  The subfolder ``jobs`` of ``folder`` takes the logs; ``hours`` bounds the time of
+    one point, and is at least one minute.  A point that is cut off by this bound or by the cluster is sent
+    again.  ``kind`` is ``"slurm"``, ``"local"`` or ``"debug"``; None takes the cluster of the machine.
+    Raises SpecError if submitit is not installed.
     """
     try:
         import submitit

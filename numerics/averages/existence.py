@@ -46,12 +46,18 @@ class Singularity:
 
     @property
     def has_mean(self) -> bool:
-        """Whether the average with this singularity is finite: the power is less than one."""
+        """Whether the average with this singularity is finite: the power is less than one.
+
+        It must be less by CLOSE, the largest error of a measured power.
+        """
         return self.power < 1 - CLOSE
 
     @property
     def has_variance(self) -> bool:
-        """Whether the integrand with this singularity has a finite variance: the power is less than 1/2."""
+        """Whether the integrand with this singularity has a finite variance: the power is less than 1/2.
+
+        It must be less by CLOSE, the largest error of a measured power.
+        """
         return self.power < 0.5 - CLOSE
 
     def __str__(self) -> str:
@@ -167,8 +173,9 @@ def _written_out(e: Expr, explicit: dict[str, list[Expr]]) -> Iterator[Expr]:
 def _powers(e: Expr, x: Symbol) -> tuple[tuple[float, float], ...]:
     """Return the points where an expression may be singular in ``x``, each with its measured power p.
 
-    The expression behaves as ``|x - x0|^-p`` at the point x0, which occurs once for each side. p is about
-    zero or negative if the expression is finite there. All other symbols have generic values.
+    The expression behaves as ``|x - x0|^-p`` at the point x0, which occurs once for each side on which the
+    expression is finite. p is about zero or negative if the expression is finite there. All other symbols
+    have generic values.
     """
     if e.has(Derivative, Subs):  # no point is known for a function without an expression
         return ()
@@ -200,8 +207,10 @@ def _numerically(e: Expr, x: Symbol) -> Callable[[Any], Any]:
 def _zeros(base: Expr, x: Symbol) -> list[float]:
     """Return the real values of ``x`` at which an expression is zero, found numerically.
 
-    They are searched up to FARTHEST in size. Powers and absolute values around the expression are removed
-    first, because they do not change its zeros. All other symbols have generic values.
+    They are searched on a grid up to FARTHEST in size: points of the grid at which the expression is zero,
+    and changes of sign between them. A zero without a change of sign between two points is not found. Powers
+    and absolute values around the expression are removed first, because they do not change its zeros. All
+    other symbols have generic values.
     """
     while isinstance(base, Abs | Pow) and base.args[0].has(x):
         base = base.args[0]

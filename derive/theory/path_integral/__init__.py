@@ -46,16 +46,20 @@ class PathIntegral:
 
     @cached_property
     def average_exponent(self) -> Expr:
-        """Exponent of the path integral after the average over all random weights (D.26).
+        """Terms of the exponent that the average over all random weights gives (D.26).
 
-        It is a function of inner products, each of two vectors of the program or hatted fields.
+        They are a function of inner products, each of two vectors of the program or hatted fields. The terms
+        ``i hat field`` that enforce the definitions of fields are not included.
         """
         a = self._action
         return average_exponent(a.legs, a.entries, a.discrete)
 
     @cached_property
     def action(self) -> Expr:
-        """Action divided by N (D.31): an algebraic part, and logarithms of the integrals over one unit."""
+        """Action S divided by N (D.31): an algebraic part, and logarithms of the integrals over one unit.
+
+        The path integral is that of ``exp(S)``.
+        """
         return self._action.expr()
 
     @cached_property
@@ -85,7 +89,7 @@ class PathIntegral:
         There is one equation for each product of a matrix and a vector, and for each use of a vector of
         weights. They follow from the integral over the hatted fields, which gives delta functions. Responses
         are summed over all times, because causality is used later, and the updates of the weights are left
-        out; :meth:`theory` has both.
+        out; :meth:`theory` has both. The right-hand side is zero for a matrix without a random part.
         """
         equations = []
         for x in self._action.variables:

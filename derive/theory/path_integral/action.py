@@ -53,12 +53,12 @@ class _Node(Expr):
     is_commutative = True
 
     def __new__(cls, name: Any, *args: Any) -> Self:
-        """Return the expression with this name and these arguments."""
+        """Return the expression with this name, which becomes a symbol, and these arguments."""
         return cast(Self, Expr.__new__(cls, Symbol(str(name)), *args))
 
 
 class Inner(_Node):
-    """Inner product ``Inner(population, a, b)`` of a and b over the units of a population."""
+    """Inner product ``Inner(population, a, b)``: the sum of a times b over the units of a population."""
 
     @property
     def population(self) -> str:
@@ -102,7 +102,8 @@ class Entries(_Node):
 class Partition(_Node):
     """Integral ``Partition(name, exponent)`` of ``exp(exponent)`` over the fields of one unit.
 
-    Layers are independent in the exponent; ``Partition(name, exponent, ell)`` is the factor of layer ell.
+    ``name`` is that of the population. Layers are independent in the exponent;
+    ``Partition(name, exponent, ell)`` is the factor of layer ell.
     """
 
     @property
@@ -144,10 +145,10 @@ def over(integrand: Expr, ranges: Iterable[IndexRange], times: Sequence[Symbol],
 class UseVariable:
     """Variables of the path integral for one product with a matrix, or for one use of a weight vector.
 
-    ``primal`` is the resulting field (``chi = M a``), ``hat`` the hatted field that enforces it, and
-    ``source`` the Gaussian field that later replaces the random part. ``home`` is the population of
-    ``primal``, and ``ratio`` the number of units of this population over N; ``limits`` are the ranges of the
-    layer and of the indices of ``primal``.
+    ``use`` is the product or the use, as it stands in the program. ``primal`` is the resulting field
+    (``chi = M a``), ``hat`` the hatted field that enforces it, and ``source`` the Gaussian field that later
+    replaces the random part. ``home`` is the population of ``primal``, and ``ratio`` the number of units of
+    this population over N; ``limits`` are the ranges of the layer and of the indices of ``primal``.
     """
 
     use: Application | Parameter
@@ -177,9 +178,9 @@ class UseVariable:
         return self.renamed({i: unused_primed(i, taken) for i in self.indices}, {t: s})
 
     def renamed(self, names: Mapping[Any, Any], times: Mapping[Any, Any] | None = None) -> Self:
-        """Return the variables of this use of weights with indices and times replaced.
+        """Return the variables of this use of weights with indices and times replaced; ``use`` is unchanged.
 
-        ``names`` maps indices to new ones, and ``times`` maps times to other times.
+        ``names`` maps indices to new ones, and ``times`` maps times to other times (by default they stay).
         """
         every = {**names, **(times or {})}
         primal, hat, source = (x.xreplace(every) for x in (self.primal, self.hat, self.source))
@@ -347,9 +348,9 @@ class Pairing:
 def pairings(legs: tuple[Leg, ...]) -> Iterator[Pairing]:
     """Yield the terms of the averaged exponent for each pair of products with one random matrix.
 
-    ``legs`` are all products of matrices and vectors. A pair has one term, and a second one if the matrix is
-    correlated with its transpose. A pair of different products counts twice, because the terms are those of
-    the square of the part that is linear in the matrix.
+    ``legs`` are all products of matrices and vectors. A product also makes a pair with itself. A pair has one
+    term, and a second one if the matrix is correlated with its transpose. The strength of a pair of different
+    products is doubled, because the terms are those of the square of the part that is linear in the matrix.
     """
     for a, other in combinations_with_replacement(legs, 2):
         if not a.use.meets(other.use) or not is_random(a.use):
@@ -422,7 +423,7 @@ def parameter_pairings(entries: tuple[EntrywiseUse, ...]) -> Iterator[ParameterP
 
 
 def average_exponent(legs: tuple[Leg, ...], entries: tuple[EntrywiseUse, ...], discrete: bool) -> Expr:
-    """Return the exponent of the path integral after the average over all random weights.
+    """Return the terms of the exponent that the average over all random weights gives.
 
     ``legs`` are the products with matrices and ``entries`` the uses of weight vectors. The result is written
     in inner products of vectors and hatted fields. Times are summed over steps if ``discrete``, and
@@ -459,7 +460,7 @@ class ExponentPart:
 class Correlation:
     """Correlation ``C = (1/n) a.b`` over the n units of a population, and its conjugate variable.
 
-    ``product`` is ``a b`` for one unit.
+    ``product`` is ``a b`` for one unit, with a at time t and b at time s.
     """
 
     symbol: AppliedUndef
@@ -476,7 +477,8 @@ class ResponseParameter:
     a is the vector of the product ``leg``, hat the hatted (conjugate) field of the product ``other``, and n
     the number of units of their population. ``conjugate`` is the response B that stands with A in one term of
     the action, which is proportional to ``A B``; it may be A itself. ``algebra`` is that term, and
-    ``exponents`` are the two terms with A and with B in single-site exponents.
+    ``exponents`` are the two terms with A and with B in single-site exponents, each times the number of units
+    over N.
     """
 
     symbol: AppliedUndef
@@ -494,9 +496,9 @@ class Action:
 
     Z is the integral over the fields of one unit and n the number of units over N. ``terms`` add up to the
     algebraic part. By population, ``sites`` are the terms of the exponent of one unit and ``ratios`` the n.
-    ``separate_responses`` describes responses ``..._used``, which have a separate variable for each value of
-    an index (see :meth:`symbol`): the name of the response function, its number of layer arguments, and the
-    two products.
+    ``correlations`` are kept by name and ``responses`` by the text of their symbol. ``separate_responses``
+    describes responses ``..._used``, which have a separate variable for each value of an index (see
+    :meth:`symbol`): the name of the response function, its number of layer arguments, and the two products.
     """
 
     reading: Reading
@@ -554,7 +556,7 @@ class Action:
     # -- construction of the action --------------------------------------------------------------------------
 
     def build(self) -> Action:
-        """Add all terms to this action, and return it.
+        """Add all terms to this action, and return it; it is called once.
 
         They are those of products with matrices, of uses of weight vectors, and of correlations.
         """

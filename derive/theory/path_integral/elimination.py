@@ -55,7 +55,8 @@ def solution(rule: TrainingRule) -> Solution:
 class Solution:
     """Solution ``W(t) = m(t) W(0) + sum_s k(t, s) U(s) + noise`` of a weight with updates U.
 
-    For a rule that acts on each entry or on singular values, U is the step of the rule.
+    The sum is over s < t in discrete time, and an integral over s < t in continuous time. For a rule that
+    acts on each entry or on singular values, U is the step of the rule.
     """
 
     rule: TrainingRule
@@ -65,7 +66,10 @@ class Solution:
         raise NotImplementedError
 
     def update_factor(self, time: Expr, past: Expr) -> Expr:
-        """Return the coefficient in the weight at ``time`` of the update made at ``past``."""
+        """Return the coefficient k in the weight at ``time`` of the update made at ``past``.
+
+        It holds for ``past`` before ``time``; it is not set to zero for later updates.
+        """
         raise NotImplementedError
 
     def noise(self, time: Expr, past: Expr) -> Expr:
@@ -212,9 +216,10 @@ class Steady(_SolvedMotion):
 
     @cached_property
     def _update_factor(self) -> tuple[Symbol, Expr]:
-        """Symbol n of an age, and the coefficient in the weight of an update that entered n steps ago.
+        """Symbol n of an age, and the coefficient in the weight of an update n after it changed the state.
 
-        In continuous time n is the time since the update.
+        In discrete time an update at step s changes the state at step s + 1, so that n is t - s - 1. In
+        continuous time n is the time since the update.
         """
         age, weights = self.responses
         parts = (x * b for x, b in zip(weights, self.system.input, strict=True))
@@ -271,7 +276,8 @@ class Moving(_SolvedMotion):
 
         ``to`` and ``source`` are numbers of components of the state in an equation of motion. The equation of
         one component has the other components as input and is solved by its integrating factor. The
-        integration times are called ``t_n`` with the numbers n in ``names``.
+        integration times are called ``t_n`` with the numbers n in ``names``. The result is zero if ``source``
+        does not drive ``to``.
         """
         A, discrete = self.system.matrix, self.rule.discrete
         if to == source:

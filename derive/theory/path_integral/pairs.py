@@ -34,8 +34,9 @@ def pair_memory(a: Application, trained: TrainedMatrix, member: dict[Any, Any]) 
 
     The term is ``sum_s k(t, s) E~[Q_s a~(t)]``. Q_s is the step of an entry at time s, and E~ an average over
     an independent unit whose vector is a~. k is the factor of the step in the weight at time t, times the
-    number of units of the vector over N. The term is a derivative of the interaction of pairs of units.
-    ``member`` gives the values of the indices of a family of matrices.
+    number of units of the vector over N, times the factor ``outside`` of the update (see `Outer`). The term
+    is a derivative of the interaction of pairs of units. ``member`` gives the values of the indices of a
+    family of matrices.
     """
     names = [r.index for r in a.ranges]
     hat, field = (Function(x)(*names, t) for x in ("hat", "field"))
@@ -61,9 +62,10 @@ def entry_step(
     """Return the step at time s of one matrix entry under a training rule that acts on each entry.
 
     The gradient of the entry is a sum of products of three factors: the coefficient, the row vector and the
-    column vector of an update. The unit of the equation is the row of the entry, or the column if the matrix
-    is used ``transposed``; the vector of the other unit is that of an independent copy. Summed indices differ
-    from ``taken``; ``member`` gives the values of the indices of a family of matrices.
+    column vector of an update; it is divided by the factor ``outside`` of the update (see `Outer`). The unit
+    of the equation is the row of the entry, or the column if the matrix is used ``transposed``; the vector of
+    the other unit is that of an independent copy. Summed indices differ from ``taken``; ``member`` gives the
+    values of the indices of a family of matrices.
     """
     parts = []
     for u in trained.update.terms:

@@ -138,8 +138,10 @@ class SaddlePoint:
     def sources(self) -> Iterator[Source]:
         """Yield the Gaussian fields that replace the quadratic part of the exponents (D.38, D.39).
 
-        That part is quadratic in hatted fields. The average of ``exp(-i sum hat source)`` gives it, so the
-        covariance is minus its second derivative by hatted fields.
+        There is one `Source` for each pair of uses of weights whose Gaussian fields are correlated, also for
+        a use with itself. The quadratic part is quadratic in hatted fields. The average of
+        ``exp(-i sum hat source)`` gives it, so the covariance is minus its second derivative by hatted
+        fields.
         """
         everything = self.action.variables
         for i, x in enumerate(everything):
@@ -150,7 +152,8 @@ class SaddlePoint:
     def covariance(self, x: UseVariable, y: UseVariable, slope: Expr) -> Iterator[Source]:
         """Yield the covariance of the Gaussian fields of two uses of weights, x and y, unless it is zero.
 
-        ``slope`` is the derivative of the quadratic exponent by the hatted field of ``x``.
+        ``slope`` is the derivative of the quadratic exponent by the hatted field of ``x``. Nothing is yielded
+        for two different uses that have the same Gaussian field.
         """
         b = y.past(x.indices)
         ranges = (*x.limits, *(r for r in b.limits if r not in x.limits))
@@ -326,7 +329,8 @@ class _Step:
     def written(self, e: Expr) -> Expr:
         """Return an expression in the symbols of one time step.
 
-        Fields at time t and products become symbols; averages and earlier values become constants.
+        Fields at time t and products become symbols, and each average a constant. Scalars and earlier values
+        stay as they are.
         """
 
         def product(x: Expr) -> Expr:
@@ -413,7 +417,10 @@ class Assembly:
         )
 
     def order_parameters(self) -> tuple[OrderParameter, ...]:
-        """Return the order parameters with definitions from the saddle point."""
+        """Return the order parameters with definitions from the saddle point.
+
+        Correlations stand first. Responses that vanish at all times are left out.
+        """
         correlations = (
             OrderParameter(q.symbol, self.saddle.correlation(q).rhs, "correlation", q.ranges)
             for q in self.action.correlations.values()
@@ -422,7 +429,10 @@ class Assembly:
         return (*correlations, *map(self.order_parameter, responses))
 
     def order_parameter(self, a: ResponseParameter) -> OrderParameter:
-        """Return a response as an order parameter of the theory, a function of the indices of its vector."""
+        """Return a response as an order parameter of the theory.
+
+        It is a function of the indices of its vector and of its source.
+        """
         v = a.leg.use.vector
         definition = self.saddle.as_response(a, self.saddle.response(a))
         moved = dict(zip(v.arguments, v.indices, strict=True))

@@ -34,7 +34,8 @@ def position_in_step(reading: Reading, use: Application) -> tuple[int, int]:
 def same_step_inputs(reading: Reading) -> dict[str, set[str]]:
     """Return for each field and scalar the names from which its definition computes it in the same step.
 
-    Definitions of a rate of change contribute no names.
+    Only names in the definition itself at time t count, also those inside of averages. Definitions of a rate
+    of change contribute no names.
     """
     inputs: dict[str, set[str]] = {}
     for d in reading.definitions:
@@ -60,7 +61,8 @@ def responses_at_equal_times(action: Action) -> frozenset[str]:
     """Return the names of the responses of a product to another one that comes earlier in the same step.
 
     A response is that of the vector of the product to the Gaussian source of the other one, with one matrix
-    in both. It is listed even if its average vanishes.
+    in both. It is listed even if its average vanishes. Products in definitions of a rate of change are left
+    out.
 
     Raises
     ------

@@ -62,7 +62,8 @@ def is_random(use: Application) -> bool:
 def parameter_covariance(a: Parameter, b: Parameter, names: dict[Symbol, Symbol]) -> Expr:
     """Return the covariance ``<w(t) w(s)>`` of one entry of a weight vector in two uses, ``a`` and ``b``.
 
-    ``names`` renames the indices of ``b``. Different vectors of a family are independent.
+    It is not divided by the initial variance. ``names`` renames the indices of ``b``. Different vectors of a
+    family are independent, so that the covariance has a Kronecker delta of their indices.
     """
     value = sympify(a.initial.variance).xreplace(_member(a)) * covariance(a)
     for x, y in zip(a.member.args, b.member.args, strict=True):
@@ -75,8 +76,9 @@ def matrix_memory(reading: Reading, a: Application, trained: TrainedMatrix) -> l
 
     They are ``sum_s k(t, s) c(s) n <r(s) a(t)> l(s)`` for updates ``c l r^T / N`` with coefficient c and
     vectors l and r. k is the factor of the update of time s in the weight at time t, and n the number of
-    units of the vector a over N. For the transposed matrix l and r are exchanged. A rule that acts on each
-    entry gives one term with an average over an independent unit.
+    units of the vector a over N. For the transposed matrix l and r are exchanged. Updates that belong to
+    other matrices of a family give no term. A rule that acts on each entry gives one term with an average
+    over an independent unit.
     """
     member, terms = _member(a), []
     if isinstance(trained.rule, Entrywise):
