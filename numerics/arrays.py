@@ -153,7 +153,7 @@ def transposed(x: PathArray) -> PathArray:
 def device_named(name: str) -> Device:
     """Return the device ``"cpu"`` (NumPy arrays) or ``"cuda"`` (PyTorch arrays).
 
-    Raises SpecError if PyTorch is not installed or finds no graphics card.
+    Raises SpecError for ``"cuda"`` if PyTorch is not installed or finds no graphics card.
 
     >>> device_named("cpu").take(device_named("cpu").put(np.ones(2)))
     array([1., 1.])

@@ -1,8 +1,9 @@
 """Names of order parameters: the function that represents the inner product of two vectors.
 
 A correlation is written ``Phi(ell, mu, alpha, t, s)``: layer, indices of the first vector, indices of the
-second, their times. The name is taken from the notation of the program; without one it is ``C_<first>`` or
-``C_<first><second>``. `Registry` collects the order parameters of one derivation.
+second, their times. The name is taken from the notation of the program; without one it is ``C_<first>`` for a
+vector with itself and ``C_<first><second>`` for two vectors. `Registry` collects the order parameters of one
+derivation.
 """
 
 from __future__ import annotations
@@ -62,7 +63,10 @@ class Vector:
 
     @property
     def plain(self) -> Expr:
-        """Expression with shifted indices replaced by the index: ``phi(h(ell, mu, a, t))`` for ``a + k``."""
+        """Expression with shifted indices replaced by the index: ``phi(h(ell, mu, a, t))`` for ``a + k``.
+
+        A fixed place of an ordered family, such as T, is replaced by the index that stands for it.
+        """
         moved = {x: i for x, i in zip(self.arguments, self.indices, strict=True) if x != i}
         # A number x such as 2 is replaced by its index i only as an argument of a function, where it is a
         # position. Elsewhere in the expression it may be a coefficient.
@@ -317,9 +321,10 @@ class Registry:
         return unique_names(pairs, self.taken)
 
     def _new(self, a: Expr, b: Expr, v: Vector, w: Vector) -> str:
-        """Return a name for a correlation of two vectors of which one is not among those of the program.
+        """Return a name for a correlation of two vectors that are not both vectors of the program.
 
-        a and b are the expressions of the vectors v and w in standard indices.
+        It is formed as ``C_<first><second>``, with an ending if that name is in use. a and b are the
+        expressions of the vectors v and w in standard indices.
         """
         name = f"C_{self.head(v)}{'' if a == b else self.head(w)}"
         others = {x for pair, x in self._correlations.items() if pair != (a, b)}
@@ -370,7 +375,7 @@ class Registry:
         self.found[name] = OrderParameter(symbol, Average(body), "correlation", ranges)
 
     def _indices(self, body: Expr, v: Vector) -> list[Symbol]:
-        """Return names for the indices of a vector: those of the notation, else those of its fields.
+        """Return index symbols for a vector: those of the program's notation, else those of its fields.
 
         ``body`` is the expression of the vector v in standard indices.
         """

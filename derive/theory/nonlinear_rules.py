@@ -19,12 +19,12 @@ from derive.program.spectral import Spectral, sigma
 
 
 def laws(program: Program) -> tuple[Eq, ...]:
-    """Return the equations of the steps ``Q_W`` of entrywise rules, and of the functions ``F_W`` of Muon.
+    """Return the equations of the steps ``Q_W`` of entrywise rules, and of ``F_W`` of spectral rules.
 
     Each equation of an entrywise rule is that of one entry of a weight W: ``A(t)`` is the normalised negative
     gradient of the entry at step t, and ``m(t)`` a state of the rule. Weights that move by the same rule
     share the equations of its states. ``F_W`` is a function of ``sigma``, a singular value of the gradient
-    over N. The result is empty if all rules are linear.
+    over N; it is 1 for Muon. The result is empty if all rules are linear.
 
     >>> from derive.program import eta, lion, mlp
     >>> for e in laws(mlp(2, rule=lion(eta))): print(e.lhs, "=", e.rhs)

@@ -121,7 +121,7 @@ class Theory(TheoryData):
         what : Any
             Expression, or the name of an order parameter or scalar.
         levels : int, optional
-            Number of times that the equations are substituted.
+            Number of times that the equations are substituted; 0 returns the definition.
 
         Returns
         -------
@@ -141,7 +141,9 @@ class Theory(TheoryData):
         Returns
         -------
         bool
-            True if a renaming of fields, sources, order parameters and indices makes both equal.
+            True if a renaming of fields, sources, order parameters, data, activations and indices makes both
+            equal. Symbols of numbers, such as a learning rate, must have the same names; see
+            :meth:`renaming`.
 
         Examples
         --------

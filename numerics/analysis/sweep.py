@@ -363,7 +363,8 @@ def sweep(  # noqa: PLR0913 - public options, all but two of them keyword-only
         Number of processes.
     folder : str or Path, optional
         Folder that keeps each result as a file, named by a digest of the experiment and the version, and each
-        failure with its reason.  Results that it holds are not computed again.
+        failure with its reason.  Results that it holds are not computed again.  It is created if it is
+        missing, but not the folder above it.
     retry : bool
         Compute again the points that failed before.
     kernels : {"auto", "full", "trace", "none"}
@@ -377,14 +378,15 @@ def sweep(  # noqa: PLR0913 - public options, all but two of them keyword-only
     Returns
     -------
     Dataset
-        A dimension for each key, named by the last part of its path, before the dimensions of a result of
-        :func:`numerics.solve`.  The variable ``status`` is that of the result; where the dynamics diverged, a
-        solver did not converge or a point is refused, the numbers are nan and ``status`` gives the reason.
+        A dimension for each key, named by the last part of its path, or by the whole path if results have a
+        dimension of that name, before the dimensions of a result of :func:`numerics.solve`.  The variable
+        ``status`` is that of the result; where the dynamics diverged, a solver did not converge or a point is
+        refused, the numbers are nan and ``status`` gives the reason.
 
     Raises
     ------
     SpecError
-        If a combination is not a valid experiment; before anything runs.
+        If a combination is not a valid experiment, or the grid is not valid; before anything runs.
     Interrupted
         After Ctrl-C, if a point is finished.  Its ``result`` holds finished points; others are nan with the
         status "interrupted".

@@ -56,9 +56,9 @@ class PathIntegral:
 
     @cached_property
     def action(self) -> Expr:
-        """Action S divided by N (D.31): an algebraic part, and logarithms of the integrals over one unit.
+        """Action divided by N (D.31): an algebraic part, and logarithms of the integrals over one unit.
 
-        The path integral is that of ``exp(S)``.
+        The integrand of the path integral is the exponential of N times this expression.
         """
         return self._action.expr()
 
