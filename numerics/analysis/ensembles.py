@@ -114,8 +114,8 @@ def kernel_density(paths: xr.DataArray, values: ArrayLike, bandwidth: float | No
 def cumulative(paths: xr.DataArray, values: ArrayLike) -> xr.Dataset:
     """Return the fraction of units whose value is at most each of ``values``: the cumulative distribution.
 
-    The variables are ``below`` and its standard error ``below_stderr`` over runs, along the dimension
-    ``value``.
+    ``values`` is a list of numbers. The variables are ``below`` and its standard error ``below_stderr`` over
+    runs, along the dimension ``value``.
     """
     at = np.asarray(values, dtype=float)
 
@@ -328,7 +328,7 @@ def alignment(first: Array, second: Array, axes: int = 2) -> Alignment:
 def change(first: Array, second: Array, axes: int = 2) -> Alignment:
     """Return the cosine of the means of two kernels of the same runs, such as initial and final kernel.
 
-    Both arrays have the same shape, with the runs along the first axis.
+    Both arrays have the same shape, with the runs along the first axis. One run alone is taken to be exact.
     """
     both = np.stack([first, second], axis=1)
     return Alignment(*jackknife(lambda x: cosine(x[:, 0].mean(0), x[:, 1].mean(0), axes), both))
