@@ -92,12 +92,12 @@ def largest_rate(
     """Return the learning rate above which training fails, to a relative tolerance ``rtol``.
 
     At a stable rate the loss (of random data the test loss) is smaller after all ``training.steps`` than at
-    the start; training that diverges has failed.  ``rise=False`` also requires that the loss never exceeds
-    its start; ``rise=True`` allows a catapult, in which the error grows until the kernel has shrunk.
-    ``settle=True`` also requires that the loss converges: above the largest rate that is stable at the
-    minimum, the error of rich networks may oscillate around it below its start.  The largest loss in the last
-    quarter of the steps must then be at most half of that in the quarter before, or a rounding error; this
-    needs many steps and a ``training.learning_rate`` that is not far too small.
+    the start; a rate at which the solver diverges or does not converge counts as failed.  ``rise=False`` also
+    requires that the loss never exceeds its start; ``rise=True`` allows a catapult, in which the error grows
+    until the kernel has shrunk.  ``settle=True`` also requires that the loss converges: above the largest
+    rate that is stable at the minimum, the error of rich networks may oscillate around it below its start.
+    The largest loss in the last quarter of the steps must then be at most half of that in the quarter before,
+    or a rounding error; this needs many steps and a ``training.learning_rate`` that is not far too small.
 
     Rates are halved or doubled from ``training.learning_rate`` (0.1 if it is missing) until one is stable and
     its double is not, then bisected.  A rate slightly above the limit needs many steps to show: the answer

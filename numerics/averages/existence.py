@@ -48,7 +48,7 @@ class Singularity:
     def has_mean(self) -> bool:
         """Whether the average with this singularity is finite: the power is less than one.
 
-        It must be less by CLOSE, the largest error of a measured power.
+        It must be less by more than CLOSE, the largest error of a measured power.
         """
         return self.power < 1 - CLOSE
 
@@ -56,7 +56,7 @@ class Singularity:
     def has_variance(self) -> bool:
         """Whether the integrand with this singularity has a finite variance: the power is less than 1/2.
 
-        It must be less by CLOSE, the largest error of a measured power.
+        It must be less by more than CLOSE, the largest error of a measured power.
         """
         return self.power < 0.5 - CLOSE
 
@@ -173,9 +173,9 @@ def _written_out(e: Expr, explicit: dict[str, list[Expr]]) -> Iterator[Expr]:
 def _powers(e: Expr, x: Symbol) -> tuple[tuple[float, float], ...]:
     """Return the points where an expression may be singular in ``x``, each with its measured power p.
 
-    The expression behaves as ``|x - x0|^-p`` at the point x0, which occurs once for each side on which the
-    expression is finite. p is about zero or negative if the expression is finite there. All other symbols
-    have generic values.
+    The expression behaves as ``|x - x0|^-p`` at the point x0, which occurs once for each side; a side on
+    which the expression is zero or not defined is left out. p is about zero or negative if the expression is
+    finite at x0. All other symbols have generic values.
     """
     if e.has(Derivative, Subs):  # no point is known for a function without an expression
         return ()

@@ -145,10 +145,10 @@ def over(integrand: Expr, ranges: Iterable[IndexRange], times: Sequence[Symbol],
 class UseVariable:
     """Variables of the path integral for one product with a matrix, or for one use of a weight vector.
 
-    ``use`` is the product or the use, as it stands in the program. ``primal`` is the resulting field
-    (``chi = M a``), ``hat`` the hatted field that enforces it, and ``source`` the Gaussian field that later
-    replaces the random part. ``home`` is the population of ``primal``, and ``ratio`` the number of units of
-    this population over N; ``limits`` are the ranges of the layer and of the indices of ``primal``.
+    ``use`` is the product or the use of a vector. ``primal`` is the resulting field (``chi = M a``), ``hat``
+    the hatted field that enforces it, and ``source`` the Gaussian field that later replaces the random part.
+    ``home`` is the population of ``primal``, and ``ratio`` the number of units of this population over N;
+    ``limits`` are the ranges of the layer and of the indices of ``primal``.
     """
 
     use: Application | Parameter
