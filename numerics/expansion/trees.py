@@ -52,16 +52,18 @@ def expand_nonlinear(
 ) -> xr.Dataset:
     """Return the coefficients of gamma0^n, n <= ``order``, of every result variable of a nonlinear network.
 
-    They are those of ``expansion`` if it is given, else of the problem's theory.  Orders that vanish are left
-    out.  Raises :class:`~numerics.errors.SpecError` for kinks beyond order 0 and for networks whose theory is
-    not expanded, :class:`~numerics.errors.Diverged` for a learning rate too large for the lazy network,
+    They are those of ``expansion``, an expansion up to the same ``order``; if it is None, it is derived from
+    the problem's theory. Orders above 0 at which all variables but the tangent kernel vanish are left out.
+    ``progress`` is called with the number of finished replicas and the number of all.  Raises
+    :class:`~numerics.errors.SpecError` for kinks beyond order 0 and for networks whose theory is not
+    expanded, :class:`~numerics.errors.Diverged` for a learning rate too large for the lazy network,
     :class:`~numerics.errors.NotConverged` if a flow does not converge to ``solver.rtol``, or an average does
     not converge.
 
     Averages are computed by quadrature.  Beyond order 0, and with more than six samples, averages over more
     than two different samples are means over sampled points, about ``solver.samples`` in all, in eight
     independent replicas: every variable then has a standard error.  A and B are computed for rules in steps
-    and up to six samples.  Activations with a kink have order 0, without A and B.
+    and up to six samples, test points included.  Activations with a kink have order 0, without A and B.
     """
     started, solver = clock.perf_counter(), problem.solver
     few = problem.sample_count <= QUADRATURE
@@ -100,10 +102,7 @@ def expand_nonlinear(
 
 
 def accuracy(problem: Problem) -> float:
-    """Return the tolerance for averages by quadrature.
-
-    It is stricter than the tolerance ``solver.rtol`` of the experiment.
-    """
+    """Return the tolerance of averages by quadrature: ``solver.rtol/100``, at most 1e-9."""
     return min(1e-2 * problem.solver.rtol, 1e-9)
 
 
@@ -142,18 +141,21 @@ def summed(
     """Return the sum over the earlier times and samples of a forest, times further arrays.
 
     A forest is a product of trees whose nodes are times, each with a sample. A node at t' below a node at t
-    has the factor ``k(t, t') Delta_a(t')``, with its sample a.
+    has the factor ``k(t, t') Delta_a(t')``, with its sample a and with the order of the error that the node
+    states; a node with the order OPAQUE has no factor.
 
     Parameters
     ----------
     nodes
         The forest.
     parts
-        Further factors: arrays with labels of their axes, such as a static tensor.
+        Further factors, such as a static tensor: each an array with the labels of its axes. An axis of
+        samples has the number of the sample in the forest, an axis of times TIMES plus the position of the
+        node.
     weight
         Weight k(t, s) of updates, (T, T), strictly lower triangular.
     errors
-        Orders of the error Delta, (T, P).
+        The error Delta (T, P) at each order in gamma0, by this order; order 0 must be among them.
     out
         Positions of output times; None for all times.
     single
@@ -231,8 +233,9 @@ class Evaluation:
     def error_and_output(self, rest: Array, feedback: Array | None, n: int) -> tuple[Array, Array]:
         """Return order n in gamma0 of the error and of the output, both (T, P).
 
-        They solve ``f_n = rest + feedback sum_s k(t, s) Delta_n(s)``. ``feedback`` is (P, P), or None if f_n
-        does not contain Delta_n. Raises Diverged if Delta_n grows without bound.
+        They solve ``f_n = rest + feedback sum_s k(t, s) Delta_n(s)``, where Delta_n follows from f_n and
+        lower orders of f by the loss. ``rest`` (T, P) is the part of f_n without Delta_n. ``feedback`` is
+        (P, P), or None if f_n does not contain Delta_n. Raises Diverged if Delta_n grows without bound.
         """
         lower = [self.outputs[k] for k in range(n)]
         drive = self.setting.error.order([*lower, rest])
@@ -247,7 +250,7 @@ class Evaluation:
     def feedback(self, n: int) -> Array:
         """Return the matrix (P, P) that multiplies the sum over past errors Delta_n in the output f_n.
 
-        It is the tangent kernel at order 0 in gamma0.
+        It is the tangent kernel at order 0 in gamma0 for every n.
         """
         forest = next(x for x in self.expansion.forests(OUTPUT, n) if any(node.error == n for node in x))
         return self.statics.value(ForestCoefficient(OUTPUT, n, forest), self.depth)
@@ -255,7 +258,7 @@ class Evaluation:
     def kernel(self, name: str, n: int, layer: int, out: Index) -> Array:
         """Return order n in gamma0 of the order parameter ``name`` at one layer, (out, P, out, P).
 
-        ``out`` are the positions of the output times.
+        ``out`` are the positions of the output times. The layer 0 of Phi is the kernel of the data.
         """
         size = (len(out), len(self.setting.targets))
         total = np.zeros((*size, *size))
@@ -296,7 +299,7 @@ class Evaluation:
 
     @property
     def notes(self) -> dict[str, Any]:
-        """Largest error of an average, as the attribute ``average_error`` of the result."""
+        """Attributes of the result: ``average_error``, the largest error of an average."""
         return {"average_error": max(m.error for m in self.statics.moments.values())}
 
     def watched(self) -> Array:
@@ -309,8 +312,9 @@ class Evaluation:
     def values(self) -> dict[str, Array]:
         """Return the coefficients of each result variable at output times, by name.
 
-        The first axis is the order in gamma0. If responses are computed, B is zero at the last layer, and A
-        is NaN there because no other layer needs it.
+        The first axis is the order in gamma0. Order parameters have the further axes (layer, t, t', mu, mu'),
+        the tangent kernel (t, t', mu, mu'). If responses are computed, B is zero at the last layer, and A is
+        NaN there because no other layer needs it.
         """
         out, layers = self.setting.out, range(1, self.depth + 1)
         size = (len(out), len(self.setting.targets)) * 2

@@ -41,8 +41,9 @@ def parse_activation(text: str) -> Expr:
     ------
     SpecError
         For an unknown name, and for unsupported text: anything but h, pi, numbers, ``+ - * / **`` with a
-        number as exponent, and the functions listed in ``SYMBOLIC`` of :mod:`.formulas`; text without h; and
-        text that is not real and finite for -40 <= h <= 40.
+        number as exponent, and the functions listed in ``SYMBOLIC`` of :mod:`.formulas`; text that is too
+        long or has too large numbers or exponents; text without h; and text that is not real and finite for
+        -40 <= h <= 40. The error names the key network.activation.
 
     Examples
     --------

@@ -21,8 +21,8 @@ Array = NDArray[np.float64]
 def real_numbers(key: str, given: ArrayLike, name: str | None = None) -> Array:
     """Return a float64 copy of an array; errors name its ``key`` and, if it has one, its file ``name``.
 
-    Raises SpecError for entries that are masked, not real (booleans and text too) or not finite, and for rows
-    of unequal lengths.
+    Raises SpecError for entries that are masked, not real (booleans, text and complex numbers, also without
+    an imaginary part) or not finite, and for rows of unequal lengths.
 
     >>> real_numbers("arrays.y", [1.0, float("nan")])
     Traceback (most recent call last):
@@ -64,11 +64,12 @@ def real_numbers(key: str, given: ArrayLike, name: str | None = None) -> Array:
 def symmetric_positive(
     key: str, k: Array, precision: float, name: str | None = None, makes: str = ""
 ) -> Array:
-    """Return the symmetric part ``(k + k^T)/2`` of a square matrix ``k`` (n, n).
+    """Return the symmetric part ``(k + k^T)/2`` of a square matrix ``k`` (n, n) that is not empty.
 
-    ``precision`` is the relative rounding error of the entries of ``k``. Error messages name the ``key`` and
-    the file ``name`` of the matrix, and begin with ``makes``, such as "makes a kernel that ". Raises
-    SpecError for a matrix that is not symmetric positive semidefinite beyond rounding.
+    ``precision`` is the relative rounding error of the entries of ``k``; a value below that of float64, such
+    as 0, counts as that of float64. Error messages name the ``key`` and the file ``name`` of the matrix, None
+    without a file, and begin with ``makes``, such as "makes a kernel that ". Raises SpecError for a matrix
+    that is not symmetric positive semidefinite beyond rounding.
     """
     # Relative rounding error of the entries. It is at least that of float64, because the eigenvalues below
     # are computed in float64.
@@ -106,6 +107,8 @@ def precision_of(array: ArrayLike) -> float:
 
 def finite_number(key: str, given: object) -> float:
     """Return a number as a float; raise SpecError if it is not a finite real number.
+
+    Numbers of Python, NumPy and SymPy are accepted, booleans and texts such as "0.1" are not.
 
     >>> finite_number("numbers.eta", "fast")
     Traceback (most recent call last):

@@ -327,10 +327,10 @@ def _member(key: str, name: str, path: Path, member: str) -> NDArray[Any]:
 
 
 def _table(path: Path) -> NDArray[Any]:
-    """Return the numbers of a .csv file: rows as a matrix, or a single column as a vector.
+    """Return the numbers of a .csv file: rows as a matrix, or a single column as a vector, also of one row.
 
-    A first line that contains words holds names of columns, and is left out. Raises ValueError if no line of
-    numbers is left.
+    A first line with a cell that is neither a number nor blank holds names of columns, and is left out.
+    Raises ValueError if no line of numbers is left, or for a later cell that is not a number.
     """
     rows = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     if rows and any(_is_word(x) for x in rows[0].split(",")):
@@ -367,7 +367,7 @@ def fingerprint(arrays: Mapping[str, Array]) -> str | None:
 
 
 def frozen(array: Array) -> Array:
-    """Return the array after making it read-only."""
+    """Make the array itself read-only, not a copy of it, and return it."""
     array.setflags(write=False)
     return array
 
@@ -393,13 +393,14 @@ class Experiment:
     spec : Spec
         Keys of the file, as a pydantic model.
     samples : Samples or None
-        Training samples; None if [data] names no arrays or the data are random.
+        Training samples; None if no arrays are given or named by [data], if the data are random, and for an
+        experiment of `without_arrays`.
     held_out : HeldOut or None
         Test points; None if there are none.
     path : Path or None
         The file; None if the experiment was made from tables in Python.
     text : str
-        The TOML text that results keep.
+        The TOML text that results keep: that of the file, or the given keys as TOML.
     """
 
     spec: Spec
@@ -409,7 +410,10 @@ class Experiment:
     text: str = ""
 
     def __post_init__(self) -> None:
-        """Raise SpecError for an entrywise rule without inputs: its steps depend on entries of inputs."""
+        """Raise SpecError for an entrywise rule and samples without inputs.
+
+        Steps of such a rule depend on the entries of inputs.
+        """
         rule = self.spec.training.rule
         if self.spec.training.entrywise and self.samples is not None and self.samples.inputs is None:
             raise SpecError(
@@ -518,8 +522,9 @@ class Experiment:
         Parameters
         ----------
         tables : mapping of str to mapping
-            The tables [network], [data], [training] and [solver]. If arrays are given, files of training
-            samples that [data] names are not read.
+            The tables [network], [data], [training] and [solver]. If arrays are given, no files are read:
+            those of training samples that [data] names are ignored, and those of test points must be given as
+            arrays.
         inputs : array, shape (P, D), optional
             Inputs of training samples.
         kernel : array, shape (P, P), optional
@@ -543,7 +548,8 @@ class Experiment:
         Raises
         ------
         SpecError
-            If a key or an array is invalid, or arrays are given for random data.
+            If a key or an array is invalid, if arrays are given for random data, or if arrays are given and
+            the tables name a file of test points that is not among them.
 
         Examples
         --------
@@ -587,7 +593,8 @@ class Experiment:
         Parameters
         ----------
         changes : mapping of str to object
-            Values by dotted path; None removes a key.
+            Values by dotted path, such as "network.gamma0"; None removes a key. A whole table is not
+            accepted.
 
         Returns
         -------
@@ -597,8 +604,8 @@ class Experiment:
         Raises
         ------
         SpecError
-            If a key is invalid, if a key of [data] is changed and the experiment has samples, or if the
-            number of outputs no longer fits the targets.
+            If a key is invalid, if a key of [data] is changed and the experiment has samples, if the number
+            of outputs no longer fits the targets, or if the new rule is entrywise and no inputs are given.
 
         Examples
         --------
@@ -647,7 +654,7 @@ class Experiment:
         Parameters
         ----------
         path : str
-            Dotted path of the key.
+            Dotted path of a key of the schema. Another path raises AttributeError.
 
         Returns
         -------
@@ -710,7 +717,9 @@ class Experiment:
     def arrays(self) -> dict[str, Array]:
         """Given arrays, by their keys of [data]; empty without samples.
 
-        ``test_kernel`` is the kernel of training samples and test points, (P + P*, P + P*).
+        There are "inputs", or "kernel" if only the kernel was given, and "targets". Of test points there are
+        "test_inputs", or "test_kernel", and "test_targets" if they were given. Unlike the key of the file,
+        "test_kernel" is the kernel of training samples and test points, (P + P*, P + P*).
         """
         arrays: dict[str, Array | None] = {}
         for prefix, part in (("", self.samples), ("test_", self.held_out)):
@@ -726,14 +735,18 @@ class Experiment:
 
     @property
     def sample_count(self) -> int:
-        """Number P + P* of training samples and test points together."""
+        """Number P + P* of training samples and test points together.
+
+        Raises SpecError if there are no samples.
+        """
         return len(self.targets) + (0 if self.held_out is None else len(self.held_out))
 
     @property
     def effective_rate(self) -> float:
         """Factor of the sum over samples in an update: eta, or eta/P (mean loss); a flow has eta = 1.
 
-        Raises SpecError if the learning rate of a rule in steps is missing or an expression in t.
+        Raises SpecError if the learning rate of a rule in steps is missing or an expression in t, and for a
+        mean loss without samples.
         """
         rate = 1.0
         if self.training.rule != "flow":
@@ -751,7 +764,8 @@ class Experiment:
         what : str
             The analysis that needs constants, in words.
         *keys : str
-            Keys that must be constant; all if none is given.
+            Keys that must be constant, without the name of the table, such as "learning_rate"; all if none is
+            given.
 
         Examples
         --------
@@ -900,7 +914,10 @@ def _with_arrays(tables: Mapping[str, Any], given: Sequence[str]) -> dict[str, A
     for key in TESTING:
         if data.get(key) is not None and key not in given and data[key] != GIVEN:
             raise SpecError(
-                f"data.{key}", data[key], "names a file, but samples are given as arrays", "an array"
+                f"data.{key}",
+                data[key],
+                "names a file, but samples are given as arrays",
+                f"the argument {key} with the array, or leaving this key out",
             )
         data.pop(key, None)
     return {**tables, "data": data | dict.fromkeys(given, GIVEN)}

@@ -43,12 +43,12 @@ def not_finite(
     arrays
         Values of functions of the time, by name, at each step.
     times
-        The steps, or the times of a flow (T,).
+        The steps, or the times of a flow (T,). At the last step no coefficient is read.
 
     Returns
     -------
     tuple or None
-        The coefficient as an expression in t and the time; None if no such coefficient is found.
+        The coefficient as an expression in t and the first such time; None if no such coefficient is found.
     """
     rules = dict.fromkeys([program.rule, *(w.rule for w in program.trained())])
     systems = [x.system for x in rules if hasattr(x, "system")]
@@ -124,10 +124,10 @@ def _zeros_below(coefficient: Expr, read: MotionCoefficients, grid: Array) -> It
 
 
 def _grows(value: Callable[[Array], Array], zero: float, last: float) -> bool:
-    """Return whether a coefficient grows without bound towards the time ``zero``.
+    """Return whether a coefficient grows without bound towards the time ``zero``, from at least one side.
 
-    ``value`` maps times to its values. They are compared at the distances FAR and NEAR from ``zero``, on both
-    sides, in units of the ``last`` time.
+    ``value`` maps times to its values. A side counts if the absolute value at the distance NEAR is infinite,
+    or larger than GROWTH times that at the distance FAR. Distances are in units of the ``last`` time.
     """
     far, near = (np.abs(value(zero + last * np.array([-x, x]))) for x in (FAR, NEAR))
     return bool(np.any(~np.isfinite(near) | (near > GROWTH * far)))

@@ -154,15 +154,18 @@ class Reader:
     variable
         The variable of the function.
     grid
-        Numbers at which the function must be real and finite, and between which it must have no pole.
+        Numbers, ascending, at which the function must be real and finite, and between which it must have no
+        pole.
     accepted
         Accepted text, for error messages.
     finite
         Accepted text, for messages about functions that are not finite.
     functions
-        Functions that the text may use.
+        Functions that the text may use, by name: those of SYMBOLIC by default.
     words
-        Names that stand for a whole text, suggested for a misspelt name.
+        Names of functions that the caller accepts as a whole text. If there are any, a text of one other word
+        than the variable raises SpecError, which suggests a similar name; :meth:`read` does not accept the
+        names themselves.
     powers_of_numbers
         Whether a positive number may have a power that varies, as in ``0.9**t``.
     """
@@ -216,8 +219,8 @@ class Reader:
     def _tree(self, text: str) -> ast.expr:
         """Return the syntax tree of ``text``.
 
-        Raise SpecError if it is too long, is not an expression, or, for a reader with ``words``, is a single
-        word other than the variable.
+        Raise SpecError if it is too long, contains a character that no formula has, is not an expression, or,
+        for a reader with ``words``, is a single word other than the variable.
         """
         if len(text) > LENGTH:
             raise self._refuse(text, f"has {len(text)} characters", f"at most {LENGTH} characters")
@@ -260,7 +263,8 @@ class Reader:
     def _degree(self, text: str, node: ast.AST) -> Fraction:
         """Return the largest product of nested constant exponents in a formula, such as 6 for ``(h**2)**3``.
 
-        ``node`` is the syntax tree of the formula or of a part of it, and ``text`` the whole formula.
+        Exponents count by their absolute value, and those below 1 as 1. ``node`` is the syntax tree of the
+        formula or of a part of it, and ``text`` the whole formula.
         """
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and not self._is_exponential(node):
             return max(abs(self._exponent(text, node.right)), Fraction(1)) * self._degree(text, node.left)
@@ -401,7 +405,8 @@ class Reader:
     def _least(self, text: str, tree: ast.expr, low: float, near: float, high: float) -> tuple[float, float]:
         """Return (position, smallest absolute value) of a part of a formula between ``low`` and ``high``.
 
-        The minimum is found by ternary search around the grid point ``near``.
+        The minimum is found by ternary search, to a position accurate to 1e-12 relative to ``near``, a number
+        between both.
         """
 
         def size(x: float) -> float:
@@ -413,7 +418,10 @@ class Reader:
         return low, size(low)
 
     def _value(self, text: str, tree: ast.expr, x: float) -> float:
-        """Return the value of a part of a formula as a float, with the value x for the variable."""
+        """Return the value of a part of a formula as a float, with the value x for the variable.
+
+        Raises ValueError, ZeroDivisionError or OverflowError if there is no such value.
+        """
         functions = {name: NUMERIC[name] for name in self.functions}
         names = {self.variable.name: x, "pi": math.pi}
         return float(

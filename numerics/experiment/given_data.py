@@ -35,15 +35,16 @@ Array = NDArray[np.float64]
 def checked_arrays(
     program: Program, arrays: Mapping[str, ArrayLike], times: int, sizes: Mapping[str, float]
 ) -> tuple[dict[str, Array], dict[str, float]]:
-    """Return the arrays of a program as float64, and the sizes that follow from them, such as that of ``P``.
+    """Return the arrays of a program as float64, and all sizes: ``sizes`` and those that follow from arrays.
 
-    ``times`` is the number of times that are solved for, ``sizes`` are sizes given as numbers. The array of
-    an attribute has one number for each unit of a finite sample that represents the population. Input vectors
-    whose entries an entrywise rule reads are given as arrays (P, D); the result holds them and their kernel.
+    ``times`` is the number of times that are solved for, ``sizes`` are sizes given as numbers, by name, such
+    as "P". The array of an attribute has one number for each unit of a finite sample that represents the
+    population. Input vectors whose entries an entrywise rule reads are given as arrays (P, D); the result
+    holds them and their kernel.
 
     Raises SpecError for an array that is missing or that the program does not read, for entries that are not
-    finite real numbers, for a shape that does not fit the indices, and for a kernel that is not symmetric
-    positive semidefinite.
+    finite real numbers or whose squares overflow, for a shape that does not fit the indices, for a size that
+    is not a positive integer, and for a kernel that is not symmetric positive semidefinite.
 
     >>> from derive.program import mlp
     >>> checked_arrays(mlp(2), {"K_x": [[1.0]], "y": [1.0, 2.0]}, 3, {})
@@ -138,7 +139,10 @@ def or_a_weight(program: Program, name: str) -> str:
 
 
 def names_of_arrays(program: Program) -> set[str]:
-    """Return the names of the arrays that a program reads."""
+    """Return the names of the arrays that a program reads.
+
+    A given vector counts by the name of its kernel.
+    """
     kernels, attributes = (x.kernel for x in program.given), (x.name for x in program.attributes)
     return {*program.constants, *kernels, *program.tables, *attributes}
 
@@ -153,7 +157,7 @@ def _require_squares(name: str, value: Array) -> None:
 def literals_in(program: Program, sizes: Mapping[str, float]) -> dict[Slot, Literals]:
     """Return axes of arrays by (array, axis): those read at integers or at indices with a known first value.
 
-    An example is the second axis in ``y(mu, 2)``. ``sizes`` are numbers for the symbols of sizes.
+    An example is the second axis in ``y(mu, 2)``. ``sizes`` are numbers for the symbols of sizes, by name.
     """
     return literals_of(_uses(program), _lowest(program, sizes), {x.kernel for x in program.given})
 
@@ -249,8 +253,9 @@ def _divides(e: Expr, symbol: Symbol) -> bool:
 class _Shapes:
     """Check of the shapes of arrays against the indices of a program.
 
-    ``sizes`` holds, by symbol, each size known so far and the key that gave it; ``times`` is the number of
-    times; ``shifted`` are axes that are read at shifted indices, with the lowest and highest value read.
+    ``sizes`` holds, by the name of its symbol, each size known so far and the key that gave it; ``times`` is
+    the number of times; ``shifted`` are axes that are read at shifted indices, with the lowest and highest
+    value read.
     """
 
     program: Program
@@ -265,8 +270,8 @@ class _Shapes:
     def checked(self, name: str, value: Array) -> Array:
         """Return the array with one axis for each index; an extra last axis of length one is dropped.
 
-        Raise SpecError if the shape does not fit the indices. An array that the program reads without indices
-        is returned unchanged.
+        Raise SpecError if the shape does not fit the indices. An array that no equation or rule of the
+        program reads with indices, such as that of an attribute, is returned unchanged.
         """
         key, indices = f"arrays.{name}", self.indices.get(name)
         if indices is None:
@@ -283,7 +288,10 @@ class _Shapes:
     def _match_size(self, name: str, index: Expr, size: int, shape: tuple[int, ...]) -> None:
         """Record the length of an axis as the size of its index, or compare both.
 
-        Raise SpecError if they differ, or if an axis of times is too short; it may be longer than needed.
+        ``name`` is that of the array, ``index`` the index of the axis, ``size`` its length, and ``shape`` the
+        shape of the array. Raise SpecError if the length differs from a known size, or if an axis of times is
+        too short; it may be longer than needed. An axis whose number of values is an expression such as ``P +
+        1``, or that is read at an integer, is not compared here.
         """
         key, shape_text = f"arrays.{name}", f"has shape {shape}, but"
         accepted = self.accepted(name)
@@ -389,9 +397,10 @@ def _indices(program: Program) -> dict[str, tuple[Expr, ...]]:
 
 
 def _uses(program: Program) -> Iterator[AppliedUndef]:
-    """Yield every array that a program reads, with its indices, such as ``y(mu)``, in order.
+    """Yield every array that a program reads, with its indices, such as ``y(mu)``, sorted by its text.
 
-    A given vector ``x(mu)`` is replaced by its kernel, ``K_x(mu, mu)``.
+    Arrays in coefficients of updates come last. Coefficients of training rules are read at the time s in
+    place of t. A given vector ``x(mu)`` is replaced by its kernel, ``K_x(mu, mu)``.
     """
     kernels = {x.name: x.kernel for x in program.given}
     rules = {w.rule for w in program.trained()}
@@ -421,7 +430,8 @@ def _uses(program: Program) -> Iterator[AppliedUndef]:
 def _lowest(program: Program, sizes: Mapping[str, float]) -> dict[Symbol, int]:
     """Return the first value of each index of a program, the lowest if an index has several ranges.
 
-    ``sizes`` are numbers for the symbols of sizes.
+    ``sizes`` are numbers for the symbols of sizes, by name. An index whose first value is not an integer then
+    is left out.
     """
     limits = [
         *((r.index, r.lower) for d in program.definitions for r in d.ranges),

@@ -48,8 +48,10 @@ def literals_of(
 ) -> dict[Slot, Literals]:
     """Return, by (array, axis), every axis that is read at integers or at indices with known first values.
 
-    ``lowest`` maps indices to their first values; times begin at 0. ``kernels`` are names of arrays whose
-    axes come in two equal halves, one for each vector of the kernel.
+    ``lowest`` maps indices to their first values; times begin at 0. An axis that is read at several of these
+    indices begins at the lowest of their values, and one that is read only at a sum such as ``k + 1`` at the
+    first value of ``k``. ``kernels`` are names of arrays whose axes come in two equal halves, one for each
+    vector of the kernel.
 
     >>> from sympy import Function
     >>> y, c = Function("y"), Symbol("c")
@@ -108,7 +110,8 @@ def require_entries(
     """Raise SpecError for an array that lacks an entry between the lowest and the highest value read.
 
     ``reads`` holds these values by (array, axis); an axis of length n has the index values ``first`` (from
-    ``literals``) to ``first + n - 1``. Error messages name the array as ``group.name``.
+    ``literals``, 1 if it has none) to ``first + n - 1``. ``shapes`` holds the shapes of arrays by name; an
+    axis that is not in it is not checked. Error messages name the array as ``group.name``.
 
     >>> require_entries({("y", 1): (2, 4)}, {("y", 1): Literals()}, {"y": (2, 3)})
     Traceback (most recent call last):
@@ -129,7 +132,10 @@ def require_entries(
 
 
 def require_literals(literals: Mapping[Slot, Literals], shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Raise SpecError if an array of shape ``shapes[name]`` has no entry at an integer that is read."""
+    """Raise SpecError if an array of shape ``shapes[name]`` has no entry at an integer that is read.
+
+    ``literals`` holds these integers by (array, axis). Arrays without a shape are not checked.
+    """
     for (name, axis), axis_of_literals in literals.items():
         shape = shapes.get(name, ())
         if axis >= len(shape):

@@ -1,7 +1,7 @@
 """Tables of the memory of training rules: factors of initial weights and of updates, covariance of noise.
 
 A rule is a linear system (:class:`derive.program.rules.LinearSystem`).  This module solves it numerically at
-the given times, which gives the tables of programs from :func:`integrated`:
+the given times, which gives the tables of programs from :func:`numerics.experiment.theory.integrated`:
 ``W(t) = m(t) W(0) + sum_s w(t, s) U(s) + noise of covariance n(t, s)``.  Solvers take the tables as data.
 """
 
@@ -36,8 +36,8 @@ ACCURACY = 1e-12
 class RuleTables:
     """Names of the tables that hold the memory of one training rule.
 
-    The weight is ``W(t) = m(t) W(0) + gain sum_s w(t, s) U(s) + noise`` with updates U, and the covariance
-    of the noise is ``n(t, s)``.
+    The weight is ``W(t) = m(t) W(0) + gain sum_s w(t, s) U(s) + noise`` with updates U, and the covariance of
+    the noise is ``n(t, s)``.
 
     Attributes
     ----------
@@ -46,7 +46,8 @@ class RuleTables:
     discrete
         Whether the rule is in steps; false for a flow.
     gain
-        Factor of updates that stays a symbol in theories: the rate of the rule, or 1 if it depends on time.
+        Factor of updates that stays a symbol in theories: the rate of the rule, or 1 if it depends on time or
+        is zero, and for a rule without a rate.
     kept
         Name of the table w, (T, T).
     left
@@ -63,7 +64,7 @@ class RuleTables:
     heat: str | None
 
     def nonlinear(self, rule: NonlinearRule) -> NonlinearRule:
-        """Return an entrywise rule that reads its memory from these tables.
+        """Return the entrywise rule ``rule`` with its memory read from these tables.
 
         The memory consists of the factors of the initial weight and of updates.
         """
@@ -84,7 +85,7 @@ class RuleTables:
         weights: Array | None = None,
         arrays: Mapping[str, Any] | None = None,
     ) -> dict[str, Array]:
-        """Return the tables at steps 0, 1, ... or at the ``times`` of a flow.
+        """Return the tables by name, at steps 0, 1, ... or at the ``times`` of a flow.
 
         Parameters
         ----------
@@ -93,9 +94,15 @@ class RuleTables:
         times
             Steps or times (T,).
         weights
-            Of a flow, the weights (T, T) of its integrator, with which an integral is a sum.
+            Of a flow, the weights (T, T) of its integrator, with which an integral is a sum. They multiply
+            the table w; with None it holds the factors without weights.
         arrays
-            Values of functions of the time, by name, at each step.
+            Values of functions of the time, by name, at each step; None if there are no such functions.
+
+        Raises
+        ------
+        ValueError
+            If a symbol has no number, or a function no array with enough entries.
         """
         followed = StepwiseSystem.of(self.system, self.discrete, numbers, times, arrays or {}, self.gain)
         left, kept, noise = followed.tables(noisy=self.heat is not None)
@@ -149,6 +156,8 @@ def symbols_of_rules(program: Program) -> dict[str, Symbol]:
 def needs_tables(rule: TrainingRule) -> bool:
     """Return whether theories hold the memory of a rule as tables.
 
+    True for every flow with a linear system; :func:`tables_of_program` says for which rules in steps.
+
     >>> from derive.program import GradientDescent, GradientFlow, eta
     >>> needs_tables(GradientDescent(eta / (1 + t))), needs_tables(GradientDescent(eta, decay=eta / (1 + t)))
     (False, True)
@@ -163,7 +172,7 @@ def needs_tables(rule: TrainingRule) -> bool:
 
 
 def without_noise(rule: TrainingRule) -> TrainingRule:
-    """Return the rule without noise."""
+    """Return the rule with zero diffusion; a rule that has no such parameter is returned unchanged."""
     return replace(rule, diffusion=S.Zero) if hasattr(rule, "diffusion") else rule  # type: ignore[type-var]
 
 
@@ -257,8 +266,8 @@ class StepwiseSystem:
         """Return a linear system in steps at the ``times`` (T,), with numbers for its symbols.
 
         ``discrete`` is true for a rule in steps and false for a flow, which is integrated between the times.
-        ``arrays`` holds values of functions of the time at each step, by name. Factors of updates are
-        divided by ``gain``.
+        ``numbers`` are values of symbols, and ``arrays`` holds values of functions of the time at each step,
+        by name. Factors of updates are divided by ``gain``.
         """
         n, at = system.states, np.asarray(times, dtype=float)
         read = MotionCoefficients(numbers, arrays, discrete)
@@ -316,7 +325,9 @@ class StepwiseSystem:
 def _exponentials(A: Array, D: Array, lengths: Array) -> tuple[Array, Array]:
     """Return ``e^{A x}`` and ``int_0^x e^{A u} D e^{A^T u} du`` for intervals of length x, (T - 1, n, n).
 
-    For several components both come from the exponential of one matrix of twice the size (Van Loan, 1978).
+    ``lengths`` (T - 1,) are the lengths x, ``A`` and ``D`` (T - 1, n, n) the coefficients in each interval.
+    For several components both results come from the exponential of one matrix of twice the size (Van Loan,
+    1978).
     """
     n = A.shape[1]
     x = lengths[:, None, None]
@@ -340,8 +351,10 @@ def _integrated(rates: Any, times: Array) -> tuple[Array, Array]:
     """Return the propagators and noise covariances of intervals for coefficients that depend on the time.
 
     ``rates`` maps times to ``A`` and ``D`` (times, n, n) of ``dE/dt = A E`` and ``dQ/dt = A Q + Q A^T + D``.
+    Intervals are those between successive ``times`` (T,), and both results have the shape (T - 1, n, n).
     Intervals are cut into pieces. A piece is halved until 4 and 8 steps in it agree to ACCURACY, so that
-    pieces are short only at kinks and pulses.
+    pieces are short only at kinks and pulses. For several components, noise is zero if ``D`` is zero at all
+    ``times``.
 
     Raises NotConverged if there are too many pieces, or a piece becomes as short as rounding allows.
     """
@@ -375,7 +388,8 @@ def _integrated(rates: Any, times: Array) -> tuple[Array, Array]:
 def _composed(pieces: list[tuple[Array, Array, Array]], count: int) -> tuple[Array, Array]:
     """Return ``E`` and ``Q`` of intervals from those of pieces: ``E_2 E_1``, ``E_2 Q_1 E_2^T + Q_2``.
 
-    ``pieces`` holds intervals (M,), starts (M,), and values (2, M, n, n).
+    Each item of ``pieces`` holds of M pieces the numbers of their intervals (M,), their starts (M,), and
+    their values E and Q (2, M, n, n). ``count`` is the number of intervals.
     """
     interval, starts = (np.concatenate([x[k] for x in pieces]) for k in (0, 1))
     values = np.concatenate([x[2] for x in pieces], axis=1)
@@ -390,8 +404,9 @@ def _composed(pieces: list[tuple[Array, Array, Array]], count: int) -> tuple[Arr
 def _magnus(rates: Any, starts: Array, lengths: Array, parts: int) -> Array:
     """Return ``E`` and ``Q`` of intervals of one component, (2, T, 1, 1); stable at any length.
 
-    Magnus's expansion to fourth order on each of ``parts`` parts of length h: the exponential of ``h (M_1 +
-    M_2) / 2 + sqrt(3) h^2 [M_2, M_1] / 12`` for ``M = ((2 A, D), (0, 0))`` at the two Gauss points.
+    The T intervals have the ``starts`` and ``lengths`` (T,). Magnus's expansion to fourth order on each of
+    ``parts`` parts of length h: the exponential of ``h (M_1 + M_2) / 2 + sqrt(3) h^2 [M_2, M_1] / 12`` for
+    ``M = ((2 A, D), (0, 0))`` at the two Gauss points.
     """
     decay, noise = np.ones(len(lengths)), np.zeros(len(lengths))
     h = lengths / parts
@@ -411,7 +426,8 @@ def _magnus(rates: Any, starts: Array, lengths: Array, parts: int) -> Array:
 def _exponentials_of_magnus(rates: Any, starts: Array, whole: Array, parts: int) -> Array:
     """Return ``E`` of intervals without noise, and ``Q = 0``, (2, T, n, n); stable if the system decays.
 
-    The expansion of :func:`_magnus` for the matrix ``A``, on each of ``parts`` parts.
+    The T intervals have the ``starts`` and the lengths ``whole`` (T,). The expansion is that of
+    :func:`_magnus` for the matrix ``A``, on each of ``parts`` parts.
     """
     from scipy.linalg import expm  # slow to import, and seldom needed
 
@@ -426,7 +442,10 @@ def _exponentials_of_magnus(rates: Any, starts: Array, whole: Array, parts: int)
 
 
 def _runge_kutta(rates: Any, starts: Array, whole: Array, parts: int) -> Array:
-    """Return ``E`` and ``Q`` of intervals, (2, T, n, n), by ``parts`` classical Runge-Kutta steps."""
+    """Return ``E`` and ``Q`` of intervals, (2, T, n, n), by ``parts`` classical Runge-Kutta steps in each.
+
+    The T intervals have the ``starts`` and the lengths ``whole`` (T,).
+    """
     lengths = whole / parts
     n = rates(starts[:1])[0].shape[1]
     state = np.zeros((2, len(lengths), n, n))
@@ -467,8 +486,9 @@ class MotionCoefficients:
     def __call__(self, e: Expr, times: Array) -> Array:
         """Return the values (T,) of the expression ``e`` at the times ``times`` (T,).
 
-        Raises ValueError for a symbol without a number. Raises NotApplicable if ``e`` belongs to a flow and
-        contains a function of the time that is given as an array, because an array has values at steps only.
+        Raises ValueError for a symbol without a number, and for a function of the step whose array is missing
+        or too short. Raises NotApplicable if ``e`` belongs to a flow and contains a function of the time that
+        is given as an array, because an array has values at steps only.
         """
         return self.function(e)(times)
 
@@ -499,7 +519,8 @@ class MotionCoefficients:
     def _table(self, x: AppliedUndef, times: Array) -> Array:
         """Return the values at ``times`` of a function such as ``eta(t)`` that is given as an array.
 
-        Raises NotApplicable for a flow, and ValueError if the array is missing or too short.
+        Its argument is rounded to a step. Raises NotApplicable for a flow, and ValueError if the array is
+        missing or has no entry at such a step.
         """
         name, (argument,) = str(x.func), x.args
         if not self.discrete:

@@ -101,10 +101,11 @@ ENGINE = frozenset(
 def named_by_role(program: Program) -> tuple[Program, dict[str, str], dict[str, float]]:
     """Return the program with the names that results use, the author's names by these, and sizes by name.
 
-    Sizes hold the number of samples, if it is a number in the program. A name that conflicts with one of the
-    names of results gets the suffix ASIDE. A program whose names have their roles already keeps them. Without
-    a single output, only fields of a chain of layers, error and learnt function of random data, gamma0, and
-    conflicting names are renamed.
+    The author's names are those of renamed quantities only, without names of sources. Sizes hold the number
+    of samples, if it is a number in the program. A name that conflicts with one of the names of results gets
+    the suffix ASIDE. A program whose names have their roles already keeps them; correlations of a chain of
+    layers that the author did not name get the names of ``mlp``. Without a single output, only fields of a
+    chain of layers, error and learnt function of random data, gamma0, and conflicting names are renamed.
 
     >>> from derive.program import mlp
     >>> program = mlp(2)
@@ -161,7 +162,10 @@ def _fields_of(roles: Roles) -> dict[str | None, str]:
 
 
 def _symbols_of_roles(roles: Roles) -> dict[Symbol, Symbol]:
-    """Return the indices and sizes that results use, by the symbols of the program with the same role."""
+    """Return the indices and sizes that results use, by the symbols of the program with the same role.
+
+    Symbols of roles that the program does not have, and sizes that are numbers, are left out.
+    """
     symbols: dict[Symbol, Symbol] = {}
     if roles.sample is not None:
         symbols |= {roles.sample: mu, primed(roles.sample): alpha}
@@ -180,9 +184,9 @@ def _symbols_of_roles(roles: Roles) -> dict[Symbol, Symbol]:
 def _sources_of(program: Program) -> dict[str, str]:
     """Return the names ``u`` and ``r`` for the Gaussian sources of a chain of layers.
 
-    Keys are the names of the forward and backward sources in the program. They belong to the matrices that
-    lead into the population of the chain, and to its readouts. The result is empty if a name is forward in
-    one place and backward in another.
+    The program must have such a chain. Keys are the names of the forward and backward sources in the program.
+    They belong to the matrices that lead into the population of the chain, and to its readouts. The result is
+    empty if a name is forward in one place and backward in another.
     """
     units = next(x.population.name for x in program.fields if x.name == program.roles.field)
     pairs: list[tuple[str, str]] = []
@@ -211,9 +215,10 @@ def _kernels_of(program: Program) -> dict[Expr, str]:
 
 
 def _is_named_as_usual(program: Program) -> bool:
-    """Return whether the correlations of a chain of layers have no other names than those of ``mlp``.
+    """Return whether the author named only correlations of a chain of layers, and these as ``mlp`` does.
 
-    False for a program without a chain of layers.
+    True if the author gave no names. False for a program without a chain of layers, and if another order
+    parameter has a name.
     """
     kernels, roles = _kernels_of(program), program.roles
     fields = {e for e in program.notation if isinstance(e, AppliedUndef) and str(e.func) == roles.field}
@@ -287,7 +292,10 @@ def _without_conflicts(
     used = new | every | {x.name for x in known}
 
     def unused(name: str) -> str:
-        """Return ``name``, changed if necessary so that it is not in use."""
+        """Return ``name`` with the suffix ASIDE, and with underscores after it until it is not in use.
+
+        The result counts as in use afterwards.
+        """
         candidate = f"{name}{ASIDE}"
         while candidate in used:
             candidate += "_"

@@ -53,8 +53,8 @@ def power_law(capacity: float, source: float, modes: int, *, every: bool = False
     """Return the modes of power-law data: their eigenvalues ``lamda`` and target coefficients ``w_star``.
 
     For mode k, ``lamda = k^-capacity`` and ``w_star^2 lamda = k^(-capacity source - 1)``. With ``every`` all
-    modes k = 1 ... ``modes`` are returned. Without, intervals of modes are represented by NODES quadrature
-    nodes each.
+    modes k = 1 ... ``modes`` are returned, each with the count 1. Without, nodes and weights of quadrature
+    stand for the modes: at most NODES nodes for each of several intervals of modes.
 
     >>> spectrum = power_law(1.5, 1.0, 100_000)
     >>> len(spectrum.counts), round(float(spectrum.counts.sum()), 6)
@@ -104,11 +104,12 @@ def gauss_sum(first: int, count: int, nodes: int) -> tuple[Array, Array]:
 
 
 def numbers_of(experiment: Experiment) -> dict[Symbol, float]:
-    """Return the numbers of the file for the symbols of the theory in steps, sizes included.
+    """Return the numbers of the file for the symbols of the theory, sizes included.
 
     Left out are numbers that the file does not give, expressions in t, and zeros, except for the noise of
-    random data. A list gives one symbol for each layer. P counts training samples and test points. Raises
-    :class:`~numerics.errors.SpecError` for fixed samples without arrays.
+    random data, which is 0 if it is missing. A list gives one symbol for each layer. On fixed samples P
+    counts training samples and test points, and P_train, which is given with test points only, training
+    samples. Raises :class:`~numerics.errors.SpecError` for fixed samples without arrays.
 
     >>> from numerics.experiment.experiment import Experiment
     >>> spec = {"network": {"depth": 1, "width_ratio": 2.0}, "data": {"kind": "isotropic", "noise": 0.3}}
@@ -171,9 +172,10 @@ OF_RANDOM = ((noise, "data.noise", "standard deviation of the noise in the label
 
 
 def legend(spec: Spec, theory: Theory) -> str:
-    """Return the text of the losses of random data, and a line for each symbol that the file has a key for.
+    """Return the losses of random data, and the symbols of a theory with their keys of the file, as text.
 
-    A line holds the printed symbol, the key and its meaning.
+    Losses are left out on fixed samples. A line of a symbol holds the printed symbol, its key and its
+    meaning, and for an expression in t its text. Symbols that no key gives, such as indices, are left out.
 
     >>> from numerics.experiment.experiment import Experiment
     >>> data = {"kind": "isotropic", "sample_ratio": 2.0, "noise": 0.3}
@@ -212,8 +214,9 @@ def legend(spec: Spec, theory: Theory) -> str:
 def arrays_of(experiment: Experiment) -> dict[str, Array]:
     """Return the arrays of the theory: for fixed samples ``K_x`` (P, P) and ``y`` (P,) or (P, C).
 
-    A coefficient that the file gives as an expression in the step is an array with a number for each step,
-    such as ``eta`` (T,). For an entrywise rule the inputs ``x`` (P, D) are included.
+    A coefficient of a rule in steps that the file gives as an expression in t is an array with a number for
+    each step, such as ``eta`` (T,); random data have no other arrays. For an entrywise rule the inputs ``x``
+    (P, D) of all points are included.
 
     With P* test points, these come last: ``K_x`` is (P + P*, P + P*), unknown targets are zero, and the array
     ``rho`` is the weight of each in the loss, one for training samples and zero for test points.
@@ -240,7 +243,10 @@ def arrays_of(experiment: Experiment) -> dict[str, Array]:
 
 
 def inputs_of(experiment: Experiment) -> Array:
-    """Return the inputs of all points (P + P*, D), training samples first."""
+    """Return the inputs of all points (P + P*, D), training samples first.
+
+    The experiment must have inputs.
+    """
     held = experiment.held_out
     parts = [experiment.inputs, None if held is None else held.inputs]
     return np.concatenate([x for x in parts if x is not None])
@@ -294,9 +300,11 @@ NEEDED = {
 
 
 def layer_ratios(experiment: Experiment) -> list[float]:
-    """Return the number of neurons of each hidden layer, relative to the size N of the program.
+    """Return the number of neurons of each hidden layer, relative to the size to which all ratios refer.
 
-    If one ratio holds for all layers, the list has one entry.
+    This size is the width N of the program, and the input dimension D for isotropic data. If one ratio holds
+    for all layers, the list has one entry: 1 for fixed samples without relative widths and for power-law
+    data.
 
     >>> spec = {"network": {"depth": 2, "width_ratio": [1.0, 4.0]}, "data": {"kind": "isotropic"}}
     >>> layer_ratios(Experiment.from_dict(spec))

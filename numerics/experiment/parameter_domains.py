@@ -67,7 +67,7 @@ def outside_value(
     arrays
         Values of functions of the time at each step, by name.
     times
-        The steps, or the times of a flow (T,).
+        The steps, or the times of a flow (T,). At the last step no parameter is read.
     """
     discrete = program.rule.discrete
     grid, read = times_read(times, discrete), _ParameterValues(numbers, arrays, discrete)
@@ -93,7 +93,7 @@ def require_in_domains(
     data
         Arrays by name; functions of the step, such as rates, may be callables or mappings too.
     times
-        The steps, or the times of a flow (T,).
+        The steps, or the times of a flow (T,). At the last step no parameter is read.
     """
     numbers: dict[str, Any] = {str(x): v for x, v in values.items() if isinstance(v, Real | Number)}
     arrays = {name: x for name, x in data.items() if not (callable(x) or isinstance(x, Mapping))}
@@ -108,10 +108,11 @@ def require_in_domains(
 def require_in_domains_at_steps(
     program: Program, values: Mapping[Any, Any] | None, data: Mapping[str, Any] | None, steps: int
 ) -> None:
-    """Raise SpecError for a parameter of a rule in steps that leaves its interval at ``0..steps-1``.
+    """Raise SpecError for a parameter of a rule in steps that leaves its interval at ``0..steps-2``.
 
-    ``values`` and ``data`` are those of :func:`require_in_domains`. Nothing is raised for a flow, because the
-    steps of its integration are not its times.
+    ``steps`` is the number of times 0, 1, ... of a solution; the last one begins no step. ``values`` and
+    ``data`` are those of :func:`require_in_domains`; None means none. Nothing is raised for a flow, because
+    the steps of its integration are not its times.
     """
     if program.rule.discrete:
         require_in_domains(program, values or {}, data or {}, np.arange(float(steps)))
@@ -131,8 +132,8 @@ class _ParameterValues:
     def values(self, e: Expr, grid: Array) -> Array | None:
         """Return the values of an expression at the times ``grid`` (T,).
 
-        None for an expression with a symbol without a number, or with a given function of something else
-        than the time.
+        None for an expression with a symbol without a number, or with a given function of something else than
+        the time. Raises ValueError if the array of a function of the time is missing or too short.
         """
         known = {x: self.numbers[x.name] for x in e.free_symbols if x.name in self.numbers and x != t}
         if e.free_symbols - {t, *known}:

@@ -93,7 +93,7 @@ DERIVATION = 2e-2, 2e-4
 
 
 def derivation(depth: object) -> float:
-    """Return the estimated seconds to derive the equations of ``depth`` layers; 0 for a symbol."""
+    """Return the estimated seconds to derive the equations of ``depth`` layers; 0 unless it is an ``int``."""
     layers = float(depth) if isinstance(depth, int) else 0.0
     return DERIVATION[0] * layers + DERIVATION[1] * layers**2
 
@@ -196,12 +196,16 @@ class Problem:
     ) -> Problem:
         """Return the problem of an experiment, its file, or a program (or theory) with its numbers.
 
-        ``numbers``, by symbol or name, ``arrays``, ``times``, ``solver`` and ``text``, which results keep,
-        belong to a program or theory. A problem is returned unchanged. A theory that differs from the one
-        that its program derives, such as one with a term left out, is solved as it is.
+        ``numbers``, by symbol or name, ``arrays``, by name, ``times``, ``solver`` and ``text``, which results
+        keep, belong to a program or theory. Numbers and arrays are needed as far as the program contains
+        symbols and data; ``times`` are the output times, which a program always needs; None for ``solver`` is
+        the default table [solver]. A problem is returned unchanged, and ``text`` is ignored beside it and
+        beside an experiment. A theory that differs from the one that its program derives, such as one with a
+        term left out, is solved as it is.
 
         Raises :class:`~numerics.errors.SpecError` for a number, an array or a time that is missing, for one
-        that does not belong to the program, and for a flow whose theory was changed.
+        that does not belong to the program, for a training rule that is not valid at a time, for numbers,
+        arrays, times or a solver beside an experiment or a problem, and for a flow whose theory was changed.
 
         >>> from derive.program import eta, gamma0, mlp
         >>> given = {"numbers": {"eta": 0.1, "gamma0": 1.0}, "times": range(3)}
@@ -441,7 +445,8 @@ class Problem:
     def author_names(self, names: Iterable[str]) -> list[str]:
         """Return the names by which the author of the program calls ``names``, in the same order.
 
-        ``names`` are those of the renamed program, whose output is f and whose error is Delta.
+        ``names`` are those of the renamed program, whose output is f and whose error is Delta. A name that
+        was not changed is returned as it is.
         """
         return [self.author.get(name, name) for name in names]
 
@@ -449,8 +454,9 @@ class Problem:
     def has_roles(self) -> bool:
         """Whether results name variables by role.
 
-        This needs a program with one output ``f`` and its error, or with ``C_v`` among its correlations, the
-        error of a function learnt from random data.  Results of other programs use the author's names.
+        They always do for an experiment. A program needs one output ``f`` and its error, or ``C_v`` among its
+        correlations, the error of a function learnt from random data. Results of other programs use the
+        author's names.
         """
         scalars = {*self.program.scalars}
         if self.experiment is not None or {OUTPUT, ERROR} <= scalars:
@@ -461,7 +467,7 @@ class Problem:
     def features_rest(self) -> bool:
         """Whether features do not move at infinite width, because of NTK scaling on fixed samples.
 
-        gamma0 of the file then means gamma0/sqrt(N), which is zero in this limit.
+        gamma0 of the file then means gamma0/sqrt(N), which is zero in this limit. False for a program.
         """
         return self.experiment is not None and self.experiment.spec.features_rest
 
@@ -515,7 +521,7 @@ class Problem:
     def memory(self) -> dict[str, Array]:
         """Tables of the memory of rules in steps, by the names that :attr:`discrete` gives them.
 
-        Tables of a flow depend on the grid of its integrator, and are not included.
+        Empty for a flow, whose tables depend on the grid of its integrator.
         """
         if self.flow:
             return {}
@@ -547,7 +553,7 @@ class Problem:
 
     @property
     def sample_count(self) -> int:
-        """Number of training samples and test points together."""
+        """Number of training samples and test points together; 0 for random data of an experiment."""
         return int(self.numbers.get(P, self.seen))
 
     @property
@@ -587,7 +593,7 @@ class Problem:
         return derived(integrated(self.program), self.reductions, tuple(self.layered))
 
     def stepped(self, *reductions: Reduction) -> Theory:
-        """Return the theory in steps after further ``reductions``.
+        """Return the theory in steps after further ``reductions``, which follow those of the problem.
 
         For a flow, it is the theory of its integrator, in which jumps of the error as a function of the
         output become steep ramps.
@@ -622,7 +628,10 @@ class Problem:
 
     @property
     def targets(self) -> Array:
-        """Targets of training samples, (P,) or (P, C)."""
+        """Targets of training samples, (P,) or (P, C).
+
+        Raises KeyError for a problem without the array ``y``, such as one of random data.
+        """
         return self.arrays[TARGETS][: self.seen]
 
     @property
@@ -632,9 +641,9 @@ class Problem:
 
     @property
     def attributes(self) -> tuple[str, ...]:
-        """Names of the attributes of units, which are read from arrays.
+        """Names that the author gave to the attributes of units, which are read from arrays.
 
-        Modes of random data have a spectrum instead.
+        Modes of random data have a spectrum instead; the result is then empty.
         """
         attributes = (
             () if self.experiment is not None or self.spectrum is not None else self.program.attributes
@@ -717,9 +726,10 @@ def _range_of_outputs(program: Program) -> tuple[Expr, Expr] | None:
 def _training_samples(program: Program, data: Mapping[str, Array], samples: int) -> int:
     """Return the number of training samples; samples of weight zero at the end are test points.
 
-    The weight is that in the loss. All samples count if weights are not given, or if some of weight zero
-    stand between others. The result is one for a program with an output but without an index of samples, and
-    zero for random data. ``samples`` is the number of all samples.
+    The weight is that in the loss, an array in ``data``. All samples count if weights are not given or are
+    all zero, or if some of weight zero stand between others. The result is one for a program with an output
+    but without an index of samples, and zero for random data. ``samples`` is the number of all samples, which
+    is also the result for a program without a single output.
     """
     roles = program.roles
     if roles.learnt is not None:
@@ -746,8 +756,8 @@ def _times_of(times: ArrayLike | None, steps: bool) -> tuple[Array, Array | None
     """Return the times to solve for, and ``times`` as output times, or None if both are equal.
 
     Times to solve for are all steps from 0 to the last one; for a flow (``steps`` is false), 0 and ``times``.
-    Raises SpecError for times that are missing, do not increase, are negative, or are not steps, and for a
-    flow that ends at time 0.
+    Raises SpecError for times that are missing, do not increase, are negative, or are not steps, for more
+    than MOST_STEPS steps, and for a flow that ends at time 0.
 
     >>> _times_of([0, 2], steps=True)
     (array([0., 1., 2.]), array([0., 2.]))

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 def next_step_factors(problem: Problem) -> NDArray[np.float64]:
     """Return ``k(s + 1, s)`` for each step s except the last: the factor of an update in the next step.
 
-    The result has the shape (T - 1,). For a flow it is the absolute rate of the rule at each time except the
-    last. In a rule that divides by the number of samples, this is the number of training samples.
+    The result has the shape (T - 1,). For a flow it is instead the absolute rate of the rule at each time
+    except the last; for a rule without a rate it is the largest absolute coefficient of the update. If the
+    rule divides by the number of samples, test points do not count.
 
     >>> from derive.program import GradientDescent, eta, mlp
     >>> from numerics.experiment.problem import Problem

@@ -83,7 +83,7 @@ def _is_number(text: str) -> bool:
 
 
 def values_of(schedule: Expr, times: Array) -> Array:
-    """Return the values of a schedule at times (T,), NaN where they are not real.
+    """Return the values of a schedule at times (T,), NaN where they are not real; they may be infinite.
 
     >>> values_of(t**2 / 4, np.array([0.0, 1.0, 2.0]))
     array([0.  , 0.25, 1.  ])

@@ -420,7 +420,7 @@ def is_given(section: FileSection, key: str) -> bool:
 
 
 def _given_keys(section: FileSection) -> Iterable[tuple[str, Any]]:
-    """Yield the keys of a table that the file gives, with their values."""
+    """Yield the keys of a table that the file gives, with their values, also those equal to the default."""
     for key in type(section).model_fields:
         value = getattr(section, key)
         if key in section.model_fields_set and value is not None:

@@ -97,9 +97,10 @@ def of_layer(name: str, layer: object) -> Symbol:
 
 @lru_cache(maxsize=128)
 def general(program: Program, reductions: tuple[Reduction, ...] = ()) -> Theory:
-    """Return the theory of a program after ``reductions``, for any depth.
+    """Return the theory of a program after ``reductions``, with the layer as an index.
 
-    One equation holds for all layers that are alike, with the layer as an index.
+    One equation holds for all layers that are alike, whether the depth is a number or a symbol. The first
+    reduction is applied first.
     """
     if not reductions:
         return mean_field(program)
@@ -173,7 +174,8 @@ def integrated(program: Program) -> Program:
 def _require_one_flow(program: Program) -> None:
     """Raise NotApplicable unless all weights follow one flow with an equation of motion, up to their noise.
 
-    It is also raised for fields with an equation of motion, and for noise of single weights only.
+    ``program`` has a flow as its rule. It is also raised for fields with an equation of motion, and for noise
+    of single weights only.
     """
     evolving = [d.lhs for d in program.definitions if d.evolves]
     if evolving:
@@ -278,7 +280,7 @@ def program_of(experiment: Experiment, depth: Integer | Symbol | None = None) ->
 def moving_symbols(spec: Spec) -> dict[Symbol, str]:
     """Return the symbols of training rules, such as eta, that the file gives as expressions in t.
 
-    Values are the keys of [training] that give them.
+    Values are the keys of [training] that give them, such as "learning_rate".
     """
     symbols = {
         "learning_rate": eta,
@@ -398,7 +400,8 @@ def _ramp(program: Program, x: Expr, *_: Expr) -> Expr:
     """Return a ramp from 0 to 1 in place of the step function of x, with a width of about RISE.
 
     It is ``(|z + 1/2| - |z - 1/2| + 1)/2`` for ``z = x/(RISE sqrt(1 + sum_a (dx/da)^2))``, where a are the
-    scalars in x, such as outputs.
+    scalars of the ``program`` in x, such as outputs. Further arguments, such as the value of the step
+    function at zero, are ignored.
     """
     outputs = [a for a in x.atoms(AppliedUndef) if str(a.func) in program.scalars]
     z = x / (RISE * sqrt(1 + sum(x.diff(a) ** 2 for a in outputs)))
@@ -523,9 +526,9 @@ def derive_or_raise(
 ) -> DerivedResult:
     """Return ``derive(experiment)``; if it raises NotApplicable, raise SpecError for a key of the file.
 
-    ``what`` names the requested quantity in words. ``wants`` maps keys to the value, or the tuple of values,
-    for which the quantity exists. The error names the first key with another value in the file; if all agree,
-    it names network.depth.
+    ``what`` names the requested quantity in words. ``wants`` maps dotted keys to the value, or the tuple of
+    values, for which the quantity exists; a missing key counts as false or zero if that is the first of them.
+    The error names the first key with another value in the file; if all agree, it names network.depth.
 
     >>> def plain(e):
     ...     if e.network.bias: raise NotApplicable("biases add to every layer")

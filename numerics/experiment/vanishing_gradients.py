@@ -24,6 +24,8 @@ ROUNDING = 1e-12
 def require_gradients(experiment: Experiment) -> None:
     """Raise SpecError if the rule is entrywise and the gradients of all samples cancel at the start.
 
+    It is also raised for an entrywise rule without samples.
+
     >>> tables = {"network": {"depth": 1, "activation": "tanh"}, "training": {"rule": "sign"}}
     >>> mirrored = Experiment.from_dict(tables, inputs=[[1.0], [-1.0]], targets=[0.5, 0.5])
     >>> require_gradients(mirrored)

@@ -313,7 +313,8 @@ class AdjointFluctuations(LinearTheory):
         on which these depend. ``psi`` (observables, parameters) holds the derivatives of observables by order
         parameters, ``influences`` the matrices Psi (observables, n, n) of each site, the effect of one unit
         on the observables; both are changed in place. ``block`` is the time. Order parameters of one time
-        depend on each other in a chain, which is followed until nothing is left to add.
+        depend on each other in a chain, which is followed until nothing is left to add. Raise Unserved if it
+        does not end.
         """
         arrived = psi[:, block.parameters].copy()
         for _ in range(MOST_LEVELS):
@@ -386,6 +387,7 @@ class AdjointFluctuations(LinearTheory):
         form of the fields and hats (response fields) of one unit by which it changes the observable: an order
         parameter that averages ``x_a x_b`` adds to its entry ab. ``number`` is that of the site (a population
         at one layer), and ``ranges`` holds for each time the range of its order parameters, sorted by time.
+        Raise Unserved if an order parameter contains no field at its own time.
         """
         site, x = self.sites[number], self.units.get(number, NO_PRODUCTS)
         late, early, when = _ordered(x, site.times)
@@ -415,7 +417,7 @@ class AdjointFluctuations(LinearTheory):
         observable; the map takes the rows of the hats of this time. ``number`` is that of the site, and
         ``ranges`` holds for each time the range of its order parameters, sorted by time. A hat is the
         response field conjugate to a field: the average of a field times a hat is the response of the field.
-        A site is a population at one layer.
+        A site is a population at one layer. Raise Unserved if a field depends on a field of a later time.
         """
         site, x = self.sites[number], self.influences.get(number, NO_PRODUCTS)
         hat, other = x.first, x.second

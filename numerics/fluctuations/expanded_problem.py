@@ -128,7 +128,7 @@ def lowered(problem: Problem, grid: TimeGrid | None = None, times: int | None = 
 
 
 def _of_layer(numbers: Any) -> Callable[[int], float]:
-    """Return the function that maps the number of a layer to its entry in the list ``numbers``."""
+    """Return the function that maps the number of a layer to its value in ``numbers``, a mapping by layer."""
     return lambda layer: float(numbers[int(layer)])
 
 

@@ -76,8 +76,10 @@ def finite_width(
     Raises
     ------
     SpecError
-        If networks have no width, for a nonlinear network with more than some thousand order parameters, or
-        if the computation takes longer than ``solver.hours``.
+        If networks have no width or the expansion of their program is not derived, for fixed samples in NTK
+        scaling, for an error that jumps with the output, as that of the hinge loss, for a flow with noise or
+        of a nonlinear network, for a nonlinear network with more than some thousand order parameters, or if
+        the computation takes longer than ``solver.hours``.
     NotConverged
         For a flow whose variances have a large estimated error on the finest affordable time grid.
 
@@ -107,7 +109,8 @@ def corrected(
     """Return the result of :func:`finite_width` for a problem: variances and shifts at order 1/N.
 
     It is a :class:`Result` of NumPy arrays, so that xarray need not be imported. ``kernels`` and ``progress``
-    are those of :func:`finite_width`. ``say`` is called with one line of text if the computation takes long.
+    are those of :func:`finite_width`. ``say`` is called with one line of text if the computation for a rule
+    in steps takes long; it is not called for a flow.
     """
     started = clock.perf_counter()
     width_corrections, notes = expanded_variables(problem, kernels, progress, say)
@@ -145,7 +148,8 @@ def expanded_variables(
 
     Attributes are the name of the method, the kernels that are kept, and why shifts are missing; for flows
     also estimated errors. Variances and shifts are multiplied by N, the number of units of a population of
-    ratio one; :func:`largest_ratio` converts them to the widest hidden layer.
+    ratio one; :func:`largest_ratio` converts them to the widest hidden layer. ``kernels``, ``progress`` and
+    ``say`` are those of :func:`corrected`.
     """
     require_choice("kernels", kernels, get_args(KeptKernels))
     require_corrections(problem)

@@ -123,7 +123,8 @@ def stage_grid(places: Array, times: Array) -> StageGrid:
 class FlowTimes:
     """Output times of a flow, and a transformed time ``age`` in which integration steps are of equal length.
 
-    Members are ``times``, those of the problem, and ``age``, which converts to the transformed time and back.
+    Members are the output ``times`` of the problem, and ``age``, which converts to the transformed time and
+    back.
     """
 
     times: Array
@@ -193,8 +194,10 @@ def corrections_of_flow(
     Attributes hold the method, the kernels that are kept, and estimated errors. The flow is computed on finer
     and finer grids of Runge-Kutta steps, and the two finest are extrapolated to steps of length zero. Grids
     are refined until the estimated error of variances is at most CONVERGED, or an expansion takes more than a
-    minute. Shifts come from the finest of those grids on which dense matrices of all order parameters are
-    computed. Raise NotConverged if the estimated error of variances exceeds LARGEST_ERROR.
+    minute. Shifts are extrapolated from the two finest of those grids on which dense matrices of all order
+    parameters are computed; they are left out if their estimated error exceeds LARGEST_ERROR. Raise
+    NotConverged if the estimated error of variances exceeds LARGEST_ERROR, and SpecError for a flow with
+    noise.
     """
     require_no_noise(problem)
     started, axis = clock.perf_counter(), FlowTimes.of(problem)

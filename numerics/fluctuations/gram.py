@@ -109,7 +109,8 @@ class GramNetworks:
 
         n is the number of fields of a unit: hidden fields of all samples and readout weights. The Gram
         matrices are random Wishart matrices, divided by the number of units, with the mean :attr:`start`
-        ``(n, n)``.
+        ``(n, n)``. The number of units is ``width``, the size N, times the ratio of the hidden layer, rounded
+        to an integer that must be at least 1.
         """
         values, vectors = np.linalg.eigh(self.start)
         root = vectors * np.sqrt(np.maximum(values, 0.0))
