@@ -81,7 +81,10 @@ def expand_nonlinear(
     count = 1 << max(4, int(np.ceil(np.log2((solver.samples or SAMPLES) / (2 * REPLICAS)))))
 
     def evaluate(statics: Statics, grid: TimeGrid | None) -> Evaluation:
-        """Return the coefficients of one replica on one time grid, from its static tensors."""
+        """Return the coefficients of one replica on one time grid, from its static tensors.
+
+        ``grid`` is None for a rule in steps.
+        """
         return Evaluation(Setting(problem, grid), statics, responses=responses)
 
     def replica(k: int) -> Evaluator:
@@ -121,7 +124,10 @@ def nonlinear(program: Program, order: int, key: str, value: Any) -> NonlinearEx
 
 @lru_cache(maxsize=16)
 def _expansion(program: Program, order: int) -> NonlinearExpansion:
-    """Return the expansion of a nonlinear program in gamma0, up to ``order``, in symbols; cached."""
+    """Return the expansion of a nonlinear program in gamma0, up to ``order``, in symbols; cached.
+
+    Raises NotApplicable if none exists.
+    """
     return derived(mean_field(program), order)
 
 
@@ -273,7 +279,8 @@ class Evaluation:
     def summed(self, forest: Forest, tensor: Array, **options: Any) -> Array:
         """Return a static tensor times its forest of earlier times, summed over these times.
 
-        ``options`` are those of :func:`summed`, which also states the shape.
+        The axes of ``tensor`` are the samples of the forest. ``options`` are those of :func:`summed`, which
+        also states the shape; the weight of updates and the errors are those of this evaluation.
         """
         return summed(forest, [(tensor, [*samples_of(forest)])], self.weight, self.errors, **options)
 

@@ -42,8 +42,9 @@ def parse_activation(text: str) -> Expr:
     SpecError
         For an unknown name, and for unsupported text: anything but h, pi, numbers, ``+ - * / **`` with a
         number as exponent, and the functions listed in ``SYMBOLIC`` of :mod:`.formulas`; text that is too
-        long or has too large numbers or exponents; text without h; and text that is not real and finite for
-        -40 <= h <= 40. The error names the key network.activation.
+        long or has too large numbers or exponents; text without h; and text that is not real and finite at a
+        multiple of 1/4 with -40 <= h <= 40, or divides by a part that vanishes between them. The error names
+        the key network.activation.
 
     Examples
     --------

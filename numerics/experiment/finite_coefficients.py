@@ -95,7 +95,7 @@ def _zeros_below(coefficient: Expr, read: MotionCoefficients, grid: Array) -> It
     """Yield times at which a denominator or the argument of a logarithm in a coefficient may be zero.
 
     They are the zeros between changes of sign, and the minima of the absolute value, which need not be zero,
-    between the times ``grid``.
+    between the times ``grid``. ``read`` makes functions of the time from expressions.
     """
     from scipy.optimize import brentq, minimize_scalar  # slow to import, and seldom needed
 

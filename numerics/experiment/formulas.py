@@ -154,8 +154,8 @@ class Reader:
     variable
         The variable of the function.
     grid
-        Numbers, ascending, at which the function must be real and finite, and between which it must have no
-        pole.
+        Numbers, ascending, at which the function must be real and finite, and between which no denominator
+        may vanish. A value between them that is not real is not found.
     accepted
         Accepted text, for error messages.
     finite
@@ -189,8 +189,8 @@ class Reader:
         SpecError
             For unsupported text: anything but the variable, pi, numbers, ``+ - * / **`` and the functions of
             the reader; text that is too long or has too large numbers or exponents; text without the
-            variable; and functions that are not real and finite on the grid, or that have a pole between its
-            points.
+            variable; and functions that are not real and finite on the grid, or that divide by a part that
+            vanishes between its points.
         """
         tree = self._tree(text)
         self._check_shape(text, tree)
@@ -376,7 +376,11 @@ class Reader:
             return False
 
     def _check_poles(self, text: str, tree: ast.expr) -> None:
-        """Raise SpecError if a denominator in a formula changes sign or vanishes on the range of the grid."""
+        """Raise SpecError if a denominator in a formula changes sign or vanishes on the range of the grid.
+
+        A denominator that falls to zero as a root or more slowly, such as ``sqrt(abs(h - 0.1))``, may be
+        missed.
+        """
         for node in ast.walk(tree):
             below = None
             if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):

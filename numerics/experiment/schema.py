@@ -30,14 +30,20 @@ SCHEDULED = ("learning_rate", "weight_decay", "momentum", "temperature")
 
 
 def _positive(value: float | str) -> float | str:
-    """Return the number if it is positive, or the text of an expression; used by pydantic."""
+    """Return a positive number or the text of an expression unchanged; used by pydantic.
+
+    Raise PydanticCustomError for another number.
+    """
     if not isinstance(value, str) and value <= 0:
         raise PydanticCustomError("greater_than", "Input should be greater than 0")
     return value
 
 
 def _not_negative(value: float | str) -> float | str:
-    """Return the number if it is not negative, or the text of an expression; used by pydantic."""
+    """Return a number >= 0 or the text of an expression unchanged; used by pydantic.
+
+    Raise PydanticCustomError for a negative number.
+    """
     if not isinstance(value, str) and value < 0:
         raise PydanticCustomError("greater_than_equal", "Input should be greater than or equal to 0")
     return value
@@ -68,7 +74,11 @@ CONSTANTS: dict[str, dict[str, float]] = {
 
 
 class FileSection(BaseModel):
-    """One table of the file: immutable, without unknown keys, conversions, NaN or infinity."""
+    """Base class of the tables of the file, which are immutable.
+
+    Unknown keys, NaN and infinity are refused. Values are not converted to the type of a key, so that the
+    text "1" is refused for a number; an integer may stand for a float.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -295,7 +305,7 @@ class Spec(FileSection):
 
     @property
     def has_test_points(self) -> bool:
-        """Whether there are test points."""
+        """Whether there are test points: the file names test inputs or a test kernel."""
         return self.data is not None and (self.data.test_inputs, self.data.test_kernel) != (None, None)
 
 

@@ -88,7 +88,7 @@ class GramNetworks:
     def _number(self, e: Expr) -> Expr:
         """Return a SymPy expression with numbers inserted for its symbols and data for its functions.
 
-        Raise Unserved if the result is not a number.
+        Arguments of functions are integers that count from 1. Raise Unserved if the result is not a number.
         """
         known: dict[Expr, Expr] = dict(self._values)
         for a in e.atoms(AppliedUndef):
