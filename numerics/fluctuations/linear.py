@@ -89,7 +89,8 @@ class SiteProducts:
     def merged(self) -> SiteProducts:
         """Return these products with duplicates merged: their weights are added.
 
-        Duplicates have the same order parameter and the same pair of factors, in any order.
+        Duplicates have the same order parameter and the same pair of factors, in any order. The result is
+        sorted by order parameter, then by the smaller and the larger position of the factors.
         """
         pair = np.sort(np.stack([self.first, self.second]), axis=0)
         distinct, place = np.unique(np.stack([self.parameters, *pair]), axis=1, return_inverse=True)
@@ -117,8 +118,8 @@ class GradientBlock:
 class LinearTheory:
     """Solution at infinite width of a theory with linear fields, from which the expansion in 1/N starts.
 
-    A hat is the response field conjugate to a field: the average of a field times a hat is the response of
-    the field.
+    The constructor solves the theory by a :class:`LinearMarch` and raises the errors of that class. A hat is
+    the response field conjugate to a field: the average of a field times a hat is the response of the field.
 
     Parameters
     ----------
@@ -130,7 +131,8 @@ class LinearTheory:
     values
         The order parameters at infinite width, ``(parameters,)``.
     sites
-        For each population and layer the covariance of the fields and hats that occur in products of two.
+        For each population and layer the covariance of the fields and hats that occur in products of two, in
+        the order of the numbers of sites.
     """
 
     def __init__(self, lowered: LoweredFluctuations) -> None:
@@ -194,8 +196,9 @@ class LinearTheory:
     def units(self) -> dict[int, SiteProducts]:
         """For each site the products of two fields or hats whose averages over units are order parameters.
 
-        A hat is the response field conjugate to a field: the average of a field times a hat is the response
-        of the field. A site is a population at one layer.
+        Keys are numbers of sites; sites without such products are left out. A hat is the response field
+        conjugate to a field: the average of a field times a hat is the response of the field. A site is a
+        population at one layer.
         """
         return self.gathered(self.lowered.units)
 
@@ -203,9 +206,9 @@ class LinearTheory:
     def influences(self) -> dict[int, SiteProducts]:
         """For each site the products of two fields or hats that order parameters multiply in the action.
 
-        The action is the exponent of the path integral over one unit. A hat is the response field conjugate
-        to a field: the average of a field times a hat is the response of the field. A site is a population at
-        one layer.
+        The action is the exponent of the path integral over one unit. Keys are numbers of sites; sites
+        without such products are left out. A hat is the response field conjugate to a field: the average of a
+        field times a hat is the response of the field. A site is a population at one layer.
         """
         return self.gathered(self.lowered.influences)
 
@@ -217,9 +220,10 @@ class LinearTheory:
         """Return the products of two fields or hats in some terms, by number of the site.
 
         Each term in ``entries`` holds numbers of fields, hats and order parameters at all values of its
-        indices. If ``covariance`` is given, the terms are second derivatives by two order parameters; weights
-        are multiplied by the covariance of both, the value of ``covariance`` at their numbers. A site is a
-        population at one layer.
+        indices. Products whose weight is zero are left out, and duplicates are not merged. If ``covariance``
+        is given, the terms are second derivatives by two order parameters: the weights are multiplied by the
+        covariance of both, the value of ``covariance`` at their numbers, and the result names the first one
+        only. A site is a population at one layer.
         """
         parts: list[list[tuple[IntegerArray, IntegerArray, IntegerArray, Array]]] = [[] for _ in self.sites]
         for x in entries:
@@ -240,7 +244,9 @@ class LinearTheory:
     def alike(self) -> IntegerArray:
         """For each order parameter the number of the first one with the same average.
 
-        For example, H(2, 1) has the same average as H(1, 2).
+        For example, H(2, 1) has the same average as H(1, 2). Two order parameters count as equal if each is a
+        single product of the same two fields or hats with the same weight. Any other order parameter has its
+        own number.
         """
         representatives = np.arange(self.count)
         for x in self.units.values():
@@ -276,7 +282,10 @@ class LinearTheory:
         return place[self.alike]
 
     def number(self, name: str, *arguments: int) -> int:
-        """Return the number of the order parameter ``name`` at integer indices and times ``arguments``."""
+        """Return the number of the order parameter ``name`` at integer indices and times ``arguments``.
+
+        It is -1 if the order parameter does not exist at them.
+        """
         (key,) = (k for k in self.lowered.names if k[0] == name)
         (numbers,) = self.lowered.parameters.find(key, [np.array([x]) for x in arguments])
         return int(numbers)

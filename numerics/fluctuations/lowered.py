@@ -93,7 +93,8 @@ class TheorySizes:
 
         The result maps each index or time to an array of its values, all of one length. ``reach`` is None for
         no time and "" for the time t alone. For pairs of times t and s it is "all", "strict" (s < t), "past"
-        (s <= t) or "now" (s = t), and the points are sorted by the later of both times.
+        (s <= t) or "now" (s = t), and the points are sorted by the later of both times. A grid without an
+        index and without a time has one point.
         """
         grid: IndexGrid = {}
         size = 1
@@ -149,7 +150,7 @@ class NumberBox:
         """Return the positions in the flattened table of given arguments, and whether they are inside.
 
         ``arguments`` holds one array of values for each argument. The second array is false where an argument
-        is outside of its range.
+        is outside of its range; the position there is that of the nearest value in the range.
         """
         inside = np.ones(np.shape(arguments[0]), bool)
         place = np.zeros(np.shape(arguments[0]), int)
@@ -186,7 +187,11 @@ class NumberRegister:
             self.declared.setdefault(key, []).append(arguments)
 
     def number(self) -> None:
-        """Assign numbers to the members of all families that were declared since the last call."""
+        """Assign numbers to the members of all families that were declared since the last call.
+
+        The numbers continue those of earlier calls. All members of one family must be declared before the
+        same call, because a family that is declared again gets a new table.
+        """
         for key, parts in self.declared.items():
             arguments = [np.concatenate(x) for x in zip(*parts, strict=True)]
             lows, highs = (np.array([f(x) for x in arguments]) for f in (np.min, np.max))
@@ -218,7 +223,10 @@ def key_of(x: AppliedUndef) -> FunctionKey:
 
 @lru_cache(maxsize=4096)
 def slope(e: Expr, parameter: AppliedUndef) -> Expr:
-    """Return the derivative of an expression with respect to the order parameter ``parameter``."""
+    """Return the derivative of an expression with respect to the order parameter ``parameter``.
+
+    The same function at other symbolic arguments counts as a constant.
+    """
     derivative: Expr = e.diff(parameter)
     return derivative
 
@@ -249,7 +257,8 @@ class TermArrays:
         of the exponent of the path integral stands in no equation: its target is the first order parameter by
         which the exponent is differentiated.
     first, second
-        The numbers of the hats and fields that the weight multiplies, hats first; CONSTANT for none.
+        The numbers of the hats and fields that the weight multiplies, hats first; CONSTANT for none. In the
+        covariance of two sources, target and first are the fields with these sources.
     other
         The numbers of other order parameters by which the term is differentiated, ``(2, n)``; CONSTANT for
         none.
@@ -305,7 +314,8 @@ class LoweredFluctuations:
     Attributes
     ----------
     parameters, nodes
-        The numbers of order parameters and of nodes, by name, indices and times.
+        The numbers of order parameters and of nodes, by name, indices and times. Observables, which no
+        equation uses, have no number.
     site, time
         Of each node: the number of its site, and its time.
     parameter_time
@@ -322,7 +332,8 @@ class LoweredFluctuations:
     influences, second_influences
         Derivatives of the exponent of the path integral with respect to one and to two order parameters.
     slopes, second_slopes
-        First and second derivatives of ``rests`` with respect to order parameters.
+        First and second derivatives of ``rests`` with respect to order parameters. Second derivatives, also
+        those of the exponent, hold each pair once and are halved for the same order parameter twice.
     """
 
     def __init__(self, theory: Fluctuations, sizes: TheorySizes, known: KnownArrays) -> None:
@@ -373,7 +384,7 @@ class LoweredFluctuations:
             self.parameter_time[self.parameters.find(key, arguments)] = when
 
     def name_of(self, number: int) -> str:
-        """Return the name of the order parameter with this number."""
+        """Return the name of the order parameter with this number, without indices and times."""
         families = self.parameters.families.items()
         return str(next(key[0] for key, x in families if x.numbers is not None and number in x.numbers))
 
@@ -427,8 +438,8 @@ class LoweredFluctuations:
         """Yield each addend of an expression as a triple (weight, random factors, hats).
 
         The weight is the product of the deterministic factors; random factors are fields and functions of
-        fields. A hat is the response field conjugate to a field: the average of a field times a hat is the
-        response of the field.
+        fields. The square of a field or hat is listed as two equal factors. A hat is the response field
+        conjugate to a field: the average of a field times a hat is the response of the field.
         """
         for term in Add.make_args(sympify(e).expand()):
             weight, parts, hats = S.One, [], []
@@ -732,7 +743,7 @@ class LoweredFluctuations:
         """Return the entries of given data such as ``y(mu)`` at all points of a grid.
 
         The first entry along an axis belongs to the first value of its index, or to time zero. Shifted
-        indices are periodic.
+        indices, and shifted times, are periodic.
         """
         name = str(x.func)
         array, positions = self.known.arrays[name], []
@@ -744,7 +755,10 @@ class LoweredFluctuations:
 
 
 def has_kinks(lowered: LoweredFluctuations) -> bool:
-    """Return whether a function of fields in the theory, such as relu, has a kink or a jump."""
+    """Return whether a function of fields has a kink or a jump: a maximum, minimum, step, modulus or sign.
+
+    Piecewise functions are not recognised.
+    """
     return any(x.expr.has(Max, Min, Heaviside, Abs, sign) for x in lowered.features.values())
 
 

@@ -187,7 +187,8 @@ class LinearMarch:
             if not changed and (moved <= 1e-15 * np.abs(self.values)).all():
                 return
         raise Unserved(
-            f"order parameters of one time change after {MOST_LEVELS} evaluations: definitions are cyclic"
+            f"order parameters of one time still change after {MOST_LEVELS} evaluations: their definitions "
+            "are cyclic, and one of them must depend on earlier times only"
         )
 
     def _extend(self, number: int, time: int) -> None:
@@ -304,9 +305,9 @@ class LinearMarch:
     def pair(self, x: TermArrays, part: slice) -> Array:
         """Return the averages that multiply the weights of a term, for the values of its indices in ``part``.
 
-        They are covariances of two fields, or responses of a field to a hat, one for each value in ``part``.
-        A hat is the response field conjugate to a field: the average of a field times a hat is the response
-        of the field.
+        The term must have two factors. The averages are covariances of two fields, or responses of a field to
+        a hat, one for each value in ``part``. A hat is the response field conjugate to a field: the average
+        of a field times a hat is the response of the field.
         """
         averages = np.zeros(part.stop - part.start)
         for number, at in self.by_site(x.second[part] if x.hats else x.first[part]):
@@ -323,9 +324,9 @@ def _hatted(lowered: LoweredFluctuations) -> IntegerArray:
     """Return the numbers of the nodes that have a hat, increasing.
 
     These are nodes with a Gaussian source, products of weights with fields that have memory or responses in
-    their equation, and nodes that are perturbed in a response. A hat is the response field conjugate to a
-    field: the average of a field times a hat is the response of the field. A node is a field, or a product of
-    weights with a field, at one time.
+    their equation, nodes in whose equation an order parameter stands, and nodes that are perturbed in a
+    response. A hat is the response field conjugate to a field: the average of a field times a hat is the
+    response of the field. A node is a field, or a product of weights with a field, at one time.
     """
     perturbed = [x.target for x in (*lowered.kernels, *lowered.covariances)]
     perturbed += [x.first for x in lowered.covariances]

@@ -87,6 +87,7 @@ class FluctuationMethod(Protocol):
         """Return the estimated seconds for the variances of a number of observables.
 
         ``sizes`` are the sizes of the arrays of the expansion; ``observables`` counts those of all times.
+        ``solver`` has the number of sampled paths.
         """
         ...
 
@@ -94,6 +95,7 @@ class FluctuationMethod(Protocol):
         """Return the estimated memory in bytes for the variances of a number of observables.
 
         ``sizes`` are the sizes of the arrays of the expansion; ``observables`` counts those of all times.
+        ``solver`` has the number of sampled paths.
         """
         ...
 
@@ -132,11 +134,17 @@ class DenseMethod:
         return refusal_for(problem, key, too_large, "fewer times or samples")
 
     def seconds(self, sizes: FluctuationSizes, observables: int, solver: Solver) -> float:
-        """Return the estimated seconds, which are those of products of matrices over all order parameters."""
+        """Return the estimated seconds, which are those of products of matrices over all order parameters.
+
+        They do not depend on ``observables`` and ``solver``.
+        """
         return MATRIX_PRODUCTS * float(sizes.parameters) ** 3
 
     def memory(self, sizes: FluctuationSizes, observables: int, solver: Solver) -> float:
-        """Return the estimated memory in bytes of the fields of a unit and matrices of order parameters."""
+        """Return the estimated memory in bytes of the fields of a unit and matrices of order parameters.
+
+        It does not depend on ``observables`` and ``solver``.
+        """
         return _linear_memory(sizes) + 8.0 * PARAMETER_MATRICES * float(sizes.parameters) ** 2
 
     def no_shift(self, sizes: FluctuationSizes) -> None:
@@ -165,12 +173,16 @@ class AdjointMethod:
         return _nonlinear(problem, sizes)
 
     def seconds(self, sizes: FluctuationSizes, observables: int, solver: Solver) -> float:
-        """Return the estimated seconds of the sweeps backwards in time, one for each observable."""
+        """Return the estimated seconds of the sweeps backwards in time, one for each of ``observables``."""
         sweep = SWEEP[0] * float((sizes.sites.astype(float) ** 3).sum()) / 4 + SWEEP[1] * sizes.times
         return observables * sweep
 
     def memory(self, sizes: FluctuationSizes, observables: int, solver: Solver) -> float:
-        """Return the estimated memory in bytes of the fields of a unit and of observables swept together."""
+        """Return the estimated memory in bytes of the fields of a unit and of observables swept together.
+
+        ``observables`` counts those of all times. They are swept in batches of at most BATCH_BYTES, or one by
+        one if a single sweep needs more.
+        """
         swept = SWEPT_MATRICES * 8.0 * _squared_fields(sizes)
         return _linear_memory(sizes) + max(swept, min(BATCH_BYTES, observables * swept))
 
@@ -201,8 +213,8 @@ class SampledMethod:
     def refusal(self, problem: Problem, sizes: FluctuationSizes) -> Refusal | None:
         """Return why the method does not apply; None if it applies.
 
-        It needs a nonlinear function of fields, a rule in discrete steps, an even number of paths, and not
-        too many order parameters.
+        It needs a nonlinear function of fields, a rule in discrete steps, an even number of paths, and at
+        most MOST_SAMPLED order parameters.
         """
         if sizes.nonlinear is None:
             return refusal_for(
@@ -229,7 +241,8 @@ class SampledMethod:
         """Return the estimated seconds of all computations of fields on the sampled paths of each site.
 
         The fields are computed for each perturbation of order parameters and for each response, in both
-        directions, for all replicas and widths of rounded kinks. A site is a population at one layer.
+        directions, for all replicas and widths of rounded kinks. The number of observables does not matter.
+        A site is a population at one layer.
         """
         x, samples = sizes.paths, solver.samples or SAMPLES
         assert x is not None
@@ -241,7 +254,10 @@ class SampledMethod:
         return REPLICAS * widths * float(total.sum())
 
     def memory(self, sizes: FluctuationSizes, observables: int, solver: Solver) -> float:
-        """Return the estimated memory in bytes of paths, derivatives and matrices of order parameters."""
+        """Return the estimated memory in bytes of paths, derivatives and matrices of order parameters.
+
+        The number of observables does not matter; ``solver`` has the number of paths.
+        """
         x, samples = sizes.paths, solver.samples or SAMPLES
         assert x is not None
         paths = float((x.fields * (1.0 + x.hats) * samples).sum())
@@ -289,13 +305,13 @@ METHODS: tuple[DenseMethod | AdjointMethod | SampledMethod, ...] = (
 def method_for(problem: Problem, sizes: FluctuationSizes) -> FluctuationMethod:
     """Return the first method of METHODS that can compute corrections at order 1/N for a problem.
 
-    The order is dense matrices, sweeps backwards in time, sampled paths.
+    The order is dense matrices, sweeps backwards in time, sampled paths. Sweeps apply to every linear
+    theory.
 
     Raises
     ------
     SpecError
-        If no method applies. The message has the reason of the sweeps for linear theories, and of sampled
-        paths for nonlinear ones.
+        If the theory is nonlinear and sampled paths do not apply. The message has their reason.
     """
     for method in METHODS:
         if method.refusal(problem, sizes) is None:

@@ -119,7 +119,7 @@ class OrderParameterMoments:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Names of all order parameters in results."""
+        """Names of all order parameters in results, observables such as the tangent kernel included."""
         return tuple(dict.fromkeys(_label(q) for q in self.fluctuations.lowered.theory.parameters))
 
     def value(self, name: str) -> xr.DataArray:
@@ -128,12 +128,17 @@ class OrderParameterMoments:
         Parameters
         ----------
         name : str
-            Its name.
+            Its name in results or in the theory.
 
         Returns
         -------
         xarray.DataArray
             Values at all indices and times.
+
+        Raises
+        ------
+        SpecError
+            If the theory has no order parameter of this name.
         """
         axes, expanded = self._expanded(name)
         return self._array(name, axes, expanded.values)
@@ -144,12 +149,17 @@ class OrderParameterMoments:
         Parameters
         ----------
         name : str
-            Its name.
+            Its name in results or in the theory.
 
         Returns
         -------
         xarray.DataArray
             Variances at all indices and times.
+
+        Raises
+        ------
+        SpecError
+            If the theory has no order parameter of this name.
         """
         axes, expanded = self._expanded(name)
         gradient = self._gradient(expanded)
@@ -164,12 +174,17 @@ class OrderParameterMoments:
         Parameters
         ----------
         name : str
-            Its name.
+            Its name in results or in the theory.
 
         Returns
         -------
         xarray.DataArray
             Shifts at all indices and times.
+
+        Raises
+        ------
+        SpecError
+            If the theory has no order parameter of this name.
         """
         axes, expanded = self._expanded(name)
         (shift,) = self.fluctuations.shifts_of([expanded])
@@ -181,12 +196,17 @@ class OrderParameterMoments:
         Parameters
         ----------
         first, second : str
-            Their names.
+            Their names in results or in the theory.
 
         Returns
         -------
         xarray.DataArray
             Covariances; the dimensions of the second order parameter begin with ``other_``.
+
+        Raises
+        ------
+        SpecError
+            If the theory has no order parameter of a name, or if the result does not fit into memory.
         """
         (axes, one), (others, two) = self._expanded(first), self._expanded(second)
         size = 8.0 * len(one.values) * len(two.values)
@@ -204,12 +224,17 @@ class OrderParameterMoments:
         ----------
         e : Expr
             The function; order parameters have the names of the theory, and integers for all indices and
-            times.
+            times. Responses that are not causal are zero.
 
         Returns
         -------
         ObservableMoments
             Limit, variance and shift.
+
+        Raises
+        ------
+        SpecError
+            If an order parameter other than a response does not exist at these indices.
         """
         expanded = self.builder.expression(e)
         gradient = self._gradient(expanded)
@@ -282,7 +307,7 @@ class OrderParameterMoments:
     def _array(self, name: str, axes: list[ParameterAxis], values: Any) -> xr.DataArray:
         """Return ``values`` as an xarray with the name ``name`` and one dimension for each of ``axes``.
 
-        Coordinates are the values of the indices.
+        The last axis varies fastest in ``values``. Coordinates are the values of the indices.
         """
         import xarray as xr
 
@@ -304,10 +329,16 @@ FIRST = ("layer", "time", "time_")
 
 
 def _dimension(index: Symbol) -> str:
-    """Return the dimension of results along which an index runs, such as "sample" for mu."""
+    """Return the dimension of results along which an index runs, such as "sample" for mu.
+
+    Any other index gives a dimension of its own name.
+    """
     return "time_" if index == s else DIMENSIONS.get(index.name, index.name)
 
 
 def _label(q: FluctuatingParameter) -> str:
-    """Return the name that an order parameter has in results, such as "error" for Delta."""
+    """Return the name that an order parameter has in results, such as "error" for Delta.
+
+    An order parameter without such a name keeps the name in the theory.
+    """
     return {**KERNEL_LABELS, ERROR: "error"}.get(q.name, q.name)

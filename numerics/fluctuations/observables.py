@@ -98,7 +98,8 @@ class ObservableBuilder:
     def expression(self, e: Expr) -> ExpandedObservable:
         """Return the value and derivatives of an expression of order parameters, such as ``f(1, 5)**2``.
 
-        All indices and times in it are integers. Responses that are not causal are zero.
+        All indices and times in it are integers, so that the result has one point. Responses that are not
+        causal are zero.
 
         Raises
         ------

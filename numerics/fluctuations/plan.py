@@ -44,8 +44,9 @@ class WidthPlan:
         """Return the plan for the corrections at order 1/N of a problem at ``outputs`` times.
 
         ``kernels`` is "full" (all pairs of samples), "trace" (sums over equal samples), "none" or "auto".
-        With "auto" the plan keeps the most kernels whose estimated time is at most SECONDS, and none if all
-        take longer. For random data "auto" is "full".
+        With "auto" the plan keeps the most kernels whose estimated time is at most SECONDS. If all choices
+        take longer, it keeps the most kernels that take no longer than "none". For random data "auto" is
+        "full". Raises SpecError if no method applies.
         """
         method = method_for(problem, sizes)
         choices: tuple[KeptKernels, ...] = ("full", "trace", "none") if kernels == "auto" else (kernels,)

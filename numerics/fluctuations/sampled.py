@@ -95,7 +95,7 @@ class MoveBasis:
         ``F`` and its inverse, ``(n, n)``.
     sizes
         Scale of each vector, ``(n,)``: for a pivot its standard deviation given the pivots before it, for
-        another variable the largest of these.
+        another variable the largest of these, or 1 without pivots.
     rank
         The number of pivots.
     weak
@@ -253,16 +253,17 @@ class UnitProducts:
 class SampledFluctuations:
     """Covariances and shifts at order 1/N of order parameters, from sampled paths of each site.
 
-    A site is a population at one layer. Functions of fields may be nonlinear.
+    A site is a population at one layer. Functions of fields may be nonlinear. The constructor solves the
+    mean-field theory by :func:`solve_saddle` and raises the errors of that function.
 
     Parameters
     ----------
     lowered
         The theory in arrays.
     samples, seed
-        The number of paths of each site, and the seed of the random numbers.
+        The number of paths of each site, an even number, and the seed of the random numbers.
     shifts
-        Whether shifts are computed beside covariances.
+        Whether shifts are computed beside covariances. If not, :attr:`shift` must not be read.
     width
         The width over which kinks of functions are rounded, relative to the root mean square of the sources
         of a site at time zero; zero for no rounding.
@@ -397,8 +398,9 @@ class SampledFluctuations:
     def _means_and_noise(self, number: int, parts: Iterable[PathArrays]) -> Array:
         """Return averages and covariance of the products of a site as one array, ``(n, 1 + n)``.
 
-        The first column holds the averages of the n products and responses. ``number`` is that of the site,
-        and ``parts`` are batches of its paths. A site is a population at one layer.
+        The first column holds the averages of the n products and responses. The other columns hold their
+        covariance, which is zero between responses, as in :meth:`_noise`. ``number`` is that of the site, and
+        ``parts`` are batches of its paths. A site is a population at one layer.
         """
         means, noise = self._noise(number, parts)
         return np.concatenate([means[:, None], noise], axis=1)
@@ -683,8 +685,9 @@ class SampledFluctuations:
         """For each site the derivatives of its averages, and of their covariance, by order parameters.
 
         The derivatives are along directions of order parameters: the list of a site has a pair of arrays
-        ``(products,)`` and ``(products, products)`` for each direction that changes it. The second array is
-        None if shifts are not computed. A site is a population at one layer.
+        ``(products,)`` and ``(products, products)`` for each direction in :attr:`site_directions`, in this
+        order. The covariance of responses with each other counts as constant. The second array is None if
+        shifts are not computed. A site is a population at one layer.
         """
         slopes = []
         for number, at in enumerate(self.site_directions):
@@ -735,7 +738,10 @@ class SampledFluctuations:
 
     @cached_property
     def shift(self) -> Array:
-        """N times the mean of each order parameter minus its value at infinite width, ``(parameters,)``."""
+        """N times the mean of each order parameter minus its value at infinite width, ``(parameters,)``.
+
+        The option ``shifts`` of the class must be true.
+        """
         B, inverse = self.directions
         R, C = self.R, self.R @ inverse @ self.kappa @ inverse.T @ self.R.T
         source = np.zeros(self.count)
@@ -928,7 +934,8 @@ def sample_fluctuations(
 
     If order parameters contain responses and functions of fields have kinks, the kinks are rounded. Averages
     are then power series in the width of the rounding: the polynomial through several widths is evaluated at
-    width zero. A second polynomial omits the largest width; the difference of both is the error estimate.
+    width zero. A second polynomial omits the largest width and gives ``lower`` of the result; the difference
+    of both is the error estimate.
 
     Parameters
     ----------
@@ -977,7 +984,8 @@ def extrapolated(widths: Sequence[float], moments: Sequence[SampledMoments]) -> 
     """Return moments extrapolated to width zero, from moments at several widths.
 
     The width is the one over which kinks of functions are rounded. The polynomial through all widths follows
-    from Lagrange's formula: ``p(0) = sum_i p(w_i) prod_(j != i) w_j / (w_j - w_i)``.
+    from Lagrange's formula: ``p(0) = sum_i p(w_i) prod_(j != i) w_j / (w_j - w_i)``. The moments of a single
+    width are returned unchanged, apart from ``lower``, which is None in all cases.
     """
     weights = [np.prod([x / (x - w) for x in widths if x != w]) for w in widths]
     values = np.tensordot(weights, [x.values for x in moments], 1)

@@ -121,7 +121,8 @@ class SampledSite:
     of fields, at one time.
 
     ``number`` is the number of the site. ``width`` is the width over which kinks of functions are rounded, in
-    units of ``scale``, the root mean square of the sources at time zero.
+    units of ``scale``, the root mean square of the sources at time zero; zero for no rounding. ``scale`` is 1
+    until :meth:`UnitPaths.extend` computes time zero.
     """
 
     def __init__(self, lowered: LoweredFluctuations, number: int, width: float) -> None:
@@ -247,8 +248,8 @@ class SampledSite:
 
         The arguments of the functions are stored too. ``groups`` are fields of one name at one time, and
         ``of_node`` is the group of each node, by number. A node is a field, a product of weights with a
-        field, or a function of fields, at one time. Raises Unserved for an argument that is not a field, an
-        order parameter or a given number.
+        field, or a function of fields, at one time. Raises Unserved for a symbol without a number, and for an
+        argument such as a sum. Given arrays must not stand in the functions.
         """
         low = self.lowered
         for key, feature in low.features.items():
@@ -268,13 +269,13 @@ class SampledSite:
                         continue
                     if isinstance(leaf, Symbol):
                         if leaf.name not in low.sizes.values:
-                            raise Unserved(f"no number is given for {leaf} in {feature.expr}")
+                            raise Unserved(f"no number is given for {leaf} in {feature.expr}: give one")
                         group.arguments.append(("number", low.sizes.values[leaf.name]))
                         continue
                     if not isinstance(leaf, AppliedUndef):
                         raise Unserved(
                             f"{feature.expr} contains {leaf}, which sampled paths cannot evaluate: it must "
-                            "be a field, an order parameter or an array"
+                            "be a field, an order parameter or a number"
                         )
                     arguments = [at[x] for x in leaf.args]
                     if key_of(leaf) in low.random:
@@ -369,7 +370,8 @@ class UnitPaths:
     def factor(self) -> Array:
         """Factor L of the covariance of sources, ``(sources, rank)``.
 
-        Sources are ``L z`` with independent standard normal numbers z.
+        Sources are ``L z`` with independent standard normal numbers z. Only sources of times that
+        :meth:`extend` has reached have a row.
         """
         factor = np.zeros((len(self.rows), len(self.pivots)))
         for row, into in zip(self.rows, factor, strict=True):
@@ -524,12 +526,14 @@ def solve_saddle(
 
     Order parameters and paths are computed one time after the other. ``samples`` is the number of paths of
     each site, an even number. ``width`` is that over which kinks of functions are rounded, relative to the
-    root mean square of the sources of a site at time zero. A site is a population at one layer.
+    root mean square of the sources of a site at time zero; zero for no rounding. A site is a population at
+    one layer.
 
     Raises
     ------
     Unserved
-        If the definitions of one time are cyclic.
+        If the definitions of one time are cyclic, or a function of fields has an argument that sampled paths
+        cannot evaluate.
     Diverged
         If an order parameter is not finite.
     """
@@ -572,7 +576,8 @@ MOST_LEVELS = 100
 """Largest number of evaluations of one time, after which order parameters must not change."""
 
 _CYCLIC = (
-    f"order parameters of one time still change after {MOST_LEVELS} evaluations: their definitions are cyclic"
+    f"order parameters of one time still change after {MOST_LEVELS} evaluations: their definitions are "
+    "cyclic, and one of them must depend on earlier times only"
 )
 """Message of the refusal of cyclic definitions."""
 

@@ -81,7 +81,7 @@ class VariableBuilder:
         The positions of the output times among the times of the expansion.
     keep
         Which kernels are given: those of all pairs of samples and their traces ("full"), only the traces of
-        kernels with samples ("trace"), or no kernels ("none").
+        kernels with samples ("trace"), or no kernels ("none"). Not used for random data.
     """
 
     def __init__(
@@ -141,8 +141,8 @@ class VariableBuilder:
     def _loss(self, loss: SampleLoss, e: Expr, samples: IndexRange) -> ObservableVariable:
         """Return the loss: the mean over ``samples`` of the expression ``e``, summed over the outputs.
 
-        ``e`` is the loss of one sample or of one output. The mean is not taken if the outputs have no index
-        of samples.
+        ``loss`` is the loss of the program, and ``e`` is that of one sample or of one output. The mean is not
+        taken if neither the outputs nor ``e`` have an index of samples.
         """
         sizes = {x: int(v) for x, v in self.problem.values.items() if isinstance(x, Symbol) and x.is_integer}
         ranges = [r for d in self.problem.program.definitions if d.name == OUTPUT for r in d.ranges]
@@ -156,8 +156,9 @@ class VariableBuilder:
     def _kernels(self) -> Iterator[tuple[str, ObservableVariable]]:
         """Yield pairs (name, variable) of the kernels of layers, the tangent kernel, and their traces.
 
-        Kernels with indices that are not dimensions of results are left out. If ``keep`` is "trace", a kernel
-        of samples is given as its trace only.
+        Kernels with indices that are not dimensions of results are left out. So are kernels without an index
+        of layers, apart from the tangent kernel. If ``keep`` is "trace", a kernel of samples is given as its
+        trace only.
         """
         names = {LINEAR_KERNEL: FEATURE_KERNEL} if FEATURE_KERNEL not in self.theory else {}
         names |= {FEATURE_KERNEL: FEATURE_KERNEL, GRADIENT_KERNEL: GRADIENT_KERNEL}

@@ -40,8 +40,8 @@ def read_average(body: Expr) -> MeanProduct | MeanResponse:
     """Split the body of an average into a factor at t and a factor at s, or read it as a response.
 
     A factor without a time, such as 1/2 or a field at time zero, joins the factor at s if it shares with it
-    an index that the factor at t does not have, and otherwise the factor at t. Raises Unserved if the body is
-    not such a product.
+    an index that the factor at t does not have, and otherwise the factor at t. Raises Unserved for another
+    body, such as a response times a number.
 
     >>> from sympy import Function
     >>> h, g, r = (Function(x) for x in "hgr")

@@ -68,7 +68,10 @@ class GradientTerm:
 
     @cached_property
     def mirrored(self) -> GradientTerm:
-        """The same term for the transposed weight matrix: the vectors over rows and columns are exchanged."""
+        """The same term for the transposed weight matrix: the vectors over rows and columns are exchanged.
+
+        The weight must be a matrix, so that ``other`` is not None.
+        """
         assert self.other is not None
         return replace(self, own=self.other, other=self.own)
 
@@ -126,7 +129,7 @@ class EntryArray:
 
     @cached_property
     def mirrored(self) -> EntryArray:
-        """The transposed weight matrix, with rows and columns exchanged."""
+        """The transposed weight matrix, with rows and columns exchanged; the weight must not be a vector."""
         return replace(self, terms=tuple(x.mirrored for x in self.terms))
 
     @cached_property
@@ -134,7 +137,7 @@ class EntryArray:
         """A key that is equal for two descriptions of the same weight.
 
         It holds the name of the weight, its indices, the factor ``inside`` of its steps, and the terms of its
-        gradient in any order.
+        gradient in any order. A weight matrix and its transpose have different keys.
         """
         return (self.weight, self.indices, self.inside, frozenset(x.canonical for x in self.terms))
 
@@ -286,7 +289,8 @@ def beside_memory(kernel: Expr, rule: Entrywise) -> tuple[Expr, Expr]:
     """Split the kernel of a sum over past steps into its factors beside the memory of the training rule.
 
     The kernel is ``k(t, s) inside(s) factor(t)`` with the memory k of ``rule``, and the result is (inside,
-    factor). Raises Unserved if the remaining factors couple both times.
+    factor). Factors without a time belong to ``factor``. Raises Unserved if the remaining factors couple
+    both times.
     """
     remainder = kernel / rule.memory(t, s)[1]
     remainder = remainder if t not in remainder.free_symbols else cancel(remainder)

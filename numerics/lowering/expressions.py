@@ -55,7 +55,8 @@ from numerics.names import MemberKey
 def arranged(a: Array, labels: Sequence[Hashable], indices: Sequence[Hashable]) -> Array:
     """Return an array whose axes are named ``labels`` with axes in the order of ``indices``.
 
-    Indices without a label become axes of length one. A label that occurs twice selects the diagonal.
+    Each label must be among the indices. Indices without a label become axes of length one. A label that
+    occurs twice selects the diagonal.
     """
     place = {x: k for k, x in enumerate(labels)}
     kept = [place[x] for x in indices if x in place]
@@ -111,7 +112,19 @@ class CompiledFunction:
     Parameters
     ----------
     expr
-        The expression; ``leaves`` are the arguments of the function.
+        The expression.
+
+    Attributes
+    ----------
+    leaves
+        The arguments of the function, in their order.
+    slots
+        Symbols that stand for the leaves.
+
+    Raises
+    ------
+    Unserved
+        If a function without an expression stands in it, such as an activation that has only a name.
     """
 
     def __init__(self, expr: Expr) -> None:
@@ -182,7 +195,7 @@ class KnownArrays:
     values
         Numbers by the names of symbols.
     data
-        Data by name.
+        Data by name: arrays, or functions of the values of their indices and times.
     found
         Order parameters and scalars, with the axes of their indices and times in order, and the replicas as
         the last axis.
@@ -207,7 +220,8 @@ class KnownArrays:
 
         ``at`` gives for each index or time either one position (from 0) in the stored arrays, or the axis of
         the result along which its positions lie. ``given`` are leaves with known values, which have the axis
-        of the replicas too. A leaf is a symbol, field, order parameter, sum or average in an expression.
+        of the replicas too; averages and responses in the expression must be among them. A leaf is a symbol,
+        field, order parameter, sum or average in an expression.
         """
         f = self.functions.get(e)
         if f is None:
@@ -218,7 +232,8 @@ class KnownArrays:
         """Return the value of one leaf of an expression, with the replicas along the last axis.
 
         ``at`` gives the position, or the axis of positions, of each index and time. ``given`` are leaves with
-        known values. A leaf is a symbol, field, order parameter, sum or average in an expression.
+        known values. A leaf is a symbol, field, order parameter, sum or average in an expression. Raises
+        Unserved for an average or response that is not in ``given``.
         """
         if x in given:
             return given[x]
@@ -239,7 +254,7 @@ class KnownArrays:
 
         If ``x`` is an index or time in ``at``, the result holds its values (positions plus its first value)
         at the positions that ``at`` gives, with a last axis of length one for the replicas. Any other symbol
-        has one number, its entry in ``values``.
+        has one number, its entry in ``values``; raises ValueError if there is none.
         """
         if x in at:  # x is an index: positions count from 0, its values often from 1
             return np.asarray(_array(at[x]), dtype=float)[..., None] + self.start(x)
@@ -251,7 +266,8 @@ class KnownArrays:
         """Return the values of an order parameter, scalar or given data such as ``K_x(mu, alpha)``.
 
         ``at`` gives the position, or the axis of positions, of each index and time among the arguments of
-        ``x``. The replicas are the last axis.
+        ``x``. The replicas are the last axis. Raises ValueError if ``x`` has no value, or if the array of
+        data does not have one axis for each argument.
         """
         node = node_of(x)
         array = self.found[node] if node in self.found else self.at_zero(x)
@@ -320,7 +336,8 @@ class KnownArrays:
         """Return where an argument of a function is read along an axis of an array with this ``size``.
 
         The result is a position (from 0), an array of positions, or an :class:`Axis`. A shifted argument such
-        as ``p + k`` is periodic. Raise Unserved for an index that is not in ``at``.
+        as ``p + k`` is periodic and needs ``size``. Raise Unserved for an index that is not in ``at``, and
+        for a shifted time.
         """
         if a in at:
             return at[a]
@@ -347,7 +364,8 @@ class KnownArrays:
     def position(self, name: str, axis: int, value: int, size: int) -> int:
         """Return the position (from 0) along an axis of given data that belongs to the integer ``value``.
 
-        ``name`` is that of the data, ``axis`` the number of the axis, ``size`` its length.
+        ``name`` is that of the data, ``axis`` the number of the axis, ``size`` its length. Raises ValueError
+        if the axis has no such entry.
         """
         return self.literals.get((name, axis), Literals()).position(name, value, size)
 
@@ -355,7 +373,9 @@ class KnownArrays:
         """Return the value of a sum, with the replicas along the last axis.
 
         ``at`` gives the position, or the axis of positions, of each index that is not summed over. Sums over
-        layers are added term by term, others along an axis of an array.
+        layers are added term by term. Any other sum runs along an axis of an array, whose first entry belongs
+        to the lower bound: a sum over a part of an axis must not start later. Raises Unserved for bounds that
+        are not numbers.
         """
         index, low, high = x.limits[-1]
         require_fixed_limits(index, low, high, self.values)
@@ -430,8 +450,21 @@ class TensorReader:
     """Evaluation of one expression on arrays, prepared for many calls at different times.
 
     The result has the replicas as first axis, then ``axes``. Times t and s that are among the axes are read
-    as slices, other times as single positions. ``given`` are leaves whose arrays are arguments of each call.
-    A leaf is a symbol, field, order parameter, sum or average in an expression.
+    as slices, other times as single positions. A leaf is a symbol, field, order parameter, sum or average in
+    an expression.
+
+    Parameters
+    ----------
+    known
+        Numbers, data, and the order parameters and scalars, whose arrays are kept without a copy.
+    e
+        The expression.
+    axes
+        Indices and times that are axes of the result, in this order.
+    sizes
+        Number of values of each index in ``axes``.
+    given
+        Leaves whose arrays are arguments of each call.
     """
 
     def __init__(
@@ -451,8 +484,9 @@ class TensorReader:
     def __call__(self, late: Any, early: Any = None, given: Sequence[Array] = ()) -> Any:
         """Return the value of the expression at t = ``late`` and s = ``early``.
 
-        Both times are positions (from 0) or slices. ``given`` holds the arrays of the leaves that are
-        arguments of each call, in their order. The result can be broadcast to ``(replicas, *axes)``.
+        Both times are positions (from 0), or slices if they are axes of the result. ``early`` is not needed
+        if the expression does not contain s. ``given`` holds the arrays of the leaves that are arguments of
+        each call, in their order. The result can be broadcast to ``(replicas, *axes)``.
         """
         values: list[Any] = []
         for leaf in self.leaves:

@@ -70,7 +70,7 @@ def connected_groups(
 ) -> list[tuple[GraphNode, ...]]:
     """Return the connected components of ``nodes``, each in the order of ``nodes``.
 
-    Each link connects all of its nodes.
+    Each link is a collection of one or more nodes, and connects all of them.
 
     >>> connected_groups("abcd", ["ac", "cd"])
     [('a', 'c', 'd'), ('b',)]
@@ -137,7 +137,8 @@ def require_present(theory: Theory) -> None:
 def limits(theory: Theory) -> Iterator[tuple[Symbol, Expr, Expr]]:
     """Yield the range ``(index, lower, upper)`` of each index of a theory.
 
-    First come the ranges of the quantities with equations, then those of sums.
+    First come the ranges of the quantities with equations, then those of sums, sums over times included. An
+    index with several ranges occurs several times.
     """
     items: list[Any] = [*theory.equations, *theory.scalars, *theory.order_parameters, *theory.sources]
     for x in (*items, *theory.observables):
@@ -165,7 +166,8 @@ def lowest_values(theory: Theory) -> dict[Symbol, Expr]:
 
     If an index has several ranges the lowest value counts, because a range may be a part of another. If two
     values cannot be compared, the first one counts; ranges of fields and order parameters come before those
-    of sums. A bound with another index in it is evaluated at the first value of that index.
+    of sums. A bound with another index in it counts only if the index has no other bound; it is evaluated at
+    the first value of that other index.
     """
     lowest: dict[Symbol, Expr] = {t: S.Zero, s: S.Zero}
     ends = list(limits(theory))
@@ -197,7 +199,8 @@ def literals_in(theory: Theory, integer: Callable[[Expr], int]) -> dict[Slot, Li
 def require_fixed_limits(index: Symbol, low: Any, high: Any, values: Mapping[str, Any]) -> None:
     """Raise Unserved if the limits of a sum contain symbols without a number, such as another index.
 
-    ``values`` are numbers by the names of symbols.
+    ``low`` and ``high`` are the limits, and ``values`` are numbers by the names of symbols. ``index`` only
+    stands in the message.
     """
     free = sympify(low).free_symbols | sympify(high).free_symbols
     if others := sorted(str(x) for x in free if str(x) not in values):
@@ -264,8 +267,8 @@ def integer_of(
 ) -> int:
     """Return the integer value of an expression.
 
-    ``values`` are numbers by names of symbols, ``at`` values of indices. Raises ValueError for a symbol
-    without a value, and for a number that is not an integer.
+    ``values`` are numbers by names of symbols, ``at`` values of indices, which come first if a symbol has
+    both. Raises ValueError for a symbol without a value, and for a number that is not an integer.
 
     >>> integer_of(Symbol("P") - 1, {"P": 3})
     2
@@ -298,7 +301,7 @@ def require_steps(theory: Theory) -> None:
 
 
 def ordered_indices(theory: Theory) -> frozenset[str]:
-    """Return the names of indices along which a field is computed value by value.
+    """Return the names of indices along which a field is computed value by value, with and without a prime.
 
     An example are the positions in a sequence, if the field at p + 1 depends on that at p.
     """

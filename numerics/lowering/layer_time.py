@@ -25,7 +25,7 @@ SIDES = {"_above": 1, "_below": -1}
 
 
 class NotLowered(ValueError):
-    """Raised for an equation in layer time that is not a sum of products."""
+    """Raised for equations in layer time that are not sums of products, or that are not supported."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,12 @@ class Read:
     name
         Name of the tensor.
     args
-        Its arguments in the order of its axes; a layer is a symbol, 0 or 1.
+        Its arguments in the order of its axes, layers first; a layer is a symbol, 0 or 1.
     layers
-        Number of layer times among the arguments.
+        Number of layers among the arguments.
     side
         Side from which a value at equal layer times is approached: 1 from tau > ``tau_``, -1 from tau <
-        ``tau_``, 0 if both sides are equal.
+        ``tau_``, 0 if no side is stated.
     """
 
     name: str
@@ -166,8 +166,9 @@ class LayerTable:
 def lower_layer_time(limit: LayerTime) -> LayerTable:
     """Return the rows of the integral equations, correlations and scalars of ``limit``.
 
-    Raises :class:`NotLowered` if an equation is not a sum of products, for continuous time, and for a
-    response that jumps at tau = ``tau_`` and is read there.
+    ``limit`` holds the equations of a theory at infinite depth. Raises :class:`NotLowered` if an equation is
+    not a sum of products, for continuous time, for a sum over times that is not causal, and for a response
+    that jumps at tau = ``tau_`` and is read there.
 
     >>> from sympy import Symbol
     >>> from derive.theory import mean_field
@@ -195,7 +196,8 @@ def _row(e: Eq, layers: dict[str, int], correlation: bool) -> LayerRow:
     """Return one equation in layer time as a row: a tensor that is a sum of products of tensors.
 
     ``layers`` is the number of layer times of each tensor, by name. ``correlation`` says whether the
-    equation is that of a correlation.
+    equation is that of a correlation. ``jumps`` of the row tells only of step functions in the equation
+    itself. Raises NotLowered for another form.
     """
     products = tuple(_finished(p, e) for p in products_of(e.rhs, layers))
     axes = tuple(e.lhs.args)
@@ -234,7 +236,8 @@ def reads_across(x: Read, p: LayerProduct, jumping: Collection[str]) -> bool:
 def products_of(e: Expr, layers: dict[str, int]) -> Iterator[LayerProduct]:
     """Yield the products whose sum is an expression.
 
-    ``layers`` is the number of layer times of each tensor.
+    ``layers`` is the number of layer times of each tensor, by name. Factors that are sums must have
+    different indices. Raises NotLowered for an expression that is not a sum of products.
     """
     if isinstance(e, Add):
         for term in e.args:
@@ -407,7 +410,11 @@ def _grouped(rows: list[LayerRow]) -> tuple[tuple[LayerRow, ...], ...]:
 
 
 def present_names(p: LayerProduct) -> Iterator[str]:
-    """Yield the names of the tensors that a product reads at the present time t, not at earlier times."""
+    """Yield the names of the tensors that a product reads at the present time t, not at earlier times.
+
+    A tensor at the time s counts too, because s may be t, unless a sum in the product runs over times
+    between s and t. So do the scalars in the arguments of given functions.
+    """
     past = {x.index for x in p.spans if not x.present}
     if any(x.within for x in p.spans):
         past.add(s)

@@ -86,7 +86,10 @@ def lower(theory: Theory) -> Table:
 
 
 def node(atom: AppliedUndef) -> FieldAtLayer:
-    """Return name and layer of an applied function; the layer is an integer first argument, else None."""
+    """Return name and layer of an applied function, such as h and 2 for ``h(2, mu, t)``.
+
+    The layer is the first of several arguments if that is an integer, and otherwise None.
+    """
     first = atom.args[0] if atom.args else S.Zero
     return str(atom.func), int(first) if len(atom.args) > 1 and first.is_Integer else None
 
@@ -255,7 +258,8 @@ class _Lowering:
     def field(self, row: Row) -> FieldRow:
         """Return the equation of one field as a row: gains of sources and couplings to fields.
 
-        Raise NotLinear for a term of another form.
+        A term without a field is allowed only at units with attributes, and if it is constant. Raise
+        NotLinear for a term of another form.
         """
         drives: dict[FieldAtLayer, Expr] = {}
         couplings: list[Coupling] = []
@@ -312,7 +316,10 @@ class _Lowering:
                 )
 
     def constant(self, part: Expr) -> bool:
-        """Return whether an expression consists of attributes of units and numbers only."""
+        """Return whether an expression consists of attributes of units and numbers only.
+
+        Symbols of numbers, such as gamma0, count as numbers.
+        """
         return not part.has(t, s, Sum) and all(
             str(a.func) in self.attributes for a in part.atoms(AppliedUndef)
         )
@@ -369,7 +376,8 @@ class _Lowering:
 
         ``axes`` are the indices and times of the kernel; the product is summed over all other indices. A sum
         that does not depend on t, ``sum_j a_j(s) b_j,row(s)``, becomes a tensor of its own, which is computed
-        once a step. Raises NotLinear for an order parameter with exchanged times (s, t).
+        once a step. Raises NotLinear for an order parameter with exchanged times (s, t), and for a
+        coefficient that depends on an index.
         """
         parts, instant = [], False
         for a in factors:
@@ -513,9 +521,9 @@ def _with_one_exponential(product: Expr) -> Expr:
 
 @lru_cache(maxsize=16)
 def _over_axes(name: str, reduction: Callable[..., Any], axes: tuple[int, ...]) -> Any:
-    """Return the function that applies a reduction of NumPy over axes, counted from the last one.
+    """Return the function that applies a reduction of NumPy over axes, counted from 1 for the last one.
 
-    ``name`` is its name in expressions.
+    The result keeps these axes with length one. ``name`` begins the name of the function in expressions.
     """
     reduced = partial(reduction, axis=tuple(-x for x in axes), keepdims=True)
     return implemented_function("_".join([name, *map(str, axes)]), reduced)
@@ -573,7 +581,8 @@ def products(expr: Expr) -> Iterable[tuple[Expr, tuple[Expr, ...]]]:
     """Yield the terms of an expanded kernel, each as (coefficient, factors).
 
     Factors are order parameters, scalars, given arrays and Kronecker deltas. Sums over indices are left out,
-    because an index that occurs in factors only is summed over. Raises NotLinear for another factor.
+    because an index that occurs in factors only is summed over. Sums that are multiplied must therefore have
+    different indices. Raises NotLinear for another factor.
     """
     expr = expr.expand()
     if isinstance(expr, Add):

@@ -50,6 +50,13 @@ RANK = 1e-12
 class System:
     """Equations of a theory without memory, with numbers for its symbols.
 
+    Parameters
+    ----------
+    markov
+        The theory, reduced to states.
+    values, data
+        Numbers by the names of symbols, and given arrays by name.
+
     Attributes
     ----------
     extents
@@ -60,6 +67,14 @@ class System:
         Indices of the Gaussian initial values, by name.
     names
         Names of quantities that differ between nodes (points of a quadrature over initial values).
+
+    Raises
+    ------
+    Unserved
+        For a theory that contains a field or scalar at time zero, a scalar at one value of an index, or an
+        index with two ranges.
+    ValueError
+        If ``values`` has no number for the size of an index.
     """
 
     def __init__(self, markov: Markov, values: Mapping[str, float], data: Mapping[str, Any]) -> None:
@@ -146,8 +161,9 @@ class System:
     def root_of(self, nodes: tuple[MemberKey, ...]) -> dict[MemberKey, Array]:
         """Return the matrices of a group of correlated initial values ``nodes``.
 
-        They are the roots ``V sqrt(lambda)`` of the covariance ``V lambda V^T``. Raises ValueError if the
-        covariance has a negative eigenvalue.
+        They are the roots ``V sqrt(lambda)`` of the covariance ``V lambda V^T``, with the shape ``(*indices,
+        rank)``: eigenvalues below the share RANK of the largest one are left out. Raises ValueError if the
+        covariance has a negative eigenvalue that is not a rounding error.
         """
         counts = [prod(self.shape(self.start[n])) for n in nodes]
         ends = np.cumsum([0, *counts])
@@ -214,7 +230,8 @@ class Present(KnownArrays):
     def motion(self) -> Array:
         """Return the right-hand sides of all equations of motion, shape ``(states, nodes)``.
 
-        A node is a point of the quadrature over Gaussian initial values.
+        They are the states of the next step or, for a flow, the derivatives of the states with respect to
+        time. A node is a point of the quadrature over Gaussian initial values.
         """
         rows = []
         for n, shape, _ in self.system.layout:
@@ -254,7 +271,8 @@ class Present(KnownArrays):
         """Return the values of the data ``name`` as read by ``x``, such as ``y(2, mu, t)``, at this step.
 
         Integers among the arguments of ``x`` and the time t select entries; the array keeps an axis for each
-        other argument. Raises Unserved for data that depend on time if the theory is that of a flow.
+        other argument. Raises Unserved for data that depend on time if the theory is that of a flow, and
+        ValueError for an array with another number of axes or one that ends before this step.
         """
         array = self.system.data[name]
         if array.ndim != len(x.args):
@@ -307,11 +325,11 @@ class Present(KnownArrays):
         return self.read(array, args, at)
 
     def total(self, x: Sum, axes: IndexSymbols) -> Array:
-        """Return a sum over indices, with shape ``(*axes, nodes)``.
+        """Return a sum over indices, broadcastable to shape ``(*axes, nodes)``.
 
         If the random factors do not have indices of ``axes``, the sum is a matrix product of the other
-        factors with them, ``sum_i k[axes, i] x[i, nodes]``. A node is a point of the quadrature over Gaussian
-        initial values.
+        factors with them, ``sum_i k[axes, i] x[i, nodes]``. Raises Unserved for limits that are not numbers,
+        and for an index with two ranges. A node is a point of the quadrature over Gaussian initial values.
         """
         self.system.extents.add(x.limits)
         over = tuple(lim[0] for lim in x.limits)

@@ -121,7 +121,7 @@ class ScalarArray:
 
 @dataclass(frozen=True)
 class FactorArray:
-    """Stored array, with one value for each time step, that is a product of arrays of one time."""
+    """Stored array, for each time step and each of its indices, that is a product of arrays of one time."""
 
     tensor: FieldAtLayer
 
@@ -159,9 +159,10 @@ class UnitFields:
 class OrderParameterReading:
     """How an order parameter is computed from stored arrays: ``factor * (array + direct)``.
 
-    ``array`` is the stored correlation, the stored sum over units, or the stored part of a response that
-    comes through other fields. ``direct`` is the rest of a response, at equal time only: the coefficient of
-    the source in the equation of the field. ``array`` is None if a response has no part through other fields.
+    ``tensor`` is the order parameter. ``array`` is the stored correlation, the stored sum over units, or the
+    stored part of a response that comes through other fields. ``direct`` is the rest of a response, at equal
+    time only: the coefficient of the source in the equation of the field. ``array`` is None if a response
+    has no part through other fields.
     """
 
     tensor: FieldAtLayer
@@ -487,7 +488,7 @@ def _bracketed(indices: Iterable[Symbol]) -> str:
 
 
 def _factor(e: Expr) -> str:
-    """Return the text of a coefficient in front of a product; empty for 1."""
+    """Return the text of a coefficient in front of a product: empty for 1, a minus sign for -1."""
     if e == 1:
         return ""
     return "-" if e == -1 else f"({e})*" if e.is_Add else f"{e}*"

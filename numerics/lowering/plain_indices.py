@@ -50,7 +50,8 @@ class WrittenOut:
     node : tuple
         Name of the quantity, with its integer indices, before the replacement.
     axes : tuple of int
-        Positions of the replaced indices among all of its indices, in increasing order.
+        Positions of the replaced indices among its indices that are symbols, without times, in increasing
+        order.
     shape : tuple of int
         Number of values of each replaced index.
     members : tuple
@@ -75,10 +76,11 @@ class Plain:
     written_out
         Quantities of which some indices were replaced by their integer values.
     literals
-        Axes of data that are used at integers, by (name, axis), with the index value of the first entry.
+        Axes of data by (name, axis), with the index value of the first entry, and the integers at which the
+        theory read them before the replacement.
     bounds
         First and last value of each index of the fields, scalars, sources, order parameters and observables,
-        by (name, position of the index).
+        by (name, position among the arguments).
     """
 
     theory: Theory
@@ -110,7 +112,8 @@ def stacked_members(
 ) -> dict[MemberKey, Array]:
     """Return the arrays with the members of each quantity that was written out stacked in one array.
 
-    The members are removed. Axis 0 of each array counts replicas.
+    The members are removed. A quantity of which an array is missing is left as it is. Axis 0 of each array
+    counts replicas.
     """
     whole = dict(arrays)
     for x in written_out:
@@ -122,9 +125,9 @@ def stacked_members(
 
 
 def _literals(sized: SizedTheory) -> dict[Slot, Literals]:
-    """Return the axes of data that are used at integers, such as ``y(1, t)``, by (name, axis).
+    """Return the axes of data, by (name, axis), with the index value of their first entry.
 
-    Each comes with the index value of its first entry.
+    Each comes with the integers at which the theory reads it, such as 1 for ``y(1, t)``.
     """
     lowest = {index: sized.integer(lower) for index, lower in lowest_values(sized.theory).items()}
     kernels = {x.kernel for x in sized.theory.program.given}
@@ -163,9 +166,10 @@ def _body(item: Any) -> Expr:
 
 
 def _changed(item: Any, change: Callable[[Expr], Expr]) -> Any:
-    """Return an item of a theory with its body changed by a function; an equal body keeps the item.
+    """Return an item of a theory with its body changed by a function.
 
-    An item is an equation, a source or an order parameter.
+    If the body stays equal, the result is the item itself. An item is an equation, a source or an order
+    parameter.
     """
     body = _body(item)
     new = change(body)
@@ -255,7 +259,7 @@ def _uses_of(sized: SizedTheory, theory: Theory) -> Iterator[tuple[TheoryItem, _
 def _extents(sized: SizedTheory, theory: Theory) -> dict[Slot, IntegerBounds]:
     """Return the first and the last value of each index of the quantities of a theory.
 
-    Keys are the name of a quantity and the position of the index.
+    Keys are the name of a quantity and the position of the index among all of its arguments.
     """
     extents: dict[Slot, IntegerBounds] = {}
     for item in theory.stated():
@@ -430,7 +434,10 @@ class _Unrolling:
         return self.alike[item]
 
     def _member(self, x: AppliedUndef, at: Mapping[Symbol, int]) -> tuple[int, ...]:
-        """Return the integer arguments of the source x, with the values ``at`` in place of its indices."""
+        """Return the integer arguments of the source x, with the values ``at`` in place of its indices.
+
+        Arguments without a value, such as the time, are left out.
+        """
         return tuple(self.sized.integer(a, at) for a in x.args if a.is_Integer or a.free_symbols & {*at})
 
     def substituted(self, e: Expr, at: Mapping[Symbol, Expr], indices: set[Symbol]) -> Expr:
@@ -594,7 +601,8 @@ class _WholeRanges:
     def whole(self, index: Symbol, body: Expr, own_range: IntegerBounds) -> IntegerBounds:
         """Return the range of the functions in ``body`` that have the index as an argument.
 
-        If they have several ranges, or one that does not contain ``own_range``, ``own_range`` is returned.
+        If there are none, or if they have several ranges, or one that does not contain ``own_range``, the
+        result is ``own_range``.
         """
         spans = {
             self.extents[str(x.func), k]
