@@ -28,7 +28,9 @@ TABLE = "stats/_sobol_direction_numbers.npz"
 def uniform_points(count: int, dimensions: int, rng: np.random.Generator) -> Array:
     """Return the first ``count`` points of the scrambled Sobol sequence, shape ``(dimensions, count)``.
 
-    If ``rng`` is spawned from a generator, they are those of ``scipy.stats.qmc.Sobol`` with that generator.
+    Numbers are in [0, 1), and ``rng`` scrambles the sequence. With ``rng = generator.spawn(1)[0]`` the points
+    are those of ``scipy.stats.qmc.Sobol(dimensions, rng=generator)``. Raises ValueError for more dimensions
+    than the table of SciPy has.
 
     >>> uniform_points(4, 2, np.random.default_rng(0)).shape
     (2, 4)

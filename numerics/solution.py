@@ -63,8 +63,8 @@ def solve(
         outputs, errors and kernels, to leading order in 1/N
         (:func:`numerics.fluctuations.finite_width`).
     kernels : {"auto", "full", "trace", "none"}
-        Two-time kernels of given samples that the result keeps: of all pairs of samples, their traces, none,
-        or ("auto") as much as a small file can hold.
+        Two-time kernels of given samples that the result keeps: of all pairs of samples, their traces, or
+        none. "auto" is the first of these whose estimated memory is small, 2 GiB at most.
     progress : callable, optional
         Called with (step, total).
     say : callable, optional
@@ -81,14 +81,16 @@ def solve(
         Variables by name, such as ``f`` and ``train_loss``.  The attribute ``method`` names the method,
         ``width_method`` that of the corrections, ``exchangeable`` the indices over whose values sampled
         averages are taken, and ``saddle`` is a note if a program stays at a symmetric saddle that finite
-        networks leave (:mod:`numerics.saddles`).
+        networks leave, or if it is not known whether they leave it (:mod:`numerics.saddles`).
 
     Raises
     ------
     SpecError
-        If no method fits, or the corrections of the theory cannot be computed.
+        If no method fits, the corrections of the theory cannot be computed, or ``width`` is not a positive
+        integer.
     Diverged
-        If the dynamics diverge and ``throw`` is true, with the step.
+        If the dynamics diverge and ``throw`` is true, with the step; also if no output time is left before
+        the divergence.
     NotConverged
         If a method does not reach its tolerance.
 
@@ -160,9 +162,10 @@ def _notes_of_constant_loss(
     """Return attributes for a solution whose loss does not move; empty if perturbations do not grow.
 
     The theory is solved again with its averages over units shifted by small numbers
-    (:func:`_linear_perturbations`). Sampled solutions have the same ``samples`` and seeds, so that their
-    noise cancels in differences. The attribute ``saddle`` holds the reason if a solution fails, or if changes
-    are linear in the shift at too few times.
+    (:func:`_linear_perturbations`). ``samples`` is the number of paths of a sampled solution, None for
+    others; the shifted solutions have the same number and seeds, so that their noise cancels in differences.
+    The attribute ``saddle`` holds the reason if a solution fails, or if changes are linear in the shift at
+    too few times.
     """
     unknown = "the loss does not move; whether finite networks leave this point is not known, because "
     if any(isinstance(x, ReplacedTheory) for x in problem.reductions):
@@ -182,10 +185,10 @@ def _notes_of_constant_loss(
 def _linear_perturbations(problem: Problem, times: int) -> tuple[int, NDArray[np.float64]]:
     """Return how outputs and other numbers change if averages over units are shifted by a small constant.
 
-    The first member is the number of first times at which changes are linear in the shift, the second the
-    changes, ``(numbers, times)``. Each shift in SHIFTS, from the largest on, is compared with the next
-    smaller one. The changes are those by the first shift for which they are linear at all ``times``, or else
-    those by the last shift but one.
+    ``times`` is the number of output times. The first member of the result is the number of first times at
+    which changes are linear in the shift, the second the changes, ``(numbers, times)``. Each shift in SHIFTS,
+    from the largest on, is compared with the next smaller one. The changes are those by the first shift for
+    which they are linear at all ``times``, or else those by the last shift but one.
     """
     limit = registry.solved(problem, "none").data_vars
 
@@ -208,8 +211,9 @@ def _notes_of_exchangeable_values(
 ) -> dict[str, Any]:
     """Return attributes of a sampled solution in which values of an index are exchangeable.
 
-    They state how fast finite networks leave the solution; empty if perturbations that break the symmetry do
-    not grow. If these cannot be computed, the attribute ``saddle`` holds the reason.
+    ``samples`` is the number of its paths, ``times`` are its output times. The attributes state how fast
+    finite networks leave the solution; they are empty if perturbations that break the symmetry do not grow.
+    If these cannot be computed, the attribute ``saddle`` holds the reason.
     """
     from numerics.solver.paths.instability import perturbations
 
@@ -230,7 +234,11 @@ def solved(
     progress: Progress | None = None,
     say: Callable[[str], object] | None = None,
 ) -> Result:
-    """Return the result of :func:`solve` as a Result, without importing xarray."""
+    """Return the result of :func:`solve` as a Result, without importing xarray.
+
+    ``source`` is a problem or an experiment, and the other arguments are those of :func:`solve`, except that
+    ``width`` is not checked. Always raises Diverged if the dynamics diverge.
+    """
     problem = Problem.of(source)
     if width is not None:
         from numerics.fluctuations.finite_width import require_corrections

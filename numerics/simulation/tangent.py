@@ -95,7 +95,10 @@ class VectorRows:
 
     @cached_property
     def constant(self) -> Array:
-        """Values of the formulas if they do not depend on the state of the networks, shape (rows, units)."""
+        """Values of the formulas if they do not depend on the state of the networks, shape (rows, units).
+
+        There is one row for each formula in ``bounds``. A formula of a number has one unit.
+        """
         x = self.reading.read(self.bounds)(NetworkState({}))[0]
         return np.broadcast_to(x, (len(self.bounds), x.shape[-1]))
 
@@ -114,8 +117,9 @@ class VectorRows:
     def products(self, record: Record, measured: Mapping[str, Array], p: int, q: NDArray[np.intp]) -> Array:
         """Return inner products of the vector in term ``p`` at time t with those in terms ``q`` at time s.
 
-        The terms are those of a gradient of outputs by a weight, given by their numbers. The shape is
-        (networks, t, s, terms in ``q``); for constant vectors the first three axes have length one.
+        They are sums over units. Terms are given by their positions in the gradient of outputs by a weight.
+        The shape is (networks, t, s, terms in ``q``); for constant vectors the first three axes have length
+        one. ``measured`` holds measured correlations by name.
         """
         one, others = self.at[p], self.at[q]
         if self.pair is not None and (not self.pair.equal or (others == one).all()):
@@ -131,8 +135,9 @@ class VectorRows:
     def _measured(self, record: Record, kernel: Array, one: int, others: NDArray[np.intp]) -> Array:
         """Return inner products of vector ``one`` with vectors ``others``, from a measured correlation.
 
-        ``kernel`` is the correlation, an average over units, and vectors are given by position in ``bounds``.
-        The axes are (networks, t, s, others).
+        ``kernel`` is the correlation, an average over units; it is multiplied by the number of units, which
+        is read from ``record``. Vectors are given by position in ``bounds``. The axes are (networks, t, s,
+        others).
         """
         assert self.pair is not None
         kernel = kernel if self.pair.first.layer is None else kernel[:, self.site]
@@ -233,8 +238,10 @@ class TangentKernel:
     ) -> Self | None:
         """Return the measurement of the tangent kernel of a program.
 
-        None if its updates are not gradients of outputs times errors. ``network`` are the computations of a
-        step and ``wanted`` the other measurements. ``equal`` and ``times`` are as in the attributes.
+        None if its updates are not gradients of outputs times errors (:func:`trained_by_gradients`).
+        ``binder`` holds the program with its sizes, ``network`` the computations of a step, and ``wanted``
+        the other measurements, of which correlations are used again. ``equal`` and ``times`` are as in the
+        attributes.
         """
         program = binder.program
         weights = trained_by_gradients(binder, network)
@@ -306,9 +313,10 @@ def trained_by_gradients(binder: Binder, network: StepOrder) -> list[TrainedMatr
     """Return the weights on which outputs depend, if each moves along gradients of outputs times errors.
 
     An update is a coefficient times vectors. The error signal in the coefficient belongs to one output, and
-    the other factors are the gradient of this output.  The list is empty if a coefficient has several errors
-    or none or is not linear in its error, if a weight has several updates, and if gradients do not pass
-    through the transpose of a matrix.
+    the other factors are the gradient of this output. The list is empty if a coefficient has several errors
+    or none or is not linear in its error, if weights have different errors, if the update of a weight has
+    several terms, and if a step multiplies by a trained matrix, other than that of the inputs, without its
+    transpose, or by the transpose alone.
     """
     program, nodes = binder.program, _nodes(network)
     known = {str(a.func) for w in program.trained() for a in _errors(program, w.update.coefficient)}
@@ -349,7 +357,8 @@ def _factors(program: Program, w: TrainedMatrix | TrainedVector, error: AppliedU
 
     The order is: coefficient of the gradient, coefficient of the update, then two vectors for an outer
     product or one for a vector of weights. The update is that for a unit error: ``error``, the error signal
-    in its coefficient, is divided out.
+    in its coefficient, is divided out. The coefficient of the gradient is the one that the update states;
+    without it, it is that of the update for a unit error divided by the squared scale of the program.
     """
     update: Outer | Along = w.update
     moved = update.coefficient / error

@@ -1,9 +1,10 @@
 """Weights of finite networks: their initial distribution, and their training step.
 
-The equation of motion of each rule is carried out as it is written (:mod:`.motion`), not its derived memory.
-A rule that is defined by its memory is carried out by :mod:`.memory_weights`.  Updates are those that the
+Rules with a linear equation of motion are carried out as this equation is written (:mod:`.motion`), and not
+by their derived memory. Rules that are defined by their memory are carried out by :mod:`.memory_weights`,
+rules that are nonlinear in the gradient by :mod:`.entrywise` and :mod:`.spectral`. Updates are those that the
 program derives or, as a check of these, numerical gradients: each weight is perturbed, and forward pass and
-loss are computed again.  The forward pass is all of the program that the loss needs, without its backward
+loss are computed again. The forward pass is all of the program that the loss needs, without its backward
 fields, errors and updates.
 """
 
@@ -102,10 +103,10 @@ class GaussianLaw:
 class Factors:
     """Update of a weight as a product, ``U = left right``, for each network.
 
-    The shapes are (networks, rows, terms) and (networks, terms, columns).
+    The shapes are (networks, rows, terms) and (networks, terms, columns). The first axis has length one if
+    the factor is equal in all networks.
 
-    For a vector, ``left`` is the update itself, as one column, and ``right`` is the number 1 as an array
-    (1, 1, 1).
+    For a vector, ``left`` is the update itself, as one column, and ``right`` is the number 1 with three axes.
     """
 
     left: Array
@@ -129,7 +130,7 @@ class Update:
     pairs
         For each p the positions of l_p and r_p.
     scale
-        Number that the update is divided by.
+        Number that the update is divided by; it is not read for a vector, whose number is 1.
     shape
         Shape of the weight.
     """
@@ -143,7 +144,10 @@ class Update:
 
     @cached_property
     def vectors(self) -> tuple[int, int]:
-        """Numbers of different left vectors and of different right vectors in the update."""
+        """Numbers of different left vectors and of different right vectors in the update.
+
+        For the update of a vector, which has no right vectors, both are the number of left vectors.
+        """
         return int(self.pairs[0].max()) + 1, int(self.pairs[1].max()) + 1
 
     @cached_property
@@ -298,7 +302,11 @@ class MemoryTraining:
 
 @dataclass(frozen=True, eq=False)
 class EntrywiseTraining:
-    """Training of one weight by a rule that is nonlinear in the gradient of each entry, such as Adam."""
+    """Training of one weight by a rule that is nonlinear in the gradient of each entry, such as Adam.
+
+    ``law`` is the distribution of the initial weight, ``update`` computes the gradient up to a factor, and
+    ``motion`` carries out a step.
+    """
 
     law: GaussianLaw
     update: Update | Numerical
@@ -325,7 +333,11 @@ class EntrywiseTraining:
 
 @dataclass(frozen=True, eq=False)
 class SpectralTraining:
-    """Training of one matrix by a rule that acts on the singular values of its gradient, such as Muon."""
+    """Training of one matrix by a rule that acts on the singular values of its gradient, such as Muon.
+
+    ``law`` is the distribution of the initial weight, ``update`` computes the gradient up to a factor, and
+    ``motion`` carries out a step.
+    """
 
     law: GaussianLaw
     update: Update | Numerical
@@ -406,11 +418,12 @@ def laws(binder: Binder) -> list[GaussianLaw]:
 def trainings(
     binder: Binder, reading: FormulaReaders, distributions: Sequence[GaussianLaw]
 ) -> list[Training]:
-    """Return for each trained weight the object that carries out its training steps.
+    """Return the objects that carry out the training steps, one for each trained weight of each family.
 
     ``distributions`` are those of the initial weights.
 
-    Raise ``ValueError`` for a flow without an equation of motion.
+    Raise ``ValueError`` for a flow without an equation of motion, and for an update that is not a number
+    times vectors over the units of the weight (:func:`_piece`).
     """
     by_key = {x.key: x for x in distributions}
     weight_trainings: list[Training] = []
@@ -483,8 +496,9 @@ def relax(
 ) -> None:
     """Advance weights for an interval ``time`` by decay and noise alone: ``dz = A z dt + noise``.
 
-    z are a weight and its hidden states, and A is the matrix of the equation of motion. Updates are left out.
-    The state is changed in place; ``rngs`` are the generators of the noise, one for each network.
+    z are a weight and its hidden states, and A is the matrix of the equation of motion. Updates are left out,
+    and the equation is solved exactly, with A and the noise of the present state. The state is changed in
+    place; ``rngs`` are the generators of the noise, one for each network.
     """
     for x in moving:
         moved, covariance = relaxed(x.motion.rates(state), x.motion.disturbance(state), time)
@@ -499,7 +513,10 @@ def relax(
 
 
 def by_network(x: Array, w: Array) -> Array:
-    """Return numbers ``x`` (networks,) with additional axes, so that they multiply the weights ``w``."""
+    """Return numbers ``x`` with additional axes, so that they multiply the weights ``w``.
+
+    ``x`` has one number for each network, or one for all: shape (networks,) or (1,).
+    """
     return x.reshape(-1, *[1] * (w.ndim - 1))
 
 
@@ -510,7 +527,8 @@ def start(
 ) -> dict[MemberKey, Array]:
     """Return the initial weights of several networks, by key: those in ``initial``, the others drawn.
 
-    ``rngs`` has one generator for each network. Weights that are drawn anew at each step are left out.
+    A weight in ``initial`` is one array without an axis of networks, and all networks start from it. ``rngs``
+    has one generator for each network. Weights that are drawn anew at each step are left out.
     """
     initial_weights = {x.key: empty_weights(x.shape, len(rngs)) for x in distributions if not x.fresh}
     for k, rng in enumerate(rngs):
@@ -542,8 +560,9 @@ def refresh(
 ) -> None:
     """Set those weights in the state that are drawn anew at each step.
 
-    The weights in ``initial``, which the user gave for each step, are used; others are drawn from
-    ``distributions``.
+    The weights in ``initial``, which the user gave with the step as first axis, are read at the step of the
+    state and are equal in all networks. Others are drawn from ``distributions``, with one generator in
+    ``rngs`` for each network.
     """
     for x in distributions:
         if x.fresh and x.key in initial:
@@ -559,11 +578,10 @@ def chosen(
 ) -> dict[MemberKey, Array]:
     """Return the weights that the user chose, by key; check their names and shapes.
 
-    ``given_weights`` has an array for a single weight, and a mapping from index values to arrays for a
-    family.
-
-    A family may also be one array, whose first axes count the members.  Weights that are drawn anew at each
-    step have the step as first axis. Raises ``ValueError`` for names and shapes that do not fit.
+    ``given_weights`` has by name an array for a single weight, and for a family a mapping from index values
+    to arrays, which may leave members out, or one array whose first axes count the members. The array of a
+    weight that is drawn anew at each step begins with an axis of ``steps + 1`` entries, where ``steps`` is
+    the number of training steps. Raises ``ValueError`` for names and shapes that do not fit.
     """
     arrays: dict[MemberKey, Array] = {}
     names = sorted({x.key[0] for x in distributions})
@@ -595,10 +613,12 @@ def _member_key(member: tuple[int, ...]) -> str:
 def _of_members(
     name: str, value: Any, shapes: Mapping[tuple[int, ...], tuple[int, ...]]
 ) -> Mapping[tuple[int, ...], Any]:
-    """Return the arrays of a family of weights by index values; ``shapes`` are the shapes of its members.
+    """Return the arrays that a user gave for a weight or a family of weights, by index values.
 
-    ``value`` is a mapping, or one array with members along its first axes. Raises ``ValueError`` for one
-    array that does not fit, and for a mapping for a single weight.
+    ``value`` is a mapping from index values, an integer or a tuple of integers, or one array with members
+    along its first axes. ``shapes`` are the shapes of the members; for a single weight it has the key ``()``
+    alone, and ``value`` is its array. Raises ``ValueError`` for one array that does not fit a family, and for
+    a mapping for a single weight.
     """
     if isinstance(value, Mapping):
         if () in shapes:
@@ -722,9 +742,10 @@ def numerical(
 ) -> list[Training]:
     """Return the training of each weight with the numerical gradient of ``loss`` in place of its update.
 
-    The loss is an expression of numbers of the program and means of its fields, summed over its indices, as
-    :meth:`derive.program.Network.train` takes it.  Raises ``ValueError`` for a loss that contains no number
-    and no field of the program.
+    ``moving`` holds the training of each weight with the update of the program, ``network`` the computations
+    of a step. The loss is an expression of numbers of the program and means of its fields, summed over its
+    indices, as :meth:`derive.program.Network.train` takes it. Raises ``ValueError`` for a loss that contains
+    no number and no field of the program.
     """
     program = binder.program
     computed = {*program.scalars, *(x.name for x in program.fields)}
@@ -759,7 +780,11 @@ def _units(binder: Binder, law: GaussianLaw, parametrization: Parametrization) -
 
 
 def _summed(program: Program, loss: Expr) -> Expr:
-    """Return the loss of one sample or output, summed over the indices of scalars in it."""
+    """Return a loss, written for one value of its indices, as a sum over these indices.
+
+    The indices are those of samples, outputs and other numbers in ``loss``; without indices it is returned as
+    it is.
+    """
     ranges = ranges_of_loss(program.definitions, loss)
     return Sum(loss, *[r.limits for r in ranges]) if ranges else loss
 
@@ -767,7 +792,8 @@ def _summed(program: Program, loss: Expr) -> Expr:
 def entries_behind(network: StepOrder, keys: Iterable[MemberKey]) -> set[MemberKey]:
     """Return the fields and numbers ``keys`` and all those from which they are computed within a step.
 
-    A key is a name and index values. Values that are read at step 0 are left out, and their inputs too.
+    A key is a name and index values. A key that no step after the first computes is left out, as are values
+    that are read at step 0, with their inputs.
     """
     nodes: Mapping[MemberKey, Any] = {n.key: n for x in network.later for n in x.nodes}
     todo, seen = [*keys], set[MemberKey]()

@@ -150,9 +150,11 @@ def reduced(
     """Return the order parameters that a result keeps, by name of the variable and layer, as in "Phi 2".
 
     ``arrays`` are order parameters by key (name, layer), with ``leading`` axes of replicas first and times
-    last. ``keep`` is "full", "trace" or "none" (an empty result). Traces are sums over training samples (and
-    outputs), not divided by their number. For a flow the results are read at the output times of its
-    ``grid``. Responses are kept only if ``keep`` is "full" and there is no grid.
+    last. ``keep`` is "full", "trace" or "none" (an empty result). Traces, as "Phi_trace 2", are sums over
+    training samples (and positions and outputs), not divided by their number; gradient kernels without
+    samples are kept as they are. For a flow the results are read at the output times of its ``grid``; with
+    None they are at the times of the arrays. Responses are kept only if ``keep`` is "full" and there is no
+    grid.
     """
     single = RESPONSES if keep == "full" and grid is None else ()
     of_layers = problem.program.roles.field is not None

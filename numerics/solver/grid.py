@@ -34,8 +34,8 @@ NODES = 6
 class Age:
     """Slowed time x of a flow, ``dx / dt = 1 / min(tau + t, most)``, in which steps are equal.
 
-    Equal steps of x are steps of length ``tau dx`` in t at first; they grow with ``tau + t``, and their
-    largest length is ``most dx``.
+    Equal steps of x are steps of length ``tau dx`` in t at first, if ``tau`` is below ``most``; they grow
+    with ``tau + t``, and their largest length is ``most dx``. x is 0 at t = 0.
 
     >>> age = Age(1.0, 10.0)
     >>> age.of(np.array([0.0, 9.0, 19.0])).round(3), age.back(age.of(np.array([3.0, 30.0]))).round(9)
@@ -47,7 +47,7 @@ class Age:
 
     @property
     def grown(self) -> float:
-        """Time after which steps have reached their largest length."""
+        """Time t from which on steps have their largest length; infinite if ``most`` is."""
         return max(self.most - self.tau, 0.0)
 
     def of(self, times: Array) -> Array:
@@ -75,8 +75,8 @@ class TimeGrid:
         strictly so for an explicit rule. Empty with an ``age``, because the weights are then computed during
         the march.
     outputs : numpy.ndarray
-        Positions of the output times among the nodes, shape ``(outputs,)``. Empty if output times need not be
-        nodes: with an ``age``, and for the trapezoidal rule.
+        Positions of the output times among the nodes, shape ``(outputs,)``. Empty with an ``age``, where
+        ``read`` is used, and in refinement of the trapezoidal rule, where results are read in another way.
     order : int
         Order of the integration.
     age : Age or None
@@ -112,7 +112,8 @@ class TimeGrid:
 def adams_weights(nodes: ArrayLike, order: int = ORDER) -> Array:
     """Return the weights w[n, m] of update m in the integral to node n, by Adams-Bashforth integration.
 
-    ``nodes`` are increasing times. The order of the rule rises from one to ``order`` in the first steps.
+    ``nodes`` are increasing times, and the integral begins at the first of them. The order of the rule rises
+    from one to ``order`` in the first steps.
 
     >>> adams_weights([0.0, 1.0, 2.0, 3.0], order=2)[3]
     array([0.5, 1. , 1.5, 0. ])
@@ -163,8 +164,9 @@ def _gauss(count: int) -> tuple[Array, Array]:
 def aged_grid(times: Array, age: Age, *, step: float, order: int) -> TimeGrid:
     """Return a grid to the last of ``times`` with steps of at most ``step`` in the slowed time of ``age``.
 
-    Values at output times are read by a cubic spline, whose error is smaller than that of steps of order two
-    or three.
+    ``times`` are the output times, increasing from 0. The first steps are shorter, as many as integration of
+    ``order`` needs (:func:`flow_grid`). The grid has no weights. Values at output times are read by a cubic
+    spline, whose error is smaller than that of steps of order two or three.
 
     >>> g = aged_grid(np.array([0.0, 30.0, 100.0]), Age(1.0), step=0.25, order=2)
     >>> len(g.nodes), g.once(np.log1p(g.nodes)).round(4)
@@ -183,10 +185,11 @@ def aged_grid(times: Array, age: Age, *, step: float, order: int) -> TimeGrid:
 def flow_grid(times: ArrayLike, *, step: ArrayLike, order: int = ORDER) -> TimeGrid:
     """Return a grid that contains ``times`` (increasing, from 0) with steps of at most ``step``.
 
-    ``step`` is a number, or one for each interval between ``times``. The first step is cut into doubling
-    pieces, the smallest ``step * 2**-m`` with m growing as the step shrinks, so that the error of the
-    first-order start is negligible. Later steps at most double, because a polynomial must not be extrapolated
-    far beyond its nodes.
+    ``times`` has at least two entries. ``step`` is a number, or one for each interval between ``times``. The
+    first step is cut into doubling pieces, the smallest ``step * 2**-m`` with m growing as the step shrinks,
+    so that the error of the first-order start is negligible. Later steps at most double, because a polynomial
+    must not be extrapolated far beyond its nodes. ``order`` is that of the Adams-Bashforth weights of the
+    grid.
 
     >>> g = flow_grid([0.0, 1.0, 2.0], step=0.5)
     >>> g.nodes[g.outputs]
@@ -208,9 +211,10 @@ def flow_grid(times: ArrayLike, *, step: ArrayLike, order: int = ORDER) -> TimeG
 
 
 def _cut(a: float, b: float, step: float, last: float) -> Array:
-    """Return nodes from ``a`` (excluded) to ``b``: steps double from the length ``last``, then are equal.
+    """Return nodes from ``a`` (excluded) to ``b`` (included): steps double, and are equal afterwards.
 
-    Steps are at most ``step`` long.
+    The first step is at most twice ``last``, the length of the step before ``a``. Steps are at most ``step``
+    long. The result is empty if ``b`` is not above ``a``.
     """
     if b <= a:
         return np.empty(0)
@@ -304,7 +308,8 @@ def tables_of(
 
     They are the decay of initial weights, such as ``"m"``, and the weights of past updates, such as ``"w"``,
     by the names that theories give them. ``weights`` (T, T) are the weights of past updates in the integrator
-    without decay or momentum. ``numbers`` are the values of the symbols of the program.
+    without decay or momentum. ``numbers`` are the values of the symbols of the program. Rules in steps have
+    such tables only if their memory has no closed form.
 
     >>> from derive.program import P, mlp
     >>> flow = mlp(1, rule="flow", weight_decay=2)

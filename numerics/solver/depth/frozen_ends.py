@@ -54,7 +54,7 @@ def solve_frozen_ends(
     learning rate by ``depth**-gamma``. In the result ``f`` and ``chi``, shape (T,), are the output and the
     derivative of the loss; ``C_x`` and ``C_dx``, shape (depth + 1, T, T), are the correlations of the stream
     and of its gradient after each layer, with the input first. Raises :class:`~numerics.errors.Diverged` with
-    the step.
+    the step, and SpecError for other ``inputs``.
 
     >>> solution = solve_frozen_ends([1.0, 1.0], lambda step, f: f - 1.0, depth=2)
     >>> solution["C_x"][:, 0, 0]  # before training the stream grows by 1 + 1/L a layer
@@ -84,8 +84,10 @@ def solve_frozen_ends_limit(
     derivative of the loss by the output f at step t. Branches are multiplied by ``L**-alpha``, the learning
     rate by ``L**-gamma``. The result holds the output ``f`` and the derivative of the loss ``chi``, shape
     (T,), and the correlations ``C_x`` and ``C_dx`` of the stream and of its gradient, with an axis of nodes
-    of layer time first. ``layers`` is the number of cells of layer time of the finest of three grids, from
-    which the result is extrapolated. Raises :class:`~derive.errors.NotApplicable` for powers without a limit.
+    of layer time first. ``layers``, a multiple of 4, is the number of cells of layer time of the finest of
+    three grids, from which the result is extrapolated at the nodes that all three have. Raises
+    :class:`~derive.errors.NotApplicable` for powers without a limit, :class:`~numerics.errors.Diverged` with
+    the step, and SpecError for other ``inputs`` and ``layers``.
 
     >>> limit = solve_frozen_ends_limit([1.0], lambda step, f: f - 1.0, layers=8)
     >>> bool(abs(limit["C_x"][-1, 0, 0] - np.e) < 1e-5)
@@ -109,10 +111,14 @@ def solve_frozen_ends_correction(
 
     ``inputs``, shape (T,), is the number xi that the network reads at each step. ``slope(t, f)`` and
     ``curvature(t, f)`` are the first and second derivative of the loss by the output f. Branches are
-    multiplied by ``L**-alpha``, the learning rate by ``L**-gamma``. ``layers`` is the number of cells of the
-    finest grid of layer time. A variable at depth L is ``limit + L**order * first`` of the result. ``order``
-    is -1 for alpha = 1/2, and ``1 - 2 alpha`` for alpha above 1/2, where the noise of the layers contributes
-    more than their discreteness. Raises :class:`~derive.errors.NotApplicable` for powers without a limit.
+    multiplied by ``L**-alpha``, the learning rate by ``L**-gamma``. ``layers``, a multiple of 4, is the
+    number of cells of the finest grid of layer time. A variable at depth L is ``limit + L**order * first`` of
+    the result. ``order`` is -1 for alpha = 1/2, and ``1 - 2 alpha`` for alpha between 1/2 and 1, where the
+    noise of the layers contributes more than their discreteness.
+
+    Raises :class:`~derive.errors.NotApplicable` for powers without a limit, and if responses vanish in the
+    limit, as for gamma above ``1 - alpha``; :class:`~numerics.errors.Diverged` with the step, and SpecError
+    for other ``inputs`` and ``layers``.
 
     >>> solution = solve_frozen_ends_correction([1.0], lambda t, f: f, lambda t, f: 1.0, layers=8)
     >>> solution.order, bool(abs(solution.first["C_x"][-1, 0, 0] + np.e / 2) < 1e-3)  # (1 + 1/L)**L
@@ -161,6 +167,8 @@ def frozen_ends_correction(alpha: Expr, gamma: Expr) -> InfiniteDepth:
 
     Branches are multiplied by ``L**-alpha``, the learning rate by ``L**-gamma``. The result holds the
     equations in layer time of the limit and of the first correction, and the power of L of the correction.
+    Results are cached. Raises :class:`~derive.errors.NotApplicable` for powers without a limit, and if
+    responses vanish in the limit.
     """
     theory = mean_field(depth_program(L, alpha, gamma))
     return infinite_depth(rescale(cross_layer(theory), L**-alpha))
@@ -189,6 +197,9 @@ def _limit_table(alpha: Expr, gamma: Expr) -> LayerTable:
 
 def given_in_sources(theory: Theory, name: str) -> Theory:
     """Return the theory with the product of a source and the given function of time ``name`` as one source.
+
+    Its covariance is that of the source times the function at both times. In each term that contains the
+    function, the other factor must be a source.
 
     >>> theory = given_in_sources(mean_field(depth_program(1)), "xi")
     >>> theory.equation("x", 0).rhs, theory.sources[0].covariance
@@ -225,7 +236,7 @@ def exact_power(power: float) -> Expr:
 
 
 def as_inputs(inputs: ArrayLike) -> Array:
-    """Return one finite number for each step, shape (T,); raise SpecError for other input."""
+    """Return one finite number for each step, shape (T,); raise SpecError for other or empty input."""
     xi = np.asarray(inputs, dtype=float)
     if xi.ndim != 1 or not len(xi) or not np.all(np.isfinite(xi)):
         raise SpecError(

@@ -95,7 +95,10 @@ class Contraction:
         return cls(tuple(out), axes, target, path, tuple(products), largest)
 
     def __call__(self, operands: Sequence[TensorOrLookup]) -> Array:
-        """Return the contraction of these tensors, which have the axes for which the order was chosen."""
+        """Return the contraction of these tensors, which have the axes for which the order was chosen.
+
+        A function without arguments in place of a tensor is called first. The result is 1 without tensors.
+        """
         tensors = [a() if callable(a) else a for a in operands]
         if not tensors:
             return np.ones(())
@@ -155,11 +158,11 @@ def solve_layer_grid(
 
     ``constants`` gives a number to every symbol, and ``extents`` the number of values of every data index, by
     the part of its name before an underscore: the key "mu" is for ``mu`` and ``mu_1``. ``known`` are arrays
-    by data indices and times, and functions of time, or of time and a scalar. ``progress`` is called with the
-    completed steps and their total. Raises :class:`~numerics.errors.Diverged` with the step,
-    :class:`~numerics.errors.NotConverged` if the iteration of a step does not converge, ValueError for a
-    symbol without a number, and ArithmeticError if a response at equal time is not zero where a sum assumes
-    it.
+    by data indices and times, and functions of time, or of time and scalars; a function of time that
+    equations read at s gets an array of times. ``progress`` is called with the completed steps and their
+    total. Raises :class:`~numerics.errors.Diverged` with the step, :class:`~numerics.errors.NotConverged` if
+    the iteration of a step does not converge, ValueError for a symbol without a number, and ArithmeticError
+    if a response at equal time is not zero where a sum assumes it.
     """
     return _Grid(table, layers, steps, constants, extents or {}, known or {}).run(progress)
 
@@ -167,7 +170,7 @@ def solve_layer_grid(
 def needed_bytes(table: LayerTable, layers: int, steps: int, extents: Mapping[str, int]) -> int:
     """Return the bytes of memory of all tensors of a solution on ``layers`` cells for ``steps`` times.
 
-    ``extents`` is the number of values of each data index.
+    ``extents`` is the number of values of each data index, as :func:`solve_layer_grid` takes it.
     """
     grid = _Sizes(layers, steps, extents)
     return sum(8 * prod(grid.extent(x) for x in row.axes) for group in table.groups for row in group)
@@ -365,7 +368,10 @@ class _Grid(_Sizes):
         raise NotLowered(f"the given function {r.name}{r.args} must be a function of the time t or s alone")
 
     def called(self, c: AppliedUndef, now: int) -> Any:
-        """Return a given function of time and scalars at step ``now``, such as the slope of the loss."""
+        """Return the value of a given function of time and scalars at step ``now``.
+
+        An example is the slope of the loss as a function of the output.
+        """
         args = [now if x == t else self.values[str(x.func)][now] for x in c.args]
         function = self.known[str(c.func)]
         assert callable(function)
@@ -376,7 +382,7 @@ class _Grid(_Sizes):
 
         The result is None if it does not jump. Otherwise it is a pair: the other layer time in the response
         that jumps where the two layer times are equal, and whether the integrated one is the first of the
-        two.
+        two. Raises NotLowered if it jumps at two layer times.
         """
         jumps = set()
         for r in p.reads:
@@ -571,9 +577,10 @@ class StepTerm:
     def integral(self) -> Array:
         """Return the integral of this product of tensors over its integrated layer time.
 
-        It is computed by the trapezoidal rule in each cell of the grid. The integral runs over all layer
-        times, or from 0 to each node, or from each node to 1. If the integrand jumps at a node, each cell
-        beside it has the value of its own side of the jump.
+        The numerical factor of the product is not included. The integral is computed by the trapezoidal rule
+        in each cell of the grid. It runs over all layer times, or from 0 to each node, or from each node to
+        1; in the last two cases the first axis is that of the nodes. If the integrand jumps at a node, each
+        cell beside it has the value of its own side of the jump.
         """
         value = self.plain[0](self.plain[1])
         cells = 0.5 * (value[:-1] + value[1:])

@@ -34,7 +34,8 @@ def is_sampled(problem: Problem) -> bool:
 
     The second case is a linear program (not a file) without closed equations, whose stochastic process in
     layer time is derived. An example is attention without a perceptron, whose equations contain averages over
-    units.
+    units. It needs a symbolic depth, training in steps, given samples, and an output and an error that are
+    recognised.
     """
     from numerics.solver.depth.sampled import process_of
     from numerics.solver.depth.solve import require_limit
@@ -105,8 +106,8 @@ class InfiniteDepthMethod:
 def _with_kernels(problem: Problem, values: dict[str, Array], keep: KeptKernels) -> dict[str, Array]:
     """Return the variables of a result on given samples, with kernels as ``keep`` states.
 
-    ``"trace"`` takes the sum of the feature kernel over training samples; the gradient kernel of a linear
-    network has no samples.
+    ``"trace"`` replaces the feature kernel by its sum over training samples, and keeps the gradient kernel,
+    which has no samples in a linear network. ``"none"`` removes both kernels.
     """
     if keep == "full":
         return values
@@ -121,7 +122,8 @@ def _with_kernels(problem: Problem, values: dict[str, Array], keep: KeptKernels)
 def _sampled(problem: Problem, keep: KeptKernels) -> MethodEstimate | Refusal:
     """Estimate cost and error of sampled paths on grids of layer time, or refuse the problem.
 
-    Raises SpecError if the theory has no limit of infinite depth.
+    Raises SpecError if the theory has no limit of infinite depth, and for a depth that is a number. A problem
+    that does not state how its branch depends on the depth must have a branch.
     """
     from numerics.solver.by_role import kept
     from numerics.solver.depth.sampled import ACCURACY, CELLS, forecast_depth, is_scaled, process_of

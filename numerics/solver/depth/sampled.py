@@ -60,7 +60,8 @@ def process_of(problem: Problem) -> LayerProcess:
 def _process(program: Program, reductions: tuple[Reduction, ...]) -> LayerProcess:
     """Derive the stochastic process in layer time that describes a residual program at infinite depth.
 
-    ``reductions`` are applied to the theory first. Results are cached.
+    ``reductions`` are applied to the theory first. Results are cached. Raises SpecError if there is no such
+    limit.
     """
     theory = derived(program, reductions)
     return require_derived(lambda: layer_process(theory, Scaling() if states_depth(theory) else SCALING))
@@ -81,8 +82,8 @@ def at_cells(problem: Problem, cells: int) -> Problem:
     The branch is divided by the root of the number of cells, if the problem does not state its depth. Grids
     have different seeds, so that their errors are independent. Unless ``solver.samples`` is given, the
     accuracy of a grid is set so that the standard error of the limit takes the part SHARE of the required
-    accuracy. Responses come from Stein's lemma, because derivatives along paths run through all layers (with
-    16 layers 20 times slower).
+    accuracy, if the grids are those in CELLS. Responses come from Stein's lemma, because derivatives along
+    paths run through all layers (with 16 layers 20 times slower).
     """
     seed = int(np.random.SeedSequence([problem.solver.seed, cells]).generate_state(1, np.uint64)[0])
     accuracy = problem.solver.accuracy
@@ -103,7 +104,7 @@ def at_cells(problem: Problem, cells: int) -> Problem:
 def weights(cells: tuple[int, ...]) -> Array:
     """Return the weights of grids in the limit (first row) and in the coefficients of powers of ``1/n``.
 
-    ``cells`` are the numbers of cells n of the grids, which are the columns.
+    ``cells`` are the numbers of cells n of the grids, which are the columns. Row k is for the power k.
 
     >>> weights((4, 8))
     array([[-1.,  2.],
@@ -114,7 +115,10 @@ def weights(cells: tuple[int, ...]) -> Array:
 
 
 def forecast_depth(problem: Problem, keep: str) -> tuple[float, float, float]:
-    """Return the estimated seconds, bytes and relative error of the limit, by sampled paths on all grids."""
+    """Return the estimated seconds, bytes and relative error of the limit, by sampled paths on all grids.
+
+    The grids are those in CELLS; ``keep`` states which kernels the result holds.
+    """
     from numerics.solver.paths.problem import forecast
 
     seconds, size, error = forecast(at_cells(problem, max(CELLS)), keep)
@@ -151,7 +155,7 @@ class SampledDepth:
         Parameters
         ----------
         n : int
-            Order: 0 is the limit.
+            Order: 0 is the limit; at most the number of grids minus one.
 
         Returns
         -------
@@ -293,7 +297,7 @@ def solve_cells(
     problem : Problem
         Problem whose depth is a symbol.
     keep : str
-        Two-time kernels to keep.
+        Two-time kernels to keep: "full", "trace" or "none".
     progress : Progress, optional
         Callback that reports progress.
     cells : tuple of int
@@ -311,7 +315,8 @@ def solve_cells(
     Diverged
         With the step.
     NotConverged
-        If a grid does not converge.
+        If a grid has no solution. A grid that misses its accuracy has the status "not converged" in the
+        notes.
     """
     from numerics.solver.paths.problem import solve_paths
 
@@ -339,14 +344,23 @@ def solve_sampled_correction(
     problem : Problem
         Problem whose depth is a symbol.
     keep : str
-        Two-time kernels to keep.
+        Two-time kernels to keep: "full", "trace" or "none".
     progress : Progress, optional
         Callback that reports progress.
 
     Returns
     -------
     DepthCorrection
-        Both orders, with standard errors ``*_stderr`` among their values.
+        Both orders, with standard errors ``*_stderr`` and grid errors ``*_systematic`` among their values.
+
+    Raises
+    ------
+    SpecError
+        If there is no limit of infinite depth.
+    Diverged
+        With the step.
+    NotConverged
+        If a grid has no solution.
     """
     solutions = solve_cells(problem, keep, progress)
     return DepthCorrection(-1.0, *(_limit(solutions, n) for n in (0, 1)))

@@ -80,7 +80,7 @@ class DepthLimit:
     layers : int
         Number of cells of the finest grid.
     nodes : numpy.ndarray
-        Layer times, shape ``(nodes,)``: from 0 to 1, and without 0 for sampled paths.
+        Layer times that all grids have, shape ``(nodes,)``: from 0 to 1, and without 0 for sampled paths.
     values : dict
         Variables of a result, with an axis of nodes in place of layers.
     errors : dict
@@ -126,7 +126,8 @@ class DepthCorrection:
         depth : int
             Number of layers.
         name : str
-            Variable.
+            Variable, but not a standard error: those of both orders would be added linearly.
+            :meth:`.SampledDepth.at_depth` combines them.
 
         Returns
         -------
@@ -149,8 +150,10 @@ def on_grids(
 ) -> list[LayerGrid]:
     """Return solutions of equations in layer time on three grids, of which the finest has ``layers`` cells.
 
-    ``constants``, ``extents`` and ``known`` are those of :func:`.solve_layer_grid`. Raises
-    :class:`~numerics.errors.SpecError` if ``layers`` is not a multiple of 4, and if memory does not suffice.
+    They are in the order of :data:`GRIDS`, from coarse to fine. ``constants``, ``extents`` and ``known`` are
+    those of :func:`.solve_layer_grid`, whose errors are raised too. ``progress`` is called with the completed
+    steps and the total of all grids. Raises :class:`~numerics.errors.SpecError` if ``layers`` is not a
+    multiple of 4, and if memory does not suffice.
     """
     if layers < 4 or layers % 4:
         reason = (
@@ -179,7 +182,9 @@ def on_grids(
 def extrapolated(layers: int, runs: list[dict[str, Array]], layered: Collection[str]) -> DepthLimit:
     """Extrapolate solutions on :data:`GRIDS` in the second and fourth power of the spacing (Richardson).
 
-    The first axis of names in ``layered`` is that of the nodes; nodes that all grids have are kept.
+    ``runs`` holds the variables by name of each grid, from coarse to fine, and ``layers`` is the number of
+    cells of the finest. The first axis of names in ``layered`` is that of the nodes; nodes that all grids
+    have are kept.
     """
     squares = [float((layers * part) ** 2) for part in GRIDS]
     common = gcd(*(int(layers * part) for part in GRIDS))
@@ -230,7 +235,9 @@ def solve_depth_limit(
     Raises
     ------
     SpecError
-        If there is no limit of infinite depth (no branch, a flow, biases), and for other ``layers``.
+        If there is no limit of infinite depth (no branch, a flow, biases), if it has no closed equations
+        (a nonlinear activation, an error that is not linear in the output), for other ``layers``, and if
+        memory does not suffice.
     Diverged
         With the step.
 
@@ -278,7 +285,7 @@ def solve_depth_correction(
     Raises
     ------
     SpecError
-        If there is no limit of infinite depth, as for :func:`solve_depth_limit`, and for other ``layers``.
+        As for :func:`solve_depth_limit`.
     Diverged
         With the step.
 
@@ -390,7 +397,8 @@ def require_file(experiment: Experiment) -> None:
 def limit_of(problem: Problem) -> tuple[Program, tuple[Reduction, ...]]:
     """Return the program of a problem and the reductions that apply before the limit of infinite depth.
 
-    The only such reduction is the limit of wide layers.
+    The program reads the memory of its training rule from tables, if it has no closed form in steps. The only
+    reduction that is kept is the limit of wide layers.
     """
     return integrated(problem.program), tuple(x for x in problem.reductions if x is wide_layers)
 
@@ -420,8 +428,8 @@ def closed_equations(program: Program, reductions: tuple[Reduction, ...]) -> Cro
 def correction_of(program: Program, reductions: tuple[Reduction, ...]) -> InfiniteDepth:
     """Derive the equations in layer time of a program at infinite depth, and of its first correction.
 
-    The correction is the leading one in the depth L. ``reductions`` are applied to the theory first. Raises
-    SpecError if there is no such limit.
+    The correction is the leading one in the depth L. ``reductions`` are applied to the theory first. Results
+    are cached. Raises SpecError if there is no such limit.
     """
     return require_derived(lambda: infinite_depth(closed_equations(program, reductions), SCALING))
 
@@ -431,7 +439,7 @@ def _limit_table(program: Program, reductions: tuple[Reduction, ...]) -> LayerTa
     """Return the equations of a residual program at infinite depth.
 
     They are in the form that :func:`.solve_layer_grid` solves. ``reductions`` are applied to the theory
-    first. Results are cached.
+    first. Results are cached. Raises SpecError if there is no such limit.
     """
     return lower_layer_time(
         require_derived(lambda: layer_time(closed_equations(program, reductions), SCALING))
@@ -451,8 +459,9 @@ def _corrected_table(program: Program, reductions: tuple[Reduction, ...]) -> Lay
 def values_of(problem: Problem, run: LayerGrid, table: LayerTable) -> dict[str, Array]:
     """Return the variables of a result from a solution in layer time, by name.
 
-    Axes are layer times (if the variable has them), times, and other indices. For random data the variables
-    are all correlations, and the losses.
+    Axes are layer times (if the variable has them), times, and other indices. For given samples the variables
+    are losses, errors, outputs, and the feature and gradient kernels. For random data they are the symmetric
+    correlations, and the losses.
     """
     if problem.seen:
         values = {
@@ -536,7 +545,7 @@ def layer_distances(
     known: Known | None = None,
     extents: dict[str, int] | None = None,
 ) -> LayerDistances:
-    """Return the distances between layers of a field; data indices are at their first value.
+    """Return the distances between layers of a field that has no data indices.
 
     The squared distance between the stream at two layer times is derived (:func:`derive.depth.diversity`).
     The equations ``limit`` are solved on three grids; integrals over the layer times of sources, which the
@@ -568,6 +577,10 @@ def layer_distances(
     ------
     SpecError
         For other ``layers``, and if memory does not suffice.
+    Diverged
+        With the step.
+    NotLowered
+        If the distance contains other factors than responses and correlations, as with several outputs.
 
     Examples
     --------
@@ -624,10 +637,14 @@ class _TwoPoint:
         """Return a term ``p`` of the two-point function of a field at step ``now``, shape (nodes, nodes).
 
         The two axes are the layer times of the two factors. If the term contains a source, it is integrated
-        over the layer time of the source by the trapezoidal rule.
+        over the layer time of the source by the trapezoidal rule. Raises NotLowered for a term with other
+        factors than numbers, responses and correlations, as with several outputs.
         """
         if p.calls or p.equal or p.step or p.present:
-            raise NotLowered(f"the term {p} must be a product of numbers, responses and correlations only")
+            raise NotLowered(
+                f"the distance between layers contains the term {p}, which must be a product of numbers, "
+                "responses and correlations only: use a network with one output"
+            )
         ends = {x.index: now + int(x.present) if x.upper.has(t, s) else None for x in p.spans}
         labels: dict[Expr, int] = {tau: 0, tau_2: 1}
         if p.layer is None:

@@ -151,9 +151,10 @@ class Linear(RandomVariables):
         return product
 
     def derivative(self, v: RandomValue, source: EntryKey) -> RandomValue:
-        """Return the coefficient of a source in a value, a number.
+        """Return the coefficient of a source in a value, a number; 0 if the source does not occur.
 
-        If units have different coefficients, it is an affine function with one number for each unit.
+        If units have different coefficients, it is an affine function with one number for each unit. Raises
+        NonlinearTheory if the value contains a product of fields.
         """
         if source not in self.columns or not isinstance(v, Affine):
             return 0

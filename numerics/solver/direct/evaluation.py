@@ -64,7 +64,8 @@ def evaluate(  # noqa: PLR0913 - public signature
         ``"linear"`` is exact, for theories whose equations are linear in the fields and whose averages are of
         two fields. ``"particles"`` samples paths, for any theory. ``"auto"`` takes ``"linear"`` if possible.
     samples : int
-        Number of paths of each replica, rounded up to a multiple of the numbers of units with attributes.
+        Number of paths of each replica, rounded up to a multiple of the numbers of units with attributes. It
+        has no effect on an exact solution, as ``replicas`` and ``seed``.
     replicas : int
         Number of independent solutions by sampled paths, from which standard errors follow; their common bias
         is of order 1/samples.
@@ -181,8 +182,9 @@ def entries(
 def _check_causal(item: Any, times: tuple[int, ...], value: Any) -> None:
     """Raise ValueError if a response is nonzero at times at which the theory takes it to be zero.
 
-    ``item`` is the equation or order parameter of the theory that defines the quantity, ``times`` its times
-    (t, s), and ``value`` its value. Quantities other than responses are not checked.
+    These are s > t, and also s = t for a strictly causal response. ``item`` is the equation or order
+    parameter of the theory that defines the quantity, ``times`` its times (t, s), and ``value`` its value.
+    Quantities other than responses are not checked.
     """
     if isinstance(item, OrderParameter) and item.kind == "response" and len(times) == 2 and value != 0:
         late = times[1] >= times[0] if item.causal == "strict" else times[1] > times[0]
@@ -238,7 +240,10 @@ def tables(values_by_key: Mapping[MemberKey, EntriesByIndex], kind: type) -> dic
 
 @contextmanager
 def _deep_recursion() -> Iterator[None]:
-    """Raise the recursion limit of Python, because the evaluation of a step recurses through all layers."""
+    """Context manager: raise the recursion limit of Python while the context lasts.
+
+    The evaluation of a step recurses through all layers.
+    """
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(max(before, 20_000))
     try:

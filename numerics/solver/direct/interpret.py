@@ -72,8 +72,9 @@ class RandomVariables:
     """Interface of the arithmetic of random values: their storage, and operations besides + and *.
 
     Subclasses store the value of a field as an affine function of Gaussian sources, or as an array over
-    sampled paths. ``is_undetermined`` is set if an average response is undetermined, because several sources
-    determine each other.
+    sampled paths. They must define ``source``, ``attribute``, ``apply``, ``mean`` and ``derivative``, which
+    raise NotImplementedError here; the other methods have a default. ``is_undetermined`` is set if an average
+    response is undetermined, because several sources determine each other.
     """
 
     is_undetermined: bool = False
@@ -135,7 +136,7 @@ class RandomVariables:
         """Return a random value without those of its derivatives that are not needed.
 
         With ``to`` = ALL its derivatives by all sources are kept, with the key of a source only the
-        derivative by that source, and with None no derivative.
+        derivative by that source, and with None no derivative. This default returns ``v`` as it is.
         """
         return v
 
@@ -246,7 +247,8 @@ class Interpreter:
     def handler(self, e: Expr) -> Handler:
         """Return the method that evaluates expressions of the type of ``e``, such as sums or symbols.
 
-        The method takes an expression and the values of its indices.
+        The method takes an expression and the values of its indices. Raises Unserved for an integral over
+        time.
         """
         if e.is_Integer:
             return lambda e, at: int(e)
@@ -295,7 +297,11 @@ class Interpreter:
             return self.algebra.mean(self.value(e.body, at))
 
     def power(self, e: Pow, at: At) -> RealNumber:
-        """Return a power of numbers: infinity on overflow, NaN for a root of a negative number."""
+        """Return a power of numbers: infinity on overflow, NaN for a root of a negative float.
+
+        An integer base with an exponent that is not negative is raised as Python does, without rounding if
+        the exponent is an integer.
+        """
         base, exponent = self.value(e.base, at), self.value(e.exp, at)
         if isinstance(base, int | float) and (isinstance(base, float) or exponent < 0):
             return float(np.float_power(base, exponent))
@@ -318,7 +324,10 @@ class Interpreter:
         return self.algebra.apply(f, values, self.tangent is not None)
 
     def symbol(self, e: Symbol, at: At) -> RealNumber:
-        """Return the number of an index or time in ``at``, or of another symbol in the given values."""
+        """Return the number of an index or time in ``at``, or of another symbol in the given values.
+
+        Raises ValueError for a symbol without a number.
+        """
         if e in at:
             return at[e]
         if e.name in self.layout.values:
@@ -389,7 +398,8 @@ class Interpreter:
         """Return the value of a function symbol of indices and times, such as ``h(2, mu, t)``.
 
         It is an attribute (a given constant of each unit), given data, or a field, source, scalar or order
-        parameter. ``at`` maps the symbols of its indices and times to integers.
+        parameter. ``at`` maps the symbols of its indices and times to integers. Raises Unserved for a
+        function without an expression whose argument is random.
         """
         name = str(e.func)
         if name in self.layout.attributes:

@@ -180,7 +180,10 @@ class Layout:
 
     @property
     def covariances(self) -> dict[tuple[OpenTimeKey, OpenTimeKey], Member]:
-        """Covariances of pairs of sources, by the two keys (name, indices with None for times)."""
+        """Covariances of pairs of sources, by the two keys (name, indices with None for times).
+
+        A pair is stored in the order in which the theory states its covariance.
+        """
         return self.drawn[1]
 
     def families(self, items: Iterable[Equation | OrderParameter]) -> dict[str, Family]:
@@ -201,7 +204,8 @@ class Layout:
 
         The function takes the values of the indices, and returns the key of the quantity: its integer
         arguments, with None for times. ``body`` is the expression of the quantity, and ``item`` the equation
-        or definition of the theory that it is from.
+        or definition of the theory that it is from. Raises Unserved if a quantity with this name has its
+        times at other positions.
         """
         places = tuple(i for i, x in enumerate(symbol.args) if x in TIMES)
         name, key = str(symbol.func), self.reader(symbol)
@@ -220,7 +224,10 @@ class Layout:
 
     @cached_property
     def drawn(self) -> tuple[dict[str, Family], dict[tuple[OpenTimeKey, OpenTimeKey], Member]]:
-        """Gaussian sources by name, and covariances of pairs of them by two keys, as a pair of mappings."""
+        """Gaussian sources by name, and covariances of pairs of them by two keys, as a pair of mappings.
+
+        A pair of sources is stored in the order in which the theory states its covariance.
+        """
         sources: dict[str, Family] = {}
         covariances: dict[tuple[OpenTimeKey, OpenTimeKey], Member] = {}
         for u in self.theory.sources:
@@ -255,10 +262,11 @@ class Constants:
     """Values of functions that no equation of the theory determines, such as targets and data kernels.
 
     In an array, entry 0 along an axis is the first value of the index that the theory has there (1 for
-    samples ``1..P``, 0 for times); a mapping or a function takes the indices themselves. An index such as ``a
-    + k`` beyond the end of an array is periodic, unless its values are ordered (places in a sequence).
-    Arguments that are not indices (the prediction in a loss) need a function. ``kind`` is the type of the
-    array elements: float, or object for numbers that must not be converted, such as exact fractions.
+    samples ``1..P``, 0 for times); a function takes the indices themselves. The keys of a mapping are tuples
+    of all indices; for a missing tuple the first index alone is the key. An index such as ``a + k`` beyond
+    the end of an array is periodic, unless its values are ordered (places in a sequence). Arguments that are
+    not indices (the prediction in a loss) need a function. ``kind`` is the type of the array elements: float,
+    or object for numbers that must not be converted, such as exact fractions.
     """
 
     def __init__(self, layout: Layout, data: Mapping[str, Datum], kind: type = float) -> None:
@@ -299,7 +307,8 @@ class Constants:
         """Return the given number ``name(args)``.
 
         ``given`` are the arguments as expressions of the theory, which determine the position in an array.
-        Raises ValueError for missing data, and for an array of another shape.
+        Raises ValueError for a name without data, for an array with another number of axes and for a position
+        outside of it, and KeyError for a key that a mapping lacks.
         """
         if name not in self.data:
             raise ValueError(

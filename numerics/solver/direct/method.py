@@ -49,7 +49,10 @@ class ReferenceMethod:
         )
 
     def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
-        """Solve by evaluating all expressions of the theory, and return the variables with notes."""
+        """Solve by evaluating all expressions of the theory, and return the variables with notes.
+
+        ``progress`` is not called.
+        """
         from numerics.solver.direct.replicas import solve_reference
 
         values, notes = solve_reference(problem, keep)

@@ -142,7 +142,11 @@ def _most(problem: Problem) -> int:
 
 
 def _error(samples: int) -> float:
-    """Return the expected relative error: standard error of quasi-random paths, or bias if that is larger."""
+    """Return the expected relative error: standard error of quasi-random paths, or bias if that is larger.
+
+    ``samples`` is the number of paths of a replica; the standard error is that of the mean over REPLICAS
+    replicas.
+    """
     return float(max(0.25 * (samples * REPLICAS) ** -0.5, BIAS / samples))
 
 
@@ -175,9 +179,11 @@ def solve_reference(problem: Problem, keep: KeptKernels) -> tuple[dict[str, Arra
     """Return the variables of a result with standard errors, and the notes that become its attributes.
 
     ``keep`` states which kernels the result holds. A linear theory is solved exactly, without standard
-    errors. For others the number of paths doubles until the largest standard error of losses, errors and
-    scalars of the program, and the estimated bias, meet ``solver.accuracy``, within a few times the estimated
-    cost. If ``solver.samples`` is given, it is the number of paths.
+    errors, and its notes hold only ``kernels``. For others the number of paths doubles until the largest
+    standard error of losses, errors and scalars of the program, and the estimated bias, meet
+    ``solver.accuracy``, within a few times the estimated cost. The status is "not converged" if they exceed
+    it, or if they exceed POOR without a given accuracy. If ``solver.samples`` is given, it is the number of
+    paths of each replica.
     """
     keep, expected = kept(problem, keep), estimate(problem)
     require_memory(
@@ -224,7 +230,7 @@ def _variables(problem: Problem, solution: Evaluated, keep: KeptKernels) -> tupl
 
     The error is the largest standard error of losses, errors and scalars of the program, each divided by the
     largest value of its variable; 0 for a solution without replicas. ``keep`` states which kernels are
-    included.
+    included; it has no effect for a program whose output and error are not recognised.
     """
     runs = solution.runs or {place: x[None] for place, x in solution.values.items()}
     values = _by_role(problem, runs, keep) if problem.has_roles else averaged_by_author(problem, runs)
@@ -241,7 +247,8 @@ def _by_role(problem: Problem, runs: Mapping[MemberKey, Array], keep: KeptKernel
 
     ``runs`` holds the values of order parameters and scalars by key (name, integer indices), with replicas on
     the first axis of each array. Losses are those of the mean errors and outputs. ``keep`` states which
-    kernels are included. A response with a NaN at some layer except the last is left out.
+    kernels are included. A response with a NaN at some layer except the last is left out, and so is a
+    variable for whose axes a result has no names.
     """
     replicas = Replicas()
     for k in range(len(next(iter(runs.values())))):

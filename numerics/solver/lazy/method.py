@@ -46,7 +46,8 @@ AVERAGED = 1e-10
 def known_start(problem: Problem) -> Refusal | None:
     """Refuse NTK scaling with random initial outputs, because results would be averages over them.
 
-    The result is None for other problems, and for outputs that are centered or zero at the start.
+    The result is None for other problems, for a program that is not from a file, and for outputs that are
+    centered or zero at the start.
     """
     experiment = problem.experiment
     if experiment is None or not problem.features_rest or experiment.spec.centered:
@@ -230,7 +231,10 @@ def _fits_frozen_features(problem: Problem, keep: KeptKernels) -> MethodEstimate
 
 
 def _steps_taken(problem: Problem) -> float:
-    """Return the relative change of fields for updates of order one, ``gamma0 sum_t |rate(t)|``."""
+    """Return the relative change of fields for updates of order one, ``gamma0 sum_t |rate(t)|``.
+
+    gamma0 is taken to be 1 for a problem without it.
+    """
     return float(problem.numbers.get(gamma0, 1.0) * np.abs(next_step_factors(problem)).sum())
 
 

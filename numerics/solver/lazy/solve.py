@@ -82,9 +82,10 @@ def solve_lazy(
 
     The recursion is derived (:func:`derive.reduce.stationary.static`): each kernel is an average over
     Gaussian fields whose covariances are the kernels of the neighbouring layer. Averages over one or two
-    variables are integrals, computed to ``accuracy`` (relative to the average of the absolute value). The
-    kernels are also those of time 0 for any gamma0. Errors and outputs are given at ``0..steps-1``, or at
-    ``times`` of a flow; outputs are zero at the start.
+    variables are integrals, computed to ``accuracy`` (relative to the average of the absolute value);
+    averages whose variances agree to 14 decimal places are taken to be equal. The kernels are also those of
+    time 0 for any gamma0. ``values`` are numbers for symbols, ``data`` arrays by name. Errors and outputs are
+    given at ``0..steps-1``, or at ``times`` of a flow; outputs are zero at the start.
 
     Raises :class:`~derive.errors.NotApplicable` if fields move at gamma0 = 0,
     :class:`~numerics.errors.Unserved` for averages over more than two variables and for flows with momentum,
@@ -147,14 +148,18 @@ class _LazySolver(Present):
     def array(self, node: MemberKey, x: Expr) -> Array:
         """Return the array of ``x``, a kernel, field, scalar or given data of the theory.
 
-        ``node`` is its key (name, integer indices). A kernel is computed at the first call.
+        ``node`` is its key (name, integer indices). A kernel is computed at the first call. The array of a
+        kernel has the axes of its indices, and then one of length one.
         """
         if node in self.kernels and node not in self.found:
             self.found[node] = self.computed(self.kernels[node])
         return super().array(node, x)
 
     def all_kernels(self) -> dict[MemberKey, Array]:
-        """Return all kernels, the tangent kernel included, by key (name, layer)."""
+        """Return all kernels, the tangent kernel included, by key (name, layer).
+
+        The axes of a kernel are its indices.
+        """
         kernels = {n: self.array(n, q.symbol)[..., 0] for n, q in self.kernels.items()}
         tangent = self.static.tangent
         if tangent is not None:
@@ -170,7 +175,9 @@ class _LazySolver(Present):
     def computed(self, q: OrderParameter) -> Array:
         """Return the array of the order parameter ``q``, an average over Gaussian fields.
 
-        It is written as a sum of products of averages of mutually independent factors.
+        It is written as a sum of products of averages of mutually independent factors. Its axes are the
+        indices of ``q``, and then one of length one. Raises Unserved if ``q`` is not an average times a
+        number.
         """
         axes = axes_of(q.symbol)
         number, average = q.definition.as_independent(Average)
@@ -190,8 +197,8 @@ class _LazySolver(Present):
     def mean(self, e: Expr, axes: tuple[Symbol, ...]) -> Any:
         """Return the average of ``e``, a function of up to two Gaussian variables, for all index values.
 
-        ``axes`` are the indices in ``e``, in the order of the axes of the result. Raises Unserved for more
-        than two variables.
+        ``axes`` are the indices in ``e``, in the order of the axes of the result, which ends with an axis of
+        length one. Raises Unserved for more than two variables.
         """
         atoms = self.atoms(e)
         if not atoms:
@@ -217,7 +224,10 @@ class _LazySolver(Present):
         return np.reshape(means, shape)
 
     def tail(self, e: Expr, x: AppliedUndef, y: AppliedUndef, variance: float) -> float:
-        """Return ``<f^4> / (3 <f^2>^2)`` of a function f of a Gaussian variable, where ``e`` is f(x) f(y)."""
+        """Return ``<f^4> / (3 <f^2>^2)`` of a function f of a Gaussian variable, where ``e`` is f(x) f(y).
+
+        ``variance`` is that of the variable. The result is one if ``<f^2>`` is zero.
+        """
         both = e.xreplace({y: x})
         second, fourth = (
             Moment(part, (x,))(variance, variance, variance, self.accuracy)[0] for part in (both, both**2)
@@ -234,7 +244,11 @@ class _LazySolver(Present):
         return e.xreplace({x: Float(np.asarray(self.value(x, ())).item()) for x in free | calls})
 
     def moment(self, e: Expr, first: float, second: float, cross: float) -> float:
-        """Return the average of ``e`` over two Gaussian variables with these variances and covariance."""
+        """Return the average of ``e`` over two Gaussian variables with these variances and covariance.
+
+        A cached average is returned for variances and a covariance that agree with earlier ones to 14 decimal
+        places.
+        """
         key = e, *np.round([first, second, cross], 14)
         if key not in self.known:
             self.known[key], error = self.moments[e](first, second, cross, self.accuracy)
@@ -301,7 +315,11 @@ class _LazySolver(Present):
     # -- independent factors ---------------------------------------------------------------------------
 
     def groups(self, e: Expr) -> Groups:
-        """Return the sources on which an expression depends, as groups that are mutually independent."""
+        """Return all Gaussian sources of the theory in groups that are mutually independent.
+
+        Sources with a covariance are in one group, and so are sources that one Gaussian variable in ``e``
+        combines.
+        """
         links: Groups = [(node_of(u.symbol), node_of(u.partner)) for u in self.static.sources]
         links += [tuple(map(node_of, self.combination(x) or ())) for x in self.atoms(e)]
         return connected_groups((n for link in links for n in link), filter(None, links))

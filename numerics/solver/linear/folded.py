@@ -188,8 +188,8 @@ class Folded:
         """March, and call ``after`` with the number of each step when its values at equal times are known.
 
         Returns the number of completed steps. It is smaller than the number of all steps if the basis that
-        represents the distant past would become too large for the arrays; the march then continues without
-        compression.
+        represents the distant past would become too large for the arrays, or stays inaccurate after REPEATS
+        extensions; the march then continues without compression.
         """
         blas = _blas()
         self.threads = max([x["num_threads"] for x in blas.info()], default=1)
@@ -407,7 +407,7 @@ class Folded:
                 yield a[:D].reshape(D, -1).T, size
 
     def _random(self, rows: int, columns: int) -> Array:
-        """Return an array of random numbers of this shape, different ones in each call."""
+        """Return an array of standard normal numbers of this shape, different ones in each call."""
         self.drawn = (self.drawn + 1009) % (len(self.random) - rows * columns)
         out: Array = self.random[self.drawn : self.drawn + rows * columns].reshape(rows, columns)
         return out

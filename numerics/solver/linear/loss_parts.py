@@ -33,7 +33,8 @@ class LossParts:
     """Evaluator of the parts of the test loss ``C_v(t, t)``, as quadratic forms of the arrays of a march.
 
     ``split`` is the derived decomposition of the loss, and ``result`` the march. ``data`` are the arrays of
-    the problem, with the tables of the integrator of a flow, and ``n`` is the number of outputs.
+    the problem, with the tables of the integrator of a flow, ``constants`` the values of the symbols, and
+    ``n`` is the number of outputs. The other attributes cache matrices that were computed.
     """
 
     split: LossDecomposition
@@ -75,7 +76,11 @@ class LossParts:
         return transfers[0], self.matrix(Mul(*others), times, outputs), transfers[1]
 
     def matrix(self, e: Expr, times: list[Expr], outputs: list[Expr]) -> Array:
-        """Return an expression in two ``times`` (and two ``outputs``) as a matrix, shape ``(T n, T n)``."""
+        """Return an expression in two ``times`` (and two ``outputs``) as a matrix, shape ``(T n, T n)``.
+
+        ``times`` and ``outputs`` are the symbols of rows and columns. ``outputs`` is empty for an expression
+        without indices of outputs, whose value is then repeated for all pairs of outputs.
+        """
         known = KnownArrays(
             {str(k): v for k, v in self.constants.items()}, self.data, first=dict.fromkeys(times, 0)
         )
@@ -135,7 +140,10 @@ class LossParts:
         return self.matrices[e]
 
     def computed_matrix(self, e: Expr) -> Array:
-        """Compute an expression of operators as a matrix, shape ``(T n, T n)``."""
+        """Compute an expression of operators as a matrix, shape ``(T n, T n)``.
+
+        Raises NotImplementedError if it is not a sum, product or inverse of operators and numbers.
+        """
         size = self.T * self.n
         if e in self.operators:
             return self.operators[e]

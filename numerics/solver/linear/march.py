@@ -114,7 +114,8 @@ class Units:
     def value(self, e: Expr) -> Array:
         """Return the values at all units of ``e``, a function of their attributes, shape ``(n,)``.
 
-        Attributes are given constants of each unit, such as the eigenvalue of a mode.
+        Attributes are given constants of each unit, such as the eigenvalue of a mode. Raises ValueError for a
+        symbol without a number.
         """
         e = e.subs(dict(self.rows.constants))
         atoms = sorted(e.atoms(AppliedUndef), key=str)
@@ -290,8 +291,8 @@ class March(Rows):
     """Solution: two-time arrays of all quantities that were computed.
 
     ``correlation(i, j)`` and ``response(i, k)`` have shape ``(T, n_i, T, n_j)``; scalars ``(T, n)``.
-    ``gains`` are the coefficients of sources in the equations of fields. ``residual`` is the largest relative
-    change in the last sweep of an implicit step.
+    ``gains`` holds by field the coefficient of each source in its equation. ``residual`` is the largest
+    relative change in the last sweep of an implicit step, and 0 without implicit steps.
     """
 
     plan: Plan
@@ -299,7 +300,10 @@ class March(Rows):
     residual: float = 0.0
 
     def correlation(self, i: FieldAtLayer, j: FieldAtLayer) -> Array:
-        """Return ``<x_i(t) x_j(s)>``, shape (T, n_i, T, n_j), for fields with these keys."""
+        """Return ``<x_i(t) x_j(s)>``, shape (T, n_i, T, n_j), for fields with these keys.
+
+        Raises KeyError for a correlation that was not computed.
+        """
         if (i, j) in self.correlations:
             a = self.correlations[i, j]
             return a.reshape(self.steps, self.sizes[i], self.steps, self.sizes[j])
@@ -309,7 +313,8 @@ class March(Rows):
     def response(self, i: FieldAtLayer, k: FieldAtLayer) -> Array:
         """Return ``<d x_i(t) / d u_k(s)>``, shape (T, n_i, T, n_k), through other fields.
 
-        The direct part, by which a source drives its own field, is not included.
+        The direct part, by which a source drives its own field, is not included. Raises KeyError for a
+        response that was not computed.
         """
         a = self.responses[i, k]
         return a.reshape(self.steps, self.sizes[i], self.steps, -1)
@@ -353,11 +358,12 @@ def march(  # noqa: PLR0913 - independent options, most of them of special theor
 
     ``constants`` gives every symbol a number, including the sizes of indices (P, C); ``data`` gives every
     constant tensor an array with an axis for each index: kernels ``(P, P)``, targets ``(P,)`` or ``(P, C)``,
-    memory weights ``w`` as a ``(steps, steps)`` strictly lower triangular table. ``wanted`` are order
-    parameters to compute besides those that the dynamics needs. ``units`` gives the attributes of units,
-    ``functions`` the given functions of time and scalars; a function of time only is an array in ``data``.
-    With ``implicit`` sums over the past include the present, and a step is repeated until it changes by at
-    most this share (or :class:`~numerics.errors.NotConverged`). Raises :class:`~numerics.errors.Diverged`
+    memory weights ``w`` as a ``(steps, steps)`` strictly lower triangular table. ``wanted`` and ``watched``
+    are order parameters to compute besides those that the dynamics needs. ``units`` gives the attributes of
+    units, ``functions`` the given functions of time and scalars; a function of time only is an array in
+    ``data``. With ``implicit`` sums over the past include the present, so that ``w`` has a diagonal, and a
+    step is repeated until it changes by at most this share (or :class:`~numerics.errors.NotConverged`).
+    ``progress`` is called with the completed steps and their total. Raises :class:`~numerics.errors.Diverged`
     with the step if a scalar, or a correlation in ``watched`` at equal times, diverges, and ValueError for a
     symbol without a number.
     """

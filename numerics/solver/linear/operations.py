@@ -65,7 +65,7 @@ def step_of(table: Table, wanted: tuple[FieldAtLayer | Request, ...] = ()) -> Ma
     Returns
     -------
     MarchStep
-        The operations in the order in which they run.  ``str`` is one line for each.
+        The operations in the order in which they run. As text it has one line for each operation.
 
     Raises
     ------
