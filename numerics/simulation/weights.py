@@ -462,8 +462,9 @@ def _update(
 ) -> Update:
     """Return the update of a weight as a sum of terms, read from the state of the networks.
 
-    ``pieces`` holds for each term the formulas of a coefficient and of one or two vectors. The sum is divided
-    by ``scale``, and ``shape`` is that of the weight. Vectors that occur in several terms are read once.
+    ``pieces`` holds for each term the formulas of a coefficient and of one or two vectors; without terms the
+    update is zero. The sum is divided by ``scale``, and ``shape`` is that of the weight. Vectors that occur
+    in several terms are read once.
     """
     sides = [list(dict.fromkeys(x)) for x in list(zip(*pieces, strict=True))[1:]] or [[], []]
     at = [{x: i for i, x in enumerate(side)} for side in sides]
@@ -766,7 +767,8 @@ def numerical(
 def _units(binder: Binder, law: GaussianLaw, parametrization: Parametrization) -> float:
     """Return the number of units to which the matrix with the distribution ``law`` is applied.
 
-    It is one for a vector of weights.
+    For a matrix on a given population it is the size of this population, for others the width times the
+    fan-in of ``parametrization``, and for a vector of weights one.
     """
     name, indices = law.key
     for m in map(gaussian, binder.program.matrices):

@@ -408,7 +408,8 @@ class Particles(RandomVariables):
     def derivative(self, v: RandomValue, source: EntryKey) -> RandomValue:
         """Return the derivative of a value by a source on each path, or its average if a function jumps.
 
-        If the average is undetermined because sources determine each other, ``is_undetermined`` is set.
+        It is a number if it is equal on all paths, and 0 if the value does not depend on the source. If the
+        average is undetermined because sources determine each other, ``is_undetermined`` is set.
         """
         if not isinstance(v, Path) or source not in v.needs:
             return 0
@@ -428,7 +429,10 @@ class Particles(RandomVariables):
 
 
 def _groups(layout: Layout, samples: int) -> dict[OpenTimeKey, Gaussian]:
-    """Return the group of correlated sources to which each source belongs, by key without times."""
+    """Return the group of correlated sources to which each source belongs, by key without times.
+
+    Groups draw ``samples`` paths, and contain no sources at first.
+    """
     keys = {x for pair in layout.covariances for x in pair}
     groups: dict[OpenTimeKey, Gaussian] = {}
     for correlated in connected_groups(keys, layout.covariances):

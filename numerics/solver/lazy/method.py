@@ -192,7 +192,10 @@ def _key_of_motion(problem: Problem) -> str:
 
 
 def _key_of_memory(problem: Problem) -> str:
-    """Return the key of the file because of which a rule has a memory or a rate that depends on time."""
+    """Return the key of the file because of which a rule has a memory or a rate that depends on time.
+
+    It is that of the momentum for a file with momentum, and that of the learning rate for all other problems.
+    """
     momentum = problem.experiment is not None and problem.experiment.training.momentum
     return "training.momentum" if momentum else "training.learning_rate"
 

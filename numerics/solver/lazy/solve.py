@@ -115,7 +115,7 @@ def coupling_of(reduced: Static) -> tuple[Expr, tuple[Symbol, ...]]:
     """Return the factor of an earlier error in the equation of the output, and the indices of that error.
 
     The output is the sum, or integral, of this factor times the error over earlier times and over these
-    indices.
+    indices. ``reduced`` must have an equation of the output, which it lacks without a tangent kernel.
     """
     output, theory = reduced.output, reduced.theory
     assert output is not None
