@@ -239,6 +239,8 @@ def normal_points(count: int, dimensions: int, seed: Any) -> Array:
 def each_of(count: int, level: float) -> float:
     """Return the level of one of ``count`` tests such that all tests together have ``level`` (Sidak).
 
+    Levels are probabilities between 0 and 1.
+
     >>> round(each_of(10, 0.01), 6)
     0.001005
     """
@@ -248,9 +250,9 @@ def each_of(count: int, level: float) -> float:
 def bound(count: int, level: float, dof: Any = np.inf) -> Any:
     """Return the bound on ``count`` normalised errors that the largest exceeds with probability ``level``.
 
-    It is a quantile of Student's t with ``dof`` degrees of freedom (a number or an array), two-sided. It
-    holds for any correlations of Gaussian estimates (Sidak's inequality), and is wide if the correlations are
-    strong.
+    ``level`` is between 0 and 1, both excluded. The bound is a quantile of Student's t with ``dof`` degrees
+    of freedom (a number or an array; infinite for a Gaussian), two-sided. For dependent Gaussian errors the
+    probability is at most ``level`` (Sidak's inequality), and the bound is wide if correlations are strong.
 
     >>> round(bound(1, 0.05), 3), round(bound(100, 0.05, 20), 3)
     (1.96, 4.135)
@@ -267,9 +269,9 @@ class Line:
     """Weights of a least-squares line value(N) = value + slope/N through means at several widths N.
 
     The means are those over networks. The variance of a mean over ``networks`` networks of width N is
-    proportional to 1/(networks x N). This fixes the weights of the fit before anything is measured, and they
-    are the same for every entry of an array. ``intercept @ values`` is the extrapolated value, ``hat @
-    values`` are the fitted ones.
+    proportional to 1/(networks x N). This fixes the weights of the fit before anything is measured, and
+    they are the same for every entry of an array. With ``values`` (widths, ...), ``intercept @ values`` is
+    the extrapolated value, and ``hat @ values`` are the fitted values at each width.
     """
 
     intercept: Array
@@ -277,11 +279,10 @@ class Line:
 
     @staticmethod
     def through(widths: Sequence[int], networks: Sequence[int], order: int = 1) -> Line:
-        """Return the weights for widths N_k and numbers of networks.
+        """Return the weights of the fit through the ``widths`` N, with the number of networks of each width.
 
-        Raises ValueError for fewer than two different widths.
-
-        With another ``order`` the fit is value(N) = value + c/N^order.
+        With an ``order`` other than 1 the fit is value(N) = value + c/N^order. Raises ValueError for fewer
+        than two different widths.
 
         >>> Line.through([100, 200], [8, 8]).intercept
         array([-1.,  2.])

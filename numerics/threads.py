@@ -22,7 +22,7 @@ ReturnValue = TypeVar("ReturnValue")
 
 
 def one_thread(function: Callable[Arguments, ReturnValue]) -> Callable[Arguments, ReturnValue]:
-    """Return ``function`` run with one BLAS thread, unless one of VARIABLES is set.
+    """Return ``function`` run with one BLAS thread, unless one of VARIABLES is set when it is called.
 
     >>> one_thread(max)(1, 2)
     2

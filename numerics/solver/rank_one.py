@@ -29,9 +29,9 @@ Array = NDArray[np.float64]
 class RankOneRun:
     """Solution of the reduced theory at the output times ``time``; all arrays have shape ``(times,)``.
 
-    ``loss`` is the population loss, ``squared`` the squared singular value of the weight matrices, and
-    ``kernel`` the correlation ``C_g(1,t,t)`` of gradients in the first layer at equal time, which
-    the reduced theory approximates by ``squared**depth``.
+    ``loss`` is the population loss and ``squared`` the squared singular value of the weight matrices.
+    ``kernel`` is ``squared**depth``, by which the reduced theory approximates the correlation
+    ``C_g(1,t,t)`` of gradients in the first layer at equal time.
     """
 
     time: Array
@@ -71,13 +71,15 @@ def solve_rank_one(
     """Solve the reduced theory of a deep linear network in the rich regime, from zero output at time 0.
 
     The theory assumes that all kernels are of rank one in time. ``depth`` is the number of hidden layers,
-    ``gamma`` the feature-learning strength gamma0, ``spectrum`` holds the eigenvalues and target coefficients
-    of the modes of the data, and ``times`` are the output times. ``start`` is the initial squared singular
-    value of the weight matrices (kappa); it must be positive, because nothing would grow from its default 0.
-    A network with one hidden layer has exactly the loss of the reduced theory with ``start = 2``, at any time
-    and any gamma0; its ``C_g(1,t,t)`` is then ``squared - 1``. Deeper networks obey the theory at late times,
-    in powers of time, for any start. Raises ValueError for a start that is not positive and for times that
-    are not positive and increasing, and :class:`~numerics.errors.NotConverged` if the integrator fails.
+    ``gamma`` the feature-learning strength gamma0, and ``times`` are the output times. ``spectrum`` holds
+    the eigenvalues ``lamda`` and target coefficients ``w_star`` of the modes of the data. ``start`` is the
+    initial squared singular value of the weight matrices (kappa); it must be positive, because nothing
+    grows from 0. ``rtol`` is the relative tolerance of the integrator. A network with one hidden layer has
+    exactly the loss of the reduced theory with ``start = 2``, at any time and any gamma0; its
+    ``C_g(1,t,t)`` is then ``squared - 1``, not the approximation ``kernel`` of the result. Deeper networks
+    obey the theory at late times, in powers of time, for any start. Raises ValueError for a start that is
+    not positive and for times that are not positive and increasing, and
+    :class:`~numerics.errors.NotConverged` if the integrator fails.
 
     >>> from numerics.experiment.numbers import power_law
     >>> run = solve_rank_one(1, 1.0, power_law(2.0, 0.5, 1000), np.array([1.0, 10.0]), 2.0)

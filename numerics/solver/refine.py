@@ -62,8 +62,9 @@ OTHERS = (("sample", "sample_"), ("channel", "channel_"))
 class Attempt(NamedTuple, Generic[GridAnswer]):
     """Solution of a flow on one time grid.
 
-    ``watched`` are the values whose convergence is tested, with output times along the first axis; ``found``
-    is the solution; ``residual`` is the largest residual of the equations of its steps.
+    ``watched`` are the values whose convergence is tested, with output times along the first axis;
+    ``found`` is the solution; ``residual`` is the largest residual of the equations of its steps, by
+    default 0 for equations that are solved exactly.
     """
 
     watched: Array
@@ -133,9 +134,10 @@ class AdamsBashforth:
 def shrinking_grids(times: Array, order: int) -> Iterator[TimeGrid]:
     """Yield grids; from one to the next the steps of every interval between ``times`` shrink alike.
 
-    ``order`` is the order of the integrator. The error of an interval is estimated by the change from one
-    grid to the next, so that an interval that keeps its nodes would have no estimate. Intervals whose steps
-    are shorter than the longest step of the grid by more than the factor NEAR need not shrink.
+    ``times`` are increasing output times and ``order`` is the order of the integrator. There is at most one
+    grid for each number in PIECES. The error of an interval is estimated by the change from one grid to the
+    next, so that an interval that keeps its nodes would have no estimate. Intervals whose steps are shorter
+    than the longest step of the grid by more than the factor NEAR need not shrink.
 
     >>> grids = shrinking_grids(np.array([0.0, 1.0, 2.0]), 2)
     >>> [longest_steps(next(grids)).round(2).tolist() for _ in range(2)]
@@ -210,7 +212,7 @@ class Trapezoidal:
         self.at = times if tau is None else np.log1p(times / tau)
 
     def grids(self) -> Iterator[tuple[float, TimeGrid]]:
-        """Yield numbers of steps and grids; output times are not nodes in general."""
+        """Yield numbers of steps and ever finer grids, without end; output times are not nodes in general."""
         steps, more = self.first, self.first * 3 // 2
         while True:
             x = np.linspace(0.0, self.at[-1], steps + 1)
@@ -262,8 +264,9 @@ class Trapezoidal:
     def read(self, name: str, a: Array) -> Array:
         """Return the variable ``name`` of a result at the output times, from its values ``a`` at nodes.
 
-        With two times, values at t >= s are interpolated. At s > t responses are zero, and other variables
-        follow from the symmetry under exchange of both times with their samples and outputs.
+        The axes of ``a`` are those of the variable in a result, with nodes in place of times. With two
+        times, values at t >= s are interpolated. At s > t responses are zero, and other variables follow
+        from the symmetry under exchange of both times with their samples and outputs.
         """
         dims = dimensions(name, a.ndim)
         times = [k for k, x in enumerate(dims) if x in ("time", "time_")]

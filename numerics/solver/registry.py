@@ -95,7 +95,7 @@ REFERENCE = "direct"
 """Method that ``auto`` takes if all others refuse; it is correct and slow."""
 
 BY_NAME = ("rest", REFERENCE)
-"""Methods that run only if ``solver.method`` names them, or if all others refuse.
+"""Methods that run only if ``solver.method`` names them; ``direct`` runs too if all others refuse.
 
 ``rest`` is the march of ``paths`` together with the ridge regression of its last kernel. The theorem gives
 the outputs once that kernel is known, and only the march computes it, so that ``auto`` would save nothing.
@@ -184,9 +184,9 @@ def choose(
     Errors and times are the estimates of the methods. Among methods whose error is at most ``solver.rtol``
     the cheapest one is chosen. If there are none, it is the cheapest method whose error meets
     ``solver.accuracy``. If the file does not state an accuracy, it is the most exact method among those that
-    reach ENOUGH within QUICK seconds, or within SLACK times the time of the cheapest one. If no method meets
-    the accuracy, it is the most exact one. The reference solver is chosen if ``solver.method`` is ``"auto"``,
-    nothing is excluded and all other methods refuse.
+    reach an error of ENOUGH within QUICK seconds, or within SLACK times the time of the cheapest one that
+    reaches it. If no method meets the accuracy, it is the most exact one. The reference solver is chosen if
+    ``solver.method`` is ``"auto"``, nothing is excluded and all methods outside of BY_NAME refuse.
 
     A method without responses is considered if all methods with responses refuse. It is also considered if
     none of these reaches ``solver.rtol`` and ``keep`` is not ``"full"``.
@@ -227,7 +227,11 @@ class _Survey:
     answers: dict[str, MethodEstimate | Refusal] = field(default_factory=dict)
 
     def ask(self, method: Method) -> MethodEstimate | Refusal:
-        """Return the estimate of a method, or its refusal."""
+        """Return the estimate of a method, or its refusal.
+
+        Methods that run on the CPU only are refused without being asked if the problem runs on another
+        device.
+        """
         if method.name not in self.answers:
             if method.name in ON_DEVICES or self.on_cpu:
                 self.answers[method.name] = estimate_or_refusal(method, self.problem, self.keep)
@@ -355,7 +359,7 @@ def solve(
     progress : Progress, optional
         Callback that reports progress.
     say : callable, optional
-        Function that is called with a message before a run that is estimated to take longer than LONG
+        Function that is called with a message before a run that is estimated to take longer than 10
         seconds, and before each further run after a method that failed.
     throw : bool
         Whether to raise Diverged. If False, a run that diverges returns the output times before the
@@ -371,8 +375,8 @@ def solve(
     Raises
     ------
     SpecError
-        If no method fits, with the refusal of the requested method or of the most general one; and if the
-        estimated time is longer than ``solver.hours``.
+        If no method fits, with the refusal of the requested method or of the most general one; if the
+        estimated time is longer than ``solver.hours``; and as :func:`explain`.
     Diverged
         With the step; if ``throw`` is False only if no output time is left.
     NotConverged

@@ -81,12 +81,12 @@ def controls_of(problem: Problem) -> int:
 
 
 def start_means(problem: Problem, theory: xr.Dataset) -> StartMeans | None:
-    """Return the exact means of initial networks; None for programs, and for data that are not fixed samples.
+    """Return the exact means of initial networks, or None where they are not known (:func:`has_controls`).
 
     Means of outputs are zero.  For linear networks the means of all kernels are those of the solution
-    ``theory`` at time 0.  For nonlinear networks the means of kernels are those of the feature kernel of the
-    first layer, and of its gradient kernel if it is the only layer. Kernels are left out if ``theory`` does
-    not hold them.
+    ``theory`` at time 0.  For nonlinear networks the means of kernels are those of the feature kernel of
+    the first layer, and of its gradient kernel if it is the only layer. Kernels are left out if ``theory``
+    does not hold them.
     """
     if not has_controls(problem) or OUTPUT not in theory:
         return None
@@ -138,7 +138,8 @@ class StartFluctuations:
         """Return initial outputs and kernels of networks, less their exact means ``means``.
 
         ``samples`` maps names of result variables to arrays that hold the variable of each network, with
-        networks along the first axis. Values at the first time are used.
+        networks along the first axis. Values at the first time are used. Outputs are needed; kernels that
+        are not in ``samples`` or ``means`` give arrays without layers.
         """
         outputs = samples[OUTPUT][:, 0] - means.outputs
         count = len(outputs)
@@ -162,6 +163,7 @@ class StartFluctuations:
         """Largest ``|z|`` of initial outputs and kernels, how many were tested, and degrees of freedom.
 
         z is the deviation, averaged over networks, in units of its standard error; its exact mean is zero.
+        Entries that are equal in all networks are not tested.
         """
         count = len(self)
         parts = [x.reshape(count, -1) for x in (self.outputs, self.features, self.gradients)]
@@ -195,8 +197,9 @@ class LinearResponse:
 
     ``delta K`` is the change of the feature kernel of layer l, multiplied in nonlinear networks by the
     gradient kernel ``G^{l+1}(t,t)``. The response to the initial outputs and to the kernel of each layer is
-    computed separately. K, Delta and c are those of the solution ``theory``; c is the ratio of the changes of
-    error and output from one time to the next, and is not negative.
+    computed separately. K, Delta and c are those of the solution ``theory``; c is the ratio of the changes
+    of error and output from one time to the next, at least 0, and 1 if the output does not change. A flow
+    is integrated by Euler steps between its output times, with K, Delta and c of the earlier time.
     """
 
     def __init__(self, problem: Problem, theory: xr.Dataset) -> None:
@@ -360,11 +363,11 @@ class NetworkControls:
         return np.concatenate([outputs, *layered], axis=1)
 
     def means(self, samples: Mapping[str, Array]) -> dict[str, SampleMean]:
-        """Return improved means over networks of losses, errors, outputs and kernels, by variable name.
+        """Return improved means over networks of the training loss, errors, outputs and kernels, by name.
 
         Regressions on fluctuations of the initial networks are subtracted. ``samples`` maps names of
         variables to arrays with networks along the first axis. Variables without control variates, such as
-        the test loss, are left out.
+        the test loss, are left out. The shapes of the means are those of the variables.
         """
         means: dict[str, SampleMean] = {}
         for name, controls in (
@@ -433,7 +436,8 @@ class NetworkControls:
 class NetworkSamples:
     """Variables of every network of one width, kept in at most ``bytes_held`` bytes for later regressions.
 
-    If they do not all fit, the smallest variables are kept.  ``count`` is the number of networks.
+    If they do not all fit, the smallest variables are kept; this is decided when the first network is
+    added.  ``count`` is the number of networks that will be added.
     """
 
     def __init__(self, count: int, bytes_held: float) -> None:
@@ -454,7 +458,10 @@ class NetworkSamples:
         self.done += 1
 
     def arrays(self) -> dict[str, Array]:
-        """Return the variables that are kept, with the networks along the first axis."""
+        """Return the variables that are kept, with the networks along the first axis.
+
+        The arrays are complete only after ``count`` networks were added.
+        """
         return self.kept
 
 
@@ -465,10 +472,10 @@ def with_controls(
 
     ``networks`` holds plain means and standard errors, ``kept`` variables of each network by name, networks
     first, and ``start`` the exact means of initial networks.  Plain means remain for variables without
-    control variates, and for all variables if ``kept`` has no outputs or ``theory`` no tangent kernel. For a
-    square loss the loss of the mean error is added.  The attribute ``start`` of the result compares initial
-    networks with their exact means: the largest absolute z-score, how many numbers were compared, and the
-    degrees of freedom.
+    control variates, and for all variables if ``kept`` has no outputs or ``theory`` no tangent kernel. For
+    a square loss the loss of the mean error is added.  If there are regressions, the attribute ``start`` of
+    the result compares initial networks with their exact means: the largest absolute z-score, how many
+    numbers were compared, and the degrees of freedom.
     """
     means: dict[str, SampleMean] = {}
     errors, dof = kept.get("error"), networks.attrs["seeds"] - 1

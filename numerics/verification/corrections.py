@@ -125,10 +125,11 @@ def last_of(plan: WidthPlan) -> int:
 def plan_corrections(problem: Problem, places: Sequence[int], effort: Effort, pairs: bool) -> CorrectionsPlan:
     """Return up to which time the corrections of order 1/N are derived, from estimates of cost alone.
 
-    ``places`` are positions, among the output times, of the times at which theory and networks are compared.
-    At most the fraction SHARE of the work of ``effort`` is used. ``pairs`` states whether corrections of
-    kernels of all pairs of samples are needed, or those of traces only. No corrections are planned for flows,
-    for programs of many definitions, and where features do not move; the plan states the reason.
+    ``places`` are positions, among the output times, of the times at which theory and networks are
+    compared. At most the fraction SHARE of the work of ``effort`` is used. ``pairs`` states whether
+    corrections of kernels of all pairs of samples are needed, or those of traces only. No corrections are
+    planned for flows, for programs of many definitions, for an effort whose share is less than the time
+    DERIVING, and where features do not move; the plan states the reason.
     """
     places, most = tuple(places), SHARE * effort.work * 1e-9 - DERIVING
     if len(problem.program.definitions) > MOST_DEFINITIONS:
@@ -481,9 +482,9 @@ def _noise(x: Comparison) -> float:
 class UsedCorrections:
     """Plan of the networks to train, with the plan and values of corrections that they are compared with.
 
-    ``networks`` holds widths and numbers of networks, ``plan`` up to which times corrections of order 1/N are
-    derived, ``found`` the derived corrections. ``failed`` is the reason why none was derived although it was
-    planned, or "".
+    ``networks`` holds widths and numbers of networks, ``plan`` up to which times corrections of order 1/N
+    are derived, ``found`` the derived corrections, which have no parts if none was derived. ``failed`` is
+    the reason why none was derived although it was planned, or "".
     """
 
     networks: NetworkPlan
@@ -544,7 +545,7 @@ def describe(used: UsedCorrections, networks: NetworkPlan, checks: Sequence[Chec
     """Return the notes on the words "shift", "fit" and "N Var" in the table of checks.
 
     They state by which method shifts and variances of order 1/N were derived, and the reason if they were
-    not.  ``networks`` is the plan of the networks that were trained, ``checks`` are its rows.
+    not.  ``networks`` is the plan of the networks that were trained, ``checks`` are the rows of the table.
     """
     plan, derived = used.plan, used.found
     if not derived.parts:
@@ -577,7 +578,7 @@ def describe(used: UsedCorrections, networks: NetworkPlan, checks: Sequence[Chec
 def _seen(checks: Sequence[Check]) -> str:
     """Return, as text, how wrong a derived variance must be for its check to fail: smallest to largest.
 
-    Empty if no check compares variances.
+    The text begins with a semicolon, to follow another phrase. It is empty if no check compares variances.
     """
     variance_checks = [
         x for x in checks if x.name.startswith(N_VAR) and x.error is not None and x.expected != 0

@@ -1,9 +1,11 @@
 """Identities of a theory and its solution that need no finite networks for comparison.
 
-The first group holds for any theory, the second for the exact solutions of linear theories.  For a flow the
-error estimate must be below rtol, and descent in small steps must converge to it: descent is another program
-with another theory, without an integrator.  Its loss is that of the flow plus a series in the length of the
-steps, whose powers are removed one by one by halving the step (Richardson extrapolation).
+:func:`derivation`, :func:`gradient_step`, :func:`correlations`, :func:`causality` and :func:`start` hold
+for any theory. :func:`direct_evaluation`, :func:`unreduced_theory`, :func:`output_changes` and
+:func:`inner_products` need the exact solutions of linear theories.  For a flow the error estimate must be
+below its tolerance, and descent in small steps must converge to it: descent is another program with another
+theory, without an integrator.  Its loss is that of the flow plus a series in the length of the steps, whose
+powers are removed one by one by halving the step (Richardson extrapolation).
 """
 
 from __future__ import annotations
@@ -139,8 +141,9 @@ def gradient_step(problem: Problem) -> list[Check]:
     """Check one step of a network by the program's updates against central differences of the loss.
 
     The outputs and errors of a small network after the step must agree to half of the digits; central
-    differences are more accurate.  The list is empty for random data, a symbolic depth, a step that diverges,
-    and for a program without a loss, whose updates are not a gradient by intention, or whose slopes jump.
+    differences are more accurate.  The list is empty for random data, a symbolic depth, a step that
+    diverges, and a network that cannot have the width ONE_WIDTH; and for a program without a loss, whose
+    updates are not a gradient by intention, or whose slopes jump.
     """
     program = problem.program
     if program.loss is None or program.descent is None or program.depth.free_symbols:
@@ -189,8 +192,8 @@ def march_of(small: Problem, table: Table, wanted: Sequence[FieldAtLayer]) -> Ma
 def as_evaluated(theory: Theory, result: March) -> dict[MemberKey, Array]:
     """Return the order parameters and scalars that a march computed, as the reference solver returns them.
 
-    Keys are a name with the layer, if any. Each array has an axis for each index of the quantity, followed by
-    its one or two times.
+    Keys are a name with the layer, if any. Arrays of order parameters have an axis for each index, followed
+    by two times; arrays of scalars have the time first, followed by their indices.
     """
     values: dict[MemberKey, Array] = {(e.name, ()): result.scalars[e.name] for e in theory.scalars}
     for q in theory.order_parameters:
@@ -526,10 +529,11 @@ def relative(difference: Array, of: Array) -> float:
 
 
 def discretisation_error(problem: Problem, theory: xr.Dataset) -> list[Check]:
-    """Check that the solver's own estimate of the discretisation error of a flow is below its tolerance.
+    """Check that the error estimate in a solution of a flow is at most the error that the march promises.
 
-    It is not used for sampled paths, whose estimate contains the noise of two replicas and does not measure
-    the grid. Sampled flows are only compared with descent in small steps.
+    The latter is ``solver.rtol`` if the march refuses the problem. The check is not used for sampled paths,
+    whose estimate contains the noise of two replicas and does not measure the grid. Sampled flows are only
+    compared with descent in small steps.
     """
     estimate, basis = float(theory.attrs["error_estimate"]), f"rtol, {theory.attrs['time_nodes']} nodes"
     return [Check("solution", "flow: error by refinement", estimate, 0, _stated(problem), basis, upper=True)]
@@ -590,9 +594,10 @@ def halfway(theory: xr.Dataset) -> float:
 def extrapolated(experiment: Experiment, end: float) -> tuple[float, float, int]:
     """Return the training loss of descent at time ``end``, extrapolated to steps of zero length.
 
-    Descent in n, 2 n, 4 n, ... steps is extrapolated (Richardson) until the value changes by less than
-    SETTLED. The second member is its uncertainty, the change by the last doubling of n; the third is the
-    largest n. Step numbers at which descent diverges are left out; the loss is NaN if it always diverges.
+    Descent in n, 2 n, 4 n, ... steps is extrapolated (Richardson) until the relative change is less than
+    SETTLED, from FEWEST to at most MOST steps. The second member is its uncertainty, the change by the last
+    doubling of n (infinite if only one n was solved); the third is the largest n. Step numbers at which
+    descent diverges are left out; the loss is NaN if it always diverges.
     """
     last_column: list[float] = []
     count, missed, value = FEWEST, np.inf, np.nan

@@ -86,8 +86,9 @@ def train(
     Random numbers come from solver.seed; they are independent at each width, and for each number ``repeat``
     of the training. With the solution ``theory`` of a problem on fixed samples, regressions on fluctuations
     of each initial network are subtracted from means (:mod:`.controls`). ``variances`` names variables for
-    which the result also holds N times the variance over networks, with its standard error. ``progress`` is
-    called with the numbers of trained and of all networks.
+    which the result also holds N times the variance over networks, with its standard error. ``effort``
+    limits the bytes of kernels, and of the values of each network; variables whose values do not fit have
+    no variance. ``progress`` is called with the numbers of trained and of all networks.
     """
     problem = Problem.of(source)
     streams = np.random.SeedSequence(problem.solver.seed).spawn((1 + repeat) * len(plan.widths))
@@ -182,14 +183,14 @@ def quantities(
     parting: int | None = None,
     edge: int | None = None,
 ) -> list[ComparedQuantity]:
-    """Return the quantities to compare: losses during training, and correlations of every layer at the end.
+    """Return the quantities to compare: losses, errors and test outputs, and correlations at the end.
 
-    Only variables that both ``theory`` and ``networks`` hold are compared. Correlations are taken between the
-    end and the end, and most of them also between the end and the start. On fixed samples the end is the last
-    time or, if that is earlier, the position ``edge`` of the edge of stability, or the position ``parting``
-    at which networks first differ in an error signal that jumps as a function of the output
-    (:func:`parting_of`; errors are not compared there). On random data it is the last time at which losses
-    are compared.
+    Only variables that both ``theory`` and ``networks`` hold are compared. Correlations of every layer are
+    taken between the end and the end, and most of them also between the end and the start. On fixed samples
+    the end is the last time or, if that is earlier, the position ``edge`` of the edge of stability, or the
+    position ``parting`` at which networks first differ in an error signal that jumps as a function of the
+    output (:func:`parting_of`; errors are not compared there). On random data it is the last time at which
+    losses are compared.
     """
     theory = _with_mean_loss(theory)
     last = min([theory.sizes["time"] - 1, *(x for x in (parting, edge) if x is not None)])
@@ -351,7 +352,8 @@ STARTS = "initial networks vs exact means"
 def _starts(networks: Sequence[xr.Dataset]) -> list[Check]:
     """Return a list of one check: whether initial networks agree with exact means of outputs and kernels.
 
-    Shown is the largest ``|z|`` at any width. The list is empty if exact means are not known.
+    Shown is the ``|z|`` at any width that is largest relative to its limit. The list is empty if exact
+    means are not known.
     """
     scored = [d.attrs["start"] for d in networks if "start" in d.attrs]
     if not scored:
@@ -368,8 +370,8 @@ def _straight(
 ) -> Check:
     """Return the check that means at three widths lie on a straight line in 1/N.
 
-    Tested is the largest deviation of all ``compared`` quantities, in units of its standard error. The limit
-    includes the expected term in 1/N^2.
+    Tested are the deviations of all ``compared`` quantities, in units of their standard errors; shown is
+    the one that is largest relative to its limit. The limit includes the expected term in 1/N^2.
     """
     count = sum(int(theory[q.name].isel(q.at).size) for q in compared)
     worst, limit, place = 0.0, np.inf, ""
@@ -489,7 +491,10 @@ def traced(theory: xr.Dataset) -> xr.Dataset:
 
 
 def _with_mean_loss(theory: xr.Dataset) -> xr.Dataset:
-    """Return the theory with the loss of the mean error added, which equals the loss at infinite width."""
+    """Return the theory with the loss of the mean error added, which equals the loss at infinite width.
+
+    A theory without a training loss is returned unchanged.
+    """
     ends = (x for x in ("", STDERR, SYSTEMATIC) if f"train_loss{x}" in theory)
     return theory.assign({f"{MEAN_LOSS}{x}": theory[f"train_loss{x}"] for x in ends})
 
@@ -512,9 +517,10 @@ def _time(theory: xr.Dataset, place: int) -> str:
 def compared_places(theory: xr.Dataset, last: int | None = None) -> list[int]:
     """Return positions of up to three times at which losses are compared, among the output times.
 
-    They are at a quarter, a half and all of the time until the training loss of the solution is below FLOOR
-    times its initial value, or until the position ``last`` if that is earlier. Without a training loss the
-    mean square error is used.
+    They are at a quarter, a half and all of the output times before the training loss of the solution is
+    below FLOOR times its initial value, or up to the position ``last`` if that is earlier. Positions are
+    rounded, and at least 1. Without a training loss the mean square error is used, and without errors all
+    times.
     """
     if "train_loss" in theory:
         shown = theory["train_loss"]
@@ -541,8 +547,9 @@ def compared_times(theory: xr.Dataset, edge: int | None = None) -> list[int]:
 def parting_of(problem: Problem, networks: Sequence[xr.Dataset]) -> int | None:
     """Return the position of the first time at which errors differ between networks of the same width.
 
-    It matters if the error signal jumps as a function of the output, as for the hinge loss. The position is
-    at least one. None if the error signal does not jump, or if no networks differ.
+    It matters if the error signal jumps as a function of the output, as for the hinge loss. ``networks``
+    holds one result for each width, at least one. The position is at least one. None if the error signal
+    does not jump, or if no networks differ.
     """
     if not error_jumps(problem.program):
         return None
@@ -621,7 +628,10 @@ def entry_of(networks: xr.Dataset, name: str, at: Mapping[str, Any]) -> xr.DataA
 
 
 def degrees_of(networks: xr.Dataset, name: str) -> int:
-    """Return the degrees of freedom of the standard error of a variable's mean over networks."""
+    """Return the degrees of freedom of the standard error of a variable's mean over networks.
+
+    They are an attribute of the variable, or one less than the number of networks.
+    """
     return int(networks[name].attrs.get(DOF, int(networks.attrs["seeds"]) - 1))
 
 
@@ -742,10 +752,12 @@ def compare(
     theory : xarray.Dataset
         A result of :func:`numerics.solve`, on the networks' time axis.
     networks : xarray.Dataset or sequence of xarray.Dataset
-        Results of :func:`numerics.simulate`: at two or more widths, which are extrapolated to 1/N = 0, or at
-        one width, at which a difference of order 1/N counts as an error of the theory.
+        Results of :func:`numerics.simulate`: at two or more different widths, which are extrapolated to
+        1/N = 0, or at one width, at which a difference of order 1/N counts as an error of the theory.
+        Theory and networks need at least two times.
     level : float
-        Probability that a correct theory fails a check (Sidak's bound for all numbers together).
+        Probability that a correct theory fails any of the checks, between 0 and 1, both excluded (Sidak's
+        bound for all numbers together).
 
     Returns
     -------
@@ -755,7 +767,7 @@ def compare(
     Raises
     ------
     ValueError
-        If the axes of times, layers or samples differ.
+        If the axes of times, layers or samples differ, or if several networks have the same width only.
     """
     data = [networks] if isinstance(networks, xr.Dataset) else list(networks)
     for d in data:

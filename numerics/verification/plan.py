@@ -192,7 +192,10 @@ def _layers(experiment: Experiment) -> list[float]:
 
 
 def work(experiment: Experiment, width: int, effort: Effort = FULL) -> float:
-    """Return the estimated time in nanoseconds to train one network and to measure its correlations."""
+    """Return the estimated time in nanoseconds to train one network and to measure its correlations.
+
+    ``width`` is that of the widest layer; ``effort`` limits the bytes of the kernels that are measured.
+    """
     size, depth, times = reference_size(experiment, width), experiment.depth, len(experiment.times)
     kind = experiment.spec.kind
     layers = [r * (width if kind == "power-law" else size) for r in _layers(experiment)]
@@ -283,12 +286,13 @@ def measured_kernels(
 ) -> MeasuredKernels | KernelTimes:
     """Return which kernels of finite networks are measured: "full", "trace", or the times of kernels.
 
-    "full" is kernels of all pairs of samples at all times, and "trace" only their traces over samples. One of
-    them is returned for random data, for programs without a recognised output and error, and if the error
-    signal jumps as a function of the output, because the compared time is then only known after training.
-    Otherwise kernels of all pairs and traces are measured at the returned times: kernels are compared at the
-    last time, or at the position ``end`` of an earlier one, and traces are drawn at a few others. Kernels of
-    all pairs are left out if they exceed ``effort.kernel`` bytes.
+    "full" is kernels of all pairs of samples at all times, and "trace" only their traces over samples. One
+    of them is returned for random data, for programs without a recognised output and error, and if the
+    error signal jumps as a function of the output, because the compared time is then only known after
+    training. Otherwise the positions of times are returned. Kernels of all pairs of samples are measured at
+    the start and where kernels are compared, the last time or the position ``end`` of an earlier one; at
+    all times if that takes at most FEW_ENTRIES numbers; and at no time if they exceed ``effort.kernel``
+    bytes. Traces are measured there and at a few times at which they are drawn.
     """
     count = len(problem.times)
     whole = keeps_pairs(problem, effort)

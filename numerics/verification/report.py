@@ -82,7 +82,11 @@ class Check:
 
     @property
     def cells(self) -> tuple[str, str, str, str, str]:
-        """Texts of the table's columns: ok or FAIL, name, observed (with its error), expected and allowed."""
+        """Texts of the table's columns: ok or FAIL, name, observed (with its error), expected and allowed.
+
+        With ``upper`` the expected text is "<" and the largest value that passes, and the allowed text is
+        empty.
+        """
         expected, allowed = _number(self.expected), f"{self.allowed:.2g}"
         if self.upper:
             expected, allowed = f"< {self.expected + self.allowed:.3g}", ""
@@ -107,7 +111,7 @@ class Check:
 
 
 WIDTH = 110
-"""Largest number of columns of a table of checks."""
+"""Number of columns at which the notes of a table of checks are wrapped."""
 
 
 @dataclass(frozen=True)
@@ -153,8 +157,8 @@ class Report:
         Returns
         -------
         str
-            Text of at most 110 columns: the verdict, a row for each check, which ends with the basis of what
-            is allowed, and the notes.
+            The title, the verdict, a row for each check, which ends with the basis of what is allowed, and
+            the notes, whose lines are wrapped at 110 columns.
         """
         lines = [self.title, self.verdict, ""]
         head = f"{'':<4} {'':<38} {'observed':>19} {'expected':>11} {'allowed':>8}"
@@ -340,6 +344,8 @@ HTML = """<!DOCTYPE html>
 def mathml(latex: str) -> str:
     r"""Return LaTeX displays as MathML; a comment after ``\begin{...}`` becomes the heading of its display.
 
+    Text outside of displays is left out. A display that cannot be converted is shown as LaTeX.
+
     >>> print(mathml(r"\begin{align*} % Outputs" "\n" r"f &= 1 \end{align*}")[:62])
     <h3>Outputs</h3>
     <div class="wide"><math xmlns="http://www.w3.
@@ -404,8 +410,8 @@ def page(
 ) -> str:
     """Return the complete HTML page of a report.
 
-    Settings and versions are read from the attributes of ``theory`` and ``networks``.  ``papers`` are the
-    keys of the papers to cite.
+    ``latex`` holds the equations as LaTeX displays (:func:`mathml`). Settings and versions are read from
+    the attributes of ``theory`` and ``networks``.  ``papers`` are the keys of the papers to cite.
     """
     parts = [
         fragment(report),

@@ -108,7 +108,7 @@ def verify(
     effort : Effort
         Numbers of networks and paths.
     before : callable or None
-        Called with the report before files are written.
+        Called with the report before files are written, and also if none are written.
     **given
         ``numbers``, ``arrays``, ``times`` and ``solver`` of a program, as in :meth:`.Problem.of`.
 

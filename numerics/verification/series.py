@@ -251,7 +251,8 @@ def shown(name: str, linear: bool) -> str:
 def sampled(small: Problem, effort: Effort = FULL) -> tuple[list[Check], str]:
     """Return checks of the coefficient of gamma0^2 in the series of a nonlinear network, and a note.
 
-    On a small problem it is compared with the coefficient measured in sampled solutions at several gamma0.
+    The coefficient is compared with that measured in sampled solutions at several gamma0. ``small`` is the
+    problem on which both are computed, trained in steps; it is not made smaller here.
     """
     series = expand(small, ORDER)
     strengths = [share * strength_of(series, LARGEST) for share in SHARES]
@@ -281,13 +282,14 @@ def differences(
     replicas: int = FULL.replicas,
     seed: int = SEED,
 ) -> xr.Dataset:
-    """Return the coefficient of gamma0^2 of every result variable, from solutions at these ``strengths``.
+    """Return the coefficient of gamma0^2 of result variables, from solutions at these ``strengths``.
 
-    ``strengths`` are values of gamma0; their solutions by sampled paths, and one at ZERO, have the same
-    random numbers. For each variable ``_stderr`` is the standard error over replicas of its coefficient, and
-    ``_missed`` a bound of the truncation error: the change of the polynomial in gamma0^2 without the largest
-    strength. A flow is integrated with its output times as time nodes.  Raises ValueError for fewer than two
-    strengths, or strengths that are not increasing and above ZERO.
+    The variables are those of SHOWN that every solution holds. ``strengths`` are values of gamma0; their
+    solutions by sampled paths, and one at ZERO, have the same random numbers. ``paths`` is the number of
+    paths of each replica. For each variable ``_stderr`` is the standard error over replicas of its
+    coefficient, and ``_missed`` a bound of the truncation error: the change of the polynomial in gamma0^2
+    without the largest strength. A flow is integrated with its output times as time nodes.  Raises
+    ValueError for fewer than two strengths, or strengths that are not increasing and above ZERO.
 
     >>> spec = {"network": {"depth": 1, "activation": "tanh"}, "training": {"learning_rate": 0.3, "steps": 2}}
     >>> experiment = Experiment.from_dict(spec, kernel=np.eye(1), targets=np.ones(1))
@@ -359,7 +361,7 @@ def compared(
 
 
 def _runs(problem: Problem, gamma0: float, paths: int, replicas: int, seed: int) -> dict[str, Array]:
-    """Return the result variables of a sampled solution at the given gamma0, with replicas on the first axis.
+    """Return the variables of SHOWN of a sampled solution at the given gamma0, replicas on the first axis.
 
     ``paths`` is the number of paths of each replica.
     """

@@ -80,11 +80,11 @@ FULL = Effort()
 
 
 def smaller_problem(problem: Problem, samples: int, steps: int) -> Problem:
-    """Return the first `steps` steps of a problem on `samples` of its samples, for cheap checks.
+    """Return a problem with the first `steps` steps and at most `samples` of its samples, for cheap checks.
 
-    The loss keeps its normalisation, a mean or a sum over samples.  On data of modes at most READ_MODES modes
-    are kept instead of `samples`; the samples of isotropic data, and of programs whose arrays cannot be cut,
-    are kept. A flow ends at its output time number `steps`, with as many equal intervals.
+    The loss keeps its normalisation, a mean or a sum over samples.  On data of modes at most `samples`
+    modes are kept instead; the samples of isotropic data, and of programs whose arrays cannot be cut, are
+    kept. A flow ends at its output time number `steps`, with as many equal intervals.
     """
     steps = min(steps, len(problem.times) - 1)
     clock = steps + 1, float(problem.times[steps])
@@ -113,7 +113,7 @@ def directly_evaluated(problem: Problem) -> Problem:
 
 
 def _evenly_spaced(count: int, samples: int) -> NDArray[np.intp]:
-    """Return at most ``samples`` of the positions 0 to ``count`` - 1, evenly spaced."""
+    """Return at most ``samples`` of the positions 0 to ``count`` - 1, evenly spaced, with both ends."""
     return np.unique(np.linspace(0, count - 1, min(count, samples)).round().astype(int))
 
 
@@ -282,8 +282,8 @@ def in_fixed_steps(source: Problem | Experiment, gentle: float = GENTLE[0]) -> P
 def in_steps(problem: Problem, samples: int, steps: int) -> Problem | None:
     """Return a problem with at most ``samples`` samples that is trained in at most ``steps`` steps.
 
-    A flow becomes gradient descent in steps that are short compared with its relaxation times. None for a
-    flow that is not from an experiment file, because its descent is not known.
+    A flow becomes gradient descent in ``steps`` steps, which are short compared with its relaxation times.
+    None for a flow that is not from an experiment file, because its descent is not known.
     """
     if not problem.flow:
         return smaller_problem(problem, samples, steps)
@@ -338,7 +338,10 @@ def at_gamma0(problem: Problem, strength: float) -> Problem:
 
 
 def with_solver(problem: Problem, method: str, **keys: Any) -> Problem:
-    """Return the problem with another solver method and other keys of [solver]."""
+    """Return the problem with another solver method.
+
+    ``keys`` are new values of other keys of [solver]; keys that are not given keep their values.
+    """
     return replace(problem, solver=problem.solver.model_copy(update={"method": method, **keys}))
 
 
@@ -392,7 +395,8 @@ def solve_by_paths(
 ) -> Solved:
     """Return the solution of a problem by sampled paths, or of another ``theory`` with the problem's numbers.
 
-    ``samples`` is the number of paths in each of ``replicas`` independent replicas.
+    ``samples`` is the number of paths in each of ``replicas`` independent replicas; ``options`` are others
+    of :func:`numerics.solver.paths.solve.solve_particles`.
     """
     return solve_particles(
         theory or small.discrete,

@@ -1,4 +1,4 @@
-"""Signs of errors of single samples: steps after which a theory is not the limit of networks.
+"""Check of a march: raise if the error of a single sample changes sign and training depends on this sign.
 
 A step that depends on the sign of an error of one sample is a discontinuous function of an order parameter.
 If the error crosses zero, networks of any width cross it at different steps: their outputs differ by more
@@ -29,9 +29,9 @@ Array = NDArray[np.float64]
 def require_errors_of_one_sign(tables: QuantityTables, known: KnownArrays) -> None:
     """Raise NotConverged if the error of one sample, whose sign enters a training step, changes sign.
 
-    The error changes sign if it crosses zero before the last step, or if its sign differs between replicas.
-    Errors that depend on data that change from step to step may cross zero; only replicas must agree then.
-    ``known`` holds the arrays of a completed march.
+    The error changes sign if it crosses or reaches zero before the last time, or if its sign differs
+    between replicas at one time. Errors that depend on data that change from step to step may cross zero;
+    only replicas must agree then. ``known`` holds the arrays of a completed march.
     """
     for e, weight in _read_by_sign(tables):
         indices = tuple(sorted({i for x in e.atoms(AppliedUndef) for i in indices_of(x)}, key=str))
@@ -54,7 +54,11 @@ def require_errors_of_one_sign(tables: QuantityTables, known: KnownArrays) -> No
 
 
 def _streams(e: Expr, tables: QuantityTables, known: KnownArrays) -> bool:
-    """Return whether scalars in an expression depend on given data that change from step to step."""
+    """Return whether an expression of scalars depends on given data that change from step to step.
+
+    Searched are the expression and the equations of the scalars in it. ``known`` holds the given arrays by
+    name.
+    """
     read = [tables.scalars[node_of(x)].expr for x in e.atoms(AppliedUndef) if node_of(x) in tables.scalars]
     atoms = [x for body in (*read, e) for x in body.atoms(AppliedUndef)]
     return any(str(x.func) in known.arrays and x.has(t, s) for x in atoms)
@@ -73,10 +77,11 @@ def _along_time(e: Expr, indices: tuple[Expr, ...], tables: QuantityTables, know
 
 
 def _read_by_sign(tables: QuantityTables) -> Iterator[tuple[Expr, str]]:
-    """Yield each expression whose sign enters a training step, with the name of the weight that is updated.
+    """Yield each expression whose sign enters a training step, with the name of the field or weight it moves.
 
-    The expression is at the time s of the step. It is the argument of a sign function in the memory kernel of
-    a field, or the factor of the gradient of a weight that moves by an entrywise rule with a jump at zero.
+    The expression is at the time s of the step. It is the argument of a sign function in the memory kernel
+    of a field, or the factor of the gradient of a weight that moves by an entrywise rule with a jump at
+    zero.
     """
     for q in tables.quantities.values():
         for memory in (m for ms in q.memories.values() for m in ms):
@@ -89,12 +94,17 @@ def _read_by_sign(tables: QuantityTables) -> Iterator[tuple[Expr, str]]:
 
 
 def _is_of_one_sample(array: EntryArray, tables: QuantityTables) -> bool:
-    """Return whether the gradient of each entry of a weight is a single product, not a sum over samples."""
+    """Return whether the gradient of each entry of a weight is a single product, not a sum over samples.
+
+    A sum over a single sample counts as one product.
+    """
     return len(array.terms) == 1 and all(tables.sizes[x] == 1 for x in array.terms[0].over)
 
 
 def jumps_at_zero(rule: Entrywise) -> bool:
     """Return whether a step of an entrywise rule is a function of the present gradient that jumps at zero.
+
+    False for every rule with states, whose steps depend on earlier gradients too.
 
     >>> from derive.program import adam, eta, sign_descent
     >>> jumps_at_zero(sign_descent(eta)), jumps_at_zero(adam(eta))

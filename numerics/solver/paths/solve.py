@@ -69,13 +69,14 @@ class Solved(Evaluated):
     replicas : int
         Number of replicas.
     responses : dict
-        For each response ``"jacobian"`` or ``"stein"``, the way its values were computed, or ``"left out"``.
+        Way in which the values of each response were computed: ``"jacobian"``, ``"stein"`` or ``"left out"``.
+        Keys are texts such as ``"A(1)"`` for layer 1.
     paths : xarray.Dataset or None
         Sampled paths, if they were requested.
     accuracy : float or None
-        Largest relative standard error, from :func:`solve_to_accuracy`.
+        Largest relative standard error of scalars, from :func:`solve_to_accuracy`; None otherwise.
     bias : float or None
-        Bound of the relative bias, from :func:`solve_to_accuracy`.
+        Bound of the relative bias of scalars, from :func:`solve_to_accuracy`; None otherwise.
     """
 
     samples: int
@@ -171,9 +172,9 @@ def solve_particles(  # noqa: PLR0913 - public signature
     responses are not smoothed. With more entries ``"auto"`` takes the lemma: the same time, spent on more
     paths and the lemma, gives a smaller error of fields and correlations. If some steps take the lemma, the
     responses in the result are computed a second time: from derivatives along some of the paths, or from the
-    lemma without a ridge if a function jumps or if derivatives take too long. A response whose root mean
-    square standard error is more than UNCLEAR of its values is left out, as may happen by the lemma for
-    sources that are nearly equal at neighbouring times.
+    lemma without a ridge if a function jumps or if derivatives take too long. A response computed again is
+    left out, at all layers, if its root mean square standard error is more than half of the root mean square
+    of its values. This may happen by the lemma for sources that are nearly equal at neighbouring times.
 
     Examples
     --------
@@ -244,7 +245,7 @@ def solve_to_accuracy(  # noqa: PLR0913 - public signature
     responses : {"auto", "jacobian", "stein"}
         As for :func:`solve_particles`.
     first : int, optional
-        First number of samples; :attr:`Prepared.enough` by default.
+        First number of samples, even and at least 4; :attr:`Prepared.enough` by default.
 
     Returns
     -------
@@ -404,10 +405,10 @@ class Prepared:
 
     @property
     def exchangeable(self) -> str | None:
-        """Exchangeable values of indices, as text such as ``k = 1, 2``; None if no values are exchangeable.
+        """Exchangeable values of indices, as text such as ``k = 1, 2; c = 3, 4``; None if there are none.
 
-        Values are exchangeable if the theory and its data stay the same when they are permuted. A march takes
-        averages over these permutations.
+        Values are exchangeable if the theory and its data stay the same when they are permuted. A march
+        takes averages over these permutations.
         """
         index_blocks = exchangeable_values(
             self.tables, self.data, (*self.tables.entries, *self.tables.scalars)
@@ -449,10 +450,11 @@ class Prepared:
     def least(self) -> int:
         """Smallest number of paths of a replica, which grows with the entries of sources in Stein's lemma.
 
-        The lemma needs one path for four entries (steps times indices) of a source if all functions have
-        continuous derivatives. The error of the lemma is then a fraction of the scatter of replicas
-        (docs/benchmarks.md), and is measured. If a function has a kink it needs one for each entry, because
-        jumps of derivatives are noisier: covariances that are not positive occurred.
+        It is even and at least 2 LEAST. The lemma needs one path for four entries (steps times indices) of
+        a source if all functions have continuous derivatives. The error of the lemma is then a fraction of
+        the scatter of replicas (docs/benchmarks.md), and is measured. If a function has a kink it needs one
+        for each entry, because jumps of derivatives are noisier: covariances that are not positive
+        occurred.
         """
         return max(2 * LEAST, 2 * int(np.ceil(self.entries / (8 if self.smooth else 2))))
 
@@ -468,7 +470,7 @@ class Prepared:
     def cheap(self) -> int:
         """Largest number of paths of a replica that takes at most CALLS times the overhead of its calls.
 
-        It is FEWEST times a power of two, at most PLENTY.
+        It is FEWEST times a power of two, at most PLENTY; FEWEST if more paths take longer than that.
         """
         samples = FEWEST
         while 2 * samples <= PLENTY and self.seconds(2 * samples) <= CALLS * self._march_work[2] * CALL:
@@ -506,7 +508,10 @@ class Prepared:
         return [self.steps * size_of(model, i) for i, g in enumerate(model.groups) if moves(model, g)]
 
     def bytes(self, samples: int) -> int:
-        """Return the estimated memory in bytes of one replica of ``samples`` paths."""
+        """Return the estimated memory in bytes of one replica of ``samples`` paths, without derivatives.
+
+        The memory of derivatives by sources is that of :meth:`derivatives`.
+        """
         paths, tables = self._numbers
         return 8 * (samples * paths + tables + self._weights(samples))
 
@@ -553,7 +558,11 @@ class Prepared:
         return self.steps * sum(counts) + one_step, sum(n**2 for n in self._moving()) + sum(tables)
 
     def seconds(self, samples: int) -> float:
-        """Return the estimated seconds of a replica of ``samples`` paths, derivatives along them included."""
+        """Return the estimated seconds of a replica of ``samples`` paths, with derivatives by sources.
+
+        These are the derivatives that time steps read. If there are none, they are those for the responses
+        of the result only.
+        """
         count = self._carried(samples) or self.carriers(samples)
         values = self.steps * sum(prod(q.sizes) for q in self.tables.quantities.values())
         numbers = samples * (values * VALUE + sum(self._moving()) * NORMAL)
@@ -613,8 +622,8 @@ class Prepared:
     def _carried(self, samples: int) -> int:
         """Return the number of paths along which derivatives are computed for the time steps.
 
-        A replica has ``samples`` paths. The number is 0 if all responses in the steps come from Stein's
-        lemma.
+        A replica has ``samples`` paths; all of them carry derivatives, or two if the responses are those of
+        linear functions. The number is 0 if all responses in the steps come from Stein's lemma.
         """
         wanted = [n for n, how in self.chosen.items() if how == "jacobian"]
         return derivative_paths(self.model, wanted, samples) if wanted else 0
@@ -689,11 +698,11 @@ class Prepared:
         The axis of time of scalars comes last. Each yield holds the replicas that were marched side by side,
         as many as memory allows; the solutions do not depend on their number. ``samples`` holds the number of
         paths of each seed, which must divide the largest of these numbers. ``matched`` and ``ridge`` are
-        those of :func:`solve_particles`. ``progress`` is called with the number of completed steps,
-        ``finished`` with the march of each replica and the number of the replica in it; with ``whole`` the
-        march keeps all paths. ``asymmetry`` is the perturbation that breaks a symmetry: a first march records
-        it, a second applies it. The paths are in the memory of ``room``, if it is given, and replace those of
-        an earlier march.
+        those of :func:`solve_particles`. ``progress`` is called with the number of completed steps, summed
+        over replicas, ``finished`` with the march of each replica and the number of the replica in it; with
+        ``whole`` the march keeps all paths. ``asymmetry`` is the perturbation that breaks a symmetry: a first
+        march records it, a second applies it. The paths are in the memory of ``room``, if it is given, and
+        replace those of an earlier march; with ``whole`` each march has memory of its own.
         """
         if room is None:
             room = Room(self.device)
@@ -758,7 +767,8 @@ class Prepared:
 def unclear(value: Array, spread: Array, replicas: int) -> bool:
     """Return whether a response must be left out of a result, because its standard error is large or unknown.
 
-    ``value`` holds means over replicas, ``spread`` standard deviations over them, in the same shape.
+    ``value`` holds means over replicas, ``spread`` standard deviations over them, in the same shape. The
+    root mean square standard error may be at most UNCLEAR times the root mean square of ``value``.
 
     >>> one = np.ones(3)
     >>> unclear(one, 0.1 * one, 8), unclear(one, 2 * one, 8), unclear(one * np.nan, one, 8)

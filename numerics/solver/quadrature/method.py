@@ -53,7 +53,9 @@ class QuadratureMethod:
         """Estimate cost and error from runs with few nodes, or refuse the problem.
 
         Refused are theories with memory, flows whose error jumps as a function of the output, averages that
-        are not supported, and problems whose trial runs diverge or do not converge.
+        are not supported, and problems whose trial runs diverge or do not converge. ``keep`` states which
+        kernels are computed; it changes the cost. The cost is only a lower bound, as the note of the
+        estimate says, if trial runs would take too long.
         """
         from numerics.solver.by_role import kept
         from numerics.solver.quadrature.solve import QUADRATURE, forecast, moving
@@ -85,7 +87,9 @@ class QuadratureMethod:
     def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
         """Solve a theory without memory by quadrature, and return the variables of the result with notes.
 
-        If the accuracy is not reached, the result has the status "not converged".
+        Nodes are added until all errors are below ``solver.accuracy`` (QUADRATURE if not stated). The
+        status is "not converged" only if the error of scalars exceeds ``solver.accuracy`` (ACCURACY if not
+        stated). ``progress`` is not called.
         """
         from numerics.solver.by_role import kept, labelled_result
         from numerics.solver.quadrature.solve import QUADRATURE, solve_nodes

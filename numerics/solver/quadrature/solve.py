@@ -93,8 +93,7 @@ class TwoLayerSolved(Evaluated):
     weights : numpy.ndarray
         Weight of each node: ``weights @ phi(paths["h", (1,)][-1, 0])`` is an average. Shape ``(nodes,)``.
     paths : dict
-        Sources, states and fields on the last set of nodes by name and layer, shape
-        ``(times, *indices, nodes)``.
+        Fields on the last set of nodes by name and layer, shape ``(times, *indices, nodes)``.
     """
 
     rule: str
@@ -138,9 +137,9 @@ def solve_two_layer(  # noqa: PLR0913 - public signature
     theory : Theory
         Theory without memory.
     steps : int, optional
-        Number of times of a theory in discrete time.
+        Number of times of a theory in discrete time; None for a flow.
     times : array_like, optional
-        Output times of a flow, increasing from 0 or later, shape ``(times,)``.
+        Output times of a flow, increasing from 0 or later, shape ``(times,)``; None in discrete time.
     values : dict, optional
         Numbers for symbols.
     data : dict, optional
@@ -156,9 +155,10 @@ def solve_two_layer(  # noqa: PLR0913 - public signature
         up to four dimensions the trapezoidal rule, or Gauss-Hermite if ``most`` allows fewer than 30 points
         along each; and scattered points otherwise.
     most : int
-        Largest number of nodes of a set. It is lowered if kernels would need too much memory.
+        Largest number of nodes of a set. It is lowered if kernels would need too much memory. The first set
+        is used even if it has more.
     replicas : int
-        Number of sets of scattered points.
+        Number of sets of scattered points, at least 2; the standard error follows from their scatter.
     seed : int
         Seed of the scattered points.
     kernels : bool
@@ -179,8 +179,9 @@ def solve_two_layer(  # noqa: PLR0913 - public signature
     Unserved
         For averages that no rule covers.
     ValueError
-        For missing values and data, for missing steps or times, times that do not increase, a ``start`` below
-        1, another ``rule``, and a parameter of a training rule that leaves its interval at a step.
+        For missing values and data, for steps of a flow or times in discrete time, for missing steps or
+        times, times that do not increase, a ``start`` below 1, another ``rule``, and a parameter of a
+        training rule that leaves its interval at a step.
     Diverged
         If a value is not finite.
     NotConverged
@@ -227,8 +228,9 @@ def solve_two_layer(  # noqa: PLR0913 - public signature
 class Forecast:
     """Estimated seconds, bytes and relative error of a solution by quadrature, and its number of ``nodes``.
 
-    Each node is a set of initial fields that moves by the equations of the theory. If ``tried`` is true, cost
-    and error were extrapolated from complete runs with few nodes; otherwise the cost is a lower bound.
+    Each node is a set of initial fields that moves by the equations of the theory. If ``tried`` is true,
+    cost and error were extrapolated from complete runs with few nodes; otherwise the cost is a lower bound,
+    and the error follows from the number of scattered points alone.
     """
 
     cost: float
@@ -363,9 +365,10 @@ def _chosen(system: System, dimensions: int, most: int) -> Rule:
 
 
 def _counts(rule: Rule, dimensions: int, most: int, start: int | None) -> Iterator[int]:
-    """Yield increasing numbers of points: along each dimension, or in total for scattered points.
+    """Yield increasing numbers of points: along each dimension, or in each set of scattered points.
 
-    ``most`` is the largest number of nodes, ``start`` the first number of points.
+    ``most`` is the largest number of nodes, ``start`` the first number of points (None for a default). The
+    first number is yielded even if its nodes are more than ``most``.
     """
     count = start or {"sobol": 1024, "hermite": 4, "trapezoid": 12}[rule]
     # The error is the difference of two sets of nodes. The first set must therefore be so small that a
@@ -464,7 +467,10 @@ class _NodeSolver:
 
     @property
     def steps(self) -> float:
-        """Tolerance of the integrator of a flow, 1/1000 of the required accuracy; zero in discrete time."""
+        """Tolerance of the integrator of a flow; zero in discrete time.
+
+        It is 1/1000 of the required accuracy, and at least 1e-12.
+        """
         return 0.0 if self.system.markov.discrete else max(self.accuracy / 1000, 1e-12)
 
     @property
@@ -476,7 +482,8 @@ class _NodeSolver:
     def split(self, e: Expr) -> tuple[Expr, Expr, Expr]:
         """Return a, b and c of an order parameter ``e`` of the form ``c <a(t) b(s)>``, with a number c.
 
-        In b the time s is replaced by t. Raises Unserved for a response, and for any other form.
+        In b the time s is replaced by t. Both functions are also added to ``pieces``, with their indices.
+        Raises Unserved for a response, and for any other form.
         """
         number, average = e.as_independent(Average)
         if not isinstance(average, Average) or number.has(t, s):
@@ -494,7 +501,10 @@ class _NodeSolver:
         return late, early, number
 
     def run(self, nodes: Nodes) -> dict[MemberKey, Array]:
-        """Return scalars, order parameters and observables, by key (name, layer), from one set of nodes."""
+        """Return the values of the theory by key (name, layer), from one set of nodes.
+
+        These are the scalars and, with the option ``kernels``, order parameters and observables.
+        """
         self.weights = nodes.weights
         self.start = {n: x @ nodes.points for n, x in self.system.root.items()}
         with np.errstate(over="ignore", invalid="ignore"):
@@ -571,7 +581,10 @@ class _NodeSolver:
         return [y.reshape(shape) for y in solution.y.T]
 
     def results(self) -> dict[MemberKey, Array]:
-        """Return scalars, order parameters and observables by key, from the states at all times."""
+        """Return scalars, order parameters and observables by key, from the states at all times.
+
+        Raises Diverged if a value is not finite.
+        """
         system = self.system
         results: dict[MemberKey, Array] = {}
         rows: dict[MemberKey, list[Array]] = {n: [] for n in system.scalars}
@@ -649,6 +662,8 @@ class Nodes:
 
 def tensor(rule: Rule, count: int, dimensions: int) -> Nodes:
     """Return the product of ``dimensions`` one-dimensional rules of ``count`` points each.
+
+    Nodes with less than NEGLIGIBLE of the largest weight are left out. Raises ValueError for "sobol".
 
     >>> nodes = tensor("trapezoid", 24, 2)
     >>> print(f"{nodes.weights @ (nodes.points[0]**2 * nodes.points[1]**4):.10f}")

@@ -29,9 +29,9 @@ START = 1e4, 4
 class Inversion:
     """Inversion ``f(times) = 2 Re(weights @ F(rates))`` of a Laplace transform F.
 
-    ``rates`` (n,) lie above the real axis; ``weights`` have shape (times, n). ``anchors`` are the positions
-    of the rates nearest to the positive real axis, one for each hyperbola. Rates for time 0 are real and
-    positive and come first, in decreasing order.
+    ``rates`` (n,) lie above the real axis, except those for time 0, which are real and positive and come
+    first, in decreasing order. ``weights`` have shape (times, n). ``anchors`` are the positions of the
+    rates nearest to the positive real axis, one for each hyperbola.
     """
 
     rates: ComplexArray
@@ -55,7 +55,8 @@ class Inversion:
 def inversion(times: Array, fastest: float, count: int) -> Inversion:
     """Return the inversion at increasing times, with ``count`` rates on the upper half of every hyperbola.
 
-    ``fastest`` is the largest rate of the theory.
+    The first of the ``times`` may be 0. ``fastest`` is the largest rate of the theory, which is used for
+    time 0 only.
 
     >>> contour = inversion(np.array([0.0, 0.5, 3.0, 100.0]), 1.0, 24)
     >>> values = contour.once(1 / (contour.rates + 1))
@@ -110,9 +111,10 @@ def _start(fastest: float) -> tuple[ComplexArray, ComplexArray]:
 
 
 def _hyperbola(times: Array, count: int) -> tuple[ComplexArray, ComplexArray]:
-    """Return the rates on the upper half of a hyperbola, from the real axis outwards, and their weights.
+    """Return ``count`` rates on the upper half of a hyperbola, and their weights for the given times.
 
-    The weights have shape (times, rates).
+    The rates go from the real axis outwards. ``times`` are positive, and the last one is at most RATIO
+    times the first. The weights have shape (times, rates).
     """
     alpha, width = _shape()
     step = width / count

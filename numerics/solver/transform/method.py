@@ -35,7 +35,7 @@ class TransformMethod:
     def fits(self, problem: Problem, keep: KeptKernels) -> MethodEstimate | Refusal:
         """Estimate the cost, or refuse theories whose kernels depend on two times separately.
 
-        The estimated error is ``solver.rtol``.
+        The estimated error is ``solver.rtol``. ``keep`` has no effect.
         """
         from numerics.solver.transform.contour import groups
         from numerics.solver.transform.solve import transformed
@@ -53,7 +53,10 @@ class TransformMethod:
         return MethodEstimate(cost, 16.0 * (2 * rates * modes + pairs), problem.solver.rtol)
 
     def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
-        """Solve a linear flow by Laplace transforms, and return the variables of the result with notes."""
+        """Solve a linear flow by Laplace transforms, and return the variables of the result with notes.
+
+        The result holds all correlations of random data, whatever ``keep`` is. ``progress`` is not called.
+        """
         from numerics.results.predictions import random_losses
         from numerics.solver.linear.variables import RANDOM
         from numerics.solver.transform.solve import solve_transforms

@@ -75,9 +75,10 @@ def solve_transforms(
 ) -> TransformSolved:
     """Return the correlations of a linear theory of a flow at all pairs of times.
 
-    ``numbers`` are the values of symbols; ``units`` are the attributes of the modes of the data and the
-    numbers of modes that have them, or None for a theory without modes. Rates are added until no equal-time
-    correlation changes by more than ``rtol``, relative to its value at each time.
+    ``times`` increase, from 0 or later. ``numbers`` are the values of symbols; ``units`` are the attributes
+    of the modes of the data and the numbers of modes that have them, or None for a theory without modes.
+    Rates are added until no equal-time correlation changes by more than ``rtol``, relative to its value at
+    each time.
 
     Raises :class:`~derive.errors.NotApplicable` for a theory whose kernels depend on both times, and
     :class:`~numerics.errors.NotConverged` if Newton's method fails or the correlations do not converge.
@@ -103,6 +104,7 @@ def _change(old: Array, new: Array) -> float:
     """Return the largest relative change of a correlation at equal times, between two solutions.
 
     ``old`` and ``new`` have shape (times, times), and were computed with different numbers of rates.
+    Changes are relative to the new value at the same time, plus RESOLVED times the largest one.
     """
     a, b = np.diagonal(old), np.diagonal(new)
     size = np.abs(b) + RESOLVED * np.abs(b).max(initial=0.0)
@@ -319,5 +321,5 @@ class _System:
         return np.broadcast_to(np.asarray(value, dtype=complex), (len(rates), modes))
 
     def function_of_numbers(self, e: Expr) -> Expr:
-        """Return an expression with numbers in place of its symbols."""
+        """Return an expression with numbers in place of all its symbols; each must have a number."""
         return sympify(e).xreplace({x: sympify(self.numbers[str(x)]) for x in e.free_symbols})
