@@ -186,7 +186,8 @@ def _hidden_jump(e: Expr, vectors: frozenset[Symbol]) -> tuple[Expr, str] | None
 
     The part comes with the word "jumps" or "kink". Examined are ``e`` and what is inside of its averages,
     matrix products and sums. With its step functions held fixed, the part must be continuous in each of its
-    quantities, and so must its derivative; both are evaluated on a grid of values.
+    quantities, and so must its derivative. Both are evaluated on a grid of values, unless the form of the
+    part shows it.
     """
     for part in _parts(e, vectors):
         slots = {q: Dummy("z", real=True) for q in _opaque(part, vectors)}
@@ -197,6 +198,8 @@ def _hidden_jump(e: Expr, vectors: frozenset[Symbol]) -> tuple[Expr, str] | None
         numbers = [*slots.values(), *sorted(masked.free_symbols - {*slots.values()}, key=spelled)]
         values = {x: Rational(7 + k, 11) for k, x in enumerate(numbers)}
         for z in slots.values():
+            if _is_smooth(masked, z):
+                continue
             function = masked.xreplace({x: value for x, value in values.items() if x != z})
             if not _may_jump(function, {z}):
                 continue
@@ -247,8 +250,50 @@ def _may_jump(e: Expr, quantities: set[Any]) -> bool:
     return False
 
 
+ANALYTIC = (asinh, atan, cos, cosh, erf, erfc, exp, sin, sinh, tanh)
+"""Functions that are analytic on the whole real axis."""
+
+
+def _is_smooth(e: Expr, z: Symbol) -> bool:
+    """Return whether the form of ``e`` shows that it is analytic in z, apart from poles, where it is real.
+
+    It then has no jump and no kink. True for quotients of analytic functions, such as a softmax. A root of
+    ``u = a z + b`` is real on one side of its zero only; there u is a positive number, of which ``e`` may be
+    an analytic function. If there are roots of two such quantities, the result is False.
+    """
+    roots = {x.base for x in e.atoms(Pow) if z in x.base.free_symbols and not x.exp.is_integer}
+    if not (rooted := [b for b in roots if not b.is_positive]):
+        return _is_quotient(e, z)
+    base = rooted[0]
+    slope = base.diff(z)
+    if len(rooted) > 1 or z in slope.free_symbols:
+        return False
+    u = Dummy("u", positive=True)
+    return _is_quotient(e.xreplace({base: u}).xreplace({z: (u - base + slope * z) / slope}), u)
+
+
+def _is_quotient(e: Expr, z: Symbol) -> bool:
+    """Return whether the form of ``e`` shows that it is a quotient of analytic functions of real z."""
+    if isinstance(e, Add | Mul):
+        return all(_is_quotient(x, z) for x in e.args)
+    if isinstance(e, Pow) and e.exp.is_integer:
+        return _is_quotient(e.base, z)
+    return _is_analytic(e, z)
+
+
+def _is_analytic(e: Expr, z: Symbol) -> bool:
+    """Return whether the form of ``e`` shows that it is an analytic function on the whole axis of real z."""
+    if z not in e.free_symbols or e == z:
+        return True
+    powers = isinstance(e, Pow) and (e.base.is_positive or (e.exp.is_integer and e.exp.is_nonnegative))
+    logarithm = isinstance(e, log) and e.args[0].is_positive
+    if powers or logarithm or isinstance(e, (Add, Mul, *ANALYTIC)):
+        return all(_is_analytic(x, z) for x in e.args)
+    return False
+
+
 def _has_jump(function: Expr, z: Symbol) -> bool:
-    """Return whether a function of z jumps at a value of z between -8 and 8.
+    """Return whether a function of z jumps at a value of z between -10^6 and 10^6.
 
     An interval of a grid is halved again and again, and the half with the larger change is kept. If the
     change of the function stays, the place is found with more digits. At a jump the function is flat on both
@@ -259,14 +304,14 @@ def _has_jump(function: Expr, z: Symbol) -> bool:
         quick = _evaluation(function, z, precise)
     except (TypeError, ValueError, NameError, SyntaxError, NotImplementedError):
         return False
-    grid = [(k + 0.382) * 16 / CELLS - 8 for k in range(CELLS)]
-    for low, high in pairwise([(x, quick(x)) for x in grid]):
+    for low, high in pairwise([(x, quick(x)) for x in GRID]):
         ends = _halved(_halved((low, high), quick, 6), quick, 6)
         if ends is None:
             continue
         with mpmath.workdps(DIGITS):
-            exact = tuple((mpmath.mpf(x), precise(mpmath.mpf(x))) for x, _ in ends)
-            place = _halved(exact, precise, 30)
+            place: _Ends | None = tuple((x, precise(x)) for x in [mpmath.mpf(end) + SHIFT for end, _ in ends])
+            for _ in range(6):
+                place = _halved(place, precise, 10)
             if place is not None and _is_jump((place[0][0] + place[1][0]) / 2, precise):
                 return True
     return False
@@ -278,7 +323,7 @@ def _evaluation(
     """Return the function of z as a function of a number; its value is None if it is not finite and real.
 
     With ``precise``, the function with more digits, values are floating-point numbers, and ``precise`` is
-    called where these overflow.
+    called where these overflow, but not at large x, where this takes long.
     """
     compiled = lambdify(z, function, modules=["mpmath"] if precise is None else ["math", "mpmath"])
     number = mpmath.mpf if precise is None else float
@@ -289,9 +334,9 @@ def _evaluation(
             y = number(compiled(x))
             return y if isfinite(y) else None
         except ArithmeticError:
-            y = None if precise is None else precise(x)
+            y = None if precise is None or abs(x) > LARGE else precise(x)
             return None if y is None else number(y)
-        except (TypeError, ValueError, NameError, AttributeError):
+        except (TypeError, ValueError, NameError, AttributeError, MemoryError):
             return None
 
     return value
@@ -335,11 +380,20 @@ def _is_jump(place: Any, value: Callable[[Any], Any]) -> bool:
 _Ends: TypeAlias = tuple[tuple[Any, Any], ...]
 """The two ends of an interval, each with the value of a function there."""
 
-CELLS = 64
-"""Number of points at which a function is evaluated to find its jumps."""
+FAR = [8.382 * 2 ** (k / 2) for k in range(35)]
+"""Points beyond 8, up to 10^6, at which a function is evaluated to find its jumps."""
+
+LARGE = 10
+"""Largest size of x at which a function that overflows is evaluated with more digits."""
+
+GRID = (*(-x for x in reversed(FAR)), *((k + 0.382) / 4 for k in range(-32, 32)), *FAR)
+"""Points at which a function is evaluated to find its jumps."""
 
 DIGITS = 100
 """Digits with which a jump is looked at."""
+
+SHIFT = mpmath.mpf(10) ** -25
+"""Shift of the ends of an interval, with which no fraction of it falls on a jump at a plain number."""
 
 NEAR = mpmath.mpf(10) ** -9
 """Distance from a jump at which values on both sides are compared, above the error of its place."""

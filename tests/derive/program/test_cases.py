@@ -173,6 +173,12 @@ REFUSED: dict[str, tuple[Activation, str]] = {
     "logistic": (lambda z: 1 / (1 + exp(c / (1 - z))), "jumps, and its derivative leaves the jump out"),
     "tanh": (lambda z: tanh(1 / z), "jumps, and its derivative leaves the jump out"),
     "maximum": (lambda z: Max(z, 0) / z, "jumps, and its derivative leaves the jump out"),
+    "far": (lambda z: atan(1 / (z - 300)), "jumps, and its derivative leaves the jump out"),
+    "exponential of an inverse": (
+        lambda z: z * exp(1 / z) / (1 + exp(1 / z)) / z,
+        "jumps, and its derivative",
+    ),
+    "root of a sum": (lambda z: sqrt(z**2 - 2 * z + 1) / (z - 1), "jumps, and its derivative"),
     "floor": (floor, "jumps, and its derivative leaves the jump out"),
     "remainder": (lambda z: Mod(z, 1), "jumps, and its derivative leaves the jump out"),
     "sawtooth": (lambda z: atan(tan(z)), "jumps, and its derivative leaves the jump out"),
@@ -197,6 +203,11 @@ def test_functions_without_jumps_pass() -> None:
         lambda z: z / sqrt(1 + z**2),
         lambda z: exp(-1 / z**2),
         lambda z: z**2 / (z + 3),
+        lambda z: exp(z) / (exp(z) + exp(-2 * z) - 7),
+        lambda z: (z + 3) ** Rational(5, 2) / (1 + sqrt(z + 3)),
+        lambda z: log(1 + exp(z)) * (1 + z**2) ** Rational(1, 3),
+        lambda z: sqrt(1 + z) * sqrt(5 - z),
+        lambda z: log(z**2) * sin(3 * z),
     ]
     for phi in smooth:
         assert network(phi).definitions()[1].rhs.args[2] == phi(pre(mu, t))
