@@ -49,8 +49,11 @@ def strayed(program: Program) -> Iterator[tuple[str, Program]]:
                 yield f"update of {w.name}", with_part(program, part, k, single)
 
 
+SLOW = ("attention", "experts")
+
+
 @pytest.mark.parametrize(
-    "name", [pytest.param(x, marks=pytest.mark.slow) if x == "attention" else x for x in PROGRAMS]
+    "name", [pytest.param(x, marks=pytest.mark.slow) if x in SLOW else x for x in PROGRAMS]
 )
 def test_an_index_without_a_range_is_refused(name: str) -> None:
     program = PROGRAMS[name]()
