@@ -1,8 +1,9 @@
-"""Exceptions of this package; the command line turns each into its exit status.
+"""Exceptions of this package, and checks that raise them.
 
-`SpecError` (exit 2) is bad input; `NumericsError` (exit 3) is a computation without a result, with `Diverged`
-for dynamics that exceeded every bound and `NotConverged` for a solver that missed its tolerance.
-`Interrupted` is a `KeyboardInterrupt` (exit 130) that keeps the finished part.
+The command line turns exceptions into exit statuses. `SpecError` (exit 2) is bad input; `NumericsError` (exit
+3) is a computation without a result, with `Diverged` for dynamics that exceeded every bound and
+`NotConverged` for a solver that missed its tolerance. `Interrupted` is a `KeyboardInterrupt` (exit 130) that
+keeps the finished part. `Unserved` has no exit status of its own: callers must catch it.
 """
 
 from __future__ import annotations
@@ -123,6 +124,9 @@ class Unserved(ValueError):
 def require_finite(numbers: Mapping[str, object]) -> None:
     """Raise :class:`Diverged` with the name of a number, or of a list, that is not finite.
 
+    Of lists, tuples and dictionaries each value is checked. Values that are not floats, such as None, texts
+    and arrays, are not checked.
+
     >>> require_finite({"rate": None, "loss": [1.0, float("inf")]})
     Traceback (most recent call last):
     numerics.errors.Diverged: loss is not finite, because numbers in its computation overflow; ...
@@ -204,7 +208,8 @@ def require_memory(size: float, key_value: tuple[str, object], what: str, accept
 def require_whole(name: str, value: object, least: int, problem: str) -> None:
     """Raise SpecError for a value that is not an integer, or that is less than ``least``.
 
-    ``problem`` is the reason that the error gives for a value that is too small.
+    True and False are refused too. ``problem`` is the reason that the error gives for a value that is too
+    small.
 
     >>> require_whole("width", 2.5, 1, "must be positive")
     Traceback (most recent call last):

@@ -56,7 +56,11 @@ ROWS = 64
 
 @dataclass(frozen=True)
 class Moment:
-    """Average of an expression in one or two Gaussian variables of mean zero, for any covariance of these."""
+    """Average of an expression in one or two Gaussian variables of mean zero.
+
+    ``variables`` are the one or two symbols of ``expr`` that are Gaussian. The object is called with their
+    covariance.
+    """
 
     expr: Expr
     variables: tuple[Expr, ...]
@@ -73,13 +77,20 @@ class Moment:
 
     @cached_property
     def function(self) -> Callable[..., Any]:
-        """The expression that is averaged, as a NumPy function of arrays of both variables."""
+        """The expression that is averaged, as a NumPy function of two arrays.
+
+        The arrays are the values of both variables. With one variable the values of the second array
+        are not used, but it must be given.
+        """
         f = lambdify(self.slots, self.body, ["numpy", "scipy"], cse=True)
         return lambda x, y: np.broadcast_to(np.asarray(f(x, y), dtype=float), np.broadcast(x, y).shape)
 
     @cached_property
     def kinks(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Values of the first and of the second variable at which the function or its slope jumps."""
+        """Values of the first and of the second variable at which the function or its slope jumps.
+
+        With one variable the second tuple is empty. Raises Unserved as :func:`kinks_of` does.
+        """
         x, y = self.slots
         return kinks_of(self.body, x), kinks_of(self.body, y)
 
@@ -88,8 +99,9 @@ class Moment:
 
         ``first`` and ``second`` are the variances of the variables, and ``cross`` is their covariance; with
         one variable only ``first`` matters. ``accuracy`` is the tolerance relative to the average of the
-        absolute value. The error is the difference between the last two numbers of points. Raises
-        :class:`~numerics.errors.NotConverged` if the largest number of points is not enough.
+        absolute value. The error is absolute: the change of the average when the number of points rises for
+        the last time. Points extend to REACH standard deviations, and the error does not hold what lies
+        beyond. Raises :class:`~numerics.errors.NotConverged` if the largest number of points is not enough.
 
         >>> from sympy import Heaviside
         >>> from sympy.abc import a, b
@@ -170,7 +182,8 @@ def composite(count: int, panels: int = 16) -> tuple[Array, Array]:
 def graded(kinks: tuple[float, ...], count: int) -> tuple[Array, Array]:
     """Return points and weights for a standard normal variable, in panels that shrink towards kinks.
 
-    Each panel has ``count`` Gauss-Legendre points; weights include the normal density.
+    ``kinks`` are values of this variable, and those beyond REACH are ignored. Points extend from -REACH to
+    REACH. Each panel has ``count`` Gauss-Legendre points; weights include the normal density.
     """
     x, w = np.polynomial.legendre.leggauss(count)
     edges = np.arange(-REACH, REACH + 0.5)
@@ -229,7 +242,7 @@ def expression(f: Any) -> Expr:
     """Return a function of one variable as an expression in the symbol `X`.
 
     The input is an expression in one symbol, a number, or a ``Lambda`` of one variable. Raises SpecError for
-    other input.
+    other input. Symbols of a ``Lambda`` other than its variable are not checked, and stay.
 
     >>> from sympy import tanh
     >>> from sympy.abc import h
@@ -248,8 +261,9 @@ def expression(f: Any) -> Expr:
 
 @lru_cache(maxsize=512)
 def is_smooth(e: Expr) -> bool:
-    """Return whether an expression in the symbol `X` has no kinks, jumps, point masses or derivatives.
+    """Return whether an expression in the symbol `X` has no kinks, jumps or point masses.
 
+    An expression with a derivative that SymPy leaves unevaluated (``Derivative``) counts as not smooth.
     Raises Unserved as :func:`kinks_of` does.
     """
     return not e.has(Derivative, DiracDelta) and not kinks_of(e, X)
@@ -259,7 +273,8 @@ def is_smooth(e: Expr) -> bool:
 def compiled(e: Expr) -> Callable[[Array], Array]:
     """Return an expression in `X` as a NumPy function of an array of values of `X`.
 
-    Raise Unserved for an expression with a point mass or with the derivative of an unknown function.
+    A constant expression gives an array without axes, whatever the shape of the argument. Raises Unserved for
+    an expression with a point mass or with a derivative that SymPy leaves unevaluated.
     """
     if e.has(Derivative, DiracDelta):
         raise Unserved(f"{e} contains a DiracDelta or an unknown derivative, which has no values")
@@ -280,7 +295,10 @@ def kinked_product(functions: Sequence[Expr], C: Array, rtol: float) -> tuple[fl
 
     The functions may have kinks: ``functions`` are expressions in the symbol `X`, one for each variable.
     ``rtol`` is the tolerance relative to the average of the absolute value, and ``C`` the covariance of the
-    variables, whose means are zero. With one or two variables ``C`` may be singular.
+    variables, whose means are zero.
+
+    Raises :class:`~numerics.errors.Unserved` for a point mass, and for three or more variables with a
+    singular ``C``; :class:`~numerics.errors.NotConverged` if ``rtol`` is not reached.
     """
     if len(functions) > PAIR:
         return nested([KinkedFunction(compiled(f), kinks_of(f, X)) for f in functions], C, rtol)
@@ -288,8 +306,8 @@ def kinked_product(functions: Sequence[Expr], C: Array, rtol: float) -> tuple[fl
     body = Mul(*[f.xreplace({X: y}) for y, f in zip(slots, functions, strict=True)])
     if body.has(DiracDelta):
         raise Unserved(
-            f"{body} has a point mass (DiracDelta), and kinks elsewhere than at zero; such averages are not "
-            "supported"
+            f"{body} has a point mass (DiracDelta), and is not a product of piecewise polynomials with kinks "
+            "at zero only; give such polynomials, or a function without DiracDelta"
         )
     return Moment(body, tuple(slots))(C[0, 0], C[-1, -1], C[0, -1], rtol)
 
@@ -305,11 +323,11 @@ class KinkedFunction:
 def nested(functions: Sequence[KinkedFunction], covariance: Array, rtol: float) -> tuple[float, float]:
     """Return the average ``<prod_i f_i(u_i)>`` over Gaussian variables with a covariance, and its error.
 
-    The u_i have mean zero, and each has one of the ``functions``. ``rtol`` is the tolerance relative to the
-    average of the absolute value.
+    The u_i have mean zero, and each has one of the ``functions``, of which there must be at least two.
+    ``rtol`` is the tolerance relative to the average of the absolute value.
 
-    Raises :class:`~numerics.errors.NotConverged`, and :class:`~numerics.errors.Unserved` for a singular
-    covariance.
+    Raises :class:`~numerics.errors.NotConverged` if ``rtol`` is not reached, and
+    :class:`~numerics.errors.Unserved` for a singular covariance.
 
     >>> step = KinkedFunction(lambda x: (x > 0) * 1.0, (0.0,))
     >>> value, _ = nested([step] * 3, np.full((3, 3), 0.5) + np.eye(3) / 2, 1e-10)
@@ -390,8 +408,8 @@ def _points(
 def _mean(f: KinkedFunction, width: float, ends: float, reach: float, tol: float) -> Function:
     """Return the average ``<f(m + width x)>`` over a standard normal number x as a function of m.
 
-    The function interpolates a table on ``|m| <= ends`` that is accurate to ``tol``. The averages are sums
-    over panels up to ``reach`` standard deviations.
+    The function interpolates a table on ``|m| <= ends``. ``tol`` is its tolerance relative to the largest
+    value. The averages are sums over panels up to ``reach`` standard deviations.
     """
     unit, share = composite(16, PANELS)
 

@@ -39,7 +39,8 @@ class Value:
         Estimated bound of the absolute error.
     method : str
         ``"closed form"``, ``"lattice"`` (trapezoidal sums), ``"orthants"`` (signs and monomials) or
-        ``"panels"`` (Gauss-Legendre panels between kinks).
+        ``"panels"`` (Gauss-Legendre panels between kinks). A sum whose terms need several methods has their
+        names, separated by commas.
     """
 
     value: float
@@ -139,8 +140,8 @@ def reach_of(body: FunctionProduct, scale: float, deviation: float, tol: float) 
 
     The integrand is ``f(m + scale x) exp(-x^2/2)`` for a product ``body`` f; the means m are tried at a few
     multiples of ``deviation``. The distance is in standard deviations, and at least the distance for a
-    constant function. Raises NotConverged if the integrand is not finite, or not small, at FARTHEST standard
-    deviations.
+    constant function. Raises NotConverged if the integrand is not finite somewhere within FARTHEST standard
+    deviations, or not below this share there.
     """
     x = np.linspace(-FARTHEST, FARTHEST, 601)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -165,8 +166,9 @@ def conditional_means(
     """Return the averages ``<f(m + deviation x)>`` over normal x as functions of ``|m| <= ends``.
 
     ``h`` and ``reach`` are spacing and range of the lattice in x. The result is one function of an array of
-    m, whose values have the given ``functions`` f along the last axis. Raises NotConverged if no table is
-    accurate enough.
+    m, whose values have the given ``functions`` f along the last axis. ``tol`` is the tolerance at m = 0,
+    relative to the largest value; it is looser towards ``ends``, where the points of the lattice have less
+    weight. Raises NotConverged if no table is accurate enough.
     """
     x = h / 2 * np.arange(-np.ceil(2 * reach / h), np.ceil(2 * reach / h) + 1)
     w = np.exp(-(x**2) / 2)
@@ -275,7 +277,10 @@ def cholesky(covariance: Array) -> CovarianceRoot:
 
 
 def check_covariance(K: Array) -> None:
-    """Raise SpecError if an array is not a symmetric matrix of finite numbers."""
+    """Raise SpecError if an array is not a symmetric matrix of finite numbers.
+
+    Entries (i, j) and (j, i) may differ by 1e-12 of their size, however small they are.
+    """
     square = K.ndim == 2 and K.shape[0] == K.shape[1]
     if not square or not np.all(np.isfinite(K)) or not np.allclose(K, K.T, rtol=1e-12, atol=0.0):
         raise SpecError(
@@ -289,8 +294,8 @@ def averages(products: Sequence[ProductsByVariable], covariance: Array, rtol: fl
     The u_i are Gaussian variables of mean zero with the covariance ``covariance``. A product holds for each
     variable a tuple of functions, which are multiplied; an empty tuple is the constant 1.
 
-    ``rtol`` is relative to the average of the absolute value. Raises :class:`~numerics.errors.NotConverged`
-    if the lattice would become too large.
+    ``rtol`` is relative to the average of the absolute value; the errors are absolute. Raises
+    :class:`~numerics.errors.NotConverged` if ``rtol`` is not reached before the lattice becomes too large.
 
     >>> both = np.array([[1.0, 0.5], [0.5, 1.0]])
     >>> value, error = averages([((np.sin,), (np.sin,)), ((np.cos,), (np.cos,))], both, 1e-10)

@@ -52,7 +52,8 @@ def of_products(functions: Sequence[SignPolynomial], rows: Array) -> tuple[Array
     The variables are ``a_i . x`` with standard normal x; ``rows`` (tuples, variables, rank) holds the a_i for
     several tuples of variables. Averages and errors have the shape ``(tuples,)``. An error is a rounding
     error relative to the sum of the absolute values of all terms, divided by the smallest distance between
-    two unit vectors ``a_i / |a_i|`` (up to their signs), if this is less than one.
+    two unit vectors ``a_i / |a_i|`` (up to their signs), if this is less than one. Parallel vectors do
+    not count.
     """
     total, size = np.zeros(len(rows)), np.zeros(len(rows))
     for terms in product(*[f.items() for f in functions]):
@@ -73,11 +74,13 @@ def moment(monomials: Sequence[SignMonomial], rows: Array) -> tuple[Array, Array
     """Return the average ``<prod_i monomial_i(a_i . x)>`` over normal x, and the size of its terms.
 
     The size is the sum of the absolute values of the terms; both results have the shape (tuples,). ``rows``
-    (tuples, variables, rank) holds the a_i. A monomial is a tuple (n, s, m): the power ``x^n sign(x)^s``,
-    times the m-th derivative of ``delta(x)`` unless m is -1. Raises :class:`~derive.calculus.jumps.Ambiguous`
-    for a point mass of a variable without variance, and for a point mass times a sign or another point mass
-    of the same variable; :class:`~numerics.errors.Unserved` for a product of six or more signs (odd products
-    vanish).
+    (tuples, variables, rank) holds the a_i. A monomial is a tuple (n, s, m): for m = -1 the function ``x^n
+    sign(x)^s`` with s = 0 or 1, and for m >= 0 the m-th derivative of ``delta(x)``, where n and s must be
+    zero.
+
+    Raises :class:`~derive.calculus.jumps.Ambiguous` for a point mass of a variable without variance, and for
+    a point mass times a sign or another point mass of a parallel variable; :class:`~numerics.errors.Unserved`
+    for an average of an even number of six or more signs.
 
     >>> rows = np.array([[[1.0, 0.0], [0.5, np.sqrt(0.75)]]])
     >>> value, _ = moment([(0, 1, -1), (0, 1, -1)], rows)  # signs of two variables with correlation 1/2
@@ -129,7 +132,8 @@ class _Rows:
     def without(self, i: int, v: Array) -> _Rows:
         """Return the variables under the further condition that variable ``i`` is zero.
 
-        ``v`` (tuples,) is the variance of variable ``i``. Each row is projected orthogonally to row i.
+        ``v`` (tuples,) is the variance of variable ``i`` under the present condition. Each row is projected
+        orthogonally to row i.
         """
         share = (self.rows @ self.rows[:, i, :, None]) / v[:, None, None]
         return _Rows(
@@ -309,9 +313,9 @@ def _switched(unit: Array, i: int, j: int) -> Array:
 
     The mean is that of the signs of ``a_k . x`` with the four unit vectors ``unit`` (tuples, 4, rank). All
     inner products between the pairs (0, 1) and (2, 3) are multiplied by t, which rises from 0 to 1, and the
-    change is the part that comes from the inner product of the vectors ``i`` and ``j``. It is an integral
-    over the angle whose sine is t times this inner product. Variables with such inner products are ``sqrt(t)
-    a.x + sqrt(1 - t) a.y`` with an independent ``y`` for each pair.
+    change is the part that comes from the inner product of the vectors ``i`` (0 or 1) and ``j`` (2 or 3). It
+    is an integral over the angle whose sine is t times this inner product. Variables with such inner products
+    are ``sqrt(t) a.x + sqrt(1 - t) a.y`` with an independent ``y`` for each pair.
     """
     x, y, w = double_exponential()
     top = _angle(unit[:, i], unit[:, j])[:, None]

@@ -33,9 +33,10 @@ def average(body: Any, variables: Sequence[Any] = (), covariance: Any = None, rt
         Function of the variables, or a :class:`~derive.calculus.gaussian.GaussianAverage` whose covariance
         holds numbers.
     variables : sequence of sympy.Symbol
-        Gaussian variables; ignored for a GaussianAverage.
+        Gaussian variables; needed for an expression, ignored for a GaussianAverage.
     covariance : array_like
-        Covariance of the variables, shape ``(n, n)``; ignored for a GaussianAverage.
+        Covariance of the variables, shape ``(n, n)``; needed for an expression, ignored for a
+        GaussianAverage.
     rtol : float
         Tolerance for each term of the expanded body, relative to the average of its absolute value.
 
@@ -47,13 +48,15 @@ def average(body: Any, variables: Sequence[Any] = (), covariance: Any = None, rt
     Raises
     ------
     SpecError
-        If the body has unknown symbols, or the covariance has another shape or a negative eigenvalue.
+        If the body has unknown symbols, or the covariance is missing, has another shape, is not symmetric or
+        finite, or has a negative eigenvalue.
     Unserved
         If no method takes the body.
     NotConverged
         If ``rtol`` is not reached.
     Ambiguous
-        If a jump multiplies a point mass of the same variable.
+        If a jump multiplies a point mass of the same variable, and for a point mass of a variable without
+        variance.
 
     Notes
     -----
@@ -201,7 +204,7 @@ def _factor(e: Expr, names: list[Symbol]) -> tuple[tuple[Any, ...], Expr] | None
     """Write an expression as a function of one linear combination of the variables ``names``.
 
     Returns the coefficients, the first nonzero one being 1, and the function as an expression in the symbol
-    `X`, which stands for the combination; None if the expression depends on several combinations.
+    `X`, which stands for the combination; None if the expression depends on several combinations or on none.
     """
     forms = _linear_forms(e, names)
     if len(forms) != 1:

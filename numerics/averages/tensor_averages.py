@@ -47,8 +47,10 @@ def tensor(functions: Sequence[Any], covariance: Any, rtol: float = 1e-10) -> Te
     Ambiguous
         If a jump multiplies a point mass at the same sample.
     Unserved
-        For six or more signs; for a callable times an expression with a kink; and for point masses, or three
-        dependent samples, of functions with kinks elsewhere than at zero.
+        For six or more signs at different samples (an odd number of signs alone has the average zero); for a
+        callable times an expression with a kink. If a function with kinks is not a piecewise polynomial with
+        kinks at zero only: also for point masses, and for three or more samples of which one is a linear
+        combination of the others.
     SpecError
         If the covariance is not symmetric and positive semidefinite.
 
@@ -74,6 +76,8 @@ def tensor(functions: Sequence[Any], covariance: Any, rtol: float = 1e-10) -> Te
 
 def tensors(lists: Sequence[Sequence[Any]], covariance: Any, rtol: float = 1e-10) -> list[Tensor]:
     """Return `tensor` for several lists of functions, which share their points of quadrature.
+
+    Raises as `tensor` does, if one of the lists does.
 
     Parameters
     ----------
@@ -204,8 +208,8 @@ def _with_kinks_at_zero(functions: Sequence[SignPolynomial], K: Array) -> Tensor
 def _with_kinks(functions: Sequence[Expr], K: Array, rtol: float) -> Tensor:
     """Return averages of products of functions with kinks anywhere, for all tuples of samples.
 
-    ``K`` is the covariance of the samples. Tuples are computed one by one, but tuples with the same functions
-    at each sample only once.
+    ``functions`` are expressions in the symbol `X`, and ``K`` is the covariance of the samples. Tuples are
+    computed one by one, but tuples with the same functions at each sample only once.
     """
     value = np.ones((len(K),) * len(functions))
     error = np.zeros_like(value)

@@ -105,7 +105,10 @@ def _ended(number: int, frame: object) -> NoReturn:
 
 
 def main() -> None:
-    """Run the command line of this process; the entry point of the console script `dmft`."""
+    """Run the command line of this process and exit with its status.
+
+    It is the entry point of the console script `dmft`.
+    """
     gc.set_threshold(100_000, 50, 50)  # collect less often: modules and theories stay in memory
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
         # A signal that the caller ignores, as nohup does with SIGHUP, stays ignored. SIGPIPE is an exception,

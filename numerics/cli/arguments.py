@@ -67,8 +67,9 @@ def is_program(text: str) -> bool:
 def program_in(text: str) -> Program:
     """Return the program that ``file.py:name`` names; this runs the file.
 
-    Raises :class:`~numerics.errors.SpecError` if the file does not exist, if it raises, or if the name is not
-    a program.
+    The name is a :class:`~derive.program.Program`, or a function without arguments that returns one. Raises
+    :class:`~numerics.errors.SpecError` if the text has no ``:name``, if the file does not exist or raises, or
+    if the name is neither.
     """
     parts = PROGRAM.fullmatch(text)
     if parts is None:
@@ -103,7 +104,10 @@ SHOWN_NAMES = 5
 
 
 def _require_no_arguments(text: str, name: str, function: Callable[..., Any]) -> None:
-    """Raise SpecError if a function, or a class, cannot be called without arguments."""
+    """Raise SpecError if a function, or a class, cannot be called without arguments.
+
+    ``text`` (the argument of the command line) and ``name`` (of the function) are for the message.
+    """
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # some built-in functions have no signature to check
@@ -120,9 +124,11 @@ def _require_no_arguments(text: str, name: str, function: Callable[..., Any]) ->
 
 
 def _run_file(text: str, path: Path, call: Callable[[], Any]) -> Any:
-    """Run code of a user's file with its folder importable; turn its exceptions into SpecError.
+    """Return the result of ``call()``, which runs code of a user's file; turn its exceptions into SpecError.
 
-    The printed output of the code goes to stderr, because stdout holds only results.
+    The folder of the file ``path`` is importable meanwhile. Calls of ``sys.exit`` count as exceptions.
+    ``text`` is the argument of the command line, for the message. The printed output of the code goes to
+    stderr, because stdout holds only results.
     """
     folder = str(path.resolve().parent)
     sys.path.insert(0, folder)
@@ -155,7 +161,8 @@ def problem_in(text: str, arrays: Mapping[str, str], settings: Mapping[str, str]
 
     ``arrays`` maps names of arrays to files.  ``settings`` maps keys to values: the keys of [training] that
     set times and the learning rate, the keys of [solver], ``network.gamma0``, ``network.depth``, and names of
-    symbols of the theory.  Raises :class:`~numerics.errors.SpecError` as :meth:`.Problem.of` does, with the
+    symbols of the theory.  ``training.rule`` may be given, but only whether it is a flow is compared with the
+    rule of the program.  Raises :class:`~numerics.errors.SpecError` as :meth:`.Problem.of` does, with the
     options of the command as keys.
     """
     program = program_in(text)
@@ -262,6 +269,9 @@ def experiment_in(
 
 def pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
     """Return texts ``KEY=VALUE`` as a dictionary; raise SpecError for a text without a key or ``=``.
+
+    Of several texts with the same key the last one counts. ``option`` is the name of the option, for the
+    message.
 
     >>> pairs("--set", ["training.steps=5"])
     {'training.steps': '5'}

@@ -256,7 +256,10 @@ def announce_time(seconds: float, hours: float) -> None:
 
 
 def _series(file: str, order: int, show: SeriesFormat, settings: list[str] | None) -> str:
-    """Return the text of `dmft expand --show` for an experiment file or a program."""
+    """Return the text of `dmft expand --show` for an experiment file or a program.
+
+    ``settings`` are used for an experiment file only.
+    """
     program = load_program(file)
     if program is None:
         from numerics.expansion import forecast, series
@@ -321,6 +324,8 @@ SHOWN = 10
 
 def values_of(key: str, text: str) -> list[Any]:
     """Return the values of a key: ``V1,V2,...`` as in TOML or as words; ``A..B`` are integers from A to B.
+
+    Raises SpecError for a text without a value, and for integers that are none or more than MOST.
 
     >>> values_of("network.gamma0", "0.1,0.5,1"), values_of("network.depth", "1..3")
     ([0.1, 0.5, 1], [1, 2, 3])
@@ -422,7 +427,8 @@ def sweep(  # noqa: PLR0913 - the arguments are the options of the command
 def _swept_keys(settings: list[str]) -> tuple[dict[str, list[Any]], list[str]]:
     """Return the keys with several values, which a sweep varies, and the settings with one value.
 
-    Raises SpecError if no key has several values, or if there are more than MOST combinations.
+    The second result holds texts ``KEY=VALUE``, as ``settings`` does. Raises SpecError if no key has several
+    values, or if there are more than MOST combinations.
     """
     from numerics.cli.arguments import pairs
 
@@ -525,7 +531,10 @@ def _run_evidence(root: Path, words: list[str], capture: bool = False) -> tuple[
 
 
 def _chosen(source: str | None, number: str | None) -> list[Entry]:
-    """Return the ledger's entries of a paper ``source`` and equation ``number``; None stands for all."""
+    """Return the ledger's entries of a paper ``source`` and equation ``number``; None stands for all.
+
+    Without a source the number is ignored. Raises ``typer.BadParameter`` for an unknown paper or equation.
+    """
     from derive.ledger import entries
 
     try:

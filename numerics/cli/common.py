@@ -91,7 +91,8 @@ def numbers_in(settings: list[str] | None) -> dict[str, float]:
     """Return numbers by symbol from the texts KEY=NUMBER of ``--set``, for commands that take a program.
 
     A key is the name of a symbol, or a key of the experiment file for which a program has a symbol: then the
-    number is returned by this symbol, such as L for ``network.depth``.
+    number is returned by this symbol, such as L for ``network.depth``. Raises SpecError for a value that is
+    not a finite number.
     """
     from numerics.cli.arguments import SYMBOLS, pairs, value_of
     from numerics.experiment.checks import finite_number
@@ -280,6 +281,8 @@ BAR = "{desc}: {percentage:3.0f}%|{bar}| {elapsed}"
 class Meter:
     """Progress of a computation of an unknown number of passes: each pass takes half of the remaining bar.
 
+    ``show`` is called with the share of the bar, from 0 to 1.
+
     >>> seen = []
     >>> meter = Meter(seen.append)
     >>> for step, total in [(1, 2), (2, 2), (1, 4), (4, 4)]: meter(step, total)
@@ -308,7 +311,10 @@ def say(text: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON object on stdout; raise ValueError for NaN, which results replace by null."""
+    """Print one JSON object on stdout; raise ValueError for NaN and infinity.
+
+    Results have null in their place.
+    """
     typer.echo(json.dumps(value, allow_nan=False))
 
 
@@ -342,7 +348,8 @@ def _attributes(result: xr.Dataset | Result) -> Mapping[str, Any]:
 def _at_width(result: xr.Dataset | Result) -> dict[str, NDArray[np.float64]]:
     """Return columns of the printed table for networks of finite width N, arrays over time by heading.
 
-    They are the mean over networks of each loss, and the standard deviation of one network.
+    They are the mean over networks of each loss, and the standard deviation of one network. A loss without a
+    variance in the result has neither, and one without a shift has no mean.
     """
     from numerics.results import LOSSES, SHIFT, VARIANCE
 
@@ -375,7 +382,8 @@ def _width_heads(attributes: Mapping[str, Any]) -> list[str]:
 def _series_columns(result: xr.Dataset | Result) -> dict[str, NDArray[np.float64]]:
     """Return columns of the printed table of a series in gamma0, arrays over time by heading.
 
-    There is one for each power of gamma0, with the coefficient of the training loss, and its standard error.
+    There is one for each power of gamma0, with the coefficient of the training loss, and one with its
+    standard error if the result has it. Without a training loss there are no columns.
     """
     columns: dict[str, NDArray[np.float64]] = {}
     if "train_loss" in result:

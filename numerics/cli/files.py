@@ -54,8 +54,9 @@ SHOWN: dict[tuple[str, str], tuple[tuple[Any, str], ...]] = {
 def template(kind: str, rule: str = "gd") -> str:
     """Return the text of an experiment file for a kind of data, with a line for each key that goes with it.
 
-    Optional keys are comments. With an entrywise ``rule``, such as "adam", the learning rate has warm-up and
-    cosine decay.
+    ``kind`` is "fixed", "isotropic" or "power-law". ``rule`` is "gd" or an entrywise rule, such as "adam",
+    for which the learning rate has warm-up and cosine decay; any other rule gives the text of "gd". Optional
+    keys are comments.
 
     >>> print(template("isotropic")[:107])
     # An experiment of dmft. Keys that are left out, here behind a #, have the value that is shown.

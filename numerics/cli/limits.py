@@ -198,7 +198,7 @@ def largest_rate(
 
 
 def _warning(sentence: str | None) -> None:
-    """Print a sentence as a warning, unless it is None."""
+    """Print a sentence as a warning on stdout, unless it is None."""
     if sentence is not None:
         typer.echo(f"warning: {sentence}")
 
@@ -215,8 +215,8 @@ def depth(file: SpecFile, as_json: AsJson = False, data: DataIn = None, settings
     """Print the loss of a residual linear network, its limit of infinite depth and its first correction.
 
     The exponent of feature diversity is printed too. The depth may be a number, or "L": then network.branch
-    is the branch times the square root of the depth, and only the limit is computed. The same holds for beta
-    of a program, whose depth must be a symbol.
+    is the branch times the square root of the depth, and no loss at a finite depth is printed. The same holds
+    for beta of a program, whose depth must be a symbol.
     """
     from numerics.analysis.limits import depth_limits
     from numerics.cli.arguments import is_program
@@ -335,7 +335,7 @@ def _optimum(law: PowerLaw) -> dict[str, str]:
     """Return the powers of the compute with which the optimum of a power law scales, as text by name.
 
     They are those of the smallest loss at this compute (``loss``), and of the number of features and the time
-    at which it is reached.
+    at which it is reached. The law must have an optimum.
     """
     return {name: str(getattr(law.optimum, name)) for name in ("loss", "features", "time")}
 
@@ -343,10 +343,10 @@ def _optimum(law: PowerLaw) -> dict[str, str]:
 def _bottleneck(bottleneck: Bottleneck, values: Mapping[Any, Expr]) -> dict[str, Any]:
     """Return the effect of a finite size, such as the width, on the loss as a power law, as text by name.
 
-    The dictionary holds the loss that is added relative to the loss of the law (``share``), the loss after
-    the crossover (``after``), a kernel after it (``kernel``), the crossover time, its exponents by size, and
-    conditions. A power that is not known is None. ``values`` are numbers for symbols, such as gamma0;
-    numerical factors have six digits.
+    The dictionary holds the name of the bottleneck, the loss that is added relative to the loss of the law
+    (``share``), the loss after the crossover (``after``), a kernel after it (``kernel``), the crossover time,
+    its exponents by size (a dictionary), and a list of conditions. A power that is not known is None.
+    ``values`` are numbers for symbols, such as gamma0; numerical factors have six digits.
     """
     from derive.scale.modes import time
 
@@ -403,8 +403,9 @@ def _power_law(
 ) -> PowerLaw:
     """Return the power law of the loss in a regime, at the numbers of the command line.
 
-    ``more`` maps the options of the batch regime, such as ``learning_rate``, to their texts or None. Raises
-    SpecError for an option that the regime does not use, or a number that its law refuses.
+    ``capacity`` None leaves the capacity a symbol. ``more`` maps the options of the batch regime, such as
+    ``learning_rate``, to their texts or None. Raises SpecError for an unknown regime, for an option that the
+    regime does not use, for a missing depth, and for a number that the law refuses.
     """
     from derive.errors import NotApplicable
     from derive.scale.modes import capacity as symbol
@@ -466,7 +467,11 @@ def _features_law() -> Callable[..., PowerLaw]:
 
 
 def _batch_law() -> Callable[..., PowerLaw]:
-    """Return the law of training on finite batches as a function of depth, source and capacity."""
+    """Return the law of training on finite batches as a function of depth, source and capacity.
+
+    The function also takes the keywords ``learning_rate`` and ``batch``, which are symbols if they are not
+    given.
+    """
     from derive.program.networks import structured
     from derive.scale import finite_batch, power_laws
     from derive.theory import mean_field
@@ -536,7 +541,8 @@ def _gamma0_value(given: str | None) -> dict[Any, Expr]:
 def _crossover_times(law: PowerLaw, given: str | None) -> dict[str, Expr]:
     """Return the times at which the law crosses over to other laws, by the name of the other law.
 
-    ``given`` is the number for gamma0, the option --gamma0; None leaves gamma0 a symbol.
+    ``given`` is the number for gamma0, the option --gamma0; None leaves gamma0 a symbol. Raises SpecError if
+    it is not a positive number, and Diverged if a time overflows.
     """
     values = _gamma0_value(given)
     times: dict[str, Expr] = {name: time.subs(values) for name, time in law.crossover.items()}
@@ -664,7 +670,8 @@ def width() -> dict[str, Any]:
 def _depth(alpha: str, gamma: str, as_json: bool) -> None:
     """Print the regime of training of a residual network whose branches and updates scale with its depth.
 
-    Branches have the factor L^-alpha, updates the size L^-gamma; both exponents are given as text.
+    Branches have the factor L^-alpha, updates the size L^-gamma; both exponents are given as text. Raises
+    SpecError for exponents that have no regime.
     """
     from derive.depth import balance
     from derive.errors import NotApplicable

@@ -24,7 +24,7 @@ def optimizer_tables(name: str, alpha: str | None = None) -> dict[str, Any]:
 
     They are powers of N by kind of weight, powers of L, and effects of wrong powers. ``alpha`` is the power
     of the depth in residual branches; None stands for 1/2 and 1. Raises :class:`SpecError` for an unknown
-    optimiser and for an alpha below 1/2.
+    optimiser, and for an alpha that is not a number of at least 1/2.
     """
     from derive.program.networks.gains import mlp_with_gains
     from derive.scale.optimizer_powers import (
@@ -62,8 +62,8 @@ def optimizer_tables(name: str, alpha: str | None = None) -> dict[str, Any]:
 def _rows(powers: OptimizerPowers, scales: Mapping[str, Any] | None = None) -> PowerTable:
     """Return powers of the width N as text, by kind of weight and then by setting, such as the learning rate.
 
-    ``scales`` gives for each kind the power a of the factor N^-a in front of the weights; without it powers
-    are in symbols.
+    A power is None for a setting that the optimiser does not have. ``scales`` gives for each kind the power a
+    of the factor N^-a in front of the weights; without it powers are in symbols.
     """
     rows = [powers.row(kind) for kind in dict.fromkeys(row.kind for row in powers.rows)]
     if scales is not None:
@@ -94,7 +94,8 @@ def _depth(rule: Any, alphas: Iterable[str]) -> tuple[dict[str, Any], tuple[str,
     """Return the table of powers of the depth L that a training rule needs, and its conditions.
 
     The row "alpha" is in terms of the symbol alpha, the power of the depth in branches L^-alpha; the other
-    rows are at the numbers ``alphas``, with effects of wrong powers. Raises SpecError for an alpha below 1/2.
+    rows are at the numbers ``alphas``, with effects of wrong powers. Raises SpecError for an alpha that is
+    not a number of at least 1/2.
     """
     from derive.calculus.symbols import exact
     from derive.depth import balance
@@ -162,7 +163,8 @@ def _faults(wrong: Mapping[str, Mapping[str, str]]) -> None:
 def _table(rows: Mapping[str, Mapping[str, str | None]], first: str) -> None:
     """Print a table of texts; each row is a dictionary from the heading of a column to the cell.
 
-    ``first`` is the heading of the column with the names of rows. Columns without entries are left out.
+    All rows have the same headings. None is printed as a dash, and a column of None alone is left out.
+    ``first`` is the heading of the column with the names of rows.
     """
     columns = [n for n in next(iter(rows.values())) if any(row[n] is not None for row in rows.values())]
     wide = {n: max(13, *(2 + len(row[n] or "-") for row in rows.values())) for n in columns}

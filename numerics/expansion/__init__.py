@@ -142,19 +142,19 @@ def expand(
     ----------
     source : Problem, Experiment, Program, Theory, str or Path
         An experiment, its file, a problem, or a program (or its theory) with ``numbers``, ``arrays`` and
-        ``times``.
+        ``times``. Only a program or theory takes these three and ``solver``.
     order : int
         Highest power n.
     numbers : mapping, optional
-        Numbers for the symbols of a program.
+        Numbers for the symbols of a program, by symbol or name.
     arrays : mapping of str to array, optional
         Arrays of a program by name, each with the shape of its indices.
     times : array, shape (T,), optional
-        Times of the coefficients.
+        Times of the coefficients; a program needs them.
     solver : Solver, optional
-        Settings of the solver.
+        Settings of the solver for a program.
     progress : callable, optional
-        Called with (replicas done, replicas) for averages of a nonlinear network.
+        Called with (replicas done, replicas) for a nonlinear network, and not for a linear one.
 
     Returns
     -------
@@ -164,7 +164,8 @@ def expand(
     Raises
     ------
     SpecError
-        For a negative order, for missing numbers and arrays, and if the theory has no series.
+        For a negative order, for missing numbers, arrays and times, if the theory has no series, and if the
+        computation is estimated to take longer than ``solver.hours``.
     Diverged
         If the learning rate is too large for the lazy network.
     NotConverged
@@ -235,17 +236,19 @@ def forecast(source: Expandable, order: int, *, symbols: bool = False) -> float:
     Parameters
     ----------
     source : Problem, Experiment, Program, Theory, str or Path
-        As in :func:`expand`.
+        An experiment, its file or a problem. A program or theory, which has no numbers here, only with
+        ``symbols``.
     order : int
         Highest power of gamma0.
     symbols : bool
         Whether the series is derived in symbols; otherwise the time is that of its numerical coefficients.
+        With ``symbols`` any source but an Experiment counts as a linear network.
 
     Returns
     -------
     float
-        Seconds; 0 if there is no estimate: for activations with a kink, and for theories that the march
-        refuses.
+        Seconds. For numerical coefficients 0 if there is no estimate: for activations with a kink, and for
+        theories that the march refuses.
 
     Notes
     -----
@@ -298,12 +301,12 @@ def resum(source: Expandable, order: int, gamma0: float | None = None) -> xr.Dat
 
     Parameters
     ----------
-    source : Problem, Experiment, Program, Theory, str or Path
-        As in :func:`expand`.
+    source : Problem, Experiment, str or Path
+        A problem, an experiment or its file. ``Problem.of`` makes a problem of a program with its numbers.
     order : int
         Highest power of gamma0, at least 4; an odd order counts as the even one below it.
     gamma0 : float, optional
-        Value of gamma0; that of the experiment by default.
+        Value of gamma0; that of the problem by default.
 
     Returns
     -------
@@ -406,8 +409,8 @@ def evaluated_at(
 
     Parameters
     ----------
-    source : Problem, Experiment, Program, Theory, str or Path
-        As in :func:`expand`.
+    source : Problem, Experiment, str or Path
+        As in :func:`resum`.
     order : int
         Highest power of gamma0.
     method : {"sum", "pade", "self-consistent"}, optional
@@ -427,10 +430,11 @@ def evaluated_at(
     Raises
     ------
     NotConverged
-        If a method is given and the series does not converge.
+        As :func:`expand`, and if a method is given and the series does not converge.
     SpecError
-        If a method is given for powers of ``|gamma0|``: of these two are known, which do not determine the
-        truncation error, and they are not summed.
+        As :func:`expand`, with "self-consistent" as :func:`resum`, and if a method is given for powers of
+        ``|gamma0|``: of these two are known, which do not determine the truncation error, and they are not
+        summed.
     """
     asked = Problem.of(source)
     asked.require_no_attributes("the expansion")
@@ -567,8 +571,8 @@ def has_words(source: Expandable) -> bool:
 
     Parameters
     ----------
-    source : Problem, Experiment, Program, Theory, str or Path
-        As in :func:`expand`.
+    source : Problem, Experiment, str or Path
+        As in :func:`resum`.
 
     Returns
     -------

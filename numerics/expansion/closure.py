@@ -195,10 +195,11 @@ class ClosurePlan:
     An operator is an order parameter of one layer, read as a matrix over times and samples. The operations,
     such as products and sums, give every coefficient of every operator; :class:`Closed` carries them out.
 
-    The error is found order by order together with the output f. If ``given`` is true, the error is an input
-    that does not depend on gamma0. ``errors`` maps each order to whether the error can differ from zero.
-    A plan with another plan ``base`` takes correlations from that plan. Its products are integrals by
-    quadrature, which are not associative, so that they are taken one after another.
+    ``layers`` are the equations and ``numbers`` the values of the constants in them. The error is found order
+    by order together with the output f. If ``given`` is true, the error is an input that does not depend on
+    gamma0. ``errors`` maps each order to whether the error can differ from zero. A plan with another plan
+    ``base`` takes correlations from that plan. Its products are integrals by quadrature, which are not
+    associative, so that they are taken one after another.
     """
 
     def __init__(
@@ -447,9 +448,7 @@ class Closed:
     def constant(self, x: Expr) -> SeparableKernel:
         """Return the kernel of the data, or the kernel that is 1, as an operator on all times.
 
-        It is the identity in time.
-
-        Raises NotApplicable for another constant kernel.
+        Its entries are the same at all pairs of times. Raises NotApplicable for another constant kernel.
         """
         if x == J:
             core = np.ones((1, 1))

@@ -87,9 +87,11 @@ def evaluated(  # noqa: PLR0913 - options of every series, most of them keyword-
     Each item of ``evaluators`` returns the evaluator of one replica when it is called.  The first replica
     refines the time grid of a flow until it converges, and the others use this grid.  ``steps`` are the
     Adams-Bashforth steps to refine for a problem in steps whose series has coefficients of a flow; a problem
-    that is a flow itself needs none.  Orders that vanish are left out, unless ``every``; ``started`` is the
-    time of the clock at the start; ``attributes`` are added to the result. Raises
-    :class:`~numerics.errors.NotConverged` for a flow that does not converge.
+    that is a flow itself needs none.  Orders above 0 that vanish are left out, unless ``every``; ``order`` is
+    the highest one that was computed, which the attribute ``truncation_order`` states.  ``started`` is the
+    time of the clock at the start; ``attributes`` are added to the result; ``progress`` is called with
+    (replicas done, replicas). Raises :class:`~numerics.errors.NotConverged` for a flow that does not
+    converge.
     """
     if problem.flow:
         steps = AdamsBashforth(problem.times, problem.solver.rtol)
@@ -143,13 +145,13 @@ def _attempt(evaluate: Evaluator, grid: TimeGrid) -> Attempt[Coefficients]:
 def _occurs(values: Mapping[str, Array], i: int) -> bool:
     """Return whether any variable differs from zero in the order at position ``i`` of the computed orders.
 
-    Tangent kernels, which may be rounding errors, do not count.
+    NaN counts as zero. Tangent kernels, which may be rounding errors, do not count.
     """
     return any(np.any(np.nan_to_num(x[i])) for name, x in values.items() if not name.startswith("tangent"))
 
 
 def check_order(order: int, lowest: int = 0) -> None:
-    """Raise :class:`~numerics.errors.SpecError` for an order that is negative, or below ``lowest``."""
+    """Raise SpecError for an order that is not an integer, that is negative, or below ``lowest``."""
     require_whole("--order", order, 0, "must not be negative")
     if order < lowest:
         raise SpecError("--order", order, "is too low to be resummed", f"{lowest} or more")
@@ -352,7 +354,7 @@ def parted(
     orders
         Orders of the result.
     nonlinear
-        Whether the network is nonlinear.
+        Whether the network is nonlinear; ``kernels`` then may have other axes of samples.
     """
     held, at, loss = problem.held_out, list(orders), loss_of(problem.program)
     count = None if held is None else held.training

@@ -98,8 +98,9 @@ class AtFixedError:
     ) -> tuple[Array, Array]:
         """Iterate :meth:`step` from ``error`` and return (error, truncation error of f), both (T, P).
 
-        The iteration ends if the error changes by at most ``tolerance``; raises NotConverged if it never
-        does. ``perturbation`` (T, P), if given, is added to the output f.
+        The iteration ends if no entry of the error changes by more than ``tolerance``. Raises NotConverged if
+        this does not happen within STEPS iterations. ``perturbation`` (T, P), if given, is added to the
+        output f.
         """
         for _ in range(STEPS):
             new, truncation = self.step(error, perturbation)
@@ -136,7 +137,7 @@ def beyond_lowest(closed: Closed, error: Array, order: int, gamma0: float) -> Re
     """Return the output f for a given error (T, P), minus its part of order 0 in gamma0, with its error.
 
     ``order`` is the highest power of gamma0 in the expansion from which f is resummed. The result is zero at
-    gamma0 = 0.
+    gamma0 = 0. At another gamma0 the expansion ``closed`` is changed: it holds this error afterwards.
     """
     if gamma0 == 0:
         return Resummed(np.zeros_like(error), np.zeros_like(error), np.zeros(error.shape, dtype=bool))
@@ -310,7 +311,8 @@ def output_at(closed: Closed, error: Array, order: int, strength: float) -> Resu
 
     Correlations and memories are resummed at gamma0 = ``strength`` from their expansions up to ``order``, and
     f follows from the equations of the closure. The correlations are then computed from the equations once
-    more, and f from them. This second f is returned, and the change of f is the estimated error. Raises
+    more, and f from them. This second f is returned, and the change of f is the estimated error. The
+    expansion ``closed`` is changed: it holds this error afterwards. Raises
     :class:`~numerics.errors.NotConverged` if a power series has no Padé approximant, or responses do not
     converge.
     """
@@ -410,9 +412,9 @@ class Series:
     def value(self, series: Array) -> Array:
         """Return the values at one gamma0 of power series with even powers of gamma0 only.
 
-        ``series`` has the order as first axis and the mode of the data as last axis; the result has no axis
-        of orders. Modes without a Padé approximant of their own get one with a denominator that all modes
-        share. Raises NotConverged if that fails too, and for odd powers.
+        ``series`` has the orders 0, 1, 2, ... as first axis and the mode of the data as last axis; the result
+        has no axis of orders. Modes without a Padé approximant of their own get one with a denominator that
+        all modes share. Raises NotConverged if that fails too, and if a coefficient of odd order is not zero.
         """
         if np.any(series[1::2]):
             raise NotConverged(

@@ -52,9 +52,9 @@ class AtStrengths:
     """Coefficients in gamma0 of errors and losses, from exact solutions at several values of gamma0.
 
     The solutions are those of sampled paths with exact second moments, and polynomials in gamma0 through them
-    give the coefficients up to ``order``. Raises NotApplicable for a flow, for noise and for random data, if
-    two replicas of a solution differ, so that it is not exact, and if polynomials on smaller and smaller
-    ranges of gamma0 still differ.
+    give the coefficients up to ``order``. Raises NotApplicable for a flow, for noise, for random data and for
+    a problem without gamma0, if two replicas of a solution differ, so that it is not exact, and if
+    polynomials on smaller and smaller ranges of gamma0 still differ.
     """
 
     def __init__(self, problem: Problem, order: int) -> None:
@@ -84,7 +84,7 @@ class AtStrengths:
 
         ``first`` and ``second`` are the coefficients from the larger and from the smaller range, orders
         first; ``radius`` is the largest gamma0 of the smaller range. The result is ``first``, with zero for
-        each order that does not exceed its rounding error.
+        each order that exceeds neither its rounding error nor ten times its change between the ranges.
         """
         size, difference = (np.abs(x).reshape(len(x), -1).max(axis=1) for x in (second, first - second))
         lost = ROUNDING * size[0] * radius ** -np.arange(float(len(first)))

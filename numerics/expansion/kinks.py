@@ -80,8 +80,9 @@ PARALLEL = 1e-9
 def series(program: Program, order: int, key: str, value: Any) -> KinkExpansion:
     """Return the derived series in ``|gamma0|`` of a program, with all orders that are known.
 
-    Raises :class:`~numerics.errors.SpecError` for an order above two, and for an activation that is not
-    piecewise linear with its kink at zero; that error names ``key`` and ``value`` of the experiment file.
+    ``order``, the highest one that is needed, is only checked. Raises :class:`~numerics.errors.SpecError` for
+    an order above two, and for an activation that is not piecewise linear with its kink at zero; that error
+    names ``key`` and ``value`` of the experiment file.
     """
     if order > HIGHEST:
         accepted = f"0 to {HIGHEST}, or a smooth activation"
@@ -104,13 +105,13 @@ def _derived(program: Program) -> KinkExpansion:
 def expand_kinks(whole: Problem, order: int, *, progress: Progress | None = None) -> xr.Dataset:
     """Return the coefficients of ``|gamma0|^n``, n <= ``order``, which is 1 or 2.
 
-    Each variable has the attribute ``known_to_order``: 2 for Phi, 1 for the others, whose coefficient of
-    order 2 is not known and is NaN.  The dataset's attribute ``powers_of`` is ``|gamma0|``.
+    Each variable has the attribute ``known_to_order``: ``order`` for Phi, 1 for the others, whose coefficient
+    of order 2 is not known and is NaN.  The dataset's attribute ``powers_of`` is ``|gamma0|``.
 
-    With one hidden layer and up to six samples the coefficients are exact to rounding.  With several layers
-    directions of a unit's sources are sampled, about ``solver.samples`` of them for each sign pattern and
-    replica; with more than six samples the signs at the other samples are those of sampled points.  Both use
-    independent replicas, and variables then have standard errors.
+    With one hidden layer and up to six samples, test points included, the coefficients are exact to rounding.
+    With several layers directions of a unit's sources are sampled, about ``solver.samples`` of them for each
+    sign pattern and replica; with more than six samples the signs at the other samples are those of sampled
+    points. Both use independent replicas, and variables then have standard errors.
 
     Raises SpecError as :func:`series` does, for flows (a unit that both sides push onto the kink has no slope
     there: use steps), and for samples that are zero or multiples of each other.
@@ -762,8 +763,8 @@ class Patterns:
     def gaussian(self) -> tuple[Array, Array, Array, int]:
         """Values of the sources r, rho and xi in each sampled direction, and the dimension of their vector.
 
-        r, rho and xi are linear functions of one Gaussian vector, which is represented by unit vectors of
-        this dimension.
+        r and rho are (P, directions), xi is (T, directions). They are linear functions of one Gaussian
+        vector, which is represented by unit vectors of this dimension.
         """
         layers, layer = self.layers, self.layer
         site, drift = layers.site, layers.drift[layer][:, self.k, :, self.k]

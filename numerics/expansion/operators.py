@@ -351,7 +351,7 @@ class Tape:
 class Stream:
     """Power series in gamma0 whose coefficient of order n is ``rule(n)``, computed once and kept.
 
-    A coefficient None stands for zero.
+    A coefficient None stands for zero. Coefficients of negative orders are None.
     """
 
     rule: Callable[[int], Any]
@@ -432,9 +432,10 @@ class SeriesAlgebra:
         return stream
 
     def forget(self, n: int) -> None:
-        """Delete the coefficients of order n and higher of all series, so that they are computed again.
+        """Delete the coefficients of order n and higher of all ``streams``, so that they are computed again.
 
-        This is needed if a series on which they depend has changed.
+        This is needed if a series on which they depend has changed. A series is in ``streams`` if :meth:`new`
+        returned it.
         """
         for x in self.streams:
             x.known = {k: v for k, v in x.known.items() if k < n}
@@ -509,7 +510,7 @@ class SeriesAlgebra:
 
         ``loop`` is a square operator expression of order one or higher in gamma0. If y is causal with an
         index of samples only on its right, the operators of ``loop`` are multiplied first, because this
-        product is smaller. Otherwise each of them is applied to y.
+        product is smaller. Otherwise, and always with ``in_turn``, each of them is applied to y.
         """
 
         def rule(n: int) -> Any:
@@ -593,7 +594,10 @@ def add(*xs: LayerOperator | None) -> LayerOperator | None:
 
 
 def summed(terms: Sequence[tuple[float, LayerOperator]]) -> LayerOperator:
-    """Return the linear combination of pairs (number, operator), all causal or all separable."""
+    """Return the linear combination of pairs (number, operator), all causal or all separable.
+
+    There must be at least one pair. Raises TypeError for a mixture of causal and separable operators.
+    """
     if len(terms) == 1:
         return terms[0][1] if terms[0][0] == 1 else times(*terms[0])
     if all(isinstance(x, Dense) for _, x in terms):

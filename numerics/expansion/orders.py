@@ -101,7 +101,8 @@ def step_size_series(source: ProblemSource, order: int, rtol: float = 1e-5) -> x
     isotropic data all variables but the responses, which are densities.  ``rtol`` bounds the change of
     coefficients as the flow's grid is refined, relative to the largest of them.  Raises
     :class:`~numerics.errors.SpecError` for another rule than ``gd`` and if the rate does more than multiply
-    updates (decay, momentum, noise), and as a flow does.
+    updates (decay, momentum, noise), and :class:`~numerics.errors.NotConverged` if the flow does not converge
+    to ``rtol``.
     """
     check_order(order)
     started, problem = clock.perf_counter(), Problem.of(source)
@@ -145,11 +146,12 @@ def strength_series(source: ProblemSource, order: int) -> xr.Dataset:
     NotConverged
         If a flow does not converge to ``solver.rtol``.
 
-    Notes ----- The theory is expanded order by order
-    (:func:`derive.expansion.theory_orders.expand_strength`), with biases, branches, several outputs, unequal
-    widths and variances, decay, momentum and noise, test points, random data.  If the march cannot read the
-    orders, the result holds errors and losses only, from solutions at several gamma0
-    (:class:`~numerics.expansion.gamma0_fits.AtStrengths`).
+    Notes
+    -----
+    The theory is expanded order by order (:func:`derive.expansion.theory_orders.expand_strength`), with
+    biases, branches, several outputs, unequal widths and variances, decay, momentum and noise, test points,
+    random data.  If the march cannot read the orders, the result holds errors and losses only, from solutions
+    at several gamma0 (:class:`~numerics.expansion.gamma0_fits.AtStrengths`).
     """
     check_order(order)
     started, problem = clock.perf_counter(), Problem.of(source)
@@ -222,7 +224,8 @@ def _table(series: TheorySeries, depth: int) -> Table:
     """Return the rows of the expanded theory, and which order parameters the march computes.
 
     Correlations and responses that results need but that the theory does not contain, such as those at the
-    first and last layers, are added.
+    first and last layers, are added. ``depth`` is the number of hidden layers. Raises NotApplicable if the
+    expanded theory is not linear.
     """
     try:
         order, table = series.order, lower(series.expanded)
@@ -275,9 +278,10 @@ def partial_sum(series: xr.Dataset, value: float, order: int | None = None) -> x
 def truncation_error(series: xr.Dataset, value: float) -> dict[str, float]:
     """Return an estimate of the truncation error of each variable, by its name.
 
-    The estimate is that of :meth:`~derive.expansion.PowerSeries.error_estimate` for the largest entries of
-    the coefficients; it is infinite if these grow as fast as the powers fall.  It is not a bound. Orders that
-    the series does not hold count as zero.
+    The error is that of the sum of all orders at ``value``. The estimate is that of
+    :meth:`~derive.expansion.PowerSeries.error_estimate` for the largest entries of the coefficients; it is
+    not a bound. It is infinite if these grow as fast as the powers fall, and if they do not determine an
+    error, as a single coefficient and zeros. Orders that the series does not hold count as zero.
     """
     x = Symbol("x", positive=True)
     estimates = {}

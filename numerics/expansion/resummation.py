@@ -41,7 +41,11 @@ ROUNDING = 4e-15
 
 
 class ResummationMethod(StrEnum):
-    """Methods that evaluate a power series at one gamma0."""
+    """Methods that evaluate a power series at one gamma0.
+
+    They are partial sums, Padé approximants, and the resummation in which the error is not expanded
+    (:func:`numerics.expansion.resum`).
+    """
 
     SUM = "sum"
     PADE = "pade"
@@ -68,7 +72,9 @@ def partial_sums(coefficients: ArrayLike, z: float) -> Resummed:
     coefficients the two pairs share the middle term, and the ratio is the quotient itself.  With two
     coefficients the quotient of both decides on convergence only: the error is the last term itself, because
     one correction does not determine the next.  A single coefficient fails unless it is zero, because nothing
-    shows whether its series converges.  Compare :meth:`derive.expansion.PowerSeries.error_estimate`.
+    shows whether its series converges.  Terms below the rounding error of the largest one count as zero in
+    the ratio, and their sizes are added to the error.  Compare
+    :meth:`derive.expansion.PowerSeries.error_estimate`.
 
     >>> found = partial_sums([1.0, 0.5, 0.25, 0.125], 1.0)
     >>> float(found.value), float(found.error), bool(found.failed)
@@ -99,9 +105,9 @@ def _terms(c: Array, z: float) -> Array:
 def _above_rounding(terms: Array) -> NDArray[np.bool_]:
     """Return which terms of a series exceed the rounding error of the largest term, in their shape.
 
-    ``terms`` has the order as first axis, and each entry along the other axes is a series of its own.
-    Smaller terms have no meaning: higher orders of the loss after one step, for example, are rounding
-    errors.
+    ``terms`` has the order as first axis, and each entry along the other axes is a series of its own. Terms
+    that are not finite count as exceeding it. Smaller terms have no meaning: higher orders of the loss after
+    one step, for example, are rounding errors.
     """
     sizes = np.abs(terms)
     significant: NDArray[np.bool_] = ~np.isfinite(sizes) | (sizes > ROUNDING * sizes.max(axis=0))
@@ -175,9 +181,10 @@ def _polynomial(c: Array, x: Array) -> Array:
 def approximants(order: int) -> list[tuple[int, int]]:
     """Return the degrees (m, n) of the Padé approximants to try, for coefficients up to ``order``.
 
-    At most three that use all coefficients come first, then at most two that do not use the last one; those
-    nearest to the diagonal m = n come first.  Of two as near to the diagonal, the one with more poles comes
-    first, because singularities of a theory that can diverge are poles.
+    m is the degree of the numerator and n, at least 1, that of the denominator. At most three that use all
+    coefficients come first, then at most two that do not use the last one; those nearest to the diagonal m =
+    n come first.  Of two as near to the diagonal, the one with more poles comes first, because singularities
+    of a theory that can diverge are poles.  The list is empty for an order below 2.
 
     >>> approximants(4)
     [(2, 2), (1, 3), (3, 1), (1, 2), (2, 1)]
@@ -196,8 +203,8 @@ def resum(coefficients: ArrayLike, z: float, shared: int = 0) -> Resummed:
     share their denominators.  The value is that of the first approximant that has not failed, and the error
     its largest distance from the next two.  If fewer than two have not failed, the value is the partial sum
     if that converges; otherwise it is still the approximant, and the error its distance from the partial sum.
-    An entry without either has failed.  If all coefficients except the first vanish, the value is that
-    coefficient.
+    An entry without either has failed.  If all of several coefficients except the first vanish, the value is
+    that coefficient; a single coefficient fails unless it is zero.
 
     >>> found = resum([1.0, -1.0, 1.0, -1.0, 1.0], 2.0)  # 1 / (1 + z), twice as far as the series reaches
     >>> float(found.value.round(12)), bool(found.error < 1e-12)
@@ -227,11 +234,12 @@ def resum(coefficients: ArrayLike, z: float, shared: int = 0) -> Resummed:
 def resummed(series: xr.Dataset, gamma0: float, method: str = "pade") -> xr.Dataset:
     """Return a result of ``expand`` at one gamma0: values, and their truncation errors ``*_truncation``.
 
-    ``method`` is ``"pade"`` or ``"sum"`` (partial sums).  An error that changes sign in time is small at one
-    time by accident, so that each estimate is the largest of those at the times around it, a tenth of all
-    times on either side.  Entries where the method fails, or where a loss becomes too large, are NaN:
-    ``status`` is then "partial", and ``failed`` counts them by variable.  Raises ValueError for an unknown
-    method or a negative gamma0, :class:`~numerics.errors.NotConverged` if every entry of a variable fails.
+    ``method`` is ``"pade"`` or ``"sum"`` (partial sums).  Every variable is evaluated as a series of its own,
+    also a standard error.  An error that changes sign in time is small at one time by accident, so that each
+    estimate is the largest of those at the times around it, a tenth of all times on either side.  Entries
+    where the method fails, or where a loss becomes too large, are NaN: ``status`` is then "partial", and
+    ``failed`` counts them by variable.  Raises ValueError for an unknown method or a negative gamma0,
+    :class:`~numerics.errors.NotConverged` if every entry of a variable fails.
 
     >>> times = np.array([0.0, 1.0])
     >>> series = xr.Dataset({"train_loss": (("order", "time"), [[1.0, 1.0], [0.0, -1.0], [0.0, 1.0]])},

@@ -50,7 +50,8 @@ class Points:
     def of(self, covariance: Array, layer: int) -> Array:
         """Return points of Gaussian sources, (2 count, P), whose second moments equal ``covariance`` (P, P).
 
-        Every point comes with its negative; ``layer`` is part of the seed.
+        Every point comes with its negative; ``layer`` is part of the seed. ``count`` must be at least P,
+        because fewer points do not span the P samples.
         """
         size = len(covariance)
         x = normal_points(self.count, size, [*self.seeds, layer]).T
@@ -74,14 +75,14 @@ class Moments:
     arrays
         Averages of each pattern, one axis of length P for each sample.
     error
-        Largest estimated error of an average.
+        Largest estimated error of an average by quadrature.
 
     Notes
     -----
     Averages are computed by quadrature, with errors within ``rtol``. With ``points``, averages over more
-    than two samples are means over these points, and others are copied from ``known``, the averages of
-    another replica. Raises :class:`~derive.calculus.jumps.Ambiguous` for undefined averages, such as a jump
-    times a delta function.
+    than two samples are means over these points. The others are copied from ``known``, the averages of
+    another replica, if it is given and has the same covariance. Raises
+    :class:`~derive.calculus.jumps.Ambiguous` for undefined averages, such as a jump times a delta function.
     """
 
     def __init__(
@@ -171,7 +172,8 @@ class Statics:
     points
         Points for averages over more than two samples; None for quadrature.
     exact
-        Averages of other replicas by layer, from which those by quadrature are copied.
+        Averages of other replicas by layer, from which those by quadrature are copied; the first replica adds
+        its own.
     needed
         Further averages to compute at every layer.
     known, moments
