@@ -7,7 +7,7 @@ expressions of averages. Sampled paths march these tables.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from sympy import (
     Abs,
     Add,
+    Derivative,
     DiracDelta,
     Dummy,
     Expr,
@@ -140,13 +141,24 @@ class PathCorrelation:
     """Average ``<X(t) Y(s)>`` over paths, or ``<X(t)>`` if ``second`` is None.
 
     ``first`` and ``second`` are the names of X and Y, ``first_symbols`` and ``second_symbols`` their
-    indices.
+    indices. With ``one_time`` it is ``<X(t) Y(t)>``.
     """
 
     first: MemberKey
     first_symbols: tuple[Symbol, ...]
     second: MemberKey | None = None
     second_symbols: tuple[Symbol, ...] = ()
+    one_time: bool = False
+
+    @property
+    def two_times(self) -> bool:
+        """Whether it is ``<X(t) Y(s)>``, which depends on two times."""
+        return self.second is not None and not self.one_time
+
+    @property
+    def factors(self) -> tuple[MemberKey, ...]:
+        """The names of X and Y, or of X alone."""
+        return (self.first,) if self.second is None else (self.first, self.second)
 
 
 @dataclass(frozen=True)
@@ -406,6 +418,14 @@ class _QuantityReader:
         self.pieces: dict[Expr, MemberKey] = {}
         self.known: set[MemberKey] = set()
         """Fields, sources and attributes, which are quantities already."""
+        self.products = {
+            node_of(e.lhs): e
+            for e in theory.equations
+            if isinstance(e.rhs, Mul)
+            and not e.rhs.has(Sum, Derivative)
+            and all(isinstance(x, Symbol) for x in e.lhs.args)
+        }
+        """Equations of fields that are products of other fields at the same time."""
         self.tables = QuantityTables(
             sized,
             plain.written_out,
@@ -626,13 +646,50 @@ class _QuantityReader:
         factor = Mul(*[x.subs(around) for x in moving])
         if factor.free_symbols & (set(TIMES) - {time}):
             raise Unserved(f"in {leaf} the factor {factor} depends on both times t and s")
+        numbers = [x for x in factors if not self.tables.is_random(x)]
+        if reach != "now":
+            numbers, factor, over = self._folded(numbers, factor, over, leaf.limits)
         node, symbols = self._piece(factor, time)
         if set(symbols) - set(over) - set(equation_indices):
             raise Unserved(
                 f"in {leaf} the factor {factor} has an index that is neither summed nor one of the equation"
             )
-        kernel = Mul(*[x for x in factors if not self.tables.is_random(x)])
-        return PastSum(kernel, node, symbols, over, reach)
+        return PastSum(Mul(*numbers), node, symbols, over, reach)
+
+    def _folded(
+        self, numbers: list[Expr], factor: Expr, over: tuple[Symbol, ...], limits: Sequence[Any]
+    ) -> tuple[list[Expr], Expr, tuple[Symbol, ...]]:
+        """Return a term of a sum over the past in which sums over some indices are taken at each step.
+
+        ``numbers`` are the factors that are equal on all paths, ``factor`` is the product of the others,
+        ``over`` are the summed indices, and ``limits`` the limits of the sum. In
+        ``Sum(K(mu, a)*D(a, c, s)*g(a, c, s), a, c, s)`` the sum over ``c`` becomes a random quantity
+        ``Sum(D(a, c, s)*g(a, c, s), c)`` with the index ``a``, of which fewer entries are stored and
+        multiplied by K. Factors of g without the index ``c`` are taken out of the sum. The term is unchanged
+        if no sum, or every sum, could be taken so.
+        """
+        free = {*over, *(x for x in factor.free_symbols if x not in self.extents.sizes), s}
+        inner = {x for x in over if x in factor.free_symbols}
+        for x in numbers:
+            if x.free_symbols & {*self.extents.sizes, t} - free:
+                inner -= x.free_symbols
+        if not inner or inner == {*over}:
+            return numbers, factor, over
+        weights = [x for x in numbers if x.free_symbols & inner]
+        parts = Mul.make_args(self._product(factor))
+        moved = Mul(*[x for x in parts if x.free_symbols & inner])
+        outside = Mul(*[x for x in parts if not x.free_symbols & inner])
+        sums = tuple(x for x in limits if x[0] in inner)
+        rest = [x for x in numbers if not x.free_symbols & inner]
+        folded = outside * Sum(Mul(*weights) * moved, *sums)
+        return rest, folded, tuple(x for x in over if x not in inner)
+
+    def _product(self, e: Expr) -> Expr:
+        """Return the expression of a field that is a product of other fields at the same time, else ``e``."""
+        equation = self.products.get(node_of(e)) if isinstance(e, AppliedUndef) else None
+        if equation is None:
+            return e
+        return equation.rhs.xreplace(dict(zip(equation.lhs.args, e.args, strict=True)))
 
     def _unshifted(self, factor: Expr, over: tuple[Symbol, ...]) -> list[tuple[Symbol, Expr]]:
         """Return substitutions that remove the shift of a periodic index in ``factor``, as in ``p + k``.
@@ -737,10 +794,23 @@ class _QuantityReader:
         if isinstance(mean, MeanResponse):
             node, symbols = self._piece(mean.body, t)
             return PathResponse(node, symbols, node_of(mean.source), indices_of(mean.source))
-        late = self._piece(mean.late, t)
-        if mean.early == 1:
-            return PathCorrelation(*late)
-        return PathCorrelation(*late, *self._piece(mean.early, s))
+        if mean.early != 1:
+            return PathCorrelation(*self._piece(mean.late, t), *self._piece(mean.early, s))
+        if (factors := self._factors(mean.late)) is None:
+            return PathCorrelation(*self._piece(mean.late, t))
+        first, second = factors
+        return PathCorrelation(*self._piece(first, t), *self._piece(second, t), one_time=True)
+
+    def _factors(self, e: Expr) -> tuple[Expr, Expr] | None:
+        """Return two factors of a product of random quantities that have no index in common; else None.
+
+        The average of such a product is a product of two matrices, with the paths as their inner index, so
+        that the product itself is not a quantity. One of the factors may have no index.
+        """
+        groups = _without_common_indices(Mul.make_args(e), self.extents.sizes)
+        if len(groups) < 2 or any(e.has(x) for x in (Sum, Derivative)):
+            return None
+        return groups[0], Mul(*groups[1:])
 
 
 def with_named_averages(theory: Theory) -> Theory:
@@ -815,6 +885,20 @@ def _attributes_at(e: Expr, names: set[str], time: Symbol) -> Expr:
     if not any(str(x.func) in names for x in e.atoms(AppliedUndef)):
         return e
     return e.func(*[_attributes_at(x, names, time) for x in e.args])
+
+
+def _without_common_indices(factors: Iterable[Expr], indices: Container[Symbol]) -> list[Expr]:
+    """Return products of factors, in which no two products have an index in common.
+
+    Factors without indices are in one product, which is the first one.
+    """
+    groups: dict[frozenset[Symbol], list[Expr]] = {}
+    for x in factors:
+        own = frozenset(y for y in x.free_symbols if y in indices)
+        together = [k for k in groups if k == own or k & own]
+        joined = [y for k in together for y in groups.pop(k)]
+        groups[own.union(*together)] = [*joined, x]
+    return [Mul(*groups[k]) for k in sorted(groups, key=lambda k: (len(k), sorted(map(str, k))))]
 
 
 def _outer(x: Expr, e: Expr) -> bool:

@@ -276,3 +276,42 @@ def test_an_output_may_lack_an_index_of_its_error(activation: Callable[[Any], An
     np.testing.assert_allclose(solved.Delta, error, rtol=1e-12)
     spread = solved.f_stderr.to_numpy() if "f_stderr" in solved else 0.0
     np.testing.assert_allclose(solved.train_loss, ((error**2).mean(axis=1) - spread**2) / 2, rtol=1e-12)
+
+
+def channels() -> Program:
+    """Return the network of `autoencoder` with its outputs as one array, and a weighted loss."""
+    units, pixels, c = Population("units"), Population("pixels", given=True), Symbol("c", integer=True)
+    x, code = GivenVector("x", pixels, "gram"), Field("code", units)
+    two = IndexRange(c, S.One, S(2))
+    E, d = GaussianMatrix("E", units, pixels), GaussianVector("d", units, indices=(two,))
+    r, goal, share = map(Function, ("r", "goal", "share"))
+    lines = {code(mu, t): E @ x(mu), r(mu, c, t): Mean(d(c) * erf(code(mu, t))) / gamma0}
+    network = Network("channels", (code,), lines, weights=(E, d), given=(x,), ranges=(two,))
+    return network.train(share(c) * (goal(mu, c) - r(mu, c, t)) ** 2 / 2, GradientDescent(eta))
+
+
+def of_channels(**solver: Any) -> dict[str, Any]:
+    """Return numbers and data with which ``channels`` is the network of ``autoencoder``."""
+    arrays = {"gram": GRAM, "goal": np.transpose([*TARGETS.values()]), "share": [1.0, 2.0]}
+    return {**given(3, **solver), "numbers": {"eta": 0.6, "gamma0": 1.0}, "arrays": arrays}
+
+
+def test_outputs_of_an_array_are_those_of_separate_outputs() -> None:
+    """The sum over outputs in an update is one number for each sample of a path."""
+    found = numerics.solve(channels(), kernels="none", **of_channels(samples=512, seed=1))
+    posed = {**of_channels(samples=512, seed=2, method="direct"), "arrays": {"gram": GRAM, **TARGETS}}
+    apart = numerics.solve(autoencoder(), **posed)
+    assert found.attrs["method"] == "paths"
+    for k, name in enumerate(("r1", "r2")):
+        error = np.hypot(found.f_stderr[1:, :, k], apart[f"{name}_stderr"][1:].values)
+        gap = np.abs(found.f[1:, :, k] - apart[name][1:].values)
+        assert (gap <= bound(12, LEVEL, 14) * error).all(), name
+
+
+def test_outputs_do_not_depend_on_the_kernels_that_are_computed() -> None:
+    """Without kernels, gradients of single outputs are not computed."""
+    every = numerics.solve(channels(), **of_channels(samples=64))
+    alone = numerics.solve(channels(), kernels="none", **of_channels(samples=64))
+    np.testing.assert_allclose(alone.f, every.f, rtol=1e-9, atol=1e-12)
+    assert "tangent_kernel" in every
+    assert "tangent_kernel" not in alone

@@ -84,9 +84,7 @@ class Model:
         read = {x[1] for op in self.order for x in _needs(self, op)}
 
         def plain(e: PathEntry) -> bool:
-            correlations = [
-                c for c in e.averages.values() if isinstance(c, PathCorrelation) and c.second is not None
-            ]
+            correlations = [c for c in e.averages.values() if isinstance(c, PathCorrelation) and c.two_times]
             return len(correlations) == len(e.averages) and all(plain(x) for x in e.sums.values())
 
         return {n for n, e in self.tables.entries.items() if n not in read and e.two_times and plain(e)}
@@ -99,13 +97,28 @@ class Model:
         """
         sums = [m for q in self.tables.quantities.values() for ms in q.memories.values() for m in ms]
         keys = {m.quantity for m in sums if m.reach != "now" and not m.steady}
-        open_entries = [*entries, *self.tables.scalars.values()]
-        for e in open_entries:
-            open_entries += e.sums.values()
-            for c in e.averages.values():
-                if isinstance(c, PathCorrelation) and c.second is not None:
-                    keys |= {c.first, c.second}
+        for c in _averages_of([*entries, *self.tables.scalars.values()]):
+            if isinstance(c, PathCorrelation) and c.two_times:
+                keys |= {*c.factors}
         return keys | self.read_at_zero
+
+    def needed(self, entries: Iterable[PathEntry]) -> set[MemberKey]:
+        """Return the keys of quantities that are computed for order parameters, scalars and each other.
+
+        ``entries`` are the order parameters that a march computes.
+        """
+        tables, found = self.tables, set[MemberKey]()
+        todo = [n for x in tables.weights for nodes in x.nodes for n in nodes]
+        for c in _averages_of([*entries, *tables.scalars.values()]):
+            todo += c.factors if isinstance(c, PathCorrelation) else (c.quantity,)
+        while todo:
+            n = todo.pop()
+            if n in tables.quantities and n not in found:
+                found.add(n)
+                q = tables.quantities[n]
+                todo += tables.feeds(q)
+                todo += [x.vector.node for x in q.entries.values() if x.vector is not None]
+        return found
 
     @cached_property
     def read_at_zero(self) -> set[MemberKey]:
@@ -310,6 +323,13 @@ def _needs(  # noqa: PLR0912 - one branch for each kind of operation
         yield from _averages(model, kind, tables.scalars[node] if kind == "scalar" else tables.entries[node])
 
 
+def _averages_of(entries: Iterable[PathEntry]) -> Iterator[PathCorrelation | PathResponse]:
+    """Yield the averages in order parameters and scalars, also those inside of their sums over indices."""
+    for e in entries:
+        yield from e.averages.values()
+        yield from _averages_of(e.sums.values())
+
+
 def _applied(model: Model, x: EntrySum) -> Iterator[PathOperation]:
     """Yield the operations of this step that must precede ``x``, an entrywise weight times a vector."""
     yield from _reads(model, x.factor, present=True)
@@ -332,7 +352,7 @@ def _averages(model: Model, kind: str, e: PathEntry) -> Iterator[PathOperation]:
         else:
             if kind != "column":
                 yield from _drawn(model, mean.first)
-            if kind in ("column", "now") and mean.second is not None:
+            if mean.second is not None and (kind in ("column", "now") or mean.one_time):
                 yield from _drawn(model, mean.second)
     for inner in e.sums.values():
         yield from _averages(model, kind, inner)

@@ -150,7 +150,8 @@ class PathMarch:
     it is None, it is DAMPING times the number of entries of a source, at most that of paths, over the square
     of the number of paths. With ``asymmetry`` the march follows a perturbation that breaks a symmetry.
 
-    With ``whole``, all quantities are stored at all steps, also those that no later step reads. Order
+    With ``whole``, all quantities are computed and stored at all steps, also those that no later step or
+    average reads. Order
     parameters that no step reads are computed after the last step, except those in ``watched``, which are
     computed at every step; without ``kernels`` they are not computed.
 
@@ -202,7 +203,9 @@ class PathMarch:
         }
         self.constant = {i for i, g in enumerate(model.groups) if not moves(model, g)} - asked
         still = {n for i in self.constant for n in model.groups[i]}
-        sizes = {n: q.sizes for n, q in tables.quantities.items()}
+        needed = {*tables.quantities} if whole else model.needed(entries.values())
+        quantities = {n: q for n, q in tables.quantities.items() if n in needed}
+        sizes = {n: q.sizes for n, q in quantities.items()}
         sizes |= {n: x for n, (_, x) in tables.sources.items()}
         sizes |= {n: () for n in tables.attributes}
         past = model.read_later(entries.values())
@@ -232,13 +235,11 @@ class PathMarch:
         self.orbits, self.asymmetry = orbits_of(tables, entries, axes, known.arrays), asymmetry
         self.terms = {
             (n, x): [self.term(q, m, known) for m in ms]
-            for n, q in tables.quantities.items()
+            for n, q in quantities.items()
             for x, ms in q.memories.items()
         }
-        self.leaves_of = {
-            n: [self._leaf(q, x) for x in q.function.leaves] for n, q in tables.quantities.items()
-        }
-        self.functions = {n: q.function.compiled(self.device) for n, q in tables.quantities.items()}
+        self.leaves_of = {n: [self._leaf(q, x) for x in q.function.leaves] for n, q in quantities.items()}
+        self.functions = {n: q.function.compiled(self.device) for n, q in quantities.items()}
         self.covariance_of = {(a, b): self._covariance(a, b) for g in model.groups for a in g for b in g}
         self.weights = EntryWeights(self) if tables.weights else None
         children = [seed.spawn(len(tables.populations)) for seed in seeds]
@@ -258,7 +259,7 @@ class PathMarch:
         order = model.order
         self.mirrored_nodes = {n for n, e in tables.entries.items() if _is_symmetric(e)}
         first = {op[1]: op for op in reversed(order)}
-        self.order = [op for op in order if op[1] not in later]
+        self.order = [op for op in order if op[1] not in later and (op[0] != "quantity" or op[1] in needed)]
         self.order = [op for op in self.order if op[1] not in self.mirrored_nodes or op == first[op[1]]]
         self.afterwards = [n for n in tables.entries if n in later and kernels]
         self.seen: dict[MemberKey, list[Any]] = {}
@@ -643,7 +644,7 @@ class PathMarch:
                     if not isinstance(c, PathCorrelation):
                         continue
                     change = np.abs(self.made(e, now, now, moved) - base).max() / SMALL
-                    for x in (c.first, c.second) if c.second else (c.first,):
+                    for x in c.factors:
                         paths = self.random[x][:, -1:]
                         squares = self.device.namespace.einsum("rtis,rtis->rti", paths, paths)
                         change *= np.sqrt(self.device.take(squares).max())
@@ -700,7 +701,7 @@ class PathMarch:
         for c in self.averaged[e.node].averages:
             if not isinstance(c, PathCorrelation):
                 continue
-            for node in (c.first, c.second) if c.second else (c.first,):
+            for node in c.factors:
                 paths = np.asarray(self.device.take(self.random[node][:, step]))
                 squares = np.where(np.isfinite(paths), paths, np.inf) ** 2
                 wrong = ~np.isfinite(squares).all(axis=(0, 1))
@@ -711,7 +712,7 @@ class PathMarch:
     def correlate(
         self, e: AverageRecipe, c: PathCorrelation | PathResponse, late: slice, early: slice
     ) -> Array:
-        """Return the average ``c`` over paths, ``<X(t) Y(s)>`` or ``<X(t)>``, t in ``late``, s in ``early``.
+        """Return the average ``c`` over paths, such as ``<X(t) Y(s)>``, t in ``late``, s in ``early``.
 
         ``e`` is the order parameter or scalar whose expression contains it. The axes are replicas, and then
         those of ``e``, times and indices.
@@ -721,11 +722,14 @@ class PathMarch:
         if c.second is None:
             mean = self.device.take(self.device.namespace.mean(x, axis=3))
             return self.arranged(e, mean, c.first_symbols)
-        y = self.random[c.second][:, early]
+        y = self.random[c.second][:, late if c.one_time else early]
         # One of two independent quantities may have `paths` paths for each unit with given attributes, and
         # the other one only `paths` in all. The average over units is then taken of the former alone.
         paths = min(x.shape[-1], y.shape[-1])
         x, y = self._over_units(x, paths), self._over_units(y, paths)
+        if c.one_time:
+            each = self.device.take(x @ transposed(y)) / paths
+            return self.arranged(e, each, (*c.first_symbols, *c.second_symbols))
         flat = self._products(*(z.reshape(self.replicas, -1, paths) for z in (x, y)))
         flat /= paths
         both = flat.reshape(*x.shape[:3], *y.shape[1:3])
@@ -905,7 +909,8 @@ def _axes(e: PathEntry) -> IndexSymbols:
     """
     for c in e.averages.values():
         if isinstance(c, PathCorrelation):
-            axes = (t, *c.first_symbols, *((s, *c.second_symbols) if e.two_times else ()))
+            both = c.second_symbols if c.one_time else (s, *c.second_symbols) if e.two_times else ()
+            axes = (t, *c.first_symbols, *both)
         else:
             axes = (t, *c.symbols, s, *c.source_symbols)
         if len(axes) == len(e.args) and set(axes) == set(e.args):
@@ -930,6 +935,7 @@ def _is_symmetric(e: PathEntry) -> bool:
     c = e.averages.get(e.expr)
     return (
         isinstance(c, PathCorrelation)
+        and c.two_times
         and c.first == c.second
         and len(_axes(e)) == 2 * (1 + len(c.first_symbols))
     )

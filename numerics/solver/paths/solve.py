@@ -498,6 +498,12 @@ class Prepared:
         left_out = frozenset() if self.kernels else self.model.afterwards
         return [e for n, e in self.tables.entries.items() if n not in left_out]
 
+    @cached_property
+    def _needed(self) -> list[MemberKey]:
+        """The keys of quantities that a march computes, in the order of the tables."""
+        needed = self.model.needed(self._found())
+        return [n for n in self.tables.quantities if n in needed]
+
     def _moving(self) -> list[int]:
         """Return the sizes of groups of correlated sources: number of steps times sources at one step.
 
@@ -541,7 +547,7 @@ class Prepared:
         """
         model = self.model
         past = model.read_later(self._found())
-        values = {n: prod(q.sizes) * self.units[n] for n, q in self.tables.quantities.items()}
+        values = {n: prod(self.tables.quantities[n].sizes) * self.units[n] for n in self._needed}
         counts = [size for n, size in values.items() if n in past]
         moving = [g for g in model.groups if moves(model, g)]
         counts += [prod(self.tables.sources[n][1]) * self.units[n] for g in moving for n in g]
@@ -564,7 +570,7 @@ class Prepared:
         of the result only.
         """
         count = self._carried(samples) or self.carriers(samples)
-        values = self.steps * sum(prod(q.sizes) for q in self.tables.quantities.values())
+        values = self.steps * sum(prod(self.tables.quantities[n].sizes) for n in self._needed)
         numbers = samples * (values * VALUE + sum(self._moving()) * NORMAL)
         pairs = sum(self._entries(x, samples) * (2 + len(x.rule.states)) for x in self.tables.weights)
         steps = self.steps * pairs * ENTRY
@@ -591,16 +597,18 @@ class Prepared:
         for q in self.tables.quantities.values():
             for ms in q.memories.values():
                 read = {
-                    m.quantity: prod(self.tables.size(m.symbols)) for m in ms if t in m.kernel.free_symbols
+                    m.quantity: prod(self.tables.size(m.symbols)) * (T if m.reach == "now" else T**2 / 2)
+                    for m in ms
+                    if t in m.kernel.free_symbols
                 }
-                past += self.units[q.node] * prod(q.sizes) * sum(read.values()) * T**2 / 2
+                past += self.units[q.node] * prod(q.sizes) * sum(read.values())
         pairs = [
             self._units_of(e) * prod(sizes[x] for x in e.args if x in sizes) * T**2 / 2
             for e in self._found()
             if not e.is_response
         ]
         entries = self._moving()
-        calls = T * (len(self.tables.quantities) + len(self.tables.entries) + len(entries))
+        calls = T * (len(self._needed) + len(self.tables.entries) + len(entries))
         return 2 * (past + sum(pairs) + sum(n**2 / 4 for n in entries)), sum(n**3 for n in entries), calls
 
     def _units_of(self, e: PathEntry) -> int:
