@@ -428,9 +428,10 @@ def _separated(x: Term, lhs: Expr) -> list[tuple[Expr, Expr]]:
 
 
 def _tidy(e: Expr) -> Expr:
-    """Return a simplified expression in which powers of one base are joined into one power."""
+    """Return an expression in which powers of one base are joined, simplified if it contains a time."""
     swapped, bases = _positive(e)
-    return simplify(powsimp(swapped)).xreplace(bases)
+    joined = powsimp(swapped)
+    return (simplify(joined) if joined.free_symbols & {t, s} else joined).xreplace(bases)
 
 
 def _positive(e: Expr) -> tuple[Expr, dict[Expr, Expr]]:
