@@ -11,7 +11,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import product
 
-from sympy import Add, Derivative, Dummy, Eq, Expr, Function, Integer, S, Symbol, sympify
+from sympy import (
+    Add,
+    Derivative,
+    Dummy,
+    Eq,
+    Expr,
+    Function,
+    Integer,
+    Integral,
+    S,
+    Sum,
+    Symbol,
+    sympify,
+)
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
@@ -49,8 +62,9 @@ class SingleSite:
     def moment_rate(self, body: Expr) -> Expr:
         """Return ``d<body>/dt`` by Ito's rule for a function of fields at time t.
 
-        In discrete time, return ``<body>`` after the next step. With noise this is right only for a
-        polynomial of at most second order, which is not checked.
+        In discrete time, return ``<body>`` after the next step. Raises NotApplicable for functions of t that
+        have no equation of motion, for fields at another time, for a flow of fields in a sum over their
+        index, and for noise in discrete time if the function is not a polynomial.
 
         >>> from derive import mean_field, mlp
         >>> from derive.program import alpha, mu
@@ -62,26 +76,72 @@ class SingleSite:
         body = self.unfolded(body)
         moving = {str(x.field.func): x for x in self.flows}
         atoms = sorted((a for a in body.atoms(AppliedUndef) if str(a.func) in moving), key=str)
+        self._require_rates(body, atoms)
         motion: dict[Expr, Expr] = {}
         for a in atoms:
             x = moving[str(a.func)]
             velocity = rename_all_bound(self.unfolded(x.velocity), body.free_symbols)
             motion[a] = placed(velocity, x.field, a)
         if self.theory.program.rule.discrete:
-            total = body.xreplace({a: a + v for a, v in motion.items()})
+            total = self._with_noise(body, atoms).xreplace({a: a + v for a, v in motion.items()})
         else:
-            total = Add(*[body.diff(a) * v for a, v in motion.items()])
-        for a in atoms:
-            for b in atoms:
-                if a.func != b.func:
-                    continue
-                x = moving[str(a.func)]
-                names = binding(x.field, a) | binding(x.partner, b)
-                total += body.diff(a, b) * x.diffusion.xreplace(names) / 2
+            total = Add(*[body.diff(a) * v for a, v in motion.items()]) + self._noise(body, atoms)
         random = frozenset(moving)
         # move constant factors in front of sums, so that the average acts on the sums
         parts = [drawn_out(x, lambda y: not y.atoms(AppliedUndef)) for x in Add.make_args(total.expand())]
         return tidy_sums(Average(Add(*parts)).linear(random)) if total != 0 else S.Zero
+
+    def _require_rates(self, body: Expr, fields: list[AppliedUndef]) -> None:
+        """Raise NotApplicable unless the change of a function of fields follows from those of ``fields``."""
+        known = ", ".join(str(x.field) for x in self.flows)
+        for a in sorted(body.atoms(AppliedUndef), key=str):
+            if (t in a.args and a not in fields) or (a in fields and a.args[-1] != t):
+                raise NotApplicable(
+                    f"the rate of a moment with {a} is not derived: it takes functions of fields at time t "
+                    f"that have an equation of motion, which are {known}"
+                )
+        if self.theory.program.rule.discrete and not self._noisy(fields):
+            return
+        for x in sorted(body.atoms(Sum, Integral), key=str):
+            if summed := [a for a in fields if x.has(a) and {*x.variables} & a.free_symbols]:
+                raise NotApplicable(
+                    f"the rate of a moment with {x} is not derived, because {summed[0]} stands in a sum over "
+                    "its index: take the moment of one term, and add the rates"
+                )
+
+    def _noisy(self, fields: list[AppliedUndef]) -> list[AppliedUndef]:
+        """Return the fields that have noise."""
+        noisy = {x.field.func for x in self.flows if x.diffusion != 0}
+        return [a for a in fields if a.func in noisy]
+
+    def _noise(self, body: Expr, fields: list[AppliedUndef]) -> Expr:
+        """Return half the sum over pairs of fields of the covariance of noise times the second derivative."""
+        moving = {x.field.func: x for x in self.flows}
+        total: Expr = S.Zero
+        for a, b in product(self._noisy(fields), repeat=2):
+            if a.func == b.func:
+                x = moving[a.func]
+                names = binding(x.field, a) | binding(x.partner, b)
+                total += body.diff(a, b) * x.diffusion.xreplace(names) / 2
+        return total
+
+    def _with_noise(self, body: Expr, fields: list[AppliedUndef]) -> Expr:
+        """Return the average of a polynomial over the noise of a step, as a polynomial in the mean fields.
+
+        The average over Gaussian noise is the exponential of the operator :meth:`_noise`, whose series ends
+        for a polynomial. Raises NotApplicable for another function of fields with noise.
+        """
+        symbols = {a: Dummy(str(a)) for a in self._noisy(fields)}
+        if symbols and not body.xreplace(symbols).is_polynomial(*symbols.values()):
+            raise NotApplicable(
+                f"the average of {body} after a step with noise is not derived: in discrete time with noise "
+                f"it must be a polynomial without sums in {', '.join(map(str, symbols))}"
+            )
+        total, power, n = S.Zero, body, 0
+        while power != 0:
+            total, n = total + power, n + 1
+            power = self._noise(power, fields).expand() / n
+        return total
 
     def unfolded(self, body: Expr) -> Expr:
         """Return an expression in terms of the fields that have equations of motion.

@@ -13,18 +13,20 @@ from sympy import (
     Poly,
     Rational,
     S,
+    Sum,
     Symbol,
     exp,
     factorial2,
     pi,
+    prod,
     simplify,
     symbols,
 )
 
 from derive.calculus.averages import Average
 from derive.errors import NotApplicable
-from derive.program import P, alpha, gamma0, mu, t
-from derive.reduce.single_site import SingleSite
+from derive.program import P, alpha, gamma0, mu, s, t
+from derive.reduce.single_site import SingleSite, every_index
 from tests.derive.once import mean_field, mlp, single_site
 
 phi, Delta, K_x, p = (Function(n) for n in ("phi", "Delta", "K_x", "p"))
@@ -191,3 +193,37 @@ def test_the_density_needs_a_positive_integer_of_samples(samples: object) -> Non
     """Zero gave a density without preactivations."""
     with pytest.raises(NotApplicable, match=r"drift_pde\(.*\): .* must be an integer >= 1"):
         process().drift_pde(samples)  # type: ignore[arg-type]
+
+
+def test_a_step_with_noise_keeps_gaussian_fields_gaussian() -> None:
+    """In discrete time ``<g^4>`` of a Gaussian g is three times the square of ``<g^2>`` after the step."""
+    site = every_index(mean_field(mlp(1, temperature=T)))
+    g_, h_ = Function("g")(1, t), Function("h")(1, 1, t)
+
+    def gaussian(average: Expr) -> Expr:
+        """Return the average of a polynomial in independent unit Gaussians g and h."""
+        powers = Poly(average.body, g_, h_).terms()
+        return Add(*[c * prod(factorial2(n - 1) * (n % 2 == 0) for n in n_) for n_, c in powers])
+
+    def after(n: int) -> Expr:
+        rate = site.moment_rate(g_**n).subs(P, 1).doit()
+        return rate.replace(lambda x: isinstance(x, Average), gaussian)
+
+    assert after(4).has(T**2)
+    assert (after(4) - 3 * after(2) ** 2).expand() == 0
+    assert after(3) == 0
+
+
+@pytest.mark.parametrize(
+    ("rule", "body", "reason"),
+    [
+        ("gd", exp(Function("g")(1, t)), r"the average of exp\(g\(1, t\)\) after a step with noise"),
+        ("flow", Sum(Function("h")(1, mu, t) ** 2, (mu, 1, P)), "stands in a sum over its index"),
+        ("flow", Function("h")(1, mu, t) * Function("h")(1, mu, s), r"with h\(1, mu, s\) is not derived"),
+        ("flow", Function("q")(t) * Function("h")(1, mu, t), r"with q\(t\) is not derived"),
+    ],
+)
+def test_moments_whose_rate_is_not_derived_are_refused(rule: str, body: Expr, reason: str) -> None:
+    site = every_index(mean_field(mlp(1, "linear", rule, temperature=T)))
+    with pytest.raises(NotApplicable, match=reason):
+        site.moment_rate(body)
