@@ -33,7 +33,15 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response, chain_rule
 from derive.calculus.gaussian import GaussianAverage
-from derive.calculus.sums import addends, drawn_out, evaluate_deltas, factors, opened, rewritten
+from derive.calculus.sums import (
+    addends,
+    drawn_out,
+    evaluate_deltas,
+    factors,
+    opened,
+    rewritten,
+    unused,
+)
 from derive.calculus.symbols import ell, s, t
 from derive.depth.layers import neighbour
 from derive.errors import NotApplicable
@@ -43,7 +51,6 @@ from derive.show.latex import aligned_latex
 from derive.theory.data import OrderParameter, Source, Term
 from derive.theory.theory import Theory
 
-phi = Function("phi")
 e = Function("e")
 """The gradient on the stream without its dependence on the layer's source: Gaussian, independent of u."""
 x_, y_ = Symbol("x_", real=True), Symbol("y_", real=True)
@@ -115,11 +122,32 @@ class _Effective:
         self.u: type[Function] = next(y.field.func for y in self.h.terms if y.kind == "source")
         self.covariance = next(v.covariance for v in theory.sources if v.symbol.func == self.u)
         branch = [y.expr for y in self.x.terms if y.expr != neighbour(self.x)]
+        self.phi = self.undefined_function(branch)
         self.share = branch[0].as_independent(AppliedUndef)[0]
         self.above = self.dx.lhs.func(ell, t)
         self.answer = Function(f"R_{self.dx.name}{self.u}")
         self.output = self.leading(Add(*branch) / self.share)
         self.require_no_drift(activation)
+
+    def undefined_function(self, branch: list[Expr]) -> type[AppliedUndef]:
+        """Return the undefined function phi of the inner field h through which alone h enters the branch.
+
+        ``branch`` are the terms of the stream's equation that the branch adds. Raises NotApplicable for a
+        known function of h, for several functions, and for a function of more than h.
+        """
+        bodies = [*branch, self.b.rhs]
+        names = {a for x in bodies for a in x.atoms(AppliedUndef) if a.func == self.h.lhs.func}
+        functions = {a for x in bodies for a in x.atoms(AppliedUndef) if set(a.args) & names}
+        derivatives = {y for x in bodies for y in x.atoms(Derivative) if y.expr in functions}
+        known = dict.fromkeys((*functions, *derivatives), Dummy())
+        kinds: set[type[AppliedUndef]] = {a.func for a in functions if len(a.args) == 1}
+        if len(kinds) != 1 or any(x.xreplace(known).has(self.h.lhs.func) for x in bodies):
+            raise NotApplicable(
+                f"the branch of layer ell is {Add(*branch)}: it must depend on {self.h.lhs} by one undefined "
+                f"function, such as phi({self.h.lhs}); the form of this function is given afterwards, as the "
+                "activation"
+            )
+        return kinds.pop()
 
     def over_source(self, body: Expr, activation: Callable[[Expr], Expr] | None) -> Expr:
         """Return the average of an expression over the Gaussian source z of a layer at time t.
@@ -127,12 +155,14 @@ class _Effective:
         It contains ``phi(z)`` and derivatives, in which ``activation`` replaces phi. An odd function of z has
         the average zero.
         """
-        body = body.xreplace({self.u(ell, t): x_})
+        source = Dummy("z", real=True)
+        body = body.xreplace({self.u(ell, t): source})
         if activation is not None:
-            body = body.replace(phi, activation).doit()
-        if not body.has(phi) and (body + body.xreplace({x_: -x_})).expand() == 0:
+            body = body.replace(self.phi, activation).doit()
+        if not body.has(self.phi) and (body + body.xreplace({source: -source})).expand() == 0:
             return S.Zero
-        return GaussianAverage(body, {(x_, x_): self.covariance.xreplace({s: t})}).doit()
+        z = unused(x_, body.free_symbols)
+        return GaussianAverage(body.xreplace({source: z}), {(z, z): self.covariance.xreplace({s: t})}).doit()
 
     def require_no_drift(self, activation: Callable[[Expr], Expr] | None) -> None:
         """Raise NotApplicable unless the output of a branch has mean zero over the units.
@@ -142,7 +172,7 @@ class _Effective:
         known = Dummy()
         output = self.output.replace(Function("M_0"), lambda *_: known).expand()
         mean = self.over_source(output.xreplace({known: S.Zero}), activation)
-        mean += output.coeff(known) * self.over_source(phi(x_), activation)
+        mean += output.coeff(known) * self.over_source(self.phi(self.u(ell, t)), activation)
         if cancel(mean) != 0:
             raise NotApplicable(
                 f"the output {self.output} of the branch of layer ell has the mean {mean} over the units, so "
@@ -160,7 +190,7 @@ class _Effective:
         phi^(n) is the derivative of order n. The definition is added to the order parameters.
         """
         variance = self.covariance.xreplace({s: t})
-        body = Derivative(phi(x_), (x_, n)) if n else phi(x_)
+        body = Derivative(self.phi(x_), (x_, n)) if n else self.phi(x_)
         return self.named(f"M_{n}", (time,), GaussianAverage(body, {(x_, x_): variance}))
 
     def pair(self, m: int, n: int, time: Expr, past: Expr) -> Expr:
@@ -174,7 +204,7 @@ class _Effective:
         if m > n or (m == n and past == t):
             m, n, time, past = n, m, past, time
         now, then = (self.covariance.xreplace(w) for w in ({s: t}, {t: s}))
-        a, b = (Derivative(phi(v), (v, k)) if k else phi(v) for v, k in ((x_, m), (y_, n)))
+        a, b = (Derivative(self.phi(v), (v, k)) if k else self.phi(v) for v, k in ((x_, m), (y_, n)))
         both = {(x_, x_): now, (x_, y_): self.covariance, (y_, y_): then}
         return self.named(f"V_{m}{n}", (time, past), GaussianAverage(a * b, both))
 
@@ -248,7 +278,7 @@ class _Effective:
     def order(self, y: Expr) -> tuple[int, Expr] | None:
         """Return (n, time) if y is the n-th derivative of ``phi(u(ell, time))``, otherwise None."""
         body, n = (y.expr, y.derivative_count) if isinstance(y, Derivative) else (y, 0)
-        if isinstance(body, AppliedUndef) and body.func == phi and body.args[0].func == self.u:
+        if isinstance(body, AppliedUndef) and body.func == self.phi and body.args[0].func == self.u:
             return n, body.args[0].args[-1]
         return None
 
@@ -432,9 +462,16 @@ def with_activation(theory: Theory, function: Callable[[Expr], Expr]) -> Theory:
     def put(q: OrderParameter) -> OrderParameter:
         if not isinstance(q.definition, GaussianAverage):
             return q
-        body = q.definition.body.replace(phi, function).doit()
+        # The function may contain symbols with the names of the variables of the average.
+        bound = {x: Dummy(x.name, **x.assumptions0) for x in q.definition.variables}
+        body = q.definition.body.xreplace(bound)
+        for phi in {a.func for a in body.atoms(AppliedUndef) if {*a.args} <= {*bound.values()}}:
+            body = body.replace(phi, function).doit()
+        taken = body.free_symbols - {*bound.values()}
+        names = {bound[x]: unused(x, taken) for x in q.definition.variables}
+        variables = tuple(names.values())
         return replace(
-            q, definition=GaussianAverage(body, q.definition.variables, q.definition.matrix).doit()
+            q, definition=GaussianAverage(body.xreplace(names), variables, q.definition.matrix).doit()
         )
 
     return replace(theory, order_parameters=tuple(put(q) for q in theory.order_parameters))
@@ -516,5 +553,5 @@ def branch_diversity(theory: Theory, activation: Callable[[Expr], Expr] | None =
     slope = layer.slope(layer.leading(layer.b.rhs), e(ell, t))
     first, second = (layer.over_source(slope**n, activation) for n in (1, 2))
     rough = layer.over_source((output**2).expand(), activation)
-    rough = rough.xreplace({mean: layer.over_source(phi(x_), activation)})
+    rough = rough.xreplace({mean: layer.over_source(layer.phi(layer.u(ell, t)), activation)})
     return BranchDiversity(factor(rough), factor(cancel(first**2 / second)))

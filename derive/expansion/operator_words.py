@@ -517,9 +517,16 @@ class LinearSeries:
         """Return order n in gamma0 of the operator ``name``, or of the output ``f``, in operator words.
 
         Raises IndexError for an order that the series does not have, NotApplicable for one above
-        :attr:`written`, and KeyError for an unknown name. For the tangent kernel ``K`` use :meth:`triples`.
+        :attr:`written`, and KeyError for another name, also for the tangent kernel ``K``, which
+        :meth:`triples` gives.
         """
         self.check_written(n)
+        if name not in self.sums or name == TANGENT:
+            known = ", ".join(x for x in self.sums if x != TANGENT)
+            raise KeyError(
+                f"{name!r} has no sum of operator words: must be one of {known}; for the tangent kernel "
+                f"{TANGENT} give triples(n)"
+            )
         return _exprs(self.sums[name][n])
 
     @property

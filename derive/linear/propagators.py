@@ -25,7 +25,16 @@ from sympy import DiracDelta, Eq, Expr, Function, Integral, KroneckerDelta, Mul,
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response, delta
-from derive.calculus.sums import binding, factors, is_at, placed, rename_all_bound, rewritten, without_empty
+from derive.calculus.sums import (
+    binding,
+    factors,
+    is_at,
+    placed,
+    rename_all_bound,
+    rewritten,
+    unused,
+    without_empty,
+)
 from derive.calculus.symbols import IndexRange, ell, primed, s, t
 from derive.errors import NotApplicable
 from derive.linear.form import LinearTerm, Row, linear_form
@@ -553,11 +562,16 @@ class _CrossLayer:
             rest = [y.xreplace(place) for y in x.args[len(site) : -1]]
             return x.func(*site, *rest, S.Zero if w.constant else time)
 
-        left = self.named(a, moved(u.symbol, p, t_1))
-        right = self.named(b, moved(u.partner, q, s_1))
-        covariance = sympify(u.covariance).xreplace(place | {t: t_1, s: s_1})
+        covariance = sympify(u.covariance)
+        taken = {*self.theory.symbols.values(), *covariance.atoms(Symbol)}
+        earlier = [unused(x, taken) for x in (t_1, s_1)]
+        left, right = (
+            self.named(x, moved(y, w, time))
+            for x, y, w, time in zip((a, b), (u.symbol, u.partner), (p, q), earlier, strict=True)
+        )
+        covariance = covariance.xreplace(place | dict(zip((t, s), earlier, strict=True)))
         limits += [(names[r.index], r.lower, r.upper) for r in u.ranges if r.index in names]
-        for field, w, past in ((a, p, t_1), (b, q, s_1)):
+        for field, w, past in zip((a, b), (p, q), earlier, strict=True):
             if not w.constant:
                 limits.append((past, S.Zero, field.args[-1] - self.gap(str(field.func), w.name)))
         body = left * right * covariance
@@ -739,7 +753,8 @@ def _response_equation(theory: Theory, r: Row, into: str) -> Expr:
         total += Mul(*[KroneckerDelta(i, primed(i)) for i in indices]) * _delta(theory)
     perturbed_indices = perturbation_indices(theory, r)
     for x in r.actions:
-        renamed: dict[Expr, Expr] = {j: primed(j) for j in perturbed_indices if x.expr.has(j)} | {s: between}
+        renamed: dict[Expr, Expr] = {j: primed(j) for j in perturbed_indices if x.expr.has(j)}
+        renamed[s] = unused(between, x.expr.atoms(Symbol))
         a = x.field.xreplace(renamed)
         total += x.expr.xreplace(renamed).xreplace({a: _answer_at(a, perturbed_indices, into)})
     return total

@@ -61,6 +61,7 @@ from derive.calculus.intervals import (
     BoundedParameter,
     RealInterval,
 )
+from derive.calculus.sums import unused
 from derive.calculus.symbols import expression, t
 from derive.errors import ProgramError
 
@@ -259,7 +260,7 @@ class LinearSystem:
             first, closed = self._step_variance
             lag = self.A ** (time + past - 2 * Min(time, past))
             return self.diffusion * lag * closed.subs(first, Min(time, past))
-        u = _NOISE
+        u = self._unused(_NOISE, time, past)
         left, right = (self._row_of_steps(x, u + 1) for x in (time, past))
         return Sum(self._noise_between(left, right, u), (u, 0, Min(time, past) - 1))
 
@@ -350,7 +351,7 @@ class LinearSystem:
         if self.steady and self.states == 1:
             x, y, covariance = self._flow_covariance
             return covariance.xreplace({x: time, y: past})
-        u = _NOISE
+        u = self._unused(_NOISE, time, past)
         left, right = (self._row_of_flow(x, u) for x in (time, past))
         return Integral(self._noise_between(left, right, u), (u, 0, Min(time, past)))
 
@@ -381,6 +382,16 @@ class LinearSystem:
         return x, y, factor_terms(powsimp(together(covariance)))
 
     # -- both ----------------------------------------------------------------------------------------------
+
+    def _unused(self, variable: Symbol, *times: Expr) -> Symbol:
+        """Return the variable of a sum over times, under another name if a coefficient has a symbol of it.
+
+        ``times`` are those of the result, whose symbols are not used either.
+        """
+        noise = list(self.noise_matrix) if self.noisy else []
+        return unused(
+            variable, {x for e in (*self.matrix, *self.input, *noise, *times) for x in e.free_symbols}
+        )
 
     def _update_factor(self, row: list[Expr], past: Expr) -> Expr:
         """Return the factor of an update made at ``past`` in the weight at a later time.
@@ -437,7 +448,7 @@ class LinearSystem:
         A = self.matrix
         if i == j:
             return kind.alone(A[i, i], since, time)
-        r = _between(depth)
+        r = self._unused(_between(depth), time, since)
         drivers = [k for k in range(self.states) if k != i and A[i, k] != 0]
         inner = sum(
             (_at(A[i, k], r) * self._transfer(k, j, r, since, kind, depth + 1) for k in drivers), S.Zero
@@ -463,13 +474,12 @@ class _Kind:
         A step multiplies the state by ``rate``, in a flow ``dz/dt = rate z``; the result is a power, a
         product over steps, or an exponential.
         """
-        if self.lag:
-            if not rate.has(t):
-                return rate ** (time - since)
-            return Product(_at(rate, _EACH), (_EACH, since, time - 1))
         if not rate.has(t):
-            return exp(rate * (time - since))
-        return exp(integral(_at(rate, _EACH), _EACH, since, time))
+            return rate ** (time - since) if self.lag else exp(rate * (time - since))
+        each = unused(_EACH, rate.free_symbols | since.free_symbols | time.free_symbols)
+        if self.lag:
+            return Product(_at(rate, each), (each, since, time - 1))
+        return exp(integral(_at(rate, each), each, since, time))
 
 
 _STEPS, _FLOW = _Kind(Sum, 1), _Kind(Integral, 0)

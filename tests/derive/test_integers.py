@@ -132,6 +132,12 @@ def test_integers_outside_their_range_are_refused(name: str) -> None:
             call(value)
 
 
+def test_series_without_operator_words_are_named() -> None:
+    for name in ("K", "q"):
+        with pytest.raises(KeyError, match=rf"'{name}' has no sum of operator words: must be one of H, G"):
+            linear().expr(name, 2)
+
+
 def test_steps_of_a_class_are_refused() -> None:
     ntk = {"a_W0": 0, "a_w": "1/2", "b_W0": 0, "b_w": 0, "c": 0, "d": 0}
     for steps in (-1, 0, 1.5):

@@ -33,6 +33,7 @@ from sympy import (
     simplify,
 )
 
+from derive.calculus.sums import unused
 from derive.calculus.symbols import t
 from derive.program.rules import LinearSystem, TrainingRule, integral
 
@@ -139,11 +140,18 @@ class _SolvedMotion(Solution):
         entries = [(i, j) for i in states for j in states if D[i, j] != 0]
         if not entries:
             return S.Zero
-        first, second = ({i: self.response(i, x, ENTERED + self.lag) for i in states} for x in (time, past))
-        body = Add(*[first[i] * at(D[i, j], ENTERED) * second[j] for i, j in entries])
+        entered = self.free_name(ENTERED, time, past)
+        first, second = ({i: self.response(i, x, entered + self.lag) for i in states} for x in (time, past))
+        body = Add(*[first[i] * at(D[i, j], entered) * second[j] for i, j in entries])
         if self.rule.discrete:
-            return Sum(body, (ENTERED, 0, Min(time, past) - 1))
-        return Integral(body, (ENTERED, 0, Min(time, past)))
+            return Sum(body, (entered, 0, Min(time, past) - 1))
+        return Integral(body, (entered, 0, Min(time, past)))
+
+    def free_name(self, variable: Symbol, *times: Expr) -> Symbol:
+        """Return the variable of a sum over times, or another if it is in the rule or in ``times``."""
+        system = self.system
+        coefficients = [*system.matrix, *system.input, *system.noise_matrix]
+        return unused(variable, {x for e in (*coefficients, *times) for x in e.free_symbols})
 
 
 ENTERED = Symbol("t_2", nonnegative=True)
@@ -283,7 +291,7 @@ class Moving(_SolvedMotion):
         if to == source:
             return growth(A[to, to], since, time, discrete)
         first, *rest = names
-        when = Symbol(f"t_{first}", nonnegative=True)
+        when = self.free_name(Symbol(f"t_{first}", nonnegative=True), time, since)
         drivers = [k for k in range(self.system.states) if k != to and A[to, k] != 0]
         inputs = Add(
             *[at(A[to, k], when) * self._component_response(k, source, when, since, rest) for k in drivers]
@@ -309,7 +317,7 @@ def growth(rate: Expr, since: Expr, time: Expr, discrete: bool) -> Expr:
     """
     if not rate.has(t):
         return rate ** (time - since) if discrete else exp(rate * (time - since))
-    each = Symbol("t_1", nonnegative=True)
+    each = unused(Symbol("t_1", nonnegative=True), {x for e in (rate, since, time) for x in e.free_symbols})
     if discrete:
         return Product(at(rate, each), (each, since, time - 1))
     return exp(integral(at(rate, each), each, since, time))

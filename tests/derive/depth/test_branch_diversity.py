@@ -1,10 +1,11 @@
 """Neighbouring branches of deep nonlinear residual networks, for homogeneous activations."""
 
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
 import pytest
-from sympy import Expr, Function, Max, Rational, S, Symbol, cos, pi, simplify, sin, sqrt, symbols, tanh
+from sympy import Expr, Function, Max, Rational, S, Symbol, cos, exp, pi, simplify, sin, sqrt, symbols, tanh
 
 from derive.calculus.symbols import IndexRange
 from derive.depth.nonlinear import BranchDiversity, branch_diversity, effective, with_activation
@@ -21,6 +22,7 @@ from tests.derive.once import mean_field
 
 up, down = symbols("a b", real=True)
 C = Function("C_x")(ell - 1, t, t)
+PHI = Function("phi")
 
 
 def homogeneous(a: Expr, b: Expr, z: Expr) -> Expr:
@@ -94,8 +96,8 @@ def test_networks_have_the_derived_alignment_and_roughness(b: float) -> None:
 
 
 @lru_cache
-def plain() -> Theory:
-    """Return the theory of a residual network whose branch ``phi(h)`` has no mean subtraction."""
+def plain(branch: Callable[[Expr], Expr] = PHI) -> Theory:
+    """Return the theory of a residual network whose branch has no mean subtraction."""
     stream = Population("stream", shared=True)
     x, h, readout = (
         Field("x", stream, layered=True),
@@ -108,7 +110,7 @@ def plain() -> Theory:
     lines = {
         x(0, t): xi(t) * U.symbol,
         h(ell, t): W(ell) @ x(ell - 1, t),
-        x(ell, t): x(ell - 1, t) + Function("phi")(h(ell, t)) / sqrt(L),
+        x(ell, t): x(ell - 1, t) + branch(h(ell, t)) / sqrt(L),
         readout(t): V.symbol,
         f(t): Mean(x(L, t) * readout(t)),
     }
@@ -138,3 +140,30 @@ def test_odd_branches_have_no_mean_to_subtract() -> None:
         with_activation(effective(mean_field(nonlinear_program())), sin),
     )
     assert found.order_parameter("V_11").definition == like.order_parameter("V_11").definition
+
+
+def test_the_function_of_a_branch_has_any_name() -> None:
+    assert effective(plain(Function("psi")), sin).order_parameter("V_11").definition.has(exp)
+    assert branch_diversity(plain(Function("psi")), tanh) == branch_diversity(plain(), tanh)
+
+
+@pytest.mark.parametrize(
+    "branch",
+    [tanh, lambda z: Function("phi")(2 * z), lambda z: Function("phi")(z) + z],
+    ids=["known", "of twice h", "with h"],
+)
+def test_other_branches_are_refused(branch: Callable[[Expr], Expr]) -> None:
+    """A known function of h was taken for a constant, so that the roughness was zero."""
+    for derived in (effective, branch_diversity):
+        with pytest.raises(NotApplicable, match=r"must depend on h\(ell, t\) by one undefined function"):
+            derived(plain(branch))
+
+
+@pytest.mark.parametrize("name", ["x_", "y_"])
+def test_constants_of_an_activation_are_no_variables_of_averages(name: str) -> None:
+    constant, theory = Symbol(name, real=True), plain()
+    found, expected = (
+        [effective(theory, phi).order_parameter("V_11").definition, branch_diversity(theory, phi).roughness]
+        for phi in (lambda z: constant * z**3, lambda z: 2 * z**3)
+    )
+    assert [(a.subs(constant, 2) - b).expand() for a, b in zip(found, expected, strict=True)] == [0, 0]
