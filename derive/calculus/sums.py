@@ -451,8 +451,11 @@ def evaluate_deltas(e: Expr, inside: Callable[[Expr, Expr, Expr, Symbol], Expr |
 # -- normal form ---------------------------------------------------------------------------------------------
 
 
-def normal_form(e: Expr) -> Expr:
+def normal_form(e: Expr, letter: str = "dummy") -> Expr:
     """Return ``e`` expanded, each addend as one flat sum or integral with standard names of bound variables.
+
+    The names are ``letter`` with the numbers 0, 1, ...; sums inside of functions, averages and other powers
+    than positive integer ones keep their variables.
 
     >>> from sympy import Function, symbols
     >>> i, j, k = symbols("i j k")
@@ -463,7 +466,7 @@ def normal_form(e: Expr) -> Expr:
     >>> normal_form(6 / (3 * i + 3))
     2/(i + 1)
     """
-    return Add(*[_standard(*x) for x in _flat(_expanded(e))])
+    return Add(*[_standard(*x, letter) for x in _flat(_expanded(e))])
 
 
 def _expanded(e: Expr) -> Expr:
@@ -503,7 +506,7 @@ def _flat(e: Expr) -> list[tuple[Expr, list[Limit]]]:
     return [(e, [])]
 
 
-def _standard(body: Expr, limits: list[Limit]) -> Expr:
+def _standard(body: Expr, limits: list[Limit], letter: str) -> Expr:
     """Return the sum of ``body`` over ``limits`` with standard names and order of its bound variables.
 
     Variables are ordered by their bounds; of the orders of variables with equal bounds, the one whose
@@ -521,14 +524,15 @@ def _standard(body: Expr, limits: list[Limit]) -> Expr:
         )
     groups = [by_range[key] for key in sorted(by_range)]
     candidates = [
-        _named(body, [x for group in choice for x in group]) for choice in product(*map(permutations, groups))
+        _named(body, [x for group in choice for x in group], letter)
+        for choice in product(*map(permutations, groups))
     ]
     return number * (candidates[0] if len(candidates) == 1 else min(candidates, key=srepr))
 
 
-def _named(body: Expr, limits: list[Limit]) -> Expr:
-    """Return the sums, inside of the integrals, over ``body`` with variables ``dummy0``, ``dummy1``, ...."""
-    names = {v: Symbol(f"dummy{k}", **v.assumptions0) for k, (v, *_) in enumerate(limits)}
+def _named(body: Expr, limits: list[Limit], letter: str) -> Expr:
+    """Return the sums, inside of the integrals, over ``body`` with variables ``letter`` and a number."""
+    names = {v: Symbol(f"{letter}{k}", **v.assumptions0) for k, (v, *_) in enumerate(limits)}
     body = body.xreplace(names)
     chosen = [((names[v], lo.xreplace(names), up.xreplace(names)), kind) for v, lo, up, kind in limits]
     for kind in (Sum, Integral):

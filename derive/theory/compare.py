@@ -28,12 +28,13 @@ from sympy import (
     S,
     Sum,
     Symbol,
+    Tuple,
     factor_terms,
     factorrat,
 )
 from sympy.core.function import AppliedUndef
-from sympy.core.function import Function as AnyFunction
 from sympy.core.relational import Relational
+from sympy.functions.elementary.piecewise import ExprCondPair
 
 from derive.calculus.averages import Average, Response
 from derive.calculus.sums import normal_form
@@ -237,20 +238,32 @@ def _at_deltas(x: Mul) -> Expr:
     return Mul(*factors)
 
 
-def _inner_letters(e: Expr, inside: bool = False) -> Expr:
-    """Rename variables of sums and integrals inside of functions and powers to ``inner0``, ``inner1``, ...
+def _inner_letters(e: Any, level: int = 0) -> Any:
+    """Return ``e`` with the sums and integrals inside of functions, averages and powers in normal form.
 
-    ``inside`` is true if ``e`` itself stands inside of a function or power.
+    Such sums are no addends of ``e``, whose normal form therefore leaves them as they are. ``level`` is the
+    number of functions, averages and powers around ``e``. It is part of the names of variables, so that they
+    differ from those of the sums around them.
     """
     if not e.has(Sum, Integral):
         return e
-    below = inside or isinstance(e, Pow | AnyFunction)
-    args = [_inner_letters(x, below) if isinstance(x, Expr) else x for x in e.args]
-    e = e if list(e.args) == args else e.func(*args)
-    if not (inside and isinstance(e, Sum | Integral)):
-        return e
-    names = {x: Symbol(f"inner{k}", **x.assumptions0) for k, x in enumerate(e.variables)}
-    return e.func(e.function.xreplace(names), *[[y.xreplace(names) for y in limits] for limits in e.limits])
+    is_flat = isinstance(e, Add | Mul | Sum | Integral) or (
+        isinstance(e, Pow) and e.exp.is_Integer and e.exp.is_positive
+    )
+    args = [_inner_letters(x, level) if is_flat else _normal_argument(x, level + 1) for x in e.args]
+    return e if list(e.args) == args else e.func(*args)
+
+
+def _normal_argument(x: Any, level: int) -> Any:
+    """Return an argument of a function, an average or a power with its sums in normal form.
+
+    ``level`` is the number of functions, averages and powers around it, see `_inner_letters`.
+    """
+    if isinstance(x, ExprCondPair | Tuple):
+        return x.func(*[_normal_argument(y, level) for y in x.args])
+    if not isinstance(x, Expr) or not x.has(Sum, Integral):
+        return x
+    return normal_form(_inner_letters(x, level), f"_inner{level}_")
 
 
 PRIME = Function("prime", positive=True)

@@ -58,7 +58,7 @@ from derive.program import (
     t,
 )
 from derive.program.gradient_check import check_gradients
-from derive.theory import Theory
+from derive.theory import Term, Theory
 from derive.theory.compare import compare
 from derive.theory.names import symmetric
 from derive.theory.path_integral import path_integral
@@ -661,3 +661,24 @@ def test_both_routes_agree_on_members_in_different_places() -> None:
 def test_gradients_of_members_in_different_places() -> None:
     """An update of other members, at layers that a vector does not have, made the gradient unknown."""
     assert check_gradients(members_in_different_places()) == []
+
+
+def test_sums_in_functions_are_compared_with_all_of_their_indices() -> None:
+    """The indices of two nested sums in a function were called the same, so that A(i, j) was as A(j, i)."""
+    theory = mean_field(mlp(1))
+    i, j, k = symbols("i j k", integer=True)
+    c, A = Function("c"), Function("A")
+
+    def of(e: Expr) -> Theory:
+        """Return the theory with the equation ``f = e`` of its output."""
+        output, *others = theory.scalars
+        return replace(theory, scalars=(replace(output, terms=(Term.local(e),)), *others))
+
+    def nested(e: Expr, x: Symbol, y: Symbol) -> Theory:
+        return of(tanh(Sum(c(x) * Sum(e, (y, 1, 3)), (x, 1, 3))))
+
+    assert compare(nested(A(i, j), j, i), nested(A(j, i), j, i))
+    assert not compare(nested(A(i, j), j, i), nested(A(k, i), i, k))
+    flat = tanh(Sum(A(i, j) * c(i), (i, 1, 3), (j, 1, 3)))
+    assert not compare(of(flat), nested(A(j, i), j, i))
+    assert compare(of(flat), of(tanh(Sum(A(i, j) * c(j), (i, 1, 3), (j, 1, 3)))))
