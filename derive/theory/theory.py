@@ -7,24 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from sympy import Expr, Integer
-from sympy.core.function import AppliedUndef
+from sympy import Expr
 
-from derive.calculus.symbols import primed, s, t
-from derive.errors import NotApplicable
 from derive.theory import explain as explaining
+from derive.theory import losses as measuring
 from derive.theory import renaming as matching
 from derive.theory import unfold as unfolding
 from derive.theory.data import TheoryData
 
 if TYPE_CHECKING:
     from derive.theory.document import Show
-
-ERROR, ERROR_VECTOR = "Delta", "v"
-"""Names of the error of a sample, and of the vector whose product with an input is the noiseless error."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -188,16 +182,17 @@ class Theory(TheoryData):
         Raises
         ------
         NotApplicable
-            If the theory has no field ``v``, the error vector of random data. With given samples there is no
-            test distribution.
+            If the loss of the program is not the mean square of one vector, as that of an error on random
+            samples or on the population is, or if the theory has no correlation of this vector. With given
+            samples there is no test distribution.
 
         Notes
         -----
         The error of a sample that was not trained on contains only the Gaussian sources, without the response
         to the errors of the same sample. The test loss is the variance of these sources at equal times; the
         training loss is the mean square of the whole error. Both agree if every sample is fresh, as with a
-        new batch at each step or on the population. The fields are found by the names ``v`` and ``Delta``, so
-        that they must have the meaning that they have in `isotropic` and `structured`.
+        new batch at each step, and on the population, where they are twice the loss of the program. The
+        vectors are found by their roles in the program, `Program.roles`, whatever their names.
 
         Examples
         --------
@@ -207,25 +202,7 @@ class Theory(TheoryData):
         >>> mean_field(isotropic(noise=True)).losses()["train_loss"]
         C_Delta(t, t)
         """
-        names = {e.name for e in self.equations}
-        if ERROR_VECTOR not in names:
-            raise NotApplicable(
-                f"losses are derived for random data: {self.program.name} has no field {ERROR_VECTOR}, "
-                "because its samples are given"
-            )
-        if ERROR not in names:
-            fresh = _now(self.order_parameter(f"C_{ERROR_VECTOR}").symbol) + noise**2
-            return MappingProxyType({"train_loss": fresh, "test_loss": fresh})
-        terms = self.equation(ERROR).terms
-        covariance = {u.symbol.func: u.covariance for u in self.sources}
-        fresh = Integer(0)
-        for x in terms:
-            if x.kind == "source":
-                (source,) = (y for y in x.expr.atoms(AppliedUndef) if y.func in covariance)
-                fresh += (x.expr / source) ** 2 * _now(covariance[source.func])
-        whole_error = _now(self.order_parameter(f"C_{ERROR}").symbol)
-        is_trained_on = any(x.kind != "source" for x in terms)
-        return MappingProxyType({"train_loss": whole_error if is_trained_on else fresh, "test_loss": fresh})
+        return measuring.losses(self, noise)
 
     # -- printing ---------------------------------
 
@@ -264,13 +241,3 @@ class Theory(TheoryData):
         from derive.theory import document  # imported here, because it is slow to import
 
         return self.render("single-site", "latex") + "\n" + document.OTHER_PARTS
-
-
-def _now(e: Expr) -> Expr:
-    """Return the value at equal times and indices of an expression at two times and two sets of indices.
-
-    The time s is replaced by t, and each primed index by the index. A correlation of a field with itself thus
-    becomes its variance.
-    """
-    partners = {primed(x): x for x in e.free_symbols if primed(x) in e.free_symbols}
-    return e.subs({s: t, **partners})

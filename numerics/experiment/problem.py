@@ -29,7 +29,6 @@ from derive.program.parts import gaussian, parameter
 from derive.program.shifted_constants import Slot
 from derive.reduce.data import UNITS, instant_responses, mode_sums, unit_averages
 from derive.theory import Theory, mean_field
-from derive.theory.theory import ERROR_VECTOR
 from numerics.errors import SpecError
 from numerics.experiment.checks import real_numbers
 from numerics.experiment.experiment import Experiment, HeldOut, fingerprint
@@ -716,7 +715,7 @@ def _range_of_outputs(program: Program) -> tuple[Expr, Expr] | None:
     For random data it is the index of the error vector.
     """
     roles = program.roles
-    name = ERROR_VECTOR if roles.output is None else str(roles.output.func)
+    name = roles.learnt if roles.output is None else str(roles.output.func)
     ranges = [r for d in program.definitions for r in d.ranges if d.name == name]
     if roles.output is not None:
         ranges = [r for r in ranges if r.index == roles.channel]
