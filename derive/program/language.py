@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from sympy import Add, Dummy, Expr, Function, Integer, S, Symbol
 from sympy.core.function import AppliedUndef
+from sympy.printing.precedence import PRECEDENCE
 
 from derive.calculus.intervals import CORRELATION, NONNEGATIVE, POSITIVE
 from derive.calculus.symbols import IndexRange, ell, expression, spelled
@@ -67,6 +68,7 @@ class Product(Expr):
     """
 
     is_commutative = True
+    precedence = PRECEDENCE["Mul"]
 
     def __new__(cls, matrix: Any, transposed: Any, vector: Any) -> Expr:
         """Return the matrix applied to the vector; a number c in ``c * field`` is put before the product.
@@ -94,16 +96,15 @@ class Product(Expr):
 
     def _latex(self, printer: Any, *_: Any) -> str:
         matrix = str(printer._print(self.matrix))
-        if self.transposed and "^{" in matrix and matrix.endswith("}"):
+        if self.transposed and "^{" in matrix and "_{" not in matrix.rsplit("^{", 1)[1]:
             matrix = rf"{matrix[:-1]} \top}}"
         elif self.transposed:
-            matrix = rf"{matrix}^{{\top}}"
-        return rf"{matrix} {printer.parenthesize(self.vector, 50)}"
+            matrix = rf"{{{matrix}}}^{{\top}}" if "^" in matrix else rf"{matrix}^{{\top}}"
+        return rf"{matrix} {printer.parenthesize(self.vector, PRECEDENCE['Mul'])}"
 
     def _sympystr(self, printer: Any, *_: Any) -> str:
-        return (
-            f"{printer._print(self.matrix)}{'.T' if self.transposed else ''} @ {printer._print(self.vector)}"
-        )
+        matrix = f"{printer._print(self.matrix)}{'.T' if self.transposed else ''}"
+        return f"{matrix} @ {printer.parenthesize(self.vector, PRECEDENCE['Mul'])}"
 
 
 class Mean(Expr):

@@ -187,7 +187,7 @@ def parametrized(program: Program, exponents: Mapping[Any, Any] | None = None) -
     >>> from derive.program import mlp
     >>> program = parametrized(mlp(2))
     >>> program.definitions[1].rhs
-    N**(1/2 - a_W(ell))*W(ell) @ h(ell, mu, t)
+    N**(1/2 - a_W(ell))*(W(ell) @ h(ell, mu, t))
     >>> program.matrices[1].update.coefficient
     N**(1/2 - a_W(ell))*N**(d - 1/2)*gamma0*Delta(alpha, t)/N**c
     """

@@ -315,7 +315,12 @@ class PaperText(Arranged, StrPrinter):
         return f"{'Σ' if isinstance(x, Sum) else '∫'}_{{{bound}}} {self.factor(x.function)}"
 
     def _print_Product(self, expr: Any) -> str:
-        """Return a product over an index, such as a time: ``Π_{k=0..t-1} (1 - λ(k))``."""
+        """Return a product over an index, such as a time: ``Π_{k=0..t-1} (1 - λ(k))``.
+
+        A matrix applied to a vector, whose class has the same name, prints itself.
+        """
+        if not isinstance(expr, Product):
+            return self.emptyPrinter(expr)
         bounds = (
             f"{self._print(k)}={without_spaces(self._print(a))}..{without_spaces(self._print(b))}"
             for k, a, b in expr.limits

@@ -529,6 +529,17 @@ class Reading:
         """
         return equal_time_pairs(self.program, [a for d in self.definitions for a in self.products[d]])
 
+    def product_of(self, d: Definition, x: Term) -> Application | None:
+        """Return the product in the definition ``d`` that gave the term ``x`` of its equation.
+
+        It is the one with the matrix and the source of the term, or the only one with its matrix. The result
+        is None if neither exists.
+        """
+        with_matrix = [a for a in self.products[d] if a.matrix.name == x.matrix]
+        with_source = [a for a in with_matrix if a.source_name == x.source_name]
+        known = with_source or (with_matrix if len(with_matrix) == 1 else [])
+        return known[0] if known else None
+
     def response_name(self, a: Application, b: Application) -> tuple[str, Expr | None]:
         """Return the name of the response of the vector of ``a`` to the source of ``b``, and its layer.
 
@@ -554,14 +565,16 @@ class Reading:
         def replaced(d: Definition, part: Expr) -> list[Term]:
             for a in self.products[d]:
                 if part.has(a.product):
+                    product_terms = [replace(x, source_name=a.source_name) for x in product(a)]
                     if not isinstance(part, Sum):
-                        return [x.times(part / a.product) for x in product(a)]
-                    product_terms = [x.times(part.function / a.product) for x in product(a)]
+                        return [x.times(part / a.product) for x in product_terms]
+                    product_terms = [x.times(part.function / a.product) for x in product_terms]
                     limits = tuple(IndexRange(*x) for x in part.limits)
                     return product_terms if a.summed else [x.summed(limits) for x in product_terms]
             for p in self.parameters[d]:
                 if part.has(p.member):
-                    return [x.times(part / p.member) for x in parameter(p)]
+                    vector_terms = [replace(x, source_name=p.source_name) for x in parameter(p)]
+                    return [x.times(part / p.member) for x in vector_terms]
             expr = part.replace(lambda e: isinstance(e, Mean), lambda e: Average(e.args[0]))
             return [Term.local(expr, rule="as defined")]
 

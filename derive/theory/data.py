@@ -51,6 +51,10 @@ class Term(Rewritable):
         Name of the matrix or weight vector that gave the term; empty for a term without a weight.
     rule : str
         Description of the rule that gave the term.
+    source_name : str
+        Name of the Gaussian source of the product with the matrix, or of the weight vector, that gave the
+        term. It distinguishes several products with one matrix in one definition; empty for a term without a
+        weight.
 
     Notes
     -----
@@ -75,6 +79,7 @@ class Term(Rewritable):
     reach: str = ""
     matrix: str = ""
     rule: str = ""
+    source_name: str = ""
 
     @classmethod
     def local(cls, expr: Expr, kind: str = "definition", matrix: str = "", rule: str = "") -> Term:
@@ -143,7 +148,7 @@ class Term(Rewritable):
         return replace(self, over=(*ranges, *self.over))
 
     def with_expression(self, expr: Expr) -> Term:
-        """Return a term with the same kind, matrix and rule, and another expression.
+        """Return a term with the same origin (kind, matrix, rule, source), and another expression.
 
         Parameters
         ----------
@@ -156,7 +161,8 @@ class Term(Rewritable):
         Term
             The new term.
         """
-        return Term.local(expr, self.kind, self.matrix, self.rule)
+        origin = Term.local(expr, self.kind, self.matrix, self.rule)
+        return replace(origin, source_name=self.source_name)
 
     def rewrite(self, fun: ExpressionMap) -> Term:
         """Return the term with a function applied to its expression.
@@ -398,7 +404,7 @@ class TheoryData(Rewritable):
         ------
         KeyError
             If there is no such equation; the message lists the equations of this name or, if there is none,
-            the names of fields.
+            the names of fields and scalars.
 
         Examples
         --------
@@ -420,11 +426,12 @@ class TheoryData(Rewritable):
             if family is not None and place is not None:
                 at = place - e.symbol.args[0] + ell
                 if not ((at - family.upper).is_positive or (family.lower - at).is_positive):
-                    member: Equation = _member(e, family, at)
+                    member: Equation = at_layer(e, family, at)
                     return member
         families = ([f" for ell = {r.lower}..{r.upper}" for r in e.ranges if r.index == ell] for e in named)
         descriptions = ["".join((str(e.symbol), *family)) for e, family in zip(named, families, strict=True)]
-        available = ", ".join(descriptions or sorted({e.name for e in self.equations}))
+        every_name = dict.fromkeys(e.name for e in (*self.equations, *self.scalars))
+        available = ", ".join(descriptions or every_name)
         raise KeyError(
             f"no equation for {name}{'' if site is None else f'({site}, ...)'}; there are {available}"
         )
@@ -569,10 +576,10 @@ def _members(item: Any) -> Iterator[Any]:
             f"the layers {family.lower}..{family.upper} depend on a symbol: give the depth as an integer"
         )
     for value in range(int(family.lower), int(family.upper) + 1):
-        yield _member(item, family, Integer(value))
+        yield at_layer(item, family, Integer(value))
 
 
-def _member(item: Any, family: IndexRange, layer: Expr) -> Any:
+def at_layer(item: Any, family: IndexRange, layer: Expr) -> Any:
     """Return an equation, source or order parameter of many layers at one ``layer``.
 
     ``family`` is the range of its layer index.

@@ -9,16 +9,17 @@ response terms of the theory. Nothing is derived here; each term is renamed by i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self, cast
 from unicodedata import normalize
 
-from sympy import Add, Derivative, Dummy, Eq, Expr, Function, Integral, Mul, Pow, Sum, sympify
+from sympy import Add, Derivative, Dummy, Eq, Expr, Integral, Mul, Pow, S, Sum, sympify
 from sympy.core.function import AppliedUndef
+from sympy.printing.precedence import PRECEDENCE
 
 from derive.calculus.averages import Average, Response
-from derive.calculus.sums import factors, times
-from derive.calculus.symbols import ell, s, t
+from derive.calculus.sums import factors, over, substitute
+from derive.calculus.symbols import IndexRange, ell, s
 from derive.errors import NotApplicable
 from derive.program.language import Product
 from derive.program.parts import Definition
@@ -182,17 +183,29 @@ class _Translation:
         the symbol ``Dot(W x)``, whose equation is appended to ``dots``.
         """
         terms: list[Expr] = []
-        response_terms: dict[Product, list[Expr]] = {}
+        # The response terms of a product carry its factor in the definition as their coefficient. If the
+        # product stands in a sum over other indices than those in `summed`, this sum is the first part of
+        # their ranges. Both stand in front of the dot, which is the product alone.
+        response_terms: dict[tuple[Product, Expr, tuple[IndexRange, ...]], list[Expr]] = {}
+        wholes: dict[Product, Expr] = {}
         for x in e.terms:
-            if x.kind == "response":
-                use = next(a for a in self.reading.products[d] if a.matrix.name == x.matrix)
-                response_terms.setdefault(use.product, []).append(x.expr)
-            else:
+            if x.kind != "response":
                 terms.append(self.expression(x.expr))
-        for product, parts in response_terms.items():
-            factor, dot = _factor(d, product), Dot(self.renamed(product))
-            terms.append(factor * dot)
-            value = Add(*[self.expression(times(1 / factor, p)) for p in parts])
+                continue
+            a = self.reading.product_of(d, x)
+            outer = () if a is None or a.summed else d.summed_over(a.product)
+            if a is None or x.over[: len(outer)] != outer:
+                raise NotApplicable(
+                    f"the response term {x.expr} in the equation of {d.lhs} is not that of one product with "
+                    f"{x.matrix}: use the theory of the program as mean_field returns it"
+                )
+            alone = replace(x, coefficient=S.One, over=x.over[len(outer) :])
+            response_terms.setdefault((a.product, x.coefficient, outer), []).append(alone.expr)
+            wholes[a.product] = whole(a)
+        for (product, coefficient, outer), parts in response_terms.items():
+            dot = Dot(self.renamed(wholes[product]))
+            terms.append(over(self.expression(coefficient) * dot, outer))
+            value = Add(*[self.expression(p) for p in parts])
             if (equation := Eq(dot, value, evaluate=False)) not in dots:
                 dots.append(equation)
         return Add(*terms)
@@ -230,7 +243,7 @@ class _Translation:
             # layers, indices and times of e.
             q = self.parameters[name]
             values = dict(zip(q.symbol.args, e.args, strict=True))
-            return self.expression(q.definition.subs(values, simultaneous=True))
+            return self.expression(substitute(q.definition, values))
         return self.z(e) if name in self.fields else None
 
     def source(self, e: AppliedUndef) -> Expr:
@@ -247,7 +260,7 @@ class _Translation:
             if not x.is_Symbol and len(x.free_symbols & {ell}) == 1 and x != y:
                 values[ell] = ell + (y - x)
         if isinstance(origin, Application):
-            return Hat(self.renamed(origin.product.subs(values, simultaneous=True)))
+            return Hat(self.renamed(substitute(whole(origin), values)))
         return Z(origin.member.subs(values, simultaneous=True))
 
     def origin(self, e: AppliedUndef) -> Application | Parameter:
@@ -290,15 +303,12 @@ class _Translation:
         return e
 
 
-def _factor(d: Definition, product: Product) -> Expr:
-    """Return the factor that multiplies a product of a matrix and a vector in the definition ``d``.
+def whole(a: Application) -> Expr:
+    """Return the product of a matrix and a vector, summed over a family of matrices that act together.
 
-    If the product stands in a sum, it is the factor in the summand.
+    One Gaussian source and one response belong to this sum, such as that over the offsets of a convolution.
     """
-    slot = Function("_slot")(t)
-    part = next(x for x in Add.make_args(d.rhs.xreplace({product: slot}).expand()) if x.has(slot))
-    body = part.function if isinstance(part, Sum) else part
-    return cast(Expr, body / slot)
+    return over(a.product, a.summed)
 
 
 # -- printing ------------------------------------------------------------------------------------------
@@ -376,5 +386,8 @@ class _Text(_Signs, PaperText):
         "ket": {"Z": "|%s⟩", "Hat": "|%s⟩\u0302", "Dot": "|%s⟩\u0307", "pair": "⟨%s|%s⟩"},
     }
 
-    def _print_Product(self, e: Product) -> str:
-        return f"{self._print(e.matrix)}{'ᵀ' if e.transposed else ''} {self._print(e.vector)}"
+    def _print_Product(self, e: Any) -> str:
+        if not isinstance(e, Product):
+            return super()._print_Product(e)  # SymPy's product over an index, such as that of decay factors
+        matrix = f"{self._print(e.matrix)}{'ᵀ' if e.transposed else ''}"
+        return f"{matrix} {self.parenthesize(e.vector, PRECEDENCE['Mul'])}"

@@ -1,8 +1,9 @@
 """The dictionary of table N1: our theories in the notation of Tensor Programs."""
 
 import pytest
-from sympy import Function, S, Sum, Symbol, preorder_traversal, tanh
+from sympy import Function, S, Sum, Symbol, preorder_traversal, sin, tanh
 
+from derive import latex, text
 from derive.errors import NotApplicable
 from derive.program import (
     Along,
@@ -22,6 +23,7 @@ from derive.program import (
     Program,
     TrainedMatrix,
     TrainedVector,
+    convolution,
     ell,
     s,
     t,
@@ -178,3 +180,78 @@ def test_fields_that_evolve_are_refused() -> None:
         tensor_program(mean_field(program))
     with pytest.raises(NotApplicable, match="the theory has no equation of h"):
         tensor_program(mean_field(mlp(2)).at_depth(2))
+
+
+def two_uses(line) -> Program:
+    """Return a program whose field z is defined by ``line`` of a matrix and a field h, with a way back."""
+    units, inputs = Population("units"), Population("input", given=True)
+    h, z, xi = Field("h", units), Field("z", units), GivenVector("xi", inputs, "K_x")
+    U, W = GaussianMatrix("U", units, inputs), GaussianMatrix("W", units, units)
+    lines = (
+        Definition(h(t), U @ xi(t) + W.T @ tanh(z(t - 1))),
+        Definition(z(t), line(W, h(t))),
+    )
+    return Program("two uses", GradientFlow(), (h, z), lines, matrices=(U, W), given=(xi,))
+
+
+def test_each_product_with_one_matrix_has_its_dot() -> None:
+    """The responses of both products stood under the first dot, and the second one was missing."""
+    W, h, b = Symbol("W"), Function("h"), Symbol("b")
+    program = two_uses(lambda W, h: W @ tanh(h) + b * (W @ sin(h)))
+    tp = tensor_program(mean_field(program))
+    one, other = (Product(W, False, f(h(t))) for f in (tanh, sin))
+    assert equation(tp, Z(Function("z")(t))) == (Hat(one) + Dot(one) + b * Hat(other) + b * Dot(other))
+    dots = {e.lhs: e.rhs for e in tp.dots}
+    for product in (one, other):
+        (partial,) = dots[Dot(product)].atoms(Partial)
+        assert partial.args[0] == Z(product.vector)
+
+
+def test_a_product_with_two_factors_has_one_dot() -> None:
+    """The dot was divided by the first factor alone."""
+    W, h, a, b = Symbol("W"), Function("h"), Symbol("a"), Symbol("b")
+    tp = tensor_program(mean_field(two_uses(lambda W, h: (a + b) * (W @ tanh(h)))))
+    product = Product(W, False, tanh(h(t)))
+    parts = Hat(product) + Dot(product)
+    assert equation(tp, Z(Function("z")(t))) == (a * parts + b * parts).expand()
+    (dot,) = (e.rhs for e in tp.dots if e.lhs == Dot(product))
+    assert not dot.has(a, b)
+
+
+def test_the_products_of_a_convolution_stand_in_one_sum() -> None:
+    """The sum over offsets was lost, so that one offset remained as a free index."""
+    tp = tensor_program(mean_field(convolution(2, positions=3, receptive=1)))
+    offset = next(x for e in tp.dots for x in e.lhs.atoms(Sum)).limits[0][0]
+    for e in (*tp.equations, *tp.dots, *tp.covariances):
+        assert offset not in e.free_symbols
+    hats = [e.lhs for e in tp.covariances if e.lhs.has(Hat)]
+    assert hats
+    assert all(x.args[0].has(Sum) for e in hats for x in e.atoms(Hat))
+
+
+def test_each_of_several_matrices_has_its_dot_in_their_sum() -> None:
+    e, a = Symbol("e", integer=True), Function("a")
+    three = IndexRange(e, S.One, S(3))
+    units, inputs = Population("units"), Population("input", given=True)
+    h, z, xi = Field("h", units), Field("z", units), GivenVector("xi", inputs, "K_x")
+    U, W = GaussianMatrix("U", units, inputs), GaussianMatrix("W", units, units, others=(three,))
+    lines = (
+        Definition(h(t), U @ xi(t) + Sum(W(e).T @ tanh(z(t - 1)), (e, 1, 3))),
+        Definition(z(t), Sum(a(e) * (W(e) @ tanh(h(t))), (e, 1, 3))),
+    )
+    program = Program(
+        "members", GradientFlow(), (h, z), lines, matrices=(U, W), given=(xi,), constants=("a",)
+    )
+    tp = tensor_program(mean_field(program))
+    dot = Dot(Product(Function("W")(e), False, tanh(Function("h")(t))))
+    assert equation(tp, Z(Function("z")(t))).has(Sum(a(e) * dot, (e, 1, 3)))
+    assert not next(x.rhs for x in tp.dots if x.lhs == dot).has(a)
+
+
+def test_a_matrix_and_its_vector_are_printed_without_a_second_reading() -> None:
+    W, k = Function("W"), Symbol("k", integer=True)
+    h, z = Function("h")(t), Function("z")(t)
+    product = Product(W(ell, k), True, h + z)
+    assert str(z * product) == "z(t)*(W(ell, k).T @ (h(t) + z(t)))"
+    assert latex(product) == r"{W^{\ell}_{k}}^{\top} \left(h(t) + z(t)\right)"
+    assert "@ (h(t) + z(t))" in text(product)
