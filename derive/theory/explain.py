@@ -6,21 +6,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from typing import Any
 
-from sympy import Add, Derivative, Expr, sympify
+from sympy import Add, Derivative, Expr, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Response
 from derive.calculus.pairs import EntryStep
 from derive.calculus.sums import normal_form
-from derive.calculus.symbols import ell
+from derive.calculus.symbols import ell, spelled
 from derive.program.language import GaussianMatrix, Product
 from derive.program.nonlinear import NonlinearRule
 from derive.program.parts import Definition, gaussian, parameter
+from derive.program.program import Program
 from derive.program.training import TrainedMatrix, TrainedVector
-from derive.theory.data import Equation, OrderParameter, Source, Term, TheoryData
+from derive.theory.applications import Reading, read
+from derive.theory.data import Equation, OrderParameter, Source, Term, TheoryData, at_layer
 
 INDENT = "    "
 
@@ -45,8 +48,8 @@ def explain_term(theory: TheoryData, what: Any) -> str:
     """Return the origin of a term in words; see `Theory.explain_term`.
 
     ``what`` is a `Term`, its expression, or a part of one. All terms that contain it are explained. If no
-    equation contains it, covariances and definitions are searched, then the equations of single layers if the
-    depth of the program is an integer. Raises KeyError if none of them contains it.
+    equation contains it, covariances and definitions are searched, then the same at the layers that occur in
+    ``what``. Raises KeyError if none of them contains it.
     """
     expr = what.expr if isinstance(what, Term) else sympify(what)
     places = [(e, x) for e in (*theory.equations, *theory.scalars, *theory.observables) for x in e.terms]
@@ -64,12 +67,44 @@ def explain_term(theory: TheoryData, what: Any) -> str:
     if not blocks:
         blocks = [_source(theory, u) for u in theory.sources if sympify(u.covariance).has(expr)]
         blocks += [_order_parameter(theory, q) for q in theory.order_parameters if q.definition.has(expr)]
-    members = theory.at_depth(int(theory.program.depth)) if theory.program.depth.is_Integer else theory
-    if not blocks and members != theory:
-        return explain_term(members, what)
     if not blocks:
+        members = theory.each(lambda x: _at_layers_of(x, expr))
+        if members != theory:
+            return explain_term(members, what)
         raise KeyError(f"{expr} does not occur in any equation, covariance or definition of this theory")
     return "\n\n".join(blocks)
+
+
+def _at_layers_of(stated: Any, expr: Expr) -> Iterator[Any]:
+    """Yield an equation, source or order parameter of many layers at the layers that occur in ``expr``.
+
+    A layer occurs in ``expr`` if a function there is one of ``stated`` at this layer. What is stated for a
+    single layer is yielded unchanged.
+    """
+    family = stated.layers
+    if family is None:
+        yield stated
+        return
+    layers = {
+        a.args[0] - x.args[0] + family.index
+        for a in expr.atoms(AppliedUndef)
+        for x in _functions(stated)
+        if x.func == a.func and x.args[0].has(family.index)
+    }
+    for layer in sorted(layers - {family.index}, key=spelled):
+        if not ((layer - family.upper).is_positive or (family.lower - layer).is_positive):
+            yield at_layer(stated, family, layer)
+
+
+def _functions(stated: Any) -> set[AppliedUndef]:
+    """Return the functions in an equation, source or order parameter, with their arguments."""
+    if isinstance(stated, Equation):
+        expressions = [stated.lhs, stated.rhs]
+    elif isinstance(stated, Source):
+        expressions = [stated.symbol, stated.partner, stated.covariance]
+    else:
+        expressions = [stated.symbol, stated.definition]
+    return set[AppliedUndef]().union(*(sympify(e).atoms(AppliedUndef) for e in expressions))
 
 
 # -- one item ------------------------------------------------------------------------------------------------
@@ -129,7 +164,7 @@ def _term_origin(theory: TheoryData, e: Equation, x: Term, indent: str = INDENT)
     matrix = _matrix(theory, x.matrix)
     if matrix is None:
         return indent + _vector(theory, x)
-    product = _product(theory, e, matrix)
+    product = _product(theory, e, x)
     use = str(product) if product is not None else f"the product with {matrix.name}"
     sentences: dict[str, Callable[[], str]] = {
         "source": lambda: _gaussian_part(theory, x, matrix, use),
@@ -145,8 +180,8 @@ def _gaussian_part(theory: TheoryData, x: Term, matrix: GaussianMatrix, use: str
 
     ``use`` is the product as text, such as ``W @ h``.
     """
-    covariances = (str(u.covariance) for u in theory.sources if x.expr.has(u.symbol))
-    value = next(covariances, "the inner product of the vector with itself")
+    of_itself = (u for u in theory.sources if x.expr.has(u.symbol) and u.symbol.func == u.partner.func)
+    value = next((str(u.covariance) for u in of_itself), "the inner product of the vector with itself")
     return f"the Gaussian part of {use}; its covariance is {value} ({_distribution(matrix)})"
 
 
@@ -193,8 +228,14 @@ def _vector(theory: TheoryData, x: Term) -> str:
 
 
 def _distribution(m: GaussianMatrix) -> str:
-    """Return the distribution of the entries of a matrix in words."""
-    return f"{m.name} has entries N(0, {m.variance}/N)" + (", drawn anew at every step" if m.fresh else "")
+    """Return the distribution of the entries of a matrix in words.
+
+    The variance is divided by the width N, or by the number D of units of a given population of inputs.
+    """
+    given = next((x for x in (m.cols, m.rows) if x.given), None)
+    variance = sympify(m.variance) / Symbol("N" if given is None else "D")
+    units = "" if given is None else f" for the D units of {given.name}"
+    return f"{m.name} has entries N(0, {variance}){units}" + (", drawn anew at every step" if m.fresh else "")
 
 
 def _response_origin(
@@ -226,15 +267,9 @@ def _response_origin(
 
 
 def _use_with(theory: TheoryData, m: GaussianMatrix, source: Expr) -> Product | None:
-    """Return the product with the matrix ``m`` whose Gaussian part is the field ``source``, or None.
-
-    If the same definition contains several products with ``m``, it is the first of them.
-    """
-    for e in theory.equations:
-        for x in e.terms:
-            if x.kind == "source" and x.matrix == m.name and _contains(x.expr, _name(source)):
-                return _product(theory, e, m)
-    return None
+    """Return the product with the matrix ``m`` whose Gaussian part is the field ``source``, or None."""
+    uses = [a for a in _reading(theory.program).uses if a.matrix.name == m.name]
+    return next((a.product for a in uses if a.source_name == _name(source)), None)
 
 
 def _matrix(theory: TheoryData, name: str) -> GaussianMatrix | None:
@@ -242,16 +277,23 @@ def _matrix(theory: TheoryData, name: str) -> GaussianMatrix | None:
     return next((gaussian(m) for m in theory.program.matrices if gaussian(m).name == name), None)
 
 
-def _product(theory: TheoryData, e: Equation, m: GaussianMatrix) -> Product | None:
-    """Return the first product with ``m`` in the definition from which ``e`` was derived, or None."""
-    d = _definition(theory, e)
-    products = d.products() if d is not None else []
-    return next((x for x in products if gaussian(theory.program.matrix_of(x)).name == m.name), None)
+def _product(theory: TheoryData, e: Equation, x: Term) -> Product | None:
+    """Return the product that gave the term ``x`` of the equation ``e``, or None if it is not known."""
+    reading = _reading(theory.program)
+    d = _definition(reading.definitions, e)
+    a = None if d is None else reading.product_of(d, x)
+    return None if a is None else a.product
 
 
-def _definition(theory: TheoryData, e: Equation) -> Definition | None:
-    """Return the definition in the program from which an equation was derived, or None."""
-    named = [d for d in theory.program.definitions if d.name == e.name]
+@lru_cache(maxsize=16)
+def _reading(program: Program) -> Reading:
+    """Return the products with matrices in a program, which are kept for the next term."""
+    return read(program)
+
+
+def _definition(definitions: Iterable[Definition], e: Equation) -> Definition | None:
+    """Return the one of the definitions of a program from which an equation was derived, or None."""
+    named = [d for d in definitions if d.name == e.name]
     exact = [d for d in named if d.lhs == e.symbol]
     # An equation of one layer that no definition states separately comes from the definition for all layers,
     # whose left side contains the index ell.
@@ -261,7 +303,7 @@ def _definition(theory: TheoryData, e: Equation) -> Definition | None:
 
 def _as_written(theory: TheoryData, e: Equation) -> str:
     """Return the definition from which an equation was derived as text; without one, the left side."""
-    d = _definition(theory, e)
+    d = _definition(theory.program.definitions, e)
     if d is None:
         return str(e.lhs)
     return f"{Derivative(d.lhs, d.lhs.args[-1]) if d.evolves else d.lhs} = {d.rhs}"

@@ -28,7 +28,24 @@ from sympy import (
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
-from derive.program import P, alpha, ell, eta, gamma0, mu, s, t
+from derive.program import (
+    Definition,
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    GradientDescent,
+    L,
+    P,
+    Population,
+    Program,
+    alpha,
+    ell,
+    eta,
+    gamma0,
+    mu,
+    s,
+    t,
+)
 from derive.theory import Equation, Theory
 from derive.theory.unfold import covariance, stein
 from tests.derive.once import mean_field, mlp
@@ -348,3 +365,40 @@ def test_parts_of_terms_and_order_parameters_are_explained() -> None:
         theory.explain("nothing")
     with pytest.raises(KeyError, match="does not occur in any"):
         theory.explain_term(Function("nothing")(t))
+
+
+def test_each_term_names_its_own_one_of_two_products_with_a_matrix() -> None:
+    """Once every term of M and of its transpose was explained by the first of both products."""
+    units, b = Population("units"), Symbol("b", positive=True)
+    x, M, w = Field("x", units), GaussianMatrix("M", units, units), GaussianVector("w", units)
+    line = Definition(x(t), w.symbol + M @ phi(x(t - 1)) + b * (M.T @ phi(x(t - 1))))
+    theory = mean_field(Program("both ways", GradientDescent(eta), (x,), (line,), (M,), (w,)))
+    both = "M @ phi(x(t - 1))", "M.T @ phi(x(t - 1))"
+    for term in theory.equation("x").terms:
+        if term.matrix == "M":
+            one, other = reversed(both) if term.expr.has(b) else both
+            beginning = {"source": f"the Gaussian part of {one};", "response": f"{one} and {other} share"}
+            assert f"    {beginning[term.kind]}" in theory.explain_term(term)
+
+
+def test_the_variance_of_a_matrix_is_divided_by_the_number_of_inputs() -> None:
+    said = mean_field(mlp(2)).explain("h")
+    assert "W0 has entries N(0, 1/D) for the D units of input" in said
+    assert "W has entries N(0, 1/N)" in said
+
+
+def test_a_term_of_one_layer_is_explained_at_symbolic_depth() -> None:
+    """Once refused, because the theory has the layers of a family in one equation."""
+    theory = mean_field(mlp())
+    for layer in (3, L - 1):
+        response = theory.equation("h", layer).terms[1]
+        assert str(response.expr) in theory.explain_term(response)
+    said = theory.explain_term(theory.equation("h", 3).terms[0])
+    assert "its covariance is H(2, mu, alpha, t, s)" in said
+    with pytest.raises(KeyError, match="does not occur in any"):
+        mean_field(mlp(2)).explain_term(Function("u")(9, mu, t))
+
+
+def test_the_list_of_equations_has_those_of_scalars() -> None:
+    with pytest.raises(KeyError, match="there are h, g, f, Delta"):
+        mean_field(mlp()).equation("q")
