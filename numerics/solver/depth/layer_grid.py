@@ -464,22 +464,25 @@ class _Assign:
     def __call__(self) -> float:
         """Compute the tensor at this step, store it, and return its relative change.
 
-        The change is relative to the largest entry, or to one if that is larger. It is infinite if the
-        largest entry reaches LARGEST.
+        The change is relative to the largest entry of the partial sums of its products, to which rounding
+        errors are relative. It is infinite if an entry reaches LARGEST or is not finite.
         """
         above, below = (None if a is None else a.copy() for a in self.still)
         assert above is not None
+        sizes = [_largest(above, below)]
         for term in self.moving:
             term(above, below)
-        change = float(np.max(np.abs(above - self.above), initial=0.0))
-        size = float(np.max(np.abs(above), initial=1.0))
+            sizes.append(_largest(above, below))
+        change = _largest(above - self.above)
         self.above[...] = above
         if self.row.symmetric:
             self.grid.values[self.row.name][..., : self.now + 1, self.now] = self.exchanged(above)
         if below is not None and self.below is not None:
-            change = max(change, float(np.max(np.abs(below - self.below), initial=0.0)))
+            change = max(change, _largest(below - self.below))
             self.below[...] = below
-        return change / size if size < LARGEST else np.inf
+        if not sizes[-1] < LARGEST:
+            return np.inf
+        return change / max(sizes) if change else 0.0
 
     def exchanged(self, value: Array) -> Array:
         """Return a correlation ``<x_i(t) y_j(s)>`` at one t as ``<y_j(s) x_i(t)>``, with j before i.
@@ -491,6 +494,11 @@ class _Assign:
         half = count // 2
         order = [*range(first), *range(first + half, first + count), *range(first, first + half)]
         return value.transpose([*order, first + count])
+
+
+def _largest(*arrays: Array | None) -> float:
+    """Return the largest absolute value of all entries, zero if there are none; None is no array."""
+    return float(np.max([np.max(np.abs(a), initial=0.0) for a in arrays if a is not None]))
 
 
 def _with_end(side: Array, under: Array, corner: int) -> Array:

@@ -25,7 +25,7 @@ from numerics.lowering.layer_time import LayerTable, NotLowered, lower_layer_tim
 from numerics.solver import solve
 from numerics.solver.depth import layer_grid
 from numerics.solver.depth.layer_grid import LayerGrid, solve_layer_grid
-from numerics.solver.depth.solve import beta0, solve_depth_limit
+from numerics.solver.depth.solve import DepthLimit, beta0, solve_depth_limit
 from tests.derive.once import isotropic, mean_field, mlp
 from tests.ledger.evidence.layers import extrapolated, solve_layer_time
 
@@ -304,3 +304,19 @@ def test_flows_are_not_lowered() -> None:
     limit = layer_time(rescale(cross_layer(theory), beta), Scaling({beta: beta0 / sqrt(L)}))
     with pytest.raises(NotLowered):
         lower_layer_time(limit)
+
+
+@pytest.mark.slow
+def test_a_small_kernel_is_as_exact_as_a_large_one() -> None:
+    """The iteration in layer time stopped at changes of 1e-12, whatever the size of its numbers."""
+
+    def limit(scale: float) -> DepthLimit:
+        tables = {"network": {"depth": "L", "branch": 1.0}}
+        tables["training"] = {"learning_rate": 0.3 / scale, "steps": 1}
+        kernel, targets = scale * np.array([[1.0, 0.3], [0.3, 1.0]]), scale**0.5 * np.array([1.0, -0.8])
+        return solve_depth_limit(Experiment.from_dict(tables, kernel=kernel, targets=targets), layers=4)
+
+    large, small = limit(1.0), limit(1e-14)
+    for name, power in (("f", 0.5), ("Phi", 1), ("G", 0)):
+        tolerance = 1e-9 * np.abs(large[name]).max()
+        np.testing.assert_allclose(small[name] / 1e-14**power, large[name], rtol=0, atol=tolerance)

@@ -114,3 +114,9 @@ def test_powers_without_a_limit_are_refused() -> None:
 def test_inputs_that_are_not_numbers_by_step_are_refused(inputs: list[float]) -> None:
     with pytest.raises(SpecError, match="one finite number for each step"):
         solve_frozen_ends(inputs, slope, depth=2)
+
+
+def test_small_inputs_have_the_limit_of_large_ones() -> None:
+    """The iteration in layer time stopped at changes of 1e-12, whatever the size of the numbers."""
+    small = solve_frozen_ends_limit([1e-8], slope, layers=8)["C_x"][:, 0, 0] / 1e-16
+    np.testing.assert_allclose(small, np.exp([0.0, 0.5, 1.0]), rtol=1e-6)
