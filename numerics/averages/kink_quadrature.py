@@ -97,17 +97,27 @@ class Moment:
     def __call__(self, first: float, second: float, cross: float, accuracy: float) -> tuple[float, float]:
         """Return the Gaussian average of the expression and its error, for a given covariance.
 
-        ``first`` and ``second`` are the variances of the variables, and ``cross`` is their covariance; with
-        one variable only ``first`` matters. ``accuracy`` is the tolerance relative to the average of the
-        absolute value. The error is absolute: the change of the average when the number of points rises for
-        the last time. Points extend to REACH standard deviations, and the error does not hold what lies
-        beyond. Raises :class:`~numerics.errors.NotConverged` if the largest number of points is not enough.
+        These are the first two numbers of :meth:`averages`, which takes the same arguments.
 
         >>> from sympy import Heaviside
         >>> from sympy.abc import a, b
         >>> value, _ = Moment(Heaviside(a) * Heaviside(b), (a, b))(1.0, 4.0, 1.0, 1e-12)
         >>> print(f"{value:.12f}")  # an orthant: 1/4 + arcsin(1/2)/(2 pi)
         0.333333333333
+        """
+        value, error, _ = self.averages(first, second, cross, accuracy)
+        return value, error
+
+    def averages(
+        self, first: float, second: float, cross: float, accuracy: float
+    ) -> tuple[float, float, float]:
+        """Return the averages of the expression, with its error, and of its absolute value.
+
+        ``first`` and ``second`` are the variances of the variables, and ``cross`` is their covariance; with
+        one variable only ``first`` matters. ``accuracy`` is the tolerance relative to the average of the
+        absolute value. The error is absolute: the change of the average when the number of points rises for
+        the last time. Points extend to REACH standard deviations, and the error does not hold what lies
+        beyond. Raises :class:`~numerics.errors.NotConverged` if the largest number of points is not enough.
         """
         deviations = float(np.sqrt(max(first, 0.0))), float(np.sqrt(max(second, 0.0)))
         product = deviations[0] * deviations[1]
@@ -118,7 +128,7 @@ class Moment:
             value, scale = rule(deviations, correlation, count)
             error = abs(value - last)
             if error <= accuracy * max(scale, 1e-300):
-                return value, error
+                return value, error, scale
             last = value
         raise NotConverged(
             f"<{self.expr}> at variances {first:g}, {second:g} and correlation {correlation:g}: the "

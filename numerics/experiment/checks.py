@@ -7,13 +7,19 @@ The checks take the key that error messages name, such as ``data.kernel``, and r
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 from numbers import Real
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from numerics.errors import SpecError
+from numerics.experiment.schema import check_times
+
+if TYPE_CHECKING:
+    from derive.program import Program
 
 Array = NDArray[np.float64]
 
@@ -139,6 +145,44 @@ def require_kernel(key: str, kernel: Array, precision: float) -> Array:
         raise SpecError(key, None, f"has shape {kernel.shape}", "a square matrix, index by index")
     matrix = kernel.reshape(prod(half), -1)
     return symmetric_positive(key, matrix, precision).reshape(kernel.shape)
+
+
+ROUNDING = 1e3 * float(np.finfo(np.float64).eps)
+"""Relative rounding error that is allowed in the entries of kernels of data that Python functions take."""
+
+
+def given_arrays(program: Program, data: Mapping[str, Any]) -> dict[str, Array]:
+    """Return the arrays of data of a program by name, as float64.
+
+    Raises SpecError for entries that are not finite real numbers, and for a kernel of the program that is not
+    symmetric positive semidefinite beyond the rounding error ROUNDING. Kernels are returned symmetrised.
+
+    >>> from derive.program import mlp
+    >>> given_arrays(mlp(1), {"K_x": [[1, 3], [0, 1]]})
+    Traceback (most recent call last):
+    numerics.errors.SpecError: data.K_x: is not symmetric: its entries at (0, 1) and (1, 0) differ by 3 ...
+    """
+    checked = {name: real_numbers(f"data.{name}", array) for name, array in data.items()}
+    for name in {x.kernel for x in program.given} & checked.keys():
+        precision = max(precision_of(data[name]), ROUNDING)
+        checked[name] = require_kernel(f"data.{name}", checked[name], precision)
+    return checked
+
+
+def given_times(times: ArrayLike, *, steps: bool) -> Array:
+    """Return output times, shape (times,), of a rule in steps or, if ``steps`` is false, of a flow.
+
+    Raises SpecError for times that are not finite, do not increase, are negative, or are not steps.
+
+    >>> given_times([0.0, -1.0], steps=False)
+    Traceback (most recent call last):
+    numerics.errors.SpecError: times = [0.0, -1.0]: must rise, from 0 or later (accepted: rising times ...
+    """
+    checked = real_numbers("times", times)
+    if checked.ndim != 1 or not len(checked):
+        raise SpecError("times", None, f"has shape {checked.shape}", "a list of times")
+    check_times("times", checked.tolist(), steps)
+    return checked
 
 
 def _is_real(number: object) -> bool:

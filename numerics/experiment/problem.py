@@ -30,7 +30,7 @@ from derive.program.shifted_constants import Slot
 from derive.reduce.data import UNITS, instant_responses, mode_sums, unit_averages
 from derive.theory import Theory, mean_field
 from numerics.errors import SpecError
-from numerics.experiment.checks import real_numbers
+from numerics.experiment.checks import given_times
 from numerics.experiment.experiment import Experiment, HeldOut, fingerprint
 from numerics.experiment.finite_coefficients import not_finite
 from numerics.experiment.given_data import (
@@ -55,7 +55,7 @@ from numerics.experiment.numbers import (
     spectrum_of,
 )
 from numerics.experiment.parameter_domains import require_in_domains
-from numerics.experiment.schema import MOST_STEPS, Solver, check_times
+from numerics.experiment.schema import MOST_STEPS, Solver
 from numerics.experiment.theory import (
     Reduction,
     Variant,
@@ -764,10 +764,7 @@ def _times_of(times: ArrayLike | None, steps: bool) -> tuple[Array, Array | None
     if times is None:
         accepted = "rising step numbers" if steps else "rising times >= 0"
         raise SpecError("times", None, "is missing", accepted)
-    at = real_numbers("times", times)
-    if at.ndim != 1 or not len(at):
-        raise SpecError("times", None, f"has shape {at.shape}", "a list of times")
-    check_times("times", at.tolist(), steps)
+    at = given_times(times, steps=steps)
     if not steps and at[-1] == 0:
         reason = "ends at the start, and a flow is solved up to a later time"
         raise SpecError("times", at.tolist(), reason, "rising times >= 0, the last of which is positive")

@@ -26,6 +26,7 @@ from derive.calculus.averages import Average, Response, is_random
 from derive.calculus.symbols import t
 from derive.reduce.memoryless import Markov, State
 from numerics.errors import Unserved
+from numerics.experiment.checks import finite_number, given_arrays
 from numerics.lowering.expressions import KnownArrays
 from numerics.lowering.indices import (
     TIMES,
@@ -33,6 +34,7 @@ from numerics.lowering.indices import (
     Axis,
     IndexSymbols,
     Places,
+    RealNumber,
     axes_of,
     connected_groups,
     literals_in,
@@ -74,13 +76,15 @@ class System:
         For a theory that contains a field or scalar at time zero, a scalar at one value of an index, or an
         index with two ranges.
     ValueError
-        If ``values`` has no number for the size of an index.
+        If ``values`` has no number for the size of an index, if a number is not finite, if ``data`` hold
+        entries that are not finite real numbers, or a kernel that is not symmetric positive semidefinite.
     """
 
-    def __init__(self, markov: Markov, values: Mapping[str, float], data: Mapping[str, Any]) -> None:
-        self.markov, self.values = markov, values
-        self.data = {k: np.asarray(v, dtype=float) for k, v in data.items()}
-        self.extents = Extents(self.integer, values)
+    def __init__(self, markov: Markov, values: Mapping[str, RealNumber], data: Mapping[str, Any]) -> None:
+        self.markov = markov
+        self.values = {name: finite_number(f"values.{name}", x) for name, x in values.items()}
+        self.data = given_arrays(markov.theory.program, data)
+        self.extents = Extents(self.integer, self.values)
         self.random: dict[Expr, bool] = {}
         theory = markov.theory
         require_open_numbers(theory)
@@ -279,7 +283,8 @@ class Present(KnownArrays):
             raise ValueError(f"data[{name!r}] has {array.ndim} axes, but {name} has {len(x.args)} indices")
         args = [a for a in x.args if not a.is_Integer]
         for axis in reversed([k for k, a in enumerate(x.args) if a.is_Integer]):
-            array = array.take(self.position(name, axis, int(x.args[axis]), array.shape[axis]), axis)
+            place = self.position(name, axis, int(x.args[axis]), array.shape[axis])
+            array = np.asarray(array.take(place, axis))
         if not x.has(t):
             return array
         if not self.system.markov.discrete:
@@ -287,7 +292,7 @@ class Present(KnownArrays):
         for axis in reversed([k for k, a in enumerate(args) if a == t]):
             if not self.time < array.shape[axis]:
                 raise ValueError(f"data[{name!r}] of shape {array.shape} ends before step {self.time:g}")
-            array = array.take(int(self.time), axis)
+            array = np.asarray(array.take(int(self.time), axis))
         return array
 
     def value(self, e: Expr, axes: IndexSymbols) -> Any:

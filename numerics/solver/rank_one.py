@@ -19,7 +19,7 @@ from derive.calculus.symbols import L, gamma0, t
 from derive.program.networks import structured
 from derive.scale.rich import kappa, phi, rank_one, sigma
 from derive.theory import mean_field
-from numerics.errors import NotConverged
+from numerics.errors import NotConverged, require_whole
 from numerics.experiment.numbers import Spectrum
 
 Array = NDArray[np.float64]
@@ -77,15 +77,16 @@ def solve_rank_one(
     grows from 0. ``rtol`` is the relative tolerance of the integrator. A network with one hidden layer has
     exactly the loss of the reduced theory with ``start = 2``, at any time and any gamma0; its
     ``C_g(1,t,t)`` is then ``squared - 1``, not the approximation ``kernel`` of the result. Deeper networks
-    obey the theory at late times, in powers of time, for any start. Raises ValueError for a start that is
-    not positive and for times that are not positive and increasing, and
-    :class:`~numerics.errors.NotConverged` if the integrator fails.
+    obey the theory at late times, in powers of time, for any start. Raises ValueError for a depth that is not
+    a positive integer, for a start that is not positive and for times that are not positive and increasing,
+    and :class:`~numerics.errors.NotConverged` if the integrator fails.
 
     >>> from numerics.experiment.numbers import power_law
     >>> run = solve_rank_one(1, 1.0, power_law(2.0, 0.5, 1000), np.array([1.0, 10.0]), 2.0)
     >>> run.loss.round(4).tolist()
     [0.4004, 0.1071]
     """
+    require_whole("depth", depth, 1, "must have a hidden layer")
     output_times = np.asarray(times, float)
     if not start > 0:
         raise ValueError(f"start = {start}: must be positive, or nothing grows")

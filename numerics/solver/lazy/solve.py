@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import frexp, prod, sqrt
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,8 @@ from derive.reduce.memoryless import Markov
 from derive.reduce.stationary import Static, static
 from derive.theory import OrderParameter, Theory
 from numerics.averages.kink_quadrature import Moment
-from numerics.errors import Unserved
+from numerics.errors import Unserved, require_whole
+from numerics.experiment.checks import given_times
 from numerics.lowering.expressions import layers_written_out
 from numerics.lowering.indices import RealNumber, at_integer_depth, axes_of, connected_groups, node_of
 from numerics.lowering.memoryless import Present, System
@@ -34,6 +35,9 @@ from numerics.threads import one_thread
 Array = NDArray[np.float64]
 Groups = list[tuple[MemberKey, ...]]
 """Sources in groups that are mutually independent."""
+
+DIGITS = 14
+"""Digits to which variances and correlations of averages must agree so that the averages count as equal."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,7 @@ class LazySolved:
     times : numpy.ndarray
         Output times, shape ``(times,)``.
     error : float
-        Largest error of an average, relative to its value, or to one if the value is smaller than one.
+        Largest error of an average, relative to the average of the absolute value of the same function.
     tails : float
         Product over the Gaussian fields of all layers of ``<f^4> / (3 <f^2>^2)``, which is one for a linear
         f. f is the function of the field that a kernel averages; the largest ratio counts, and at least one.
@@ -83,14 +87,15 @@ def solve_lazy(
     The recursion is derived (:func:`derive.reduce.stationary.static`): each kernel is an average over
     Gaussian fields whose covariances are the kernels of the neighbouring layer. Averages over one or two
     variables are integrals, computed to ``accuracy`` (relative to the average of the absolute value);
-    averages whose variances agree to 14 decimal places are taken to be equal. The kernels are also those of
-    time 0 for any gamma0. ``values`` are numbers for symbols, ``data`` arrays by name. Errors and outputs are
-    given at ``0..steps-1``, or at ``times`` of a flow; outputs are zero at the start.
+    averages whose variances and correlation agree to 14 digits are taken to be equal. The kernels are also
+    those of time 0 for any gamma0. ``values`` are numbers for symbols, ``data`` arrays by name. Errors and
+    outputs are given at ``0..steps-1``, or at ``times`` of a flow; outputs are zero at the start.
 
     Raises :class:`~derive.errors.NotApplicable` if fields move at gamma0 = 0,
     :class:`~numerics.errors.Unserved` for averages over more than two variables and for flows with momentum,
-    :class:`~numerics.errors.NotConverged`, and ValueError for missing values and data, for a flow without
-    ``times``, and for ``times`` of a rule in steps.
+    :class:`~numerics.errors.NotConverged`, and ValueError for missing values and data, for a kernel of the
+    data that is not symmetric positive semidefinite, for ``steps`` below 1, for a flow without ``times``,
+    for ``times`` of a rule in steps, and for times that are not finite or do not increase from 0 or later.
 
     >>> from derive.theory import mean_field
     >>> from derive.program import P, eta, mlp
@@ -103,10 +108,11 @@ def solve_lazy(
     """
     if bool(theory.program.rule.discrete) != (times is None):
         raise ValueError("a theory in discrete time needs steps and no times, and a flow needs times")
+    require_whole("steps", steps, 1, "must be at least 1")
+    at = np.arange(steps, dtype=float) if times is None else given_times(times, steps=False)
     theory = at_integer_depth(theory, {}).map(without_overflow)
     solver = _LazySolver(static(theory), values or {}, data or {}, accuracy)
     kernels = solver.all_kernels()
-    at = np.arange(steps, dtype=float) if times is None else np.asarray(times, dtype=float)
     scalars = solver.outputs(at) if solver.static.output is not None else {}
     return LazySolved(kernels, scalars, at, solver.error, prod(solver.tails.values()))
 
@@ -125,6 +131,18 @@ def coupling_of(reduced: Static) -> tuple[Expr, tuple[Symbol, ...]]:
     return total.function / past, tuple(x[0] for x in total.limits if x[0] != s)
 
 
+def _digits_of(variance: float) -> tuple[float, int]:
+    """Return the mantissa of a number, rounded to DIGITS digits, and its binary exponent."""
+    mantissa, exponent = frexp(variance)
+    return round(mantissa, DIGITS), exponent
+
+
+def _correlation(first: float, second: float, cross: float) -> float:
+    """Return the correlation of two variables, rounded to DIGITS digits; zero if a variance is zero."""
+    deviations = sqrt(max(first, 0.0)) * sqrt(max(second, 0.0))
+    return round(cross / deviations, DIGITS) if deviations else 0.0
+
+
 class _LazySolver(Present):
     """Values of a theory at gamma0 = 0; each kernel is computed when it is first read.
 
@@ -136,7 +154,7 @@ class _LazySolver(Present):
     def __init__(
         self, reduced: Static, values: Mapping[Any, RealNumber], data: Mapping[str, Any], accuracy: float
     ) -> None:
-        numbers = {str(k): float(v) for k, v in values.items()}
+        numbers = {str(k): v for k, v in values.items()}
         system = System(Markov(reduced.theory, reduced.sources, (), reduced.fields), numbers, data)
         super().__init__(system, {}, np.ones(1))
         self.static, self.accuracy, self.error = reduced, accuracy, 0.0
@@ -246,13 +264,13 @@ class _LazySolver(Present):
     def moment(self, e: Expr, first: float, second: float, cross: float) -> float:
         """Return the average of ``e`` over two Gaussian variables with these variances and covariance.
 
-        A cached average is returned for variances and a covariance that agree with earlier ones to 14 decimal
-        places.
+        A cached average is returned for variances and a correlation that agree with earlier ones to DIGITS
+        digits.
         """
-        key = e, *np.round([first, second, cross], 14)
+        key = e, *_digits_of(first), *_digits_of(second), _correlation(first, second, cross)
         if key not in self.known:
-            self.known[key], error = self.moments[e](first, second, cross, self.accuracy)
-            self.error = max(self.error, error / max(abs(self.known[key]), 1.0))
+            self.known[key], error, size = self.moments[e].averages(first, second, cross, self.accuracy)
+            self.error = max(self.error, error / size if size else 0.0)
         return self.known[key]
 
     # -- Gaussian fields -------------------------------------------------------------------------------

@@ -21,7 +21,8 @@ from derive.calculus.symbols import ell, s, t
 from derive.theory import Theory
 from numerics.arrays import CPU, Device
 from numerics.averages.existence import singularities
-from numerics.errors import Unserved, require_choice
+from numerics.errors import SpecError, Unserved, require_choice, require_whole
+from numerics.experiment.checks import given_arrays
 from numerics.experiment.parameter_domains import require_in_domains_at_steps
 from numerics.lowering.entries import EntryArray
 from numerics.lowering.expressions import CompiledFunction, KnownArrays, UnseenJump, observable
@@ -152,9 +153,9 @@ def solve_particles(  # noqa: PLR0913 - public signature
     Unserved
         For forms of a theory that sampled paths refuse, such as flows.
     ValueError
-        For missing values and data, for numbers of steps, paths or replicas that are too small, for other
-        ``responses``, for ``"jacobian"`` if a function jumps, and for a parameter of a training rule that
-        leaves its interval at a step.
+        For missing values and data, for a kernel of the data that is not symmetric positive semidefinite, for
+        numbers of steps, paths or replicas that are too small, for other ``responses``, for ``"jacobian"`` if
+        a function jumps, and for a parameter of a training rule that leaves its interval at a step.
     Diverged
         If an average is not finite.
     NotConverged
@@ -255,12 +256,17 @@ def solve_to_accuracy(  # noqa: PLR0913 - public signature
     Raises
     ------
     ValueError
-        For an accuracy that is not between 0 and 1, and as :func:`solve_particles`.
+        For an accuracy that is not between 0 and 1, for another ``first``, and as :func:`solve_particles`.
     NotConverged
         For an accuracy that is out of reach.
     """
     if not 0 < accuracy < 1:
         raise ValueError(f"accuracy = {accuracy}: must be a number between 0 and 1")
+    require_whole("steps", steps, 1, "must be at least 1")
+    if first is not None:
+        require_whole("first", first, 4, "is too few paths, of which half are solved first")
+        if first % 2:
+            raise SpecError("first", first, "is odd, and paths are drawn in pairs", "an even number >= 4")
     require_in_domains_at_steps(theory.program, values, data, steps)
     prepared = Prepared(theory, steps=steps, values=values, data=data, responses=responses)
     names = prepared.numbers
@@ -379,7 +385,9 @@ class Prepared:
     ) -> None:
         require_choice("responses", responses, get_args(Responses))
         self.kernels = kernels
-        self.steps, self.data, self.stepping, self.device = steps, data or {}, stepping, device
+        self.steps, self.stepping, self.device = steps, stepping, device
+        arrays = {name: x for name, x in (data or {}).items() if not callable(x)}
+        self.data = {**(data or {}), **given_arrays(theory.program, arrays)}
         self.values = {str(k): v for k, v in (values or {}).items()}
         self.model = _read(theory, frozenset(sizes_of(theory, self.values).items()))
         self.tables = self.model.tables

@@ -24,8 +24,9 @@ from derive.calculus.averages import Average
 from derive.calculus.symbols import s, t
 from derive.reduce.memoryless import markov
 from derive.theory import Theory
-from numerics.errors import Diverged, NotConverged, Unserved, require_choice
+from numerics.errors import Diverged, NotConverged, Unserved, require_choice, require_whole
 from numerics.experiment import Experiment
+from numerics.experiment.checks import given_times
 from numerics.experiment.parameter_domains import require_in_domains_at_steps
 from numerics.experiment.problem import Problem
 from numerics.lowering.averages import MeanResponse, read_average
@@ -155,8 +156,9 @@ def solve_two_layer(  # noqa: PLR0913 - public signature
         up to four dimensions the trapezoidal rule, or Gauss-Hermite if ``most`` allows fewer than 30 points
         along each; and scattered points otherwise.
     most : int
-        Largest number of nodes of a set. It is lowered if kernels would need too much memory. The first set
-        is used even if it has more.
+        Largest number of nodes of a set, at least 1. It is lowered if kernels would need too much memory. A
+        first set of ``start`` points is used even if it has more nodes, and so is a tensor product of two
+        points along each dimension, which is the smallest one.
     replicas : int
         Number of sets of scattered points, at least 2; the standard error follows from their scatter.
     seed : int
@@ -180,8 +182,9 @@ def solve_two_layer(  # noqa: PLR0913 - public signature
         For averages that no rule covers.
     ValueError
         For missing values and data, for steps of a flow or times in discrete time, for missing steps or
-        times, times that do not increase, a ``start`` below 1, another ``rule``, and a parameter of a
-        training rule that leaves its interval at a step.
+        times, times that do not increase, ``steps``, ``start`` or ``most`` below 1, ``replicas`` below 2,
+        another ``rule``, a kernel of the data that is not symmetric positive semidefinite, and a parameter
+        of a training rule that leaves its interval at a step.
     Diverged
         If a value is not finite.
     NotConverged
@@ -196,8 +199,11 @@ def solve_two_layer(  # noqa: PLR0913 - public signature
     >>> print(solved.rule, solved.dimensions, solved.converged, solved.value("Delta").round(6).tolist())
     trapezoid 2 True [[1.0], [0.598979], [0.385721]]
     """
-    if start is not None and start < 1:
-        raise ValueError(f"start = {start}: must be at least 1")
+    for name, count in (("steps", steps), ("start", start)):
+        if count is not None:
+            require_whole(name, count, 1, "must be at least 1")
+    require_whole("most", most, 1, "is the largest number of nodes of a set")
+    require_whole("replicas", replicas, 2, "gives no standard error, which is the scatter of several sets")
     require_choice("rule", rule, ("auto", *get_args(Rule)))
     given: dict[str, Any] = {"steps": steps, "times": times, "values": values, "data": data}
     if steps is not None:
@@ -367,13 +373,16 @@ def _chosen(system: System, dimensions: int, most: int) -> Rule:
 def _counts(rule: Rule, dimensions: int, most: int, start: int | None) -> Iterator[int]:
     """Yield increasing numbers of points: along each dimension, or in each set of scattered points.
 
-    ``most`` is the largest number of nodes, ``start`` the first number of points (None for a default). The
-    first number is yielded even if its nodes are more than ``most``.
+    ``most`` is the largest number of nodes, ``start`` the first number of points, which is yielded even if
+    its nodes are more than ``most``. The default of the first number (None) has at most ``most`` nodes, but
+    at least two points along a dimension, or one scattered point.
     """
     count = start or {"sobol": 1024, "hermite": 4, "trapezoid": 12}[rule]
-    # The error is the difference of two sets of nodes. The first set must therefore be so small that a
-    # second, larger one has at most `most` nodes.
-    if start is None and rule != "sobol":
+    if start is None and rule == "sobol":
+        count = min(count, 2 ** (max(most, 1).bit_length() - 1))  # Sobol sequences have powers of two
+    elif start is None:
+        # The error is the difference of two sets of nodes. The first set must therefore be so small that a
+        # second, larger one has at most `most` nodes.
         count = max(2, min(count, int(most ** (1 / max(dimensions, 1)) / FACTOR)))
     yield count
     while True:
@@ -430,10 +439,12 @@ class _NodeSolver:
         reduced = moving(at_integer_depth(theory, {}).map(without_overflow))
         if reduced.discrete == (steps is None) or reduced.discrete == (times is not None):
             raise ValueError("a theory in discrete time needs steps and no times, and a flow needs times")
-        at = np.arange(steps, dtype=float) if steps is not None else np.asarray(times, dtype=float)
-        if not len(at) or at[0] < 0 or (np.diff(at) <= 0).any():
-            raise ValueError("times must rise, from 0 or later, and steps must be at least 1")
-        system = System(reduced, {str(k): float(v) for k, v in (values or {}).items()}, data or {})
+        if times is None:
+            assert steps is not None
+            at = np.arange(steps, dtype=float)
+        else:
+            at = given_times(times, steps=False)
+        system = System(reduced, {str(k): v for k, v in (values or {}).items()}, data or {})
         self.system, self.times, self.accuracy = system, at, accuracy
         self.kernels = reduced.theory.order_parameters if kernels else ()
         self.observables = reduced.theory.observables if kernels else ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from scipy.stats import chi2
 from derive.program import P, eta, gamma0
 from numerics.errors import NotConverged
 from numerics.solver.grid import TimeGrid
-from numerics.solver.paths import solve_to_accuracy
+from numerics.solver.paths import solve_particles, solve_to_accuracy
 from numerics.solver.paths.accuracy import (
     LEAP,
     PILOTS,
@@ -217,3 +218,20 @@ def test_a_theory_to_an_accuracy() -> None:
     assert len(found.runs["Delta", ()]) == found.replicas
     with pytest.raises(ValueError, match="accuracy = 2"):
         solve_to_accuracy(mean_field(mlp(1, "tanh")), accuracy=2.0, **given)
+
+
+@pytest.mark.parametrize("first", [0, 2, 3, 7, 10.5, -4])
+def test_the_first_number_of_paths_is_checked(first: Any) -> None:
+    """Small and odd numbers ended in errors of NumPy."""
+    given: dict[str, Any] = {"steps": 2, "values": {eta: 0.5, gamma0: 1.0, P: 1}}
+    with pytest.raises(ValueError, match=f"first = {first}: "):
+        solve_to_accuracy(
+            mean_field(mlp(1)), accuracy=0.5, first=first, data={"K_x": [[1.0]], "y": [1.0]}, **given
+        )
+
+
+@pytest.mark.parametrize("solver", [solve_particles, partial(solve_to_accuracy, accuracy=0.5)])
+def test_sampled_paths_refuse_a_kernel_that_no_inputs_have(solver: Any) -> None:
+    data = {"K_x": [[1.0, 0.3], [0.0, 1.0]], "y": [1.0, 1.0]}
+    with pytest.raises(ValueError, match=r"data\.K_x: is not symmetric"):
+        solver(mean_field(mlp(1)), steps=2, values={eta: 0.5, gamma0: 1.0, P: 2}, data=data)

@@ -304,3 +304,38 @@ def test_refusals() -> None:
     with pytest.raises(ValueError, match="data does not contain K_x"):
         solved(mlp(1, "tanh"), data={"y": TARGETS[:3]})
     assert solved(feedback_alignment(2, "tanh")).scalars == {}
+
+
+@pytest.mark.parametrize("activation", ["relu", pytest.param("tanh", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("scale", [1e-10, 1e-15, 1e-30])
+def test_small_kernels_are_as_exact_as_large_ones(activation: str, scale: float) -> None:
+    """Variances that agreed to 14 decimal places counted as equal, and errors were relative to one."""
+    k = scale * np.array([[1.0, 0.5], [0.5, 4.0]])
+    phi = recursion(MOMENTS[activation], 2, k)[0]
+    ours = solved(mlp(2, activation), values={eta: 0.1, P: 2}, data={"K_x": k, "y": TARGETS[:2]})
+    for layer in (1, 2):
+        np.testing.assert_allclose(ours.kernel("Phi", layer), phi[layer - 1], rtol=1e-9, atol=0)
+    assert 1e-17 < ours.error < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"data": DATA | {"K_x": [[1.0, 3.0], [0.0, 1.0]]}}, "data.K_x: is not symmetric"),
+        ({"data": DATA | {"K_x": [[1.0, 3.0], [3.0, 1.0]]}}, "data.K_x: is not positive semidefinite"),
+        ({"data": DATA | {"K_x": [[1.0, np.nan], [np.nan, 1.0]]}}, "data.K_x: is nan"),
+        ({"values": {eta: float("inf"), P: 3}}, "values.eta = inf: is not finite"),
+        ({"steps": 0}, "steps = 0: must be at least 1"),
+        ({"steps": 2.5}, "steps = 2.5: must be a whole number"),
+    ],
+)
+def test_data_and_steps_are_checked(options: dict[str, Any], reason: str) -> None:
+    """Kernels that no inputs have were solved, and no steps ended in an error of NumPy."""
+    with pytest.raises(ValueError, match=reason):
+        solved(mlp(1, "relu"), **options)
+
+
+@pytest.mark.parametrize("times", [[], [-1.0], [float("nan")], 1.0])
+def test_times_of_a_flow_are_checked(times: Any) -> None:
+    with pytest.raises(ValueError, match="times"):
+        solved(mlp(1, "relu", "flow"), times=times)

@@ -1,5 +1,7 @@
 """The reduced theory of the rich regime beside the solved one, and beside its own power laws."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from sympy import N, Rational
@@ -82,3 +84,10 @@ def test_the_initial_singular_value_is_required() -> None:
         solve_rank_one(1, 1.0, power_law(2.0, 0.5, 50), np.array([1.0]))  # type: ignore[call-arg]
     with pytest.raises(ValueError, match=r"start = 0.0: must be positive"):
         solve_rank_one(1, 1.0, power_law(2.0, 0.5, 50), np.array([1.0]), 0.0)
+
+
+@pytest.mark.parametrize("depth", [0, -1, 1.5])
+def test_a_hidden_layer_is_needed(depth: Any) -> None:
+    """Depth 0 gave a loss."""
+    with pytest.raises(ValueError, match=f"depth = {depth}: must"):
+        solve_rank_one(depth, 1.0, power_law(2.0, 0.5, 5), np.array([1.0]), 2.0)

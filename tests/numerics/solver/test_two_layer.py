@@ -293,7 +293,7 @@ def test_refusals() -> None:
         solved("tanh", data={"K_x": kernel(2)})
     with pytest.raises(ValueError, match="values has no eta"):
         solved("tanh", values={gamma0: 1.0, P: 2})
-    with pytest.raises(ValueError, match="must be positive semidefinite"):
+    with pytest.raises(ValueError, match=r"data\.K_x: is not positive semidefinite"):
         solved("tanh", data=DATA | {"K_x": np.array([[1.0, 2.0], [2.0, 1.0]])})
     with pytest.raises(Diverged, match="at step"):
         solved("quadratic", steps=12, values=VALUES | {eta: 1e30})
@@ -367,3 +367,37 @@ def test_a_forecast_is_that_of_the_nodes_that_a_run_may_use(samples: int, most: 
     assert estimate.note.startswith(f"{most} nodes, sobol")
     few = forecast(Problem.of(one), 1e-6, most=2**18, patience=1e-9)
     assert estimate.cost == pytest.approx(few.cost * most / 2**18)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"replicas": 1}, "replicas = 1: gives no standard error"),
+        ({"replicas": 0}, "replicas = 0: gives no standard error"),
+        ({"most": -1}, "most = -1: is the largest number of nodes"),
+        ({"most": 0}, "most = 0: is the largest number of nodes"),
+        ({"start": 0}, "start = 0: must be at least 1"),
+        ({"steps": 0}, "steps = 0: must be at least 1"),
+        ({"steps": 2.5}, "steps = 2.5: must be a whole number"),
+        ({"data": DATA | {"K_x": [[1.0, 0.3], [0.0, 1.0]]}}, "data.K_x: is not symmetric"),
+        ({"values": VALUES | {eta: float("nan")}}, "values.eta = nan: is not finite"),
+    ],
+)
+def test_numbers_and_data_are_checked_first(options: dict[str, Any], reason: str) -> None:
+    """One set of scattered points gave the error 0.0 and counted as converged."""
+    with pytest.raises(ValueError, match=reason):
+        solved("tanh", **({"rule": "sobol"} | options))
+
+
+def test_times_are_finite() -> None:
+    with pytest.raises(ValueError, match="times: is nan"):
+        solve_two_layer(mean_field(mlp(1, "tanh", "flow")), times=[np.nan], values=VALUES, data=DATA)
+
+
+@pytest.mark.parametrize("rule", ["sobol", "hermite", "trapezoid"])
+def test_no_set_has_more_than_the_largest_number_of_nodes(rule: Any) -> None:
+    """The first set of scattered points had 1024 points."""
+    for most in (20, 100):
+        ours = solved("tanh", steps=2, rule=rule, most=most, kernels=False)
+        assert ours.nodes <= most
+        assert not ours.converged
