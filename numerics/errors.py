@@ -221,6 +221,17 @@ def require_whole(name: str, value: object, least: int, problem: str) -> None:
         raise SpecError(name, value, problem, f"an integer >= {least}")
 
 
+def require_probability(name: str, value: float) -> None:
+    """Raise SpecError for a number that is not between 0 and 1, both excluded.
+
+    >>> require_probability("level", 95)
+    Traceback (most recent call last):
+    numerics.errors.SpecError: level = 95: is not a probability (accepted: a number between 0 and 1, both ...
+    """
+    if not 0 < value < 1:
+        raise SpecError(name, value, "is not a probability", "a number between 0 and 1, both excluded")
+
+
 def require_choice(name: str, value: object, choices: Iterable[str]) -> None:
     """Raise SpecError for a value that is not one of the ``choices``."""
     if value not in (known := tuple(choices)):

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from numerics.errors import SMALLER, Diverged, remedy_at_start
+from numerics.errors import SMALLER, Diverged, remedy_at_start, require_probability
 from numerics.names import (
     BACKWARD_RESPONSE,
     C_FIELD,
@@ -587,7 +587,8 @@ def interval(result: xr.Dataset | Result, name: str, level: float = 0.95) -> NDA
     The interval holds the true value with probability at least ``level``: it is the narrowest one for an
     error of Student's t times the standard error, plus a bias of either sign that is at most
     :func:`systematic`.  The number of replicas (of networks: ``seeds``) is an attribute of the result, or two
-    without it.  Raises KeyError for a variable without standard errors.
+    without it.  Raises KeyError for a variable without standard errors, and SpecError for a ``level`` that is
+    not between 0 and 1.
 
     >>> result = dataset({"train_loss": [1.0], "train_loss_stderr": [0.1]}, times=[0.0], spec="", replicas=8)
     >>> interval(result, "train_loss").round(3)
@@ -597,6 +598,7 @@ def interval(result: xr.Dataset | Result, name: str, level: float = 0.95) -> NDA
     """
     from scipy.special import stdtrit  # slow to import, and needed only for sampled variables
 
+    require_probability("level", level)
     degrees = int(result.attrs.get("replicas", result.attrs.get("seeds", 2))) - 1
     bias = systematic(result, name)
     error = np.asarray(result[name + STDERR].values, dtype=float)

@@ -26,7 +26,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from numerics.errors import Diverged
+from numerics.errors import Diverged, SpecError, require_probability
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import error_jumps
@@ -319,7 +319,8 @@ def _check(
     moving = stderr > 0
     weighted = zip(line_of(networks, q.order).intercept, networks, strict=True)
     value = sum(w * entry_of(d, q.name, q.at).to_numpy() for w, d in weighted)
-    missed = np.abs(value - expected)[~moving] > EXACT * (1 + np.abs(expected[~moving]))
+    size = float(np.abs(theory[q.name].to_numpy()).max()) or 1.0
+    missed = np.abs(value - expected)[~moving] > EXACT * size
     with np.errstate(divide="ignore", invalid="ignore"):
         limits = np.where(moving, limit_of_z + remainder / stderr, np.inf)
         worst = int(np.argmax(np.where(moving, np.abs(z) / limits, 0.0)))
@@ -548,12 +549,12 @@ def parting_of(problem: Problem, networks: Sequence[xr.Dataset]) -> int | None:
     """Return the position of the first time at which errors differ between networks of the same width.
 
     It matters if the error signal jumps as a function of the output, as for the hinge loss. ``networks``
-    holds one result for each width, at least one. The position is at least one. None if the error signal
-    does not jump, or if no networks differ.
+    holds one result for each width. The position is at least one. None if the error signal does not jump, or
+    if no networks differ, as without any networks.
     """
-    if not error_jumps(problem.program):
+    if not networks or not error_jumps(problem.program):
         return None
-    names = ["error"] if all("error" in d for d in networks) else authored_in(networks[0]) if networks else []
+    names = ["error"] if all("error" in d for d in networks) else authored_in(networks[0])
     names = [x for x in names if "time_" not in networks[0][x].dims]
     spread = [
         np.max([d[f"{x}{STDERR}"].to_numpy().reshape(d.sizes["time"], -1).max(axis=1) for x in names], axis=0)
@@ -723,7 +724,7 @@ def _of_the_file(
     """Return notes that apply to experiment files only.
 
     They state by how much ratios of layer sizes change when sizes are rounded to whole units and, if the
-    theory has a finite width of its own, how accurate it is at this width.
+    theory has a finite width of its own and networks were trained, how accurate it is at this width.
     """
     words = []
     if experiment.spec.kind != "power-law":
@@ -734,7 +735,9 @@ def _of_the_file(
             if met > 1e-12
             else []
         )
-    return words + (at_its_width(theory, networks[0]) if experiment.network.width is not None else [])
+    if experiment.network.width is not None and networks:
+        words += at_its_width(theory, networks[0])
+    return words
 
 
 # -- a theory given as a result --------------------------------------------------------------------------
@@ -767,9 +770,15 @@ def compare(
     Raises
     ------
     ValueError
-        If the axes of times, layers or samples differ, or if several networks have the same width only.
+        If the axes of times, layers or samples differ, if several networks have the same width only, if there
+        are no networks or only one time, and for a ``level`` that is not between 0 and 1.
     """
     data = [networks] if isinstance(networks, xr.Dataset) else list(networks)
+    require_probability("level", level)
+    if not data:
+        raise SpecError("networks", None, "is empty", "results of numerics.simulate")
+    if theory.sizes["time"] < 2:
+        raise SpecError("theory", None, "has one time only, and losses are compared after it", "two times")
     for d in data:
         check_same_axes(theory, d)
     theory = traced(theory)

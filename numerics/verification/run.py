@@ -120,8 +120,8 @@ def verify(
     Raises
     ------
     SpecError
-        If the depth of an experiment is a symbol, or if :meth:`.Problem.of` or :func:`numerics.solve` refuse
-        the problem.
+        If the depth of an experiment is a symbol, if the start is the only time, or if :meth:`.Problem.of` or
+        :func:`numerics.solve` refuse the problem.
     Diverged, NotConverged
         As from :func:`numerics.solve` and :func:`numerics.simulate`.
     """
@@ -130,6 +130,9 @@ def verify(
     problem = asked.at_all_times()  # checks need all times, also those that result files leave out
     if problem.depth is None and problem.experiment is not None:
         raise problem.open_depth()
+    if len(problem.times) < 2:
+        reason = "has no time after the start, at which theory and networks are compared"
+        raise SpecError("times", problem.times.tolist(), reason, "at least two times")
     resting = problem.features_rest
     alone = resting or _only_by_reference(problem)
     if alone:

@@ -218,3 +218,11 @@ def test_an_interval_holds_the_true_value_as_often_as_it_says_for_either_sign_of
     )
     held = np.abs(loss) <= interval(found, "train_loss")[:-1]
     assert abs(held.mean() - 0.95) < 5 * np.sqrt(0.95 * 0.05 / rows)
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0, 95])
+def test_an_interval_has_a_probability(level: float) -> None:
+    """A level of 95 gave nan."""
+    found = dataset({"train_loss": [1.0], "train_loss_stderr": [0.1]}, times=[0.0], spec="", replicas=8)
+    with pytest.raises(ValueError, match=f"level = {level}: is not a probability"):
+        interval(found, "train_loss", level)

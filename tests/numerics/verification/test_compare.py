@@ -6,9 +6,14 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from numerics.errors import SpecError
+from numerics.experiment import Experiment
+from numerics.experiment.problem import Problem
 from numerics.simulation import simulate
 from numerics.stats import extrapolate
-from numerics.verification import compare
+from numerics.verification import compare, verify
+from numerics.verification.networks import parting_of
+from tests.derive.once import mlp
 from tests.numerics.simulation.helpers import gd
 
 
@@ -53,3 +58,41 @@ def test_comparison_refuses_other_times(networks):
     other = simulate(gd(steps=4), width=8, seeds=2, rng=0)
     with pytest.raises(ValueError, match="axis 'time'"):
         compare(other, networks)
+
+
+@pytest.mark.parametrize("level", [0, 1, 5, -0.1, float("nan")])
+def test_the_level_is_a_probability(networks, level):
+    """Every check failed, with bounds that were infinite, zero or not numbers."""
+    with pytest.raises(SpecError, match=f"level = {level}: is not a probability"):
+        compare(extrapolate(networks), networks, level=level)
+
+
+def test_networks_and_times_are_needed(networks):
+    limit = extrapolate(networks)
+    with pytest.raises(SpecError, match="networks: is empty"):
+        compare(limit, [])
+    with pytest.raises(SpecError, match="theory: has one time only"):
+        compare(limit.isel(time=[0], time_=[0]), networks)
+
+
+def test_verify_needs_a_time_after_the_start():
+    given = {"numbers": {"eta": 0.1, "gamma0": 1.0}, "arrays": {"K_x": [[1.0]], "y": [1.0]}}
+    with pytest.raises(SpecError, match=r"times = \[0.0\]: has no time after the start"):
+        verify(mlp(1, "tanh"), times=range(1), **given)
+
+
+def test_a_small_number_without_noise_must_be_right(networks):
+    """Numbers that all networks share were allowed to be off by 1e-9, however small they were."""
+
+    def exact(x, value):
+        return x.assign(train_loss=0 * x.train_loss + value, train_loss_stderr=0 * x.train_loss)
+
+    limit, small = extrapolate(networks), [exact(d, 1e-10) for d in networks]
+    assert compare(exact(limit, 1e-10), small).passed
+    assert not compare(exact(limit, 2e-10), small).passed
+
+
+def test_without_networks_no_errors_part():
+    spec = {"network": {"depth": 1}, "training": {"learning_rate": 0.1, "steps": 1, "objective": "hinge"}}
+    problem = Problem.of(Experiment.from_dict(spec, kernel=[[1.0]], targets=[1.0]))
+    assert parting_of(problem, []) is None
