@@ -96,6 +96,42 @@ def rename_all_bound(e: Expr, taken: Iterable[Expr], nested: bool = False) -> Ex
     return e if list(e.args) == args else e.func(*args)
 
 
+def rename_multiplied(e: Expr, taken: Iterable[Expr] = (), *, powers: bool = False) -> Expr:
+    """Return ``e``, in which multiplied and nested sums and integrals have different bound variables.
+
+    The limits of multiplied sums may then be collected. No bound variable is in ``taken``. Only variables
+    that collide get new names; addends may have the same ones. With ``powers``, positive integer powers of
+    sums are written out as products.
+
+    >>> from sympy import Function
+    >>> f, g = Function("f"), Function("g")
+    >>> rename_multiplied(Sum(f(s), (s, 0, t)) * Sum(g(s), (s, 0, t)))
+    Sum(f(s), (s, 0, t))*Sum(g(s_), (s_, 0, t))
+    >>> rename_multiplied(Sum(f(s), (s, 0, t)) ** 2, powers=True)
+    Sum(f(s), (s, 0, t))*Sum(f(s_), (s_, 0, t))
+    """
+    if not e.has(Sum, Integral):
+        return e
+    used = {*taken}
+    if isinstance(e, Sum | Integral):
+        e = rename_bound(e, used)
+        used |= {v for v, *_ in e.limits}
+        return e.func(rename_multiplied(e.function, used, powers=powers), *e.limits)
+    parts = factors(e) if powers else Mul.make_args(e)
+    if len(parts) == 1:
+        args = [
+            rename_multiplied(x, used, powers=powers) if isinstance(x, Expr | ExprCondPair) else x
+            for x in e.args
+        ]
+        return e.func(*args)
+    used |= e.free_symbols
+    renamed: list[Expr] = []
+    for part in parts:
+        renamed.append(rename_multiplied(part, used, powers=powers))
+        used |= bound(renamed[-1])
+    return Mul(*renamed)
+
+
 # -- at other indices ----------------------------------------------------------------------------------------
 
 

@@ -15,6 +15,7 @@ from sympy import Add, Eq, Expr, Heaviside, Integral, KroneckerDelta, Mul, Pow, 
 from sympy.core.function import AppliedUndef
 from sympy.utilities.iterables import strongly_connected_components
 
+from derive.calculus.sums import rename_multiplied
 from derive.calculus.symbols import L, s, t
 from derive.depth import LayerTime
 from derive.depth.layers import tau, tau_
@@ -236,22 +237,27 @@ def reads_across(x: Read, p: LayerProduct, jumping: Collection[str]) -> bool:
 def products_of(e: Expr, layers: dict[str, int]) -> Iterator[LayerProduct]:
     """Yield the products whose sum is an expression.
 
-    ``layers`` is the number of layer times of each tensor, by name. Factors that are sums must have
-    different indices. Raises NotLowered for an expression that is not a sum of products.
+    ``layers`` is the number of layer times of each tensor, by name. Raises NotLowered for an expression that
+    is not a sum of products.
     """
+    yield from _products_of(rename_multiplied(e, powers=True), layers)
+
+
+def _products_of(e: Expr, layers: dict[str, int]) -> Iterator[LayerProduct]:
+    """Yield the products whose sum is an expression in which multiplied sums have different indices."""
     if isinstance(e, Add):
         for term in e.args:
-            yield from products_of(term, layers)
+            yield from _products_of(term, layers)
     elif isinstance(e, Mul):
         products = [LayerProduct(S.One)]
         for factor in e.args:
-            products = [_times(a, b) for a in products for b in products_of(factor, layers)]
+            products = [_times(a, b) for a in products for b in _products_of(factor, layers)]
         yield from products
     elif isinstance(e, Pow) and e.exp.is_Integer and e.exp.is_positive and e.base.has(AppliedUndef):
-        yield from products_of(Mul(*[e.base] * int(e.exp), evaluate=False), layers)
+        yield from _products_of(Mul(*[e.base] * int(e.exp), evaluate=False), layers)
     elif isinstance(e, Sum):
         spans = tuple(_span(*lim) for lim in e.limits)
-        for p in products_of(e.function, layers):
+        for p in _products_of(e.function, layers):
             yield replace(p, spans=(*p.spans, *spans))
     elif isinstance(e, Integral):
         yield from _integrated(e, layers)
@@ -332,7 +338,7 @@ def _integrated(e: Integral, layers: dict[str, int]) -> Iterator[LayerProduct]:
         raise NotLowered(
             f"{e} is not an integral over layer time: flows have no layer time here, use a rule in steps"
         )
-    for p in products_of(e.function, layers):
+    for p in _products_of(e.function, layers):
         if p.layer is not None:
             raise NotLowered(f"{e} has an integral within an integral over layer time")
         yield replace(p, layer=x, bound=bounds[lower, upper])  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ from sympy.functions.special.tensor_functions import KroneckerDelta
 from sympy.utilities.lambdify import implemented_function
 
 from derive.calculus.averages import Average, Response
-from derive.calculus.sums import over
+from derive.calculus.sums import over, rename_multiplied
 from derive.calculus.symbols import ell, s, t
 from derive.errors import NotApplicable
 from derive.linear.form import LinearTerm, Row, linear_form
@@ -165,6 +165,7 @@ class _Lowering:
         self.units = theory.program.unit_indices
         self.on_units = {e.name for e in theory.equations if self.units & set(e.lhs.args)}
         self.theory = theory = self.unlabelled(theory) if self.units else theory
+        self.uppers = {index: upper for index, _, upper in limits(theory)}
         self.hoisted: dict[str, Hoisted] = {}
         self.extents: dict[Symbol, Expr] = {}
 
@@ -363,12 +364,20 @@ class _Lowering:
                 expr = expr * KroneckerDelta(old, new)
             cols = tuple(shared.get(x, x) for x in cols)
         axes = {*rows, *cols, s, t}
-        monomials = tuple(self.monomial(c, fs, axes) for c, fs in products(self.flattened(expr)))
+        monomials = tuple(self.monomial(c, fs, axes) for c, fs in products(self.renamed(expr, axes)))
         return KernelRow(rows, cols, monomials, reach)
 
-    def flattened(self, expr: Expr) -> Expr:
-        """Record the largest value of each index of a sum in an expression; return the expression itself."""
-        self.extents |= {lim[0]: lim[2] for x in expr.atoms(Sum) for lim in x.limits}
+    def renamed(self, expr: Expr, axes: set[Symbol]) -> Expr:
+        """Return an expanded expression in which multiplied sums have different indices, none in ``axes``.
+
+        The largest value of each index of a sum is recorded. A new name is not that of an index with another
+        largest value.
+        """
+        expr = rename_multiplied(expr.expand(), axes, powers=True)
+        known = self.uppers | self.extents
+        if any(known.get(x, upper) != upper for x, _, upper in _limits_in(expr)):
+            expr = rename_multiplied(expr, {*axes, *known})
+        self.extents |= {x: upper for x, _, upper in _limits_in(expr)}
         return expr
 
     def monomial(self, coefficient: Expr, factors: tuple[Expr, ...], axes: set[Symbol]) -> Monomial:
@@ -485,6 +494,11 @@ class _Lowering:
         return ScalarRow(e.name, indices, expr, tuple(averages), tuple(inputs))
 
 
+def _limits_in(e: Expr) -> list[tuple[Symbol, Expr, Expr]]:
+    """Return the limits (index, lower, upper) of all sums in an expression."""
+    return [tuple(x) for total in e.atoms(Sum) for x in total.limits]
+
+
 def _total(body: Expr, limits: tuple[tuple[Expr, ...], ...], indices: tuple[Symbol, ...]) -> Expr:
     """Return a sum in the equation of a scalar as a reduction of an array over axes.
 
@@ -582,7 +596,7 @@ def products(expr: Expr) -> Iterable[tuple[Expr, tuple[Expr, ...]]]:
 
     Factors are order parameters, scalars, given arrays and Kronecker deltas. Sums over indices are left out,
     because an index that occurs in factors only is summed over. Sums that are multiplied must therefore have
-    different indices. Raises NotLinear for another factor.
+    different indices, see :func:`.rename_multiplied`. Raises NotLinear for another factor.
     """
     expr = expr.expand()
     if isinstance(expr, Add):

@@ -6,7 +6,7 @@ The input is a theory with numbers for its sizes. In the output
   ``x(p, t)`` becomes ``x(1, t), x(2, t), ...``, and sums over them become sums of their terms;
 - a sum over a part of a range, such as ``r = 1..p``, runs over the whole range with a factor that is one or
   zero;
-- an index that runs over two ranges has a name for each.
+- an index that runs over two ranges has a name for each, and nested sums have different indices.
 
 :mod:`~numerics.lowering.quantities` reads the result. :func:`stacked_members` stacks the arrays of members
 that were written out into one array.
@@ -25,6 +25,8 @@ from numpy.typing import NDArray
 from sympy import Add, Expr, Heaviside, Integer, Max, Min, S, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.pairs import EntryStep
+from derive.calculus.sums import rename_bound, rename_multiplied
 from derive.calculus.symbols import IndexRange, ell
 from derive.program.shifted_constants import Slot, shifted_reads
 from derive.theory import Equation, OrderParameter, Source, Term, Theory
@@ -94,7 +96,9 @@ def with_plain_indices(sized: SizedTheory) -> Plain:
 
     ``sized`` is the theory with numbers for its sizes. Some indices are replaced by their integer values.
     """
-    theory, out = sized.theory, _Unrolling(sized)
+    theory = sized.theory.each(lambda x: [_with_own_indices(x)])
+    sized = replace(sized, theory=theory)
+    out = _Unrolling(sized)
     written_out: tuple[WrittenOut, ...] = ()
     if out.slots:
         items = (*theory.scalars, *theory.observables, *theory.order_parameters)
@@ -146,6 +150,33 @@ def ring_of(a: Expr, summed: IndexBounds, whole: IntegerBounds) -> Symbol | None
     """
     candidates = [x for x, bounds in summed.items() if a.coeff(x) == 1 and bounds == whole]
     return candidates[0] if len(candidates) == 1 and whole[0] == 1 else None
+
+
+# -- indices of nested sums ----------------------------------------------------------------------------------
+
+
+def _with_own_indices(item: Any) -> Any:
+    """Return an equation, source or order parameter, with new names for indices that it uses twice.
+
+    An index of a sum is renamed if it is also an index of the item or of a sum around it.
+    """
+    return _changed(item, lambda e: _separated(e, frozenset(r.index for r in item.ranges)))
+
+
+def _separated(e: Expr, taken: frozenset[Symbol]) -> Expr:
+    """Return an expression in which no index of a sum is in ``taken``, or is that of a sum around it.
+
+    In the gradient of a weight with an entrywise rule, multiplied sums get different indices, too, because
+    their limits are collected. Times keep their names.
+    """
+    if not e.has(Sum):
+        return e
+    if isinstance(e, EntryStep):
+        return EntryStep(e.weight, rename_multiplied(e.gradient, taken), e.time)
+    if isinstance(e, Sum):
+        e = rename_bound(e, taken)
+        taken |= {index for index, *_ in e.limits if index not in TIMES}
+    return e.func(*[_separated(x, taken) if isinstance(x, Expr) else x for x in e.args])
 
 
 # -- ranges of indices ---------------------------------------------------------------------------------------
