@@ -8,7 +8,9 @@ the covariance
 with the covariance Sigma of sources. Order parameters average products ``F = x_a x_b`` and the exponent of
 the path integral holds products ``E = w x_c x_d``, so that all averages follow by Wick's theorem. The
 covariance of products is ``kappa_ab,cd = V_ac V_bd + V_ad V_bc``, divided by the units of the population over
-N, and ``D_ab,k = (V E_k V)_ab + transposed``. Two modules use this: dense matrices
+N, and ``D_ab,k = (V E_k V)_ab + transposed``. The average of one field ``x_a`` is that of the product
+``x_a x_1`` with a constant ``x_1`` of variance one that is independent of all fields: ``kappa_a1,c1 = V_ac``,
+and ``kappa_a1,cd = 0``. Two modules use this: dense matrices
 (:mod:`numerics.fluctuations.dense`) and adjoint sweeps (:mod:`numerics.fluctuations.adjoint`).
 """
 
@@ -21,7 +23,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from numerics.fluctuations.lowered import IntegerArray, LoweredFluctuations, TermArrays
+from numerics.fluctuations.lowered import CONSTANT, IntegerArray, LoweredFluctuations, TermArrays
 from numerics.fluctuations.march import LinearMarch
 
 Array = NDArray[np.float64]
@@ -145,7 +147,8 @@ class LinearTheory:
     def _number_places(self) -> None:
         """Give each field and hat that occurs in a product a row of its site's covariance V, and fill V.
 
-        The rows are sorted by time. A hat is the response field conjugate to a field: the average of a field
+        The rows are sorted by time. The last row of time 0 is the constant ``x_1`` if an order parameter of
+        the site averages one field. A hat is the response field conjugate to a field: the average of a field
         times a hat is the response of the field. A site is a population at one layer.
         """
         low, march = self.lowered, self.march
@@ -159,16 +162,19 @@ class LinearTheory:
         hatted = np.unique(np.concatenate(hats)) if hats else np.zeros(0, int)
         self.field_place = np.full(low.nodes.count, -1)
         self.hat_place = np.full(low.nodes.count, -1)
+        self.constant_place = np.full(len(march.sites), -1)
+        alone = np.concatenate([np.zeros(0, int), *(x.first[x.second == CONSTANT] for x in low.units)])
         self.sites: list[UnitCovariance] = []
         for number, site in enumerate(march.sites):
             site_fields = fields[low.site[fields] == number]
             responding = hatted[low.site[hatted] == number]
-            time = low.time[np.concatenate([site_fields, responding])]
+            constant = np.zeros(int((low.site[alone] == number).any()), int)
+            time = np.concatenate([low.time[site_fields], low.time[responding], constant])
             order = np.argsort(time, kind="stable")
             place = np.empty(len(order), int)
             place[order] = np.arange(len(order))
             self.field_place[site_fields] = place[: len(site_fields)]
-            self.hat_place[responding] = place[len(site_fields) :]
+            self.hat_place[responding] = place[len(site_fields) : len(site_fields) + len(responding)]
             V = np.zeros((len(order), len(order)))
             R = site.R[np.ix_(march.local[site_fields], march.hat[responding])]
             V[np.ix_(self.field_place[site_fields], self.field_place[site_fields])] = site.C[
@@ -176,21 +182,25 @@ class LinearTheory:
             ]
             V[np.ix_(self.field_place[site_fields], self.hat_place[responding])] = R
             V[np.ix_(self.hat_place[responding], self.field_place[site_fields])] = R.T
+            if len(constant):
+                self.constant_place[number] = place[-1]
+                V[place[-1], place[-1]] = 1.0
             ends = np.searchsorted(time[order], np.arange(low.sizes.times), side="right")
-            self.sites.append(
-                UnitCovariance(V, order >= len(site_fields), time[order], ends, low.ratios[number])
-            )
+            is_hat = (order >= len(site_fields)) & (order < len(site_fields) + len(responding))
+            self.sites.append(UnitCovariance(V, is_hat, time[order], ends, low.ratios[number]))
 
     def places(self, x: TermArrays) -> tuple[IntegerArray, IntegerArray, IntegerArray]:
         """Return for each product of two factors its site and the rows of both in the site's covariance.
 
-        ``x`` holds a term at all values of its indices and times, a product of two fields or hats at each.
-        The three arrays have the shape (n,). A hat is the response field conjugate to a field: the average of
-        a field times a hat is the response of the field. A site is a population at one layer.
+        ``x`` holds a term at all values of its indices and times, a product of two fields or hats at each, or
+        one field, whose second factor is then the constant ``x_1``. The three arrays have the shape (n,). A
+        hat is the response field conjugate to a field: the average of a field times a hat is the response of
+        the field. A site is a population at one layer.
         """
         first = (self.hat_place if x.hats > 0 else self.field_place)[x.first]
         second = (self.hat_place if x.hats > 1 else self.field_place)[x.second]
-        return self.lowered.site[x.first], first, second
+        site = self.lowered.site[x.first]
+        return site, first, np.where(x.second == CONSTANT, self.constant_place[site], second)
 
     @cached_property
     def units(self) -> dict[int, SiteProducts]:

@@ -305,13 +305,15 @@ class LinearMarch:
     def pair(self, x: TermArrays, part: slice) -> Array:
         """Return the averages that multiply the weights of a term, for the values of its indices in ``part``.
 
-        The term must have two factors. The averages are covariances of two fields, or responses of a field to
-        a hat, one for each value in ``part``. A hat is the response field conjugate to a field: the average
-        of a field times a hat is the response of the field.
+        The averages are covariances of two fields, or responses of a field to a hat, one for each value in
+        ``part``. They are zero for a term with one field, because no field of a linear theory has a mean. A
+        hat is the response field conjugate to a field: the average of a field times a hat is the response of
+        the field.
         """
         averages = np.zeros(part.stop - part.start)
-        for number, at in self.by_site(x.second[part] if x.hats else x.first[part]):
-            site = self.sites[number]
+        paired = x.second[part] != CONSTANT
+        for number, same_site in self.by_site(x.first[part]):
+            site, at = self.sites[number], same_site[paired[same_site]]
             second = x.second[part][at]
             if x.hats:
                 averages[at] = site.R[self.local[second], self.hat[x.first[part][at]]]

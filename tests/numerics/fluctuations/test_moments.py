@@ -9,7 +9,21 @@ import pytest
 from sympy import Function
 
 import numerics
+from derive.program import (
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    GivenVector,
+    GradientDescent,
+    Mean,
+    Network,
+    Population,
+    eta,
+    mu,
+    t,
+)
 from numerics.errors import SpecError
+from numerics.experiment.problem import Problem
 from numerics.fluctuations import finite_width, moments
 from tests.numerics.fluctuations.cases import case, experiment
 
@@ -48,6 +62,32 @@ def test_covariances_and_functions_agree() -> None:
     np.testing.assert_allclose(
         found.covariance("f", "f").values.reshape(8, 8).diagonal(), found.variance("f").values.ravel()
     )
+
+
+def test_the_average_of_one_field_fluctuates_by_itself() -> None:
+    """For f = <w h> + <v> with v frozen, f(1) changes by 0.8 d<v> + 0.81 d<w h> + 0.1 d<w^2 + h^2>."""
+    units, pixels = Population("units"), Population("pixels", given=True)
+    x, h, y = GivenVector("x", pixels, "K_x"), Field("h", units), Function("y")
+    W, w, v = (
+        GaussianMatrix("W", units, pixels),
+        GaussianVector("w", units),
+        GaussianVector("v", units),
+    )
+    forward = {h(mu, t): W @ x(mu), f(mu, t): Mean(w.symbol * h(mu, t)) + Mean(v.symbol)}
+    network = Network("offset", (h,), forward, weights=(W, w), frozen=(v,), given=(x,))
+    problem = Problem.of(
+        network.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta)),
+        numbers={"eta": 0.1, "gamma0": 1.0},
+        arrays={"K_x": [[1.0]], "y": [1.0]},
+        times=range(2),
+    )
+    found, corrections = moments(problem), finite_width(problem)
+    variance, shift = [2.0, 0.8**2 + 0.81**2 + 0.1**2 * 4], [0.0, -0.02]
+    np.testing.assert_allclose(found.value("f")[:, 0], [0.0, 0.2], atol=1e-12)
+    np.testing.assert_allclose(found.variance("f")[:, 0], variance, rtol=1e-12)
+    np.testing.assert_allclose(found.shift("f")[:, 0], shift, atol=1e-12)
+    np.testing.assert_allclose(np.ravel(corrections["f_variance"]), variance, rtol=1e-12)
+    np.testing.assert_allclose(np.ravel(corrections["f_shift"]), shift, atol=1e-12)
 
 
 def test_refusals() -> None:
