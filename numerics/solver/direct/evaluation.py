@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import product
 from math import lcm
+from operator import index
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -21,7 +22,7 @@ from sympy import Symbol
 from derive.errors import NotDerived
 from derive.program.nonlinear import require_linear_rules
 from derive.theory import Equation, OrderParameter, Theory
-from numerics.errors import Unserved, diverged_at, require_choice
+from numerics.errors import Unserved, diverged_at, require_choice, require_whole
 from numerics.experiment.checks import finite_number
 from numerics.experiment.parameter_domains import require_in_domains_at_steps
 from numerics.lowering.indices import TIMES, RealNumber
@@ -101,15 +102,11 @@ def evaluate(  # noqa: PLR0913 - public signature
     >>> solved.method, solved.value("Delta").tolist(), solved.value("H", 2)[0, 0].tolist()
     ('linear', [[1.0], [-0.5]], [[1.0, 1.0], [1.0, 2.25]])
     """
-    if steps < 1 or samples < 2 or replicas < 2:
-        raise ValueError(
-            f"steps = {steps}, samples = {samples}, replicas = {replicas}: steps must be at least 1, samples "
-            "and replicas at least 2"
-        )
+    for name, count, least in (("steps", steps, 1), ("samples", samples, 2), ("replicas", replicas, 2)):
+        require_whole(name, count, least, f"must be at least {least}")
+    require_whole("seed", seed, 0, "must not be negative")
     require_choice("method", method, get_args(EvaluationMethod))
-    for name, value in (values or {}).items():
-        finite_number(f"values.{name}", value)
-    layout = Layout(theory, {str(k): v for k, v in (values or {}).items()})
+    layout = Layout(theory, {str(k): _number(f"values.{k}", v) for k, v in (values or {}).items()})
     constants = Constants(layout, data or {})
     require_in_domains_at_steps(theory.program, values, data, steps)
     capacity = steps * sum(len(f.members) for f in layout.sources.values())
@@ -223,6 +220,18 @@ def _axes(key: tuple[int | None, ...], member: Member) -> tuple[tuple[int, ...],
     return tuple(x for x, a in pairs if a.is_Integer), tuple(x for x, a in pairs if not a.is_Integer)
 
 
+def _number(key: str, given: object) -> RealNumber:
+    """Return a number of a user as an int if it is an integer of Python, NumPy or SymPy, else as a float.
+
+    Raises SpecError if it is not a finite real number; the error names it by ``key``.
+    """
+    value = finite_number(key, given)
+    try:
+        return index(given)  # type: ignore[arg-type]
+    except TypeError:
+        return value
+
+
 def tables(values_by_key: Mapping[MemberKey, EntriesByIndex], kind: type) -> dict[MemberKey, Any]:
     """Return values by index as arrays; missing entries are NaN.
 
@@ -233,8 +242,8 @@ def tables(values_by_key: Mapping[MemberKey, EntriesByIndex], kind: type) -> dic
     for place, by_index in values_by_key.items():
         axes = [sorted(set(x)) for x in zip(*by_index, strict=True)]
         arrays[place] = np.full([len(axis) for axis in axes], np.nan, dtype=kind)
-        for index, value in by_index.items():
-            arrays[place][tuple(axis.index(x) for axis, x in zip(axes, index, strict=True))] = value
+        for indices, value in by_index.items():
+            arrays[place][tuple(axis.index(x) for axis, x in zip(axes, indices, strict=True))] = value
     return arrays
 
 

@@ -299,11 +299,12 @@ class Interpreter:
     def power(self, e: Pow, at: At) -> RealNumber:
         """Return a power of numbers: infinity on overflow, NaN for a root of a negative float.
 
-        An integer base with an exponent that is not negative is raised as Python does, without rounding if
-        the exponent is an integer.
+        An integer base with an integer exponent that is not negative is raised as Python does, without
+        rounding.
         """
         base, exponent = self.value(e.base, at), self.value(e.exp, at)
-        if isinstance(base, int | float) and (isinstance(base, float) or exponent < 0):
+        exact = isinstance(base, int) and isinstance(exponent, int) and exponent >= 0
+        if isinstance(base, int | float) and not exact:
             return float(np.float_power(base, exponent))
         number: RealNumber = base**exponent
         return number

@@ -21,8 +21,8 @@ from derive.calculus.averages import Response
 from derive.calculus.symbols import IndexRange
 from derive.program.shifted_constants import Slot, shifted_reads
 from derive.theory import Equation, OrderParameter, Theory
-from numerics.errors import Unserved
-from numerics.experiment.checks import precision_of, real_numbers, require_kernel
+from numerics.errors import SpecError, Unserved
+from numerics.experiment.checks import finite_number, precision_of, real_numbers, require_kernel
 from numerics.experiment.integer_indices import Literals, index_of_axis, literals_of, require_entries
 from numerics.lowering.indices import (
     TIMES,
@@ -263,7 +263,7 @@ class Constants:
 
     In an array, entry 0 along an axis is the first value of the index that the theory has there (1 for
     samples ``1..P``, 0 for times); a function takes the indices themselves. The keys of a mapping are tuples
-    of all indices; for a missing tuple the first index alone is the key. An index such as ``a + k`` beyond
+    of all indices, or integers if there is one index. An index such as ``a + k`` beyond
     the end of an array is periodic, unless its values are ordered (places in a sequence). Arguments that are
     not indices (the prediction in a loss) need a function. ``kind`` is the type of the array elements: float,
     or object for numbers that must not be converted, such as exact fractions.
@@ -276,10 +276,16 @@ class Constants:
             for k, v in data.items()
             if not isinstance(v, Mapping | Callable)
         }
+        self.mappings = {
+            k: _by_indices(f"data.{k}", v, kind) for k, v in data.items() if isinstance(v, Mapping)
+        }
         for x in layout.theory.program.given if kind is float else ():
+            key = f"data.{x.kernel}"
             if x.kernel in self.arrays:
-                key, precision = f"data.{x.kernel}", max(precision_of(data[x.kernel]), ROUNDING)
+                precision = max(precision_of(data[x.kernel]), ROUNDING)
                 self.arrays[x.kernel] = require_kernel(key, self.arrays[x.kernel], precision)
+            elif x.kernel in self.mappings:
+                self.mappings[x.kernel] = _kernel_by_indices(key, self.mappings[x.kernel])
         if kind is float:
             self._require_entries()
 
@@ -308,7 +314,7 @@ class Constants:
 
         ``given`` are the arguments as expressions of the theory, which determine the position in an array.
         Raises ValueError for a name without data, for an array with another number of axes and for a position
-        outside of it, and KeyError for a key that a mapping lacks.
+        outside of it, and for a key that a mapping lacks.
         """
         if name not in self.data:
             raise ValueError(
@@ -319,8 +325,8 @@ class Constants:
         value = self.data[name]
         if callable(value):
             return float(value(*args))
-        if isinstance(value, Mapping):
-            return float(value[args] if args in value else value[args[0]])
+        if name in self.mappings:
+            return self.mapped(name, args)
         array = self.arrays[name]
         if array.ndim != len(args):
             raise ValueError(
@@ -329,6 +335,20 @@ class Constants:
         uses = zip(args, given, array.shape, strict=True)
         at = tuple(self.place((name, k), x, e, n) for k, (x, e, n) in enumerate(uses))
         return array[at] if self.kind is object else float(array[at])
+
+    def mapped(self, name: str, args: tuple[RealNumber, ...]) -> Any:
+        """Return the entry of a mapping at the indices ``args``; raise ValueError if it has none."""
+        entries = self.mappings[name]
+        if args in entries:
+            return entries[args]
+        count = len(next(iter(entries), args))
+        if count != len(args):
+            raise ValueError(
+                f"data[{name!r}] has keys of {count} {'index' if count == 1 else 'indices'}, but {name} has "
+                f"{len(args)} in the theory: give keys such as {args}"
+            )
+        shown = args[0] if len(args) == 1 else args
+        raise ValueError(f"data[{name!r}] has no entry {shown}: give a number for it")
 
     def place(self, axis: Slot, x: RealNumber, e: Expr, size: int) -> int:
         """Return the position along an axis of data of the index value ``x``, written ``e`` in the theory.
@@ -358,3 +378,40 @@ class Constants:
                 f"{first}..{first + size - 1}"
             )
         return at
+
+
+def _by_indices(key: str, given: Mapping[Any, Any], kind: type) -> dict[tuple[Any, ...], Any]:
+    """Return a mapping from indices to numbers with tuples as keys.
+
+    The numbers become floats if ``kind`` is float. Raises SpecError for a number that is not real and finite,
+    and for keys of different lengths; errors name the mapping by ``key``.
+    """
+    entries = {k if isinstance(k, tuple) else (k,): v for k, v in given.items()}
+    lengths = {len(k) for k in entries}
+    if len(lengths) > 1:
+        raise SpecError(key, None, "has keys of different numbers of indices", "tuples of all indices")
+    if kind is not float:
+        return entries
+    return {k: finite_number(f"{key}[{', '.join(map(str, k))}]", v) for k, v in entries.items()}
+
+
+def _kernel_by_indices(key: str, entries: dict[tuple[Any, ...], Any]) -> dict[tuple[Any, ...], Any]:
+    """Return the symmetric part of a kernel that is given by its indices, rows before columns.
+
+    Raises SpecError for keys that are not pairs, for a missing entry, and if the kernel is not symmetric
+    positive semidefinite.
+    """
+    accepted = "a number for each pair of indices, such as (1, 2)"
+    if not entries:
+        raise SpecError(key, None, "has no entries", accepted)
+    first = next(iter(entries))
+    if len(first) % 2:
+        shown = first[0] if len(first) == 1 else first
+        raise SpecError(key, None, f"has the key {shown}, which is not a pair of indices", accepted)
+    halves = sorted({part for k in entries for part in (k[: len(k) // 2], k[len(k) // 2 :])})
+    pairs = [(*row, *col) for row in halves for col in halves]
+    missing = [k for k in pairs if k not in entries]
+    if missing:
+        raise SpecError(key, None, f"has no entry {missing[0]}", accepted)
+    matrix = np.array([entries[k] for k in pairs]).reshape(len(halves), -1)
+    return dict(zip(pairs, require_kernel(key, matrix, ROUNDING).ravel().tolist(), strict=True))

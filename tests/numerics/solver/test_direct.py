@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import comb
+from typing import Any
 
 import numpy as np
 import pytest
-from sympy import Abs, Expr, Function, Max, S, Symbol, sign, tanh
+from sympy import Abs, Expr, Function, Integer, Max, S, Symbol, sign, sqrt, tanh
 
 from derive.program import P, eta, gamma0
 from derive.theory import Theory
-from numerics.errors import Unserved
+from numerics.errors import Diverged, SpecError, Unserved
+from numerics.lowering.indices import RealNumber
 from numerics.simulation import simulate_program
 from numerics.solver.direct import Evaluated, evaluate
 from numerics.solver.direct.interpret import CyclicDemand
@@ -287,6 +289,56 @@ def test_missing_numbers_are_named() -> None:
         evaluate(mean_field(mlp()), steps=2, **problem(1))
     with pytest.raises(KeyError, match=r"no H at layer 3; there are: .*H at 2"):
         evaluate(mean_field(mlp(2)), steps=1, **problem(1)).value("H", 3)
+
+
+ONE_SAMPLE: dict[str, Any] = {"K_x": [[1.0]], "y": [1.0]}
+
+
+@pytest.mark.parametrize("value", [-2, -2.0, np.int64(-2), Integer(-2)])
+def test_roots_of_negative_numbers_are_no_numbers(value: RealNumber) -> None:
+    """The root of the integer -2 was complex, and its real part 0 was taken."""
+    root = Symbol("root")
+    theory = mean_field(mlp(1)).map(lambda e: e.xreplace({gamma0: sqrt(root)}))
+    with pytest.raises(Diverged, match="at step 0"):
+        evaluate(theory, steps=1, values={"P": 1, "eta": 0.1, "root": value}, data=ONE_SAMPLE)
+
+
+@pytest.mark.parametrize("name", ["steps", "samples", "replicas"])
+def test_numbers_of_steps_and_paths_are_integers(name: str) -> None:
+    numbers = {"steps": 1, name: 10.5}
+    with pytest.raises(SpecError, match=rf"^{name} = 10\.5: must be a whole number"):
+        evaluate(mean_field(mlp(1)), values={"P": 1, "eta": 0.1, "gamma0": 1}, data=ONE_SAMPLE, **numbers)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"K_x": {1: 1.0, 2: 0.9}}, r"data\.K_x: has the key 1, which is not a pair of indices"),
+        ({"K_x": {}}, r"data\.K_x: has no entries"),
+        ({"K_x": {(1, 1): 1.0, (2, 2): 0.9, (1, 2): 0.2}}, r"data\.K_x: has no entry \(2, 1\)"),
+        ({"K_x": {(1, 1): 1.0, (2, 2): 0.9, (1, 2): 0.2, (2, 1): 0.3}}, r"data\.K_x: is not symmetric"),
+        ({"K_x": {(1, 1): 1.0, (2, 2): 0.9, (1, 2): 2.0, (2, 1): 2.0}}, r"data\.K_x: is not positive"),
+        ({"y": {1: 1.0}}, r"data\['y'\] has no entry 2: give a number for it"),
+        ({"y": {(1, 1): 1.0}}, r"data\['y'\] has keys of 2 indices, but y has 1 in the theory"),
+        ({"y": {1: "a"}}, r'data\.y\[1\] = "a": is not a number'),
+        ({"y": {1: 1.0, (1, 2): 1.0}}, r"data\.y: has keys of different numbers of indices"),
+    ],
+)
+def test_mappings_of_data_are_checked_as_arrays_are(changes: dict[str, Any], reason: str) -> None:
+    """A mapping from single indices gave one row of a kernel for all samples."""
+    data = {"K_x": [[1.0, 0.2], [0.2, 0.9]], "y": [1.0, -0.5]} | changes
+    with pytest.raises(ValueError, match=reason):
+        evaluate(mean_field(mlp(1)), steps=1, values={"P": 2, "eta": 0.1, "gamma0": 1}, data=data)
+
+
+def test_a_mapping_is_the_array_of_its_entries() -> None:
+    kernel, targets = np.array([[1.0, 0.2], [0.2, 0.9]]), np.array([1.0, -0.5])
+    entries = {(i + 1, j + 1): kernel[i, j] for i in range(2) for j in range(2)}
+    by_array, by_mapping = (
+        evaluate(mean_field(mlp(1)), steps=2, values={"P": 2, "eta": 0.1, "gamma0": 1}, data=data)
+        for data in ({"K_x": kernel, "y": targets}, {"K_x": entries, "y": dict(enumerate(targets, 1))})
+    )
+    np.testing.assert_array_equal(by_array.value("f"), by_mapping.value("f"))
 
 
 def test_a_theory_that_is_not_causal_is_refused_with_the_cycle() -> None:
