@@ -249,7 +249,7 @@ class SampledSite:
         The arguments of the functions are stored too. ``groups`` are fields of one name at one time, and
         ``of_node`` is the group of each node, by number. A node is a field, a product of weights with a
         field, or a function of fields, at one time. Raises Unserved for a symbol without a number, and for an
-        argument such as a sum. Given arrays must not stand in the functions.
+        argument that is a sum or a given array.
         """
         low = self.lowered
         for key, feature in low.features.items():
@@ -276,6 +276,12 @@ class SampledSite:
                         raise Unserved(
                             f"{feature.expr} contains {leaf}, which sampled paths cannot evaluate: it must "
                             "be a field, an order parameter or a number"
+                        )
+                    if key_of(leaf) not in low.random and key_of(leaf) not in low.names:
+                        raise Unserved(
+                            f"a function of fields contains the given array {leaf}, and fluctuations need "
+                            f"functions of fields only: define a field for its argument, such as "
+                            f"c(mu, t) = h(mu, t) + b(mu)"
                         )
                     arguments = [at[x] for x in leaf.args]
                     if key_of(leaf) in low.random:

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from sympy import Function
+from sympy import Function, tanh
 
 import numerics
 from derive.program import (
@@ -22,7 +22,7 @@ from derive.program import (
     mu,
     t,
 )
-from numerics.errors import SpecError
+from numerics.errors import SpecError, Unserved
 from numerics.experiment.problem import Problem
 from numerics.fluctuations import finite_width, moments
 from tests.numerics.fluctuations.cases import case, experiment
@@ -88,6 +88,25 @@ def test_the_average_of_one_field_fluctuates_by_itself() -> None:
     np.testing.assert_allclose(found.shift("f")[:, 0], shift, atol=1e-12)
     np.testing.assert_allclose(np.ravel(corrections["f_variance"]), variance, rtol=1e-12)
     np.testing.assert_allclose(np.ravel(corrections["f_shift"]), shift, atol=1e-12)
+
+
+def test_given_arrays_inside_of_functions_are_refused_with_a_remedy() -> None:
+    """They ended in ``KeyError: alpha``."""
+    units, pixels = Population("units"), Population("pixels", given=True)
+    x, h, y, b = GivenVector("x", pixels, "K_x"), Field("h", units), Function("y"), Function("b")
+    W, w = GaussianMatrix("W", units, pixels), GaussianVector("w", units)
+    forward = {h(mu, t): W @ x(mu), f(mu, t): Mean(w.symbol * tanh(h(mu, t) + b(mu)))}
+    network = Network("shifted", (h,), forward, weights=(W, w), given=(x,))
+    problem = Problem.of(
+        network.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta)),
+        numbers={"eta": 0.1, "gamma0": 1.0},
+        arrays={"K_x": [[1.0]], "y": [1.0], "b": [0.3]},
+        times=range(2),
+    )
+    with pytest.raises(
+        Unserved, match=r"contains the given array b\(\w+\), .*: define a field for its argument"
+    ):
+        finite_width(problem)
 
 
 def test_refusals() -> None:
