@@ -138,8 +138,12 @@ class Bottleneck(ConditionalResult):
 
         ``size`` is one of ``SIZES``, such as the width N, the batch size B or the learning rate eta. If the
         crossover is at ``t ~ N^3``, the result for N is 3, and 0 for sizes that the time does not contain.
-        Raises NotApplicable if there is no crossover.
+        Raises NotApplicable if there is no crossover, and for a symbol that is not one of ``SIZES``.
         """
+        if size not in SIZES:
+            raise NotApplicable(
+                f"size = {size!r}: must be one of {', '.join(map(str, SIZES))}, with their assumptions"
+            )
         if self.crossover is None:
             raise NotApplicable(
                 f"bottleneck {self.name!r} does not limit the loss: there is no crossover time"

@@ -57,8 +57,8 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Average
 from derive.calculus.series import solved_series
 from derive.calculus.sums import rewritten
-from derive.calculus.symbols import eta, gamma0, s, t
-from derive.errors import NotApplicable, require_integer
+from derive.calculus.symbols import eta, exact, gamma0, s, t
+from derive.errors import NotApplicable, require_integer, require_type
 from derive.linear.form import LinearTerm, linear_form
 from derive.program.nonlinear import require_linear_rules
 from derive.program.parts import gaussian
@@ -201,6 +201,7 @@ class LazyKernel(ConditionalResult):
         with n, so that only the last step is tested.
         """
         steps = require_integer("steps", steps, 1)
+        self._require_numbers(values)
         _, first, second = self.moments(2, values)
         with mpmath.workdps(30 + 2 * steps):
             growth = lambdify(eta, self.growth(steps, values), "mpmath")
@@ -216,16 +217,41 @@ class LazyKernel(ConditionalResult):
         Parameters
         ----------
         values : Mapping[Symbol, Any]
-            Rational numbers by symbol; a float is read as the decimal number that it prints as. Symbols that
-            do not occur are ignored, and those that are not given stay.
+            Rational numbers by symbol of the theory; a float is read as the decimal number that it prints as.
+            Symbols that are not given stay.
 
         Returns
         -------
         LazyKernel
             The distribution.
+
+        Raises
+        ------
+        NotApplicable
+            For a key that is not a symbol of the theory.
+        ValueError
+            For a value that is not a number, or not positive where the symbol is.
         """
-        exact = {x: Rational(str(v)) for x, v in values.items()}
-        return replace(self, equations={x: e.xreplace(exact) for x, e in self.equations.items()})
+        require_type(values, Mapping, "values", "a mapping from symbols to numbers")
+        known = self.theory.symbols
+        numbers = {}
+        for x, v in values.items():
+            if x not in known.values():
+                raise NotApplicable(
+                    f"values = {{{x!r}: {v}}}: the theory does not contain this symbol; its symbols, to be "
+                    f"taken with their assumptions from theory.symbols, are {', '.join(known)}"
+                )
+            numbers[x] = sympify(exact(str(x), v))
+            if not numbers[x].is_Rational or (x.is_positive and not numbers[x] > 0):
+                kind = "positive number" if x.is_positive else "number"
+                raise ValueError(f"{x} = {v}: must be a {kind}, such as 0.7 or 2/3")
+        return replace(self, equations={x: e.xreplace(numbers) for x, e in self.equations.items()})
+
+    def _require_numbers(self, values: Mapping[Symbol, Any]) -> None:
+        """Raise NotApplicable unless ``values`` has numbers for all symbols of the equations."""
+        symbols = {x for e in self.at(values).equations.values() for x in e.free_symbols}
+        if missing := sorted(map(str, symbols - {*self.equations, y})):
+            raise NotApplicable(f"values: {', '.join(missing)} missing; give a number for each")
 
     @cached_property
     def chain(self) -> tuple[tuple[tuple[Symbol, Expr], ...], Expr]:
@@ -303,6 +329,7 @@ class LazyKernel(ConditionalResult):
         >>> round(kernel.edge({nu: 4}), 12)  # 1 + (1 + 1/sqrt(nu))^2
         3.25
         """
+        self._require_numbers(values)
         solutions, last = self.at(values).chain
         names = {x: Dummy(f"r{i}") for i, (x, _) in enumerate(solutions)}
         substitutions = [(names[x], value.xreplace(names)) for x, value in solutions]
@@ -737,7 +764,8 @@ class LazySteps(ConditionalResult):
         >>> [(round(float(k), 6), round(float(w), 6)) for k, w in three.spectrum()]
         [(1.0, 0.5), (3.0, 0.5)]
         """
-        count = len(self.moments) // 2 if nodes is None else nodes
+        digits = require_integer("digits", digits, 1)
+        count = len(self.moments) // 2 if nodes is None else require_integer("nodes", nodes)
         if any(not x.is_number for x in self.moments):
             raise NotApplicable("the moments of the kernel contain symbols: give numbers for all symbols")
         if not 1 <= count <= len(self.moments) // 2:

@@ -16,7 +16,8 @@ from typing import Any
 from sympy import Eq, Expr, Rational, S, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
-from derive.errors import NotApplicable
+from derive.calculus.symbols import exact
+from derive.errors import NotApplicable, require_type
 from derive.program.entrywise import A, Entrywise, adam, adamw, lion, rmsprop, sign_descent
 from derive.program.language import GaussianMatrix, GaussianWeight, Product
 from derive.program.program import Program
@@ -219,16 +220,23 @@ class OptimizerPowers(ConditionalResult):
         ----------
         scales : Mapping[str, Any]
             Power a of the multiplier ``N^-a`` for each kind of weight in the program; that of a readout
-            includes the division of the output by ``N^d``. Other keys are ignored.
+            includes the division of the output by ``N^d``. Kinds that the program does not have may be given
+            too.
 
         Returns
         -------
         dict[str, Expr]
             Exponents by name, as :func:`~derive.scale.width.width_class` takes them.
+
+        Raises
+        ------
+        NotApplicable
+            If a kind of weight of the program has no power, and for keys that are no kinds.
         """
         kinds, multipliers = kinds_of(self.program), {}
+        powers_ = _powers_by_kind(scales, kinds.values())
         for name, kind in kinds.items():
-            multipliers[name] = sympify(scales[kind]) - (self.output if kind == READOUT else 0)
+            multipliers[name] = powers_[kind] - (self.output if kind == READOUT else 0)
         free = {x: multipliers[family_name(x)[2:]] for x in self._free if family_name(x).startswith("a_")}
         values = {x: sympify(self.solved.get(x, x)).xreplace(free) for x in unknowns(self.program)}
         # An exponent whose value is its own symbol x is determined by no condition, and is set to zero.
@@ -376,6 +384,19 @@ def kinds_of(program: Program) -> dict[str, str]:
     return {name: _kind(program, w) for name, w in weights(program).items()}
 
 
+def _powers_by_kind(scales: Mapping[str, Any], needed: Collection[str]) -> dict[str, Expr]:
+    """Return the powers a of multipliers ``N^-a`` by kind of weight as expressions.
+
+    Raises NotApplicable for keys that are no kinds, and if a kind that is ``needed`` is missing.
+    """
+    require_type(scales, Mapping, "scales", "a mapping from kinds of weights to powers, such as {'input': 0}")
+    if unknown := [x for x in scales if x not in KINDS]:
+        raise NotApplicable(f"scales: {unknown[0]!r} is no kind of weight: must be one of {', '.join(KINDS)}")
+    if missing := [x for x in KINDS if x in needed and x not in scales]:
+        raise NotApplicable(f"scales: {', '.join(missing)} missing; give the power a of the multiplier N^-a")
+    return {kind: exact(kind, scales[kind]) for kind in scales}
+
+
 def _kind(program: Program, w: GaussianWeight) -> str:
     """Return the kind of a weight: input, hidden, readout, bias or gain."""
     if isinstance(w, GaussianMatrix):
@@ -453,6 +474,13 @@ def scaling_faults(
         One effect for each wrong scaling and each weight that has its exponent, also if that of this weight
         stays the same. A scaling that changes no exponent of any weight is left out.
 
+    Raises
+    ------
+    NotApplicable
+        If a kind of weight of the program has no power, and for keys that are no kinds.
+    ValueError
+        For the name of no wrong scaling.
+
     Examples
     --------
     >>> from derive.program import mlp
@@ -463,6 +491,9 @@ def scaling_faults(
     W(1) -1 freezes: it moves h(2) by N^(-1), with steps of degree 1 in the gradient
     w 0 as before: it moves f by N^(0)
     """
+    if unknown := [x for x in changes if x not in CHANGES]:
+        accepted = ", ".join(map(repr, CHANGES))
+        raise ValueError(f"changes: {unknown[0]!r} is no wrong scaling: must be one of {accepted}")
     right = found.exponents(scales)
     before = _FirstChanges(found, right)
     result = []

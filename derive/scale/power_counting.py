@@ -54,7 +54,7 @@ from sympy import (
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import IndexRange, s, t
-from derive.errors import NotApplicable
+from derive.errors import NotApplicable, require_integer
 from derive.program.entrywise import Entrywise
 from derive.program.language import Mean, Population, Product
 from derive.program.nonlinear import require_linear_rules
@@ -95,6 +95,8 @@ class Counted:
         Reason why the count ended early: a field grows, and a function of it has no power. None otherwise.
     nodes
         Names and layers of all fields and numbers, counted or not.
+    requested
+        Number of updates that were to be counted; ``steps`` is smaller if the count ended early.
     """
 
     program: Program
@@ -103,20 +105,27 @@ class Counted:
     initial: Mapping[tuple[str, Expr | None], EntrySizes]
     stopped: str | None = None
     nodes: tuple[tuple[str, Expr | None], ...] = ()
+    requested: int = 0
 
     def parts(self, name: str, site: Any = None, step: int = 0) -> EntrySizes:
         """Return the parts of a field or number at a step, each with a power of N and parities.
 
         ``name`` is the name of the field, and ``site`` its layer, None without layers. The result is empty if
-        the field is zero, does not exist or was not counted.
+        the field is zero, or if the count ended before this step. Raises KeyError for a field or layer that
+        does not exist, and ValueError for a step beyond those that were requested.
         """
-        return self.found.get((name, None if site is None else sympify(site), step), ())
+        layer = None if site is None else sympify(site)
+        if (name, layer) not in self.nodes:
+            known = ", ".join(n if x is None else f"{n}({x})" for n, x in self.nodes)
+            asked = name if site is None else f"{name}({site})"
+            raise KeyError(f"{asked} is no field or number of the program: must be one of {known}")
+        return self.found.get((name, layer, require_integer("step", step, 0, self.requested)), ())
 
     def power(self, name: str, site: Any = None, step: int = 0) -> Expr | None:
         """Return the exponent p of a field or number that is of order ``N^p`` after ``step`` updates.
 
         ``name`` is its name, and ``site`` its layer, None without layers. The result is None if it is zero,
-        does not exist or was not counted.
+        or if the count ended before this step. Raises as :meth:`parts` does.
         """
         return top(self.parts(name, site, step))
 
@@ -124,7 +133,7 @@ class Counted:
         """Return the exponent p of ``N^p``, the size of the change of a field or number by ``step`` updates.
 
         ``name`` is its name, and ``site`` its layer, None without layers. The result is None if it does not
-        change, does not exist or was not counted.
+        change, or if the count ended before this step. Raises as :meth:`parts` does.
         """
         return top(p for p in self.parts(name, site, step) if p.order)
 
@@ -136,7 +145,7 @@ class Counted:
         ``name`` is the field, ``site`` its layer and ``step`` the number of updates. A weight has several
         powers if symbols do not determine the largest. The count must have been made with the option
         ``first`` of :func:`count_powers`. If ``systematic`` is true, changes are left out that are random
-        because their mean vanishes.
+        because their mean vanishes. Raises as :meth:`parts` does.
         """
         by_weight: dict[str, list[EntrySize]] = {}
         for p in self.parts(name, site, step):
@@ -182,8 +191,11 @@ def count_powers(
     Raises
     ------
     NotApplicable
-        For a symbolic depth, fields that evolve in continuous time, weights that are trained with noise, and
-        functions of N that are not powers.
+        For a symbolic depth, fields that evolve in continuous time, weights that are trained with noise,
+        functions of N that are not powers, and names in ``until`` and ``spectral`` that the program does not
+        have.
+    ValueError
+        If ``steps`` is not an integer of at least 0.
 
     Examples
     --------
@@ -192,6 +204,7 @@ def count_powers(
     >>> counted.power("h", 2), counted.change("h", 2), counted.power("f"), counted.change("f")
     (0, 0, -1/2, 0)
     """
+    steps = require_integer("steps", steps, 0)
     used_once(program, "powers of the width")
     uneven, previous = frozenset[Generator](), None
     while uneven != previous:
@@ -220,6 +233,17 @@ def gradient_powers(program: Program) -> dict[str, Expr]:
             if power is not None:
                 by_name[member_name(w.name, tuple(env.values()))] = power
     return by_name
+
+
+def _known_matrices(program: Program, names: Collection[str]) -> frozenset[str]:
+    """Return names of trained matrices as a set; raise NotApplicable for others."""
+    known = [w.name for w in program.trained() if isinstance(w, TrainedMatrix)]
+    chosen = frozenset([names] if isinstance(names, str) else names)
+    if unknown := sorted(chosen - {*known}):
+        raise NotApplicable(
+            f"spectral: {unknown[0]!r} is no trained matrix of the program: must be one of {', '.join(known)}"
+        )
+    return chosen
 
 
 def member_name(name: str, member: tuple[Expr, ...]) -> str:
@@ -421,7 +445,7 @@ class Counting:
                 "the program has fields that evolve in continuous time, and powers are counted step by step"
             )
         self.program, self.assumed, self.first, self.uneven = program, assumed, first, uneven
-        self.spectral = spectral
+        self.spectral = _known_matrices(program, spectral)
         self.rates: dict[TrainingRule, EntrySizes] = {}
         self.found: dict[QuantityAtStep, EntrySizes] = {}
         self.start: dict[tuple[str, Expr | None], EntrySizes] = {}
@@ -438,6 +462,11 @@ class Counting:
         The count ends at the first step at which a quantity (name, layer) in ``until`` grows with N, or with
         a reason in ``stopped`` if a function has no power.
         """
+        for node in until:
+            if node not in self.rules:
+                raise NotApplicable(
+                    f"until: the program has no field or number {node[0]!r} at layer {node[1]}"
+                )
         step, stopped = 0, None
         try:
             for step in range(steps + 1):
@@ -448,7 +477,7 @@ class Counting:
                     break
         except Grows as reason:
             stopped = str(reason)
-        return Counted(self.program, self.found, step, self.start, stopped, tuple(self.rules))
+        return Counted(self.program, self.found, step, self.start, stopped, tuple(self.rules), steps)
 
     # -- layers and indices ------------------------------------------------------------------------------
 

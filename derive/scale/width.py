@@ -180,7 +180,7 @@ def parametrized(program: Program, exponents: Mapping[Any, Any] | None = None) -
     Raises
     ------
     NotApplicable
-        For a program without ``scale`` and for noise.
+        For a program without ``scale``, for noise, and for names of no exponent.
 
     Examples
     --------
@@ -601,15 +601,13 @@ def with_exponents(program: Program, values: Mapping[Any, Expr]) -> Program:
     """Return the program with values in place of symbolic exponents of N, which are given by name or symbol.
 
     An exponent of a family of weights has one value for all layers (``a_W``), or one for each layer
-    (``a_W(1)``), which is used if both are given. A layer between two of the given ones may be left out and
-    stays symbolic. Exponents without a value stay symbolic, and names of no exponent are ignored.
+    (``a_W(1)``), which is used if both are given; the depth must then be a number. Exponents without a value
+    stay symbolic. Raises NotApplicable for names of no exponent, for layers that do not exist, and for a
+    program without symbolic exponents.
     """
-    by_name = {str(k): exact(str(k), v) for k, v in values.items()}
-    members: dict[str, dict[int, Expr]] = {}
-    for key, v in by_name.items():
-        head, _, member = key.partition("(")
-        if member:
-            members.setdefault(head, {})[int(member.rstrip(")"))] = v
+    require_type(program, Program, "with_exponents", "a program")
+    by_name = {key: exact(key, v) for key, v in _by_name(program, values).items()}
+    layers = _layers_of_exponents(program)
 
     def put(e: Expr) -> Expr:
         e = sympify(e)
@@ -617,12 +615,10 @@ def with_exponents(program: Program, values: Mapping[Any, Expr]) -> Program:
         substitutions = {x: by_name[name] for x, name in named.items() if name in by_name}
         for x in e.atoms(AppliedUndef):
             name = str(x.func)
-            if name in members:
-                values_ = members[name]
-                members_ = range(min(values_), max(values_) + 1)
-                substitutions[x] = Listed(
-                    x.args[0], Integer(members_[0]), *[values_.get(i, x.func(i)) for i in members_]
-                )
+            if any(k.startswith(f"{name}(") for k in by_name):
+                members = [x.func(i) for i in layers[name]]
+                found = [by_name.get(str(y), by_name.get(name, y)) for y in members]
+                substitutions[x] = Listed(x.args[0], Integer(layers[name][0]), *found)
             elif name in by_name:
                 substitutions[x] = by_name[name]
         return e.xreplace(substitutions)
@@ -634,9 +630,59 @@ def with_exponents(program: Program, values: Mapping[Any, Expr]) -> Program:
         rule = getattr(w, "rule", None)
         return replace(w, rule=_rewritten(rule, put)) if isinstance(rule, Entrywise) else w
 
-    return replace(
+    changed = replace(
         changed, matrices=tuple(map(ruled, changed.matrices)), vectors=tuple(map(ruled, changed.vectors))
     )
+    if by_name and changed == program:
+        raise NotApplicable(
+            f"the exponents {', '.join(by_name)} have no effect, because the program has no symbols for "
+            "them: parametrized(program, exponents) brings them in"
+        )
+    return changed
+
+
+def _layers_of_exponents(program: Program) -> dict[str, range]:
+    """Return the layers of each exponent of a family, by its name such as ``a_W``.
+
+    Families of symbolic depth are left out.
+    """
+    layers = {}
+    for name, w in weights(program).items():
+        for r in families(w):
+            if r.index == layer_index(w) and r.lower.is_Integer and r.upper.is_Integer:
+                layers[name] = range(int(r.lower), int(r.upper) + 1)
+    return {key: layers[key[2:]] for key in symbols_of(program) if key[2:] in layers}
+
+
+def _by_name(program: Program, exponents: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return the values of exponents of N, which are given by name or symbol, by name.
+
+    ``a_W`` is the exponent of a family of weights, and ``a_W(1)`` that of its member of layer 1. Raises
+    NotApplicable for names that are no exponents of the program, and for layers that do not exist.
+    """
+    require_type(exponents, Mapping, "exponents", "a mapping from names to numbers, such as {'a_w': 0}")
+    known, layers = symbols_of(program), _layers_of_exponents(program)
+    families_ = {str(x): name for name, x in known.items()}
+    names = {families_.get(str(x), str(x)): v for x, v in exponents.items()}
+    unknown = [x for x in names if x.partition("(")[0] not in known]
+    if unknown:
+        raise NotApplicable(
+            f"exponents: {', '.join(sorted(unknown))} unknown; the exponents of the program are "
+            f"{', '.join(sorted(known))}"
+        )
+    for name in names:
+        head, of_layer, _ = name.partition("(")
+        if not of_layer:
+            continue
+        members = [f"{head}({i})" for i in layers.get(head, ())]
+        if name not in members:
+            reason = (
+                "the depth is a symbol, so that layers have no exponents of their own"
+                if head not in layers and isinstance(known[head], AppliedUndef)
+                else f"the layers of the program have {', '.join(members) or 'no exponents of this kind'}"
+            )
+            raise NotApplicable(f"exponents: {name} unknown, because {reason}; give {head}")
+    return names
 
 
 def unknowns(program: Program) -> tuple[Expr, ...]:
@@ -884,15 +930,13 @@ def _read(program: Program, exponents: Mapping[Any, Any]) -> dict[str, Expr]:
 
     Raises NotApplicable for unknown or missing names, and for values that are not numbers.
     """
-    by_name = {str(k): _number(str(k), v) for k, v in exponents.items()}
-    wanted = {family_name(x) for x in unknowns(program)}
-    heads = {k.partition("(")[0] for k in by_name}
-    if unknown := heads - set(symbols_of(program)):
-        unknown_names, wanted_names = (", ".join(sorted(x)) for x in (unknown, wanted))
-        raise NotApplicable(
-            f"exponents: {unknown_names} unknown; the exponents of the program are {wanted_names}"
-        )
-    if missing := wanted - heads:
+    by_name = {key: _number(key, v) for key, v in _by_name(program, exponents).items()}
+    missing = set()
+    for x in unknowns(program):
+        family = family_name(x)
+        if not {str(x), family} & {*by_name}:
+            missing.add(str(x) if any(key.startswith(f"{family}(") for key in by_name) else family)
+    if missing:
         raise NotApplicable(f"exponents: {', '.join(sorted(missing))} missing; give a number for each")
     return by_name
 

@@ -20,7 +20,7 @@ from sympy.printing.precedence import PRECEDENCE
 from derive.calculus.averages import Average, Response
 from derive.calculus.sums import factors, over, substitute
 from derive.calculus.symbols import IndexRange, ell, s
-from derive.errors import NotApplicable
+from derive.errors import NotApplicable, require_type
 from derive.program.language import Product
 from derive.program.parts import Definition
 from derive.show.arranged import with_distinct_variables
@@ -121,14 +121,28 @@ def tensor_program(theory: TheoryData, names: Mapping[Expr, Expr] | None = None)
     ``names`` maps vectors to the names that they have in Tensor Programs:
     ``{phi(h(ell, mu, t)): x(ell, mu, t)}`` writes ``phi(h)`` as ``x``, also at other indices and times. By
     default vectors keep the names of the program. Raises :class:`~derive.errors.NotApplicable` for a field
-    that is defined by its rate of change, and for a theory whose equations are not those of the program, such
-    as a result of `Theory.at_depth`.
+    that is defined by its rate of change, for a name of no vector of the program, and for a theory whose
+    equations are not those of the program, such as a result of `Theory.at_depth`.
 
     >>> from derive import mean_field, mlp
     >>> print(tensor_program(mean_field(mlp(1))).render().splitlines()[0])
     Z[h^1_μ(t)] = Ẑ[W₀ x_μ] + η γ₀ Σ_{s<t} Σ_α Δ_α(s) K^x_μα Z[g^1(s)]
     """
+    _require_vectors(theory, names or {})
     return _Translation(theory, dict(names or {})).run()
+
+
+def _require_vectors(theory: TheoryData, names: Mapping[Expr, Expr]) -> None:
+    """Raise NotApplicable unless names are given to expressions of fields of the program."""
+    require_type(names, Mapping, "names", "a mapping from vectors to expressions, such as {h(t): x(t)}")
+    fields = [x.name for x in theory.program.fields]
+    for vector, name in names.items():
+        functions = vector.atoms(AppliedUndef) if isinstance(vector, Expr) else ()
+        if not any(str(x.func) in fields for x in functions):
+            raise NotApplicable(
+                f"names = {{{vector!r}: {name}}}: must name a vector of the program, an expression of "
+                f"{', '.join(fields)}"
+            )
 
 
 class _Translation:

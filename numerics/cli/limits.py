@@ -348,6 +348,7 @@ def _bottleneck(bottleneck: Bottleneck, values: Mapping[Any, Expr]) -> dict[str,
     its exponents by size (a dictionary), and a list of conditions. A power that is not known is None.
     ``values`` are numbers for symbols, such as gamma0; numerical factors have six digits.
     """
+    from derive.scale.bottlenecks import SIZES
     from derive.scale.modes import time
 
     shown: dict[str, Any] = {"name": bottleneck.name}
@@ -358,7 +359,8 @@ def _bottleneck(bottleneck: Bottleneck, values: Mapping[Any, Expr]) -> dict[str,
     ):
         shown[name] = None if power is None else _rounded(power.at(time), values)
     shown["crossover"] = None if bottleneck.crossover is None else _rounded(bottleneck.crossover, values)
-    sizes = sorted(bottleneck.crossover.free_symbols, key=str) if bottleneck.crossover is not None else ()
+    crossover = set() if bottleneck.crossover is None else bottleneck.crossover.free_symbols
+    sizes = sorted(crossover & {*SIZES}, key=str)
     shown["exponents"] = {str(x): str(bottleneck.exponent(x)) for x in sizes}
     shown["conditions"] = list(bottleneck.conditions())
     return shown
