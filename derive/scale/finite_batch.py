@@ -156,7 +156,8 @@ def batch_noise(theory: Theory) -> BatchNoise:
     Raises
     ------
     NotApplicable
-        If the sources of batches are not fresh at each step, or the response of a mode is not geometric.
+        If the sources of batches are not fresh at each step, for training on the population loss, for a depth
+        that is a number, or if the response of a mode is not geometric.
 
     Examples
     --------
@@ -168,6 +169,10 @@ def batch_noise(theory: Theory) -> BatchNoise:
     sigma**2 + C_v(t, t) -q*sigma**2/(q - 1)
     """
     theory = wide(theory)
+    if all(e.name != "Delta" for e in theory.equations):
+        raise NotApplicable(
+            "the theory has no samples, and the noise of batches needs them: derive it with data='online'"
+        )
     _, kernel = kernel_of_modes(theory)
     propagators, weight, input_factor = (
         cross_layer(theory),

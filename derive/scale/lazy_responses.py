@@ -12,9 +12,10 @@ from sympy import Expr, Function, S, Symbol, exp, factor, integrate, oo
 from derive.calculus.averages import Average
 from derive.calculus.symbols import s, t
 from derive.errors import NotApplicable
+from derive.linear.form import linear_form
 from derive.linear.propagators import START, transfer
 from derive.program.networks.random_data import k
-from derive.scale.modes import K, given, lamda
+from derive.scale.modes import K, factor_of, given, lamda
 from derive.scale.modes import capacity as capacity_
 from derive.theory import Source, Theory
 
@@ -41,8 +42,27 @@ def weight_in_loss(theory: Theory) -> Expr:
 
 
 def source_of(theory: Theory, name: str) -> Source:
-    """Return the Gaussian source of the theory whose symbol has this name; it must exist."""
-    return next(x for x in theory.sources if x.symbol.func == Function(name))
+    """Return the Gaussian source of the theory whose symbol has this name; raise NotApplicable without it."""
+    for x in theory.sources:
+        if x.symbol.func == Function(name):
+            return x
+    known = ", ".join(str(x.symbol) for x in theory.sources)
+    remedy = (
+        ", which is the noise of labels: derive the theory with noise=True" if name == LABEL_NOISE else ""
+    )
+    raise NotApplicable(f"the theory has the Gaussian sources {known}, and needs {name}{remedy}")
+
+
+LABEL_NOISE = "eps"
+"""Name of the source of label noise in structured data."""
+
+
+def label_variance(theory: Theory) -> Expr:
+    """Return the covariance of the label noise in the error signal on samples; 0 without label noise."""
+    if all(x.symbol.func != Function(LABEL_NOISE) for x in theory.sources):
+        return S.Zero
+    factor_ = factor_of(linear_form(theory).row("Delta"), LABEL_NOISE)
+    return factor_**2 * source_of(theory, LABEL_NOISE).covariance
 
 
 def response_transforms(theory: Theory, into: str, R: Expr = S.Zero) -> dict[str, Expr]:

@@ -52,7 +52,8 @@ from sympy import (
 from sympy.logic.boolalg import Boolean
 
 from derive.calculus.sums import gathered
-from derive.errors import NotApplicable
+from derive.calculus.symbols import exact
+from derive.errors import NotApplicable, require_integer
 from derive.show.latex import latex
 
 
@@ -201,9 +202,10 @@ def mode_sum(F: Expr, y: Symbol, a: Any, b: Any, x: Symbol, *, terms: int = 3) -
     """Return ``sum_{k=1}^oo k^-a F(k^-b x)`` for large x, as a sum of powers of x.
 
     ``F`` is an expression in y, its argument. ``terms`` is the number of powers of each algebraic tail of F
-    that are kept; exponentials have none, and the error then falls faster than any power. The conditions
-    state where the sum converges, and which powers must differ; if powers coincide for the given numbers, a
-    logarithm occurs. Raises :class:`NotApplicable` for an F of another form, and for a sum that diverges.
+    that are kept, at least 1; exponentials have none, and the error then falls faster than any power. The
+    conditions state where the sum converges, and which powers must differ; if powers coincide for the given
+    numbers, a logarithm occurs. Raises :class:`NotApplicable` for an F of another form, and for a sum that
+    diverges.
 
     >>> from sympy import symbols
     >>> x, y, a, beta = symbols("x y a beta", positive=True)
@@ -213,7 +215,8 @@ def mode_sum(F: Expr, y: Symbol, a: Any, b: Any, x: Symbol, *, terms: int = 3) -
     >>> print(mode_sum(1 / (1 + y), y, 2, 2, x, terms=2).expr)
     -1/(2*x) + pi/(2*sqrt(x))
     """
-    a, b = sympify(a, strict=True), sympify(b, strict=True)
+    terms = require_integer("terms", terms, 1)
+    a, b = exact("a", a), exact("b", b)
     F = sympify(F, strict=True)
     parts = _parts(F, y)
     converges = And(Gt(b, 0), Gt(simplify(a + b * _rise(F, y, parts[0].m)), 1))
@@ -262,15 +265,16 @@ def mode_sum_of(
 def moment(F: Expr, y: Symbol, a: Any, b: Any, n: int = 0) -> Expr:
     """Return ``int_0^oo x^n S(x) dx`` of ``S(x) = sum_k k^-a F(k^-b x)``, continued where it diverges.
 
-    ``F`` is an expression in y, its argument. The continued value is the finite part: the limit of the
-    integral after subtraction of the powers of its upper end.
+    ``F`` is an expression in y, its argument, and ``n`` is at least 0. The continued value is the finite
+    part: the limit of the integral after subtraction of the powers of its upper end.
 
     >>> from sympy import symbols
     >>> y, a = symbols("y a", positive=True)
     >>> moment(exp(-y) - exp(-2 * y), y, 3 * a, a)
     zeta(2*a)/2
     """
-    a, b, z = sympify(a, strict=True), sympify(b, strict=True), Dummy("z")
+    n = require_integer("n", n, 0)
+    a, b, z = exact("a", a), exact("b", b), Dummy("z")
     transform = Add(*[p.mellin(z) for p in _parts(sympify(F, strict=True), y)])
     return _value(transform, z, S(n + 1)) * zeta(simplify(a - b * (n + 1)))
 
@@ -292,7 +296,8 @@ def convolution(  # noqa: PLR0913 - two sums, and the symbols and numbers of one
     and ``inner`` that of D, and F is an expression in ``y``. W must be a single power ``c x^w`` for large
     argument. Late tau: each power of D with W gives an Euler integral. Early tau: moments of D, ``early`` of
     them, with the derivatives of W at 2 x. The first neglected moment is the error. Raises
-    :class:`NotApplicable` for another W, and if powers coincide.
+    :class:`NotApplicable` for another W, if powers coincide, and for ``less`` of 2 or more; ``weight`` and
+    ``early`` are at least 0.
 
     >>> from sympy import symbols
     >>> x, y = symbols("x y", positive=True)
@@ -300,10 +305,12 @@ def convolution(  # noqa: PLR0913 - two sums, and the symbols and numbers of one
     >>> print([p.power for p in found.terms], found.error)
     [-5/2, -1] -2
     """
+    weight, early = require_integer("weight", weight, 0), require_integer("early", early, 0)
+    less = _below_two(less)
     outer_sum = mode_sum(outer[0], y, outer[1], b, x)
     if len(outer_sum.terms) != 1 or outer_sum.error != -oo:
         raise NotApplicable(f"the outer sum over modes, {outer_sum.expr}, is not a single power of {x}")
-    (front,), less, w = outer_sum.terms, sympify(less), outer_sum.terms[0].power
+    (front,), w = outer_sum.terms, outer_sum.terms[0].power
     inner_sum = mode_sum(inner[0], y, inner[1], b, x)
     terms = [
         Power(
@@ -315,7 +322,7 @@ def convolution(  # noqa: PLR0913 - two sums, and the symbols and numbers of one
     for n in range(early if less != 0 else 1):
         coefficient = front.coefficient * binomial(w, n) * (-less) ** n * 2 ** (w - n)
         terms.append(Power(coefficient * moment(inner[0], y, inner[1], b, weight + n), w - n))
-    if any(d.logs for d in inner_sum.terms) or any(p.coefficient.has(zoo, nan) for p in terms):
+    if any(d.logs for d in inner_sum.terms) or any(p.coefficient.has(zoo, nan, oo, -oo) for p in terms):
         raise NotApplicable(f"two powers of {x} are equal, where a logarithm occurs, which is not derived")
     error = Max(w - early if less != 0 else -oo, inner_sum.error + weight + 1 + w)
     return Powers(x, tuple(terms), error, And(outer_sum.conditions, inner_sum.conditions))
@@ -337,6 +344,7 @@ def full_convolution(
     >>> print([p.power for p in found.terms], found.error)
     [-5/6, -1/2, -4/3] -3/2
     """
+    weight = require_integer("weight", weight, 0)
     sums = [mode_sum(F, y, a, b, x) for F, a in (first, second)]
     for expansion in sums:
         if len(expansion.terms) != 1 or expansion.error != -oo:
@@ -350,21 +358,21 @@ def full_convolution(
         Power(early, w.power),
         Power(end, d.power + weight),
     ]
-    if any(p.coefficient.has(zoo, nan) for p in terms):
+    if any(p.coefficient.has(zoo, nan, oo, -oo) for p in terms):
         raise NotApplicable(f"two powers of {x} are equal, where a logarithm occurs, which is not derived")
     error = Max(w.power - 1, d.power + weight - 1)
     return total([Powers(x, tuple(terms), error, And(*[expansion.conditions for expansion in sums]))])
 
 
 def euler(q: Expr, r: Expr, less: Any) -> Expr:
-    """Return ``int_0^1 x^q (2 - less x)^r dx`` for ``less`` below 2.
+    """Return ``int_0^1 x^q (2 - less x)^r dx`` for ``less`` below 2; others raise NotApplicable.
 
     If it diverges at x = 0, the result is the finite part.
 
     >>> print(euler(S(1), S(2), 1), euler(S(1), S(2), 0))
     2*hyper((-2, 2), (3,), 1/2) 2
     """
-    q, r, less = sympify(q), sympify(r), sympify(less)
+    q, r, less = exact("q", q), exact("r", r), _below_two(less)
     if less == 0 or r == 0:
         return 2**r / (q + 1)
     # With q = r the integrand x^q (2 - x)^r is symmetric about x = 1, so that this is half of its integral
@@ -372,6 +380,16 @@ def euler(q: Expr, r: Expr, less: Any) -> Expr:
     if less == 1 and simplify(q - r) == 0:
         return 2 ** (2 * q) * gamma(q + 1) ** 2 / gamma(2 * q + 2)
     return 2**r / (q + 1) * hyper([-r, q + 1], [q + 2], less / 2)
+
+
+def _below_two(less: Any) -> Expr:
+    """Return ``less`` as an expression; raise NotApplicable for numbers of 2 or more."""
+    value = exact("less", less)
+    if value.is_number and not value < 2:
+        raise NotApplicable(
+            f"less = {less}: must be below 2, or the argument 2 - less x vanishes in the integral"
+        )
+    return value
 
 
 def unit(q: Expr, r: Expr) -> Expr:
@@ -466,6 +484,11 @@ def _part(term: Expr, y: Symbol) -> _Part:
             raise NotApplicable(
                 f"{term} is not a sum of terms y^m, y^m exp(-q y) and y^m (1 + q y)^-p with y = {y}"
             )
+    if (q != 0 and q.is_positive is not True) and not q.is_negative:
+        raise NotApplicable(
+            f"the symbols do not determine whether {term} decays with {y}: declare positive ones, as in "
+            "Symbol('q', positive=True)"
+        )
     if q.is_negative or (p is not None and not isinstance(c, Expr)):
         raise NotApplicable(
             f"{term} grows exponentially with {y} or diverges at a positive {y}, so that its sum over modes "

@@ -44,7 +44,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Average
 from derive.calculus.sums import gathered
 from derive.calculus.symbols import L, ell, exact, gamma0, s, t
-from derive.errors import NotApplicable
+from derive.errors import NotApplicable, require_integer
 from derive.expansion import expand_linear
 from derive.expansion.in_time import InTime
 from derive.linear.form import Row, linear_form
@@ -201,6 +201,7 @@ class LazyModes(ConditionalResult):
         >>> print([p.power for p in steps.loss(2).terms])
         [-beta, -beta - 1]
         """
+        terms = require_integer("terms", terms, 1)
         return late(self.with_K, terms).subs({K: self.kernel})
 
     def cutoff(self) -> Expr:
@@ -236,7 +237,7 @@ def lazy_modes(theory: Theory) -> LazyModes:
 
     ``theory`` is that of structured data on the population loss, with the symbol L as depth. The rule is a
     flow or exact steps, and layers are taken to be infinitely wide. Raises :class:`NotApplicable` if the
-    kernel of the modes changes in time.
+    kernel of the modes changes in time, and for a depth that is a number.
 
     >>> from derive import mean_field, structured
     >>> modes = lazy_modes(mean_field(structured(data="population", rule="flow")))
@@ -261,7 +262,15 @@ def lazy_modes(theory: Theory) -> LazyModes:
 
 
 def wide(theory: Theory) -> Theory:
-    """Return a theory of structured data for N -> oo, with averages over modes written as sums."""
+    """Return a theory of structured data for N -> oo, with averages over modes written as sums.
+
+    Raises NotApplicable for a depth that is a number, at which layers are no recursion.
+    """
+    if theory.program.depth != L:
+        raise NotApplicable(
+            f"depth = {theory.program.depth}: must be the symbol {L}, because layers are solved as a "
+            "recursion; laws take a number of layers afterwards, such as lazy_law(modes, depth=2)"
+        )
     return theory_limit(mode_sums(theory), {N: oo})
 
 

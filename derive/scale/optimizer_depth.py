@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sympy import Eq, Expr, Max, S, Symbol, sympify
+from sympy import Eq, Expr, Max, S, Symbol
 
-from derive.calculus.symbols import L
+from derive.calculus.symbols import L, exact
 from derive.depth.balance import alpha, gamma, power
 from derive.depth.infinite import WIDTH_FIRST
 from derive.errors import NotApplicable
@@ -87,9 +87,11 @@ class BranchPowers(ConditionalResult):
         Raises
         ------
         NotApplicable
-            If alpha is below 1/2: the stream then grows with the depth before training.
+            If alpha is not a number, or below 1/2: the stream then grows with the depth before training.
         """
-        number = sympify(value)
+        number = exact("alpha", value)
+        if not (number.is_number and number.is_finite and number.is_real):
+            raise NotApplicable(f"alpha = {value}: must be a number of at least 1/2, such as 1/2 or 1")
         if number < S.Half:
             raise NotApplicable(
                 f"alpha = {value}: must be at least 1/2, because below the stream grows with the depth"
@@ -205,7 +207,7 @@ def depth_faults(network: DepthParametrization, rule: Entrywise, value: Any) -> 
     learning rate the same at all depths - outputs blow up: they move by L^(1/2)
     """
     powers = depth_powers(network, rule).at(value)
-    output = network.exponents.output.xreplace({alpha: sympify(value)})
+    output = network.exponents.output.xreplace({alpha: exact("alpha", value)})
     rates = {CONSTANT_RATE: (S.Zero, powers.epsilon)}
     if powers.epsilon is not None:
         rates = {CONSTANT_EPSILON: (powers.rate, S.Zero)} | rates

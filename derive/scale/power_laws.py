@@ -58,6 +58,7 @@ from derive.scale.bottlenecks import Bottleneck, Resources, bottlenecks
 from derive.scale.finite_batch import A, BatchNoise, q
 from derive.scale.finite_width import WidthNoise
 from derive.scale.lazy_responses import (
+    label_variance,
     on_eigenvalues,
     response_transforms,
     source_of,
@@ -282,12 +283,12 @@ def sum_over_modes(summand: Expr, unit: Expr) -> Powers:
 def fixed_data(theory: Theory) -> FixedData:
     """Return the lazy limit (gamma0 -> 0) of gradient flow on P fixed samples, for N -> oo.
 
-    ``theory`` is that of structured data with label noise and the symbol L as depth. The eigenvalues
-    ``lamda(k)`` and the target ``w_star(k)`` of the modes are arbitrary. Only the properties
+    ``theory`` is that of structured data, with or without label noise, and with the symbol L as depth. The
+    eigenvalues ``lamda(k)`` and the target ``w_star(k)`` of the modes are arbitrary. Only the properties
     of the result from ``late_cutoff`` on assume power laws: ``late_cutoff`` and ``floor`` are powers of P,
     and ``before_floor`` and ``label_before_floor`` powers of t. In the example ``cut`` (printed ``lamda_c``)
     and ``cut_`` are the cut-offs at the Laplace rates z and z' of two times. Raises :class:`NotApplicable` if
-    kernels do not depend on differences of times alone.
+    kernels do not depend on differences of times alone, and for a depth that is a number.
 
     >>> from derive import mean_field, structured
     >>> found = fixed_data(mean_field(structured(data="full-batch", noise=True, rule="flow")))
@@ -307,7 +308,7 @@ def fixed_data(theory: Theory) -> FixedData:
     R, sample_response, v = Symbol("R_Delta", positive=True), Symbol("R_vu"), Function("v")
     into_v, into_h0 = (response_transforms(theory, name, R)["v"] for name in ("v", "h0"))
     input_row, sample_row = (linear_form(theory).row(name) for name in ("h0", "Delta"))
-    u0, u_Delta, eps = (source_of(theory, name) for name in ("u0", "u_Delta", "eps"))
+    u0, u_Delta = (source_of(theory, name) for name in ("u0", "u_Delta"))
     input_factor = factor_of(input_row, "u0")
 
     definition = theory.order_parameter("R_vu").definition
@@ -331,7 +332,7 @@ def fixed_data(theory: Theory) -> FixedData:
         input_factor**2 * u0.covariance / Function("C_Delta")(t, s) * factor_of(sample_row, "u_Delta") ** 2
     )
     drive *= u_Delta.covariance / Function("C_v")(t, s)
-    label = factor_of(sample_row, "eps") ** 2 * eps.covariance
+    label = label_variance(theory)
     signal = weight * at_start(theory) ** 2 * _at_two(into_v.subs(at))
     gain = weight * drive * _at_two((into_h0 * R).subs(at))
     result = FixedData(theory, kernel, balance, freedom, signal, gain, label)
@@ -552,9 +553,10 @@ def batch_law(
     """
     values = numbers(depth, source, capacity, summed=True)
     values |= {eta: exact("learning_rate", learning_rate), B: exact("batch", batch)}
-    for name, x in (("learning_rate", values[eta]), ("batch", values[B])):
-        if x.is_number and not x > 0:
-            raise ValueError(f"{name} = {x}: must be positive")
+    if values[eta].is_number and not values[eta] > 0:
+        raise ValueError(f"learning_rate = {values[eta]}: must be positive")
+    if values[B].is_number and not (values[B].is_Integer and values[B] > 0):
+        raise ValueError(f"batch = {values[B]}: must be a whole number, at least 1")
     tails = noise.decay(names=True)
     try:
         leading = tails.subs(values).largest()
@@ -579,7 +581,8 @@ def batch_law(
         for x, e in sums.items()
     }
     conditions = [
-        f"gamma0 -> 0, N -> oo, no label noise; with label noise the final loss is {noise.floor(q)}",
+        "gamma0 -> 0, N -> oo, no label noise"
+        + ("" if noise.label == 0 else f"; with label noise the final loss is {noise.floor(q)}"),
         f"q < 1, where q is the sum of all later losses that a unit of loss causes: q = {texts[q]}",
         *(
             [f"A is the loss of descent on the population loss, summed over steps: A = {texts[A]}"]
@@ -707,12 +710,18 @@ def data_law(
     else:
         crossover = {"lazy": ((end / before.coefficient) ** (1 / before.power)).subs(values)}
         earlier = f"{before.at(time).subs(values)} before it"
+    with_labels = ""
+    if data.label != 0:
+        before_final = (data.label_before_floor.at(time) / P).subs(values)
+        with_labels = (
+            f"; with label noise {data.label_floor.subs(values)} is added to the final loss, and "
+            f"{before_final} before it is final"
+        )
     conditions = [
         f"source > {turn}" if steep else f"source < {turn}",
         "gamma0 -> 0, N -> oo, 1 << P << M, M the number of modes",
         f"t beyond the last crossover; the loss is {earlier}",
-        f"no label noise; with label noise {data.label_floor.subs(values)} is added to the final loss, and "
-        f"{(data.label_before_floor.at(time) / P).subs(values)} before it is final",
+        f"no label noise{with_labels}",
         *data.conditions(),
     ]
     return _law("data", end, leading, conditions, crossover, floor)

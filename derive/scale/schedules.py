@@ -72,7 +72,7 @@ def best_schedule(noise: BatchNoise) -> BestSchedule:
     Raises
     ------
     NotApplicable
-        If the gain falls as ``t^-2`` or faster.
+        If the gain falls as ``t^-2`` or faster, and without label noise.
 
     Examples
     --------
@@ -84,6 +84,12 @@ def best_schedule(noise: BatchNoise) -> BestSchedule:
     >>> print(found.constant, "|", found.constant_loss)
     -beta/(beta + 1) | -beta/(beta + 1)
     """
+    if noise.label == 0:
+        raise NotApplicable(
+            "the theory has no label noise, and the best schedule balances it with the signal: derive the "
+            "theory with noise=True; without label noise the noise of batches falls with the loss, and "
+            "batch_law gives the power of the loss at a constant learning rate"
+        )
     values = {_p: -noise.signal.terms[0].power, _h: 1 + noise.gain.terms[0].power / 2}
     if not simplify(values[_h]).is_positive:
         raise NotApplicable(

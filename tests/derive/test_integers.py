@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 import pytest
-from sympy import Function, Symbol
+from sympy import Function, S, Symbol, exp, symbols
 
 from derive.calculus.symbols import L, eta, gamma0, mu
 from derive.expansion import expand, expand_kinks, expand_nonlinear, expand_sizes, expand_step_size
@@ -22,10 +22,16 @@ from derive.scale.fluctuations import best_ensemble, initial_covariance, initial
 from derive.scale.fluctuations.ascent import ascent_coefficients
 from derive.scale.fluctuations.one_layer import one_sample
 from derive.scale.lazy import lazy_kernel, lazy_steps
+from derive.scale.mellin import convolution, euler, full_convolution, mode_sum, moment
+from derive.scale.optimizer_depth import BranchPowers
+from derive.scale.optimizer_powers import OPTIMIZERS
+from derive.scale.power_counting import count_powers
 from derive.scale.width import width_class
 from tests.derive.once import expand_linear, isotropic, mean_field, mlp
+from tests.derive.scale.derived import modes
 
 REFUSED = (ValueError, IndexError)
+x, z = symbols("x z", positive=True)
 
 
 @lru_cache
@@ -116,6 +122,23 @@ INTEGERS: dict[str, tuple[Callable[[Any], Any], tuple[Any, ...]]] = {
     "ascent": (lambda n: ascent_coefficients(mlp(1), n), NEVER),
     "matrices": (lambda n: wishart_recursion(mlp(1)).matrices(n), (*NEVER, 0)),
     "after": (lambda n: one_sample(wishart_recursion(mlp(1))).after(n), NEVER),
+    "count_powers": (lambda n: count_powers(mlp(1), n), NEVER),
+    "power": (lambda n: count_powers(mlp(1), 1).power("f", None, n), (*NEVER, 2)),
+    "mode_sum": (lambda n: mode_sum(1 / (1 + z), z, 2, 2, x, terms=n), (*NEVER, 0)),
+    "moment": (lambda n: moment(exp(-z), z, 3, 1, n), NEVER),
+    "convolution weight": (
+        lambda n: convolution((exp(-z), 2), (exp(-z), 3), z, 1, x, less=1, weight=n),
+        NEVER,
+    ),
+    "convolution early": (lambda n: convolution((exp(-z), 2), (exp(-z), 3), z, 1, x, less=1, early=n), NEVER),
+    "convolution less": (lambda n: convolution((exp(-z), 2), (exp(-z), 3), z, 1, x, less=n), (2, 2.5)),
+    "euler": (lambda n: euler(S.One, S.One, n), (2, 2.5)),
+    "full_convolution": (lambda n: full_convolution((exp(-z), 2), (exp(-z), 3), z, 1, x, weight=n), NEVER),
+    "modes": (lambda n: modes("gd").loss(n), (*NEVER, 0)),
+    "depth powers": (
+        lambda n: BranchPowers(OPTIMIZERS["sign"], *[S.One] * 7).at(n),
+        (-1, 0, Symbol("q")),
+    ),
     "at_steps": (lambda n: at_steps(cross(), n), NEVER),
     "initial_covariance": (lambda x: initial_covariance(mlp(), ("G", x)), (1.5, L + 1)),
     "initial_covariance of a depth": (lambda x: initial_covariance(mlp(2), ("G", x)), (0, 3)),
