@@ -289,7 +289,8 @@ class StepwiseSystem:
         if discrete:
             return cls(*rates(at[:-1]), inputs, start, True)
         if system.moves or any(x.has(t) for x in system.noise_matrix):
-            return cls(*_integrated(rates, at), inputs, start, False)
+            noisy = any(read.inserted(x) != 0 for x in system.noise_matrix)
+            return cls(*_integrated(rates, at, noisy), inputs, start, False)
         return cls(*_exponentials(*rates(at[:-1]), np.diff(at)), inputs, start, False)
 
     def tables(self, noisy: bool) -> tuple[Array, Array, Array]:
@@ -347,14 +348,13 @@ def _exponentials(A: Array, D: Array, lengths: Array) -> tuple[Array, Array]:
     return moved, (entered + entered.swapaxes(1, 2)) / 2
 
 
-def _integrated(rates: Any, times: Array) -> tuple[Array, Array]:
+def _integrated(rates: Any, times: Array, noisy: bool) -> tuple[Array, Array]:
     """Return the propagators and noise covariances of intervals for coefficients that depend on the time.
 
     ``rates`` maps times to ``A`` and ``D`` (times, n, n) of ``dE/dt = A E`` and ``dQ/dt = A Q + Q A^T + D``.
     Intervals are those between successive ``times`` (T,), and both results have the shape (T - 1, n, n).
     Intervals are cut into pieces. A piece is halved until 4 and 8 steps in it agree to ACCURACY, so that
-    pieces are short only at kinks and pulses. For several components, noise is zero if ``D`` is zero at all
-    ``times``.
+    pieces are short only at kinks and pulses. ``noisy`` is false if ``D`` is zero at all times between.
 
     Raises NotConverged if there are too many pieces, or a piece becomes as short as rounding allows.
     """
@@ -364,8 +364,8 @@ def _integrated(rates: Any, times: Array) -> tuple[Array, Array]:
     lengths = whole[interval] / cuts[interval]
     place = np.concatenate([np.arange(n) for n in cuts])
     starts = times[interval] + place * lengths
-    first, noise = rates(times)
-    advance = _magnus if first.shape[1] == 1 else _runge_kutta if noise.any() else _exponentials_of_magnus
+    n = rates(times[:1])[0].shape[1]
+    advance = _magnus if n == 1 else _runge_kutta if noisy else _exponentials_of_magnus
     pieces: list[tuple[Array, Array, Array]] = []
     while len(starts):
         with np.errstate(over="ignore", invalid="ignore"):
@@ -444,13 +444,14 @@ def _exponentials_of_magnus(rates: Any, starts: Array, whole: Array, parts: int)
 def _runge_kutta(rates: Any, starts: Array, whole: Array, parts: int) -> Array:
     """Return ``E`` and ``Q`` of intervals, (2, T, n, n), by ``parts`` classical Runge-Kutta steps in each.
 
-    The T intervals have the ``starts`` and the lengths ``whole`` (T,).
+    The T intervals have the ``starts`` and the lengths ``whole`` (T,). Steps in an interval have unequal
+    lengths: equal ones would meet a coefficient that is periodic in the time at the same phase.
     """
-    lengths = whole / parts
     n = rates(starts[:1])[0].shape[1]
-    state = np.zeros((2, len(lengths), n, n))
+    state = np.zeros((2, len(whole), n, n))
     state[0] = np.eye(n)
-    h = lengths[:, None, None]
+    equal = np.linspace(0.0, 1.0, parts + 1)
+    ends = equal + equal * (1 - equal) / np.e
 
     def slope(x: Array, when: Array) -> Array:
         """Return the time derivatives of E and Q, which are stacked in x, at the times ``when``.
@@ -462,7 +463,8 @@ def _runge_kutta(rates: Any, starts: Array, whole: Array, parts: int) -> Array:
         return np.stack([rate @ x[0], half + half.swapaxes(1, 2) + noise])
 
     for k in range(parts):
-        now = starts + k * lengths
+        now, lengths = starts + ends[k] * whole, (ends[k + 1] - ends[k]) * whole
+        h = lengths[:, None, None]
         first = slope(state, now)
         second = slope(state + h / 2 * first, now + lengths / 2)
         third = slope(state + h / 2 * second, now + lengths / 2)
@@ -492,12 +494,16 @@ class MotionCoefficients:
         """
         return self.function(e)(times)
 
+    def inserted(self, e: Expr) -> Expr:
+        """Return an expression with the numbers in place of symbols."""
+        return sympify(e).subs(dict(self.numbers))
+
     def function(self, e: Expr) -> Callable[[Array], Array]:
         """Return the function that maps times (T,) to the values (T,) of ``e``.
 
         Raises ValueError for a symbol without a value; the function raises as :meth:`__call__` does.
         """
-        e = sympify(e).subs(dict(self.numbers))
+        e = self.inserted(e)
         placeholders = {x: Symbol(f"value{k}") for k, x in enumerate(sorted(e.atoms(AppliedUndef), key=str))}
         bare = e.xreplace(placeholders)
         if unknown := sorted(str(x) for x in bare.free_symbols - {t, *placeholders.values()}):

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.integrate import quad
-from sympy import Expr, Function, Matrix, Rational, S, Symbol, exp, log, sqrt, tan, zeros
+from sympy import Expr, Function, Matrix, Max, Rational, S, Symbol, exp, log, pi, sin, sqrt, tan, zeros
 
 import numerics
 from derive.program import (
@@ -28,8 +28,9 @@ from derive.program import (
     eta,
     t,
 )
+from derive.program.rules import LinearSystem
 from numerics.errors import SpecError
-from numerics.experiment.memory import tables_of_program
+from numerics.experiment.memory import StepwiseSystem, tables_of_program
 from numerics.experiment.problem import Problem
 from numerics.experiment.schema import Solver
 from numerics.simulation import simulate_program
@@ -383,6 +384,17 @@ def test_decay_with_kinks_and_pulses_is_integrated(decay: Expr, integral: float,
     (_, tables), *_ = tables_of_program(mlp(1, rule=GradientFlow(decay=decay)))
     found = tables.values({}, np.asarray(times))["m"]
     assert found[-1] == pytest.approx(np.exp(-integral), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("diffusion", "total"), [(Max(0, t * (1 - t)), 1 / 6), (sin(512 * pi * t) ** 2 / 10**4, 1e-4)]
+)
+def test_noise_that_is_zero_at_the_given_times_is_integrated(diffusion: Expr, total: float) -> None:
+    """The second has the same phase at equal parts of intervals; noise of a rule with a velocity was zero."""
+    noise = Matrix([[diffusion, 0], [0, 0]])
+    system = LinearSystem(Matrix([[0, 1], [0, -1]]), Matrix([0, 1]), noise)
+    found = StepwiseSystem.of(system, False, {}, np.linspace(0, 2, 3), {}).tables(noisy=True)[2]
+    assert found[-1, -1] == pytest.approx(total, rel=1e-9)
 
 
 def test_a_flow_whose_velocity_relaxes_ever_faster_is_integrated() -> None:
