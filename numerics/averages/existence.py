@@ -7,14 +7,16 @@ Methods of solution check this before they run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import product
 from typing import Any
 
 import numpy as np
-from sympy import Abs, Derivative, Expr, Integral, Pow, Subs, Sum, Symbol, lambdify, log
+from mpmath import mp
+from numpy.typing import NDArray
+from sympy import Abs, Derivative, Expr, Integral, Pow, Rational, Subs, Sum, Symbol, lambdify, log, sqf_part
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
@@ -22,14 +24,31 @@ from derive.calculus.symbols import ell
 from derive.program.language import Mean, Product
 from derive.theory import Theory
 
+Array = NDArray[np.float64]
+
 FARTHEST, POINTS = 12.0, 4801
 """Largest value of a field at which zeros are searched, and number of points of the search grid."""
 
 NEAR = 1e-6, 1e-9
 """Distances from a singularity at which the integrand is evaluated to measure its power."""
 
-GENERIC = 0.7310585
-"""Value of all other fields and numbers, chosen without any special relation."""
+GENERIC = Rational(7310585, 10**7)
+"""Value of all other fields and numbers, chosen without any special relation.
+
+It is a fraction, because a float would round the coefficients of polynomials that it multiplies.
+"""
+
+DIGITS, LAST_STEP, MOST_STEPS = 240, 1e-12, 50
+"""Decimal digits of numbers; size of the last step of Newton's method, and largest number of its steps.
+
+Of a zero of order 16, the largest of a formula, rounding errors leave 15 digits.
+"""
+
+TOUCHING = 1e-2
+"""Ratio of a least absolute value to those at neighbouring grid points below which it may be a zero."""
+
+MPMATH = ({"DiracDelta": lambda *_: 0}, "mpmath")
+"""Modules for numbers with many digits; a point at which a delta function is not zero is not evaluated."""
 
 CLOSE = 0.01
 """Largest error of a measured power, which is more than a logarithmic factor causes."""
@@ -174,56 +193,135 @@ def _powers(e: Expr, x: Symbol) -> tuple[tuple[float, float], ...]:
     """Return the points where an expression may be singular in ``x``, each with its measured power p.
 
     The expression behaves as ``|x - x0|^-p`` at the point x0, which occurs once for each side; a side on
-    which the expression is zero or not defined is left out. p is about zero or negative if the expression is
-    finite at x0. All other symbols have generic values.
+    which the expression is zero or not real is left out. p is about zero or negative if the expression is
+    finite at x0. All other symbols have generic values. Numbers have DIGITS digits, because the terms of an
+    expression such as ``x**2 - 2*x + 1`` cancel near a zero.
     """
     if e.has(Derivative, Subs):  # no point is known for a function without an expression
         return ()
     bases = {p.base for p in e.atoms(Pow) if p.base.has(x) and not (p.exp.is_integer and p.exp.is_positive)}
     bases |= {y.args[0] for y in e.atoms(log) if y.has(x)}
-    points = {at for base in bases for at in _zeros(base, x)}
-    if not points:
-        return ()
-    function, powers = _numerically(e, x), list[tuple[float, float]]()
-    for at in sorted(points):
-        for side in (1.0, -1.0):
-            with np.errstate(all="ignore"):
-                far, near = (abs(complex(function(at + side * d))) for d in NEAR)
-            if far > 0 and np.isfinite([far, near]).all() and near > 0:
-                powers.append((at, float(np.log(near / far) / np.log(NEAR[0] / NEAR[1]))))
+    with mp.workdps(DIGITS):
+        points = {round(float(at), 12): at for base in bases for at in _zeros(base, x)}
+        if not points:
+            return ()
+        function, powers = _numerically(e, x, MPMATH), list[tuple[float, float]]()
+        for name, at in sorted(points.items()):
+            for side in (1, -1):
+                far, near = (_size(function, at + side * mp.mpf(d)) for d in NEAR)
+                if far > 0 and near > 0:
+                    powers.append((name, float(mp.log(near / far) / mp.log(NEAR[0] / NEAR[1]))))
     return tuple(powers)
 
 
-def _numerically(e: Expr, x: Symbol) -> Callable[[Any], Any]:
-    """Return an expression as a numerical function of the symbol ``x`` alone.
+def _size(function: Callable[[Any], Any], at: Any) -> Any:
+    """Return the absolute value of a function at a number of mpmath; 0 where it is not finite or not real."""
+    try:
+        value = mp.mpmathify(function(at))
+    except (ValueError, TypeError, ArithmeticError):  # a logarithm of zero, a comparison of complex numbers
+        return mp.zero
+    return abs(value) if mp.isfinite(value) and not mp.im(value) else mp.zero
+
+
+def _numerically(e: Expr, x: Symbol, modules: tuple[Any, ...] = ("numpy", "scipy")) -> Callable[[Any], Any]:
+    """Return an expression as a numerical function of the symbol ``x`` alone, by the given ``modules``.
 
     Every other symbol is replaced by a generic number; the numbers differ, and begin at GENERIC.
     """
-    numbers = {y: GENERIC + 0.1 * k for k, y in enumerate(sorted(e.free_symbols - {x}, key=str))}
-    function: Callable[[Any], Any] = lambdify(x, e.subs(numbers), ["numpy", "scipy"])
+    numbers = {y: GENERIC + Rational(k, 10) for k, y in enumerate(sorted(e.free_symbols - {x}, key=str))}
+    function: Callable[[Any], Any] = lambdify(x, e.subs(numbers), list(modules))
     return function
 
 
-def _zeros(base: Expr, x: Symbol) -> list[float]:
-    """Return the real values of ``x`` at which an expression is zero, found numerically.
+def _zeros(base: Expr, x: Symbol) -> list[Any]:
+    """Return the real values of ``x`` at which an expression is zero, as numbers of mpmath.
 
-    They are searched on a grid up to FARTHEST in size: points of the grid at which the expression is zero,
-    and changes of sign between them. A zero without a change of sign between two points is not found. Powers
-    and absolute values around the expression are removed first, because they do not change its zeros. All
-    other symbols have generic values.
+    They are found on a grid up to FARTHEST in size: changes of sign, the ends of intervals in which the
+    expression is zero, and smallest absolute values that are zero. Two zeros between two points of the grid
+    may be missed. Powers and absolute values around the expression are removed first, because they do not
+    change its zeros. All other symbols have generic values.
     """
     while isinstance(base, Abs | Pow) and base.args[0].has(x):
         base = base.args[0]
     if base == x:
-        return [0.0]
+        return [mp.zero]
+    if base.is_polynomial(x):
+        base = sqf_part(base, x)  # a zero of even order becomes a change of sign
     function = _numerically(base, x)
     grid = np.linspace(0.0 if x.is_nonnegative else -FARTHEST, FARTHEST, POINTS)
     with np.errstate(all="ignore"):
         values = np.broadcast_to(np.asarray(function(grid), dtype=complex).real, grid.shape)
-    zeros = list(grid[values == 0])
-    changes = np.flatnonzero(values[:-1] * values[1:] < 0)
-    if len(changes):
-        from scipy.optimize import brentq  # slow to import, and seldom used
+        near = [*_crossings(function, grid, values), *_least(function, grid, values)]
+    derivatives = [_numerically(base.diff(x, k), x, MPMATH) for k in range(3 if near else 0)]
+    return [_refined(derivatives, at, grid[1] - grid[0]) for at in near]
+
+
+def _crossings(function: Callable[[Any], Any], grid: Array, values: Array) -> Iterator[float]:
+    """Yield zeros of a function between points of a grid: changes of sign, and ends of intervals of zeros.
+
+    ``values`` are those of the function on the ``grid``, both of shape (n,).
+    """
+    signs = np.sign(values)
+    changes = np.flatnonzero((signs[:-1] != signs[1:]) & np.isfinite(values[:-1] + values[1:]))
+    if not len(changes):
+        return
+    from scipy.optimize import bisect  # slow to import, and seldom used
+
     for k in changes:
-        zeros.append(brentq(function, grid[k], grid[k + 1], xtol=1e-14))
-    return [float(round(z, 12)) for z in zeros]
+        low, high = grid[k], grid[k + 1]
+        # Between two signs the function crosses zero; else it is zero at one end, in an interval that ends.
+        crossing = partial(_sign if signs[k] * signs[k + 1] else _is_zero, function)
+        differ = crossing(low) * crossing(high) < 0
+        yield bisect(crossing, low, high, xtol=1e-14) if differ else (low + high) / 2
+
+
+def _sign(function: Callable[[Any], Any], at: float) -> float:
+    """Return the sign of a function at a number."""
+    return float(np.sign(complex(function(at)).real))
+
+
+def _is_zero(function: Callable[[Any], Any], at: float) -> float:
+    """Return 1 where a function is zero, and -1 elsewhere."""
+    return 1.0 if _sign(function, at) == 0 else -1.0
+
+
+def _least(function: Callable[[Any], Any], grid: Array, values: Array) -> Iterator[float]:
+    """Yield the places where the absolute value of a function falls to nearly zero without a change of sign.
+
+    ``values`` are those of the function on the ``grid``, both of shape (n,).
+    """
+    sizes, signs = np.abs(values), np.sign(values)
+    alike = (signs[:-2] == signs[1:-1]) & (signs[1:-1] == signs[2:])
+    least = np.flatnonzero(alike & (sizes[:-2] > sizes[1:-1]) & (sizes[1:-1] <= sizes[2:])) + 1
+    if not len(least):
+        return
+    from scipy.optimize import minimize_scalar  # slow to import, and seldom used
+
+    for k in least:
+        found = minimize_scalar(
+            lambda at: abs(complex(function(at))),
+            bounds=(grid[k - 1], grid[k + 1]),
+            method="bounded",
+            options={"xatol": 1e-12},
+        )
+        if found.fun <= TOUCHING * max(sizes[k - 1], sizes[k + 1]):
+            yield found.x
+
+
+def _refined(derivatives: Sequence[Callable[[Any], Any]], at: float, step: float) -> Any:
+    """Return a zero to much less than the distances NEAR, from a number ``at`` closer to it than ``step``.
+
+    Newton's method for zeros of any order is used, ``x - f f'/(f'^2 - f f'')``, with the ``derivatives`` f,
+    f' and f''. The number is returned if the method does not converge nearby, as at a pole or at a jump.
+    """
+    root = mp.mpf(at)
+    try:
+        for _ in range(MOST_STEPS):
+            value, slope, curvature = (function(root) for function in derivatives)
+            change = value and value * slope / (slope**2 - value * curvature)
+            root -= change
+            if abs(change) < LAST_STEP:
+                break
+    except (ValueError, TypeError, ArithmeticError):
+        return mp.mpf(at)
+    return mp.re(root) if abs(root - at) < step else mp.mpf(at)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sympy import Abs, Function, Rational, Sum, Symbol
+from sympy import Abs, Expr, Function, Lambda, Max, Rational, Sum, Symbol, cosh, expand, sqrt
 
 import numerics
 from derive.program import (
@@ -26,7 +26,7 @@ from derive.program import (
 from numerics.averages.existence import singularities
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
-from numerics.experiment.activation import parse_activation
+from numerics.experiment.activation import h, parse_activation
 from tests.derive.once import mean_field, mlp
 
 TRAINING = {"learning_rate": 0.1, "steps": 2}
@@ -60,6 +60,27 @@ def test_the_power_is_that_of_the_squared_slope(tenths: int, shift: int, outer: 
     assert kernel.power == pytest.approx(2 - tenths / 5, abs=1e-3)
     assert kernel.has_mean == (tenths > 5)
     assert kernel.has_variance == (tenths > 7)
+
+
+third = Rational(1, 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("function", "power"),
+    [
+        (expand((h - third) ** 2) ** Rational(1, 4), 1),
+        (expand((h - third) ** 4) ** Rational(3, 20), 0.8),
+        (expand((h - third) ** 2 * (h**2 + 1)) ** Rational(1, 4), 1),
+        ((cosh(h - third) - 1) ** Rational(1, 4), 1),
+        (sqrt(Max(0, h - third)), 1),
+    ],
+)
+def test_zeros_without_a_change_of_sign_are_found(function: Expr, power: float) -> None:
+    """Such a zero was found only where it lay on the grid of the search."""
+    (kernel,) = singularities(mean_field(mlp(1, Lambda(h, function))))
+    assert (kernel.name, kernel.at) == ("G", pytest.approx(1 / 3, abs=1e-9))
+    assert kernel.power == pytest.approx(power, abs=1e-3)
 
 
 @pytest.mark.parametrize("method", ["auto", "direct"])
