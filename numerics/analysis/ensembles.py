@@ -35,7 +35,8 @@ def histogram(paths: xr.DataArray, edges: ArrayLike) -> xr.Dataset:
     many units share exactly, such as the zero of relu, is an atom: its share of units is ``atom`` with
     ``atom_stderr``, and its value ``atom_at``, which is nan without an atom. The density is relative to all
     units: it integrates to the share of the units between the edges that are not in the atom. Raises
-    ValueError for edges that do not increase, and for fewer than two runs.
+    ValueError for edges that are not finite or do not increase, for paths that are not finite numbers, and
+    for fewer than two runs.
 
     >>> h = np.array([[-2.0, -1.0, 1.0, 2.0], [-2.0, 1.0, 1.5, 2.0]])
     >>> relu = xr.DataArray(np.maximum(h, 0), dims=("run", "unit"))
@@ -44,8 +45,8 @@ def histogram(paths: xr.DataArray, edges: ArrayLike) -> xr.Dataset:
     (0.375, [0.208, 0.208])
     """
     edges = np.asarray(edges, dtype=float)
-    if edges.ndim != 1 or len(edges) < 2 or np.any(np.diff(edges) <= 0):
-        raise ValueError("edges must increase: give two or more ends of bins in increasing order")
+    if edges.ndim != 1 or len(edges) < 2 or not np.all(np.diff(edges) > 0) or not np.isfinite(edges).all():
+        raise ValueError("edges must increase: give two or more finite ends of bins in increasing order")
     at = atoms(paths)
 
     def shares(x: Array, atom: float) -> Array:
@@ -87,17 +88,18 @@ def kernel_density(paths: xr.DataArray, values: ArrayLike, bandwidth: float | No
     kernel density is an unbiased estimate of this density, which is wider than that of the unit itself:
     compare densities of equal bandwidth.  Without ``bandwidth``, Silverman's rule is applied to the units of
     all runs together, ``0.9 min(sd, IQR/1.34) n^(-1/5)``. An atom contributes its share of the normal
-    density; use :func:`histogram` to keep it apart. Raises ValueError for a bandwidth that is not positive,
-    as Silverman's rule gives it if all units are equal, and for fewer than two runs.
+    density; use :func:`histogram` to keep it apart. Raises ValueError for values or paths that are not finite
+    numbers, for a bandwidth that is not positive, as Silverman's rule gives it if all units are equal, and
+    for fewer than two runs.
 
     >>> x = xr.DataArray([[0.0, 0.0], [0.0, 0.0]], dims=("run", "unit"))
     >>> round(float(kernel_density(x, [0.0], bandwidth=2.0).density[0] * np.sqrt(2 * np.pi)), 6)
     0.5
     """
-    at = np.asarray(values, dtype=float)
+    at = _list_of_numbers("values", values)
     width = _applied(_silverman, paths) if bandwidth is None else xr.DataArray(float(bandwidth))
-    if not bool((width > 0).all()):
-        raise ValueError("the bandwidth must be positive; it is zero if all units are equal")
+    if not bool(((width > 0) & np.isfinite(width)).all()):
+        raise ValueError("the bandwidth must be positive and finite; it is zero if all units are equal")
 
     def density(x: Array, width: float) -> Array:
         """Return the density of the values in each run, smoothed by a Gaussian, shape (run, value).
@@ -115,9 +117,10 @@ def cumulative(paths: xr.DataArray, values: ArrayLike) -> xr.Dataset:
     """Return the fraction of units whose value is at most each of ``values``: the cumulative distribution.
 
     ``values`` is a list of numbers. The variables are ``below`` and its standard error ``below_stderr`` over
-    runs, along the dimension ``value``.
+    runs, along the dimension ``value``. Raises ValueError for values or paths that are not finite numbers,
+    and for fewer than two runs.
     """
-    at = np.asarray(values, dtype=float)
+    at = _list_of_numbers("values", values)
 
     def share(x: Array) -> Array:
         """Return the fraction of units of each run that are at most each value, shape (run, value)."""
@@ -126,18 +129,22 @@ def cumulative(paths: xr.DataArray, values: ArrayLike) -> xr.Dataset:
     return _over_runs("below", _applied(share, paths, out=("run", "value"))).assign_coords(value=at)
 
 
-def quantiles(paths: xr.DataArray, shares: Sequence[float] = (0.05, 0.25, 0.5, 0.75, 0.95)) -> xr.Dataset:
+def quantiles(paths: xr.DataArray, shares: ArrayLike = (0.05, 0.25, 0.5, 0.75, 0.95)) -> xr.Dataset:
     """Return the quantiles at the probabilities ``shares`` of the units of all runs together.
 
     They are ``quantiles`` and ``quantiles_stderr`` along the dimension ``share``. The jackknife over runs
-    gives the standard errors and removes the bias of order 1/runs.
+    gives the standard errors and removes the bias of order 1/runs. Raises ValueError for probabilities that
+    are not between 0 and 1, for paths that are not finite numbers, and for fewer than two runs.
     """
+    probabilities = _list_of_numbers("shares", shares).tolist()
+    if not all(0 <= share <= 1 for share in probabilities):
+        raise ValueError(f"shares = {probabilities}: must be probabilities between 0 and 1")
 
     def quantiles_of(x: Array) -> Array:
         """Return the quantiles, at the probabilities ``shares``, of all numbers in an array."""
-        return np.quantile(x, shares)
+        return np.asarray(np.quantile(x, probabilities))
 
-    return _jackknife(paths, quantiles_of, {"quantiles": slice(None)}, share=[*shares])
+    return _jackknife(paths, quantiles_of, {"quantiles": slice(None)}, share=probabilities)
 
 
 def moments(paths: xr.DataArray) -> xr.Dataset:
@@ -145,7 +152,7 @@ def moments(paths: xr.DataArray) -> xr.Dataset:
 
     They are those of the units of all runs together. The jackknife over runs gives the standard errors and
     removes the bias of order 1/runs. Skewness and excess kurtosis are zero for a Gaussian, and nan where all
-    units are equal.
+    units are equal. Raises ValueError for paths that are not finite numbers, and for fewer than two runs.
     """
     names = ("mean", "variance", "skewness", "excess_kurtosis")
 
@@ -171,8 +178,9 @@ def non_gaussianity(paths: xr.DataArray) -> xr.Dataset:
     adds no bias: for Gaussian units the distance scatters around zero, and may be negative.  There its
     standard error is too large rather than too small, because the first order of the jackknife vanishes.
 
-    Raises ValueError for fewer than three runs.
+    Raises ValueError for paths that are not finite numbers, and for fewer than three runs.
     """
+    _require_paths(paths)
     if paths.sizes["run"] < 3:
         raise ValueError(
             f"{paths.sizes['run']} runs: the distance to a Gaussian needs at least three, because it is a "
@@ -221,19 +229,37 @@ def deviations(first: xr.Dataset, second: xr.Dataset, name: str = "density") -> 
 # -- means over runs and their standard errors ---------------------------------------------------------------
 
 
+def _require_paths(paths: xr.DataArray) -> None:
+    """Raise ValueError for paths without units, with fewer than two runs, or with entries not finite."""
+    if not {"run", "unit"} <= set(paths.dims):
+        raise ValueError(f"paths need the dimensions run and unit, and have {paths.dims}")
+    if paths.sizes["run"] < 2:
+        raise ValueError("one run has no standard error: give at least two")
+    if not paths.size:
+        raise ValueError(f"paths have no entries, with sizes {dict(paths.sizes)}: give one unit or more")
+    if wrong := int((~np.isfinite(paths)).sum()):
+        raise ValueError(
+            f"paths have {wrong} entries that are nan or infinite, as after a divergence: leave them out"
+        )
+
+
+def _list_of_numbers(name: str, values: ArrayLike) -> Array:
+    """Return finite numbers as an array (n,), also a single one; raise ValueError for others."""
+    numbers = np.atleast_1d(np.asarray(values, dtype=float))
+    if numbers.ndim != 1 or not numbers.size or not np.isfinite(numbers).all():
+        raise ValueError(f"{name} must be a list of finite numbers")
+    return numbers
+
+
 def _applied(
     function: Callable[..., Array], paths: xr.DataArray, *further: xr.DataArray, out: Sequence[str] = ()
 ) -> xr.DataArray:
     """Apply a function to the values (run, unit) of paths, separately at each entry of other dimensions.
 
     The entries of the arrays ``further`` are further arguments. The function returns an array with the
-    dimensions ``out``. Raises ValueError for paths without the dimensions ``run`` and ``unit``, or with one
-    run.
+    dimensions ``out``. Raises ValueError as :func:`_require_paths` does.
     """
-    if not {"run", "unit"} <= set(paths.dims):
-        raise ValueError(f"paths need the dimensions run and unit, and have {paths.dims}")
-    if paths.sizes["run"] < 2:
-        raise ValueError("one run has no standard error: give at least two")
+    _require_paths(paths)
     result: xr.DataArray = xr.apply_ufunc(
         function,
         paths,

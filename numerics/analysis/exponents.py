@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from numerics.errors import require_whole
+
 Array = NDArray[np.float64]
 
 
@@ -79,9 +81,9 @@ def local_slopes(
     The first and the last ``window // 2`` times have no slope. ``errors`` are the absolute errors of the
     values, taken to be independent; without them the values are exact.  The error of a slope is the
     propagated error of the values plus the difference between the slopes of a cubic and a parabola, which is
-    larger than the error of the cubic. Raises ValueError for a window that is even or below 5, for fewer
-    points than the window, for times that do not increase or are not positive, for values that are not
-    positive, and for negative errors.
+    larger than the error of the cubic. Raises ValueError for a window that is no odd integer or below 5, for
+    fewer points than the window, for times that do not increase or are not positive, for values that are not
+    positive, for negative errors or another number of them, and for numbers that are not finite.
 
     >>> t = np.geomspace(10, 1e5, 9)
     >>> found = local_slopes(t, 3 * t**-0.5 + 2 / t)
@@ -91,7 +93,12 @@ def local_slopes(
     '-0.500 +- 0.012'
     """
     t, y = np.asarray(time, float), np.asarray(values, float)
-    sigma = np.zeros_like(y) if errors is None else np.broadcast_to(np.asarray(errors, float), y.shape)
+    sigma = np.asarray(0.0 if errors is None else errors, float)
+    if sigma.shape not in ((), y.shape):
+        raise ValueError(
+            f"errors has shape {sigma.shape}, values {y.shape}: must be one number, or one for each value"
+        )
+    sigma = np.broadcast_to(sigma, y.shape)
     _checked(t, y, sigma, window)
     x, z, half = np.log(t), np.log(y), window // 2
     rows = []
@@ -111,7 +118,8 @@ def _checked(t: Array, y: Array, sigma: Array, window: int) -> None:
     Times must be positive and increase, values positive and finite, and errors ``sigma`` not negative. The
     window must be odd, 5 or more, and not longer than the curve.
     """
-    if window < 5 or window % 2 == 0:
+    require_whole("window", window, 5, "must be odd, and 5 or more")
+    if window % 2 == 0:
         raise ValueError(f"window = {window}: must be odd, and 5 or more")
     if t.ndim != 1 or t.shape != y.shape:
         raise ValueError(f"time has shape {t.shape}, values {y.shape}: must be two lists of one length")
@@ -120,12 +128,12 @@ def _checked(t: Array, y: Array, sigma: Array, window: int) -> None:
             f"the curve has {len(t)} points, fewer than the window = {window} of a fit: more points, or a "
             "smaller window, would do"
         )
-    if not (np.all(t > 0) and np.all(np.diff(t) > 0)):
-        raise ValueError("time: must be positive and increase")
+    if not (np.all(t > 0) and np.all(np.diff(t) > 0) and np.all(np.isfinite(t))):
+        raise ValueError("time: must be positive and finite, and increase")
     if not np.all(np.isfinite(y)) or not np.all(y > 0):
         raise ValueError("values: must be positive and finite; leave out values below their error")
-    if not np.all(sigma >= 0):
-        raise ValueError("errors: must be 0 or more")
+    if not np.all((sigma >= 0) & np.isfinite(sigma)):
+        raise ValueError("errors: must be finite, and 0 or more")
 
 
 @dataclass(frozen=True)
@@ -150,7 +158,8 @@ def regimes(found: LocalSlopes, slopes: Mapping[str, float], tolerance: float = 
 
     ``slopes`` maps the name of each power law to its slope. A slope fits within ``tolerance`` plus the error
     of the local slope.  Where several fit, the nearest counts; where none fits, there is no window. A window
-    joins successive times; one time alone gives a window whose start is its end.
+    joins successive times; one time alone gives a window whose start is its end. Raises ValueError without
+    slopes, for a slope that is not finite, and for a negative tolerance.
 
     >>> t = np.geomspace(1, 1e8, 81)
     >>> for w in regimes(local_slopes(t, 1 / (t**0.3 + 1e-3 * t)), {"slow": -0.3, "fast": -1.0}):
@@ -158,6 +167,10 @@ def regimes(found: LocalSlopes, slopes: Mapping[str, float], tolerance: float = 
     slow 2e+00 1e+02
     fast 3e+06 6e+07
     """
+    if not slopes or not np.isfinite([*slopes.values()]).all():
+        raise ValueError(f"slopes = {dict(slopes)}: must be one finite slope or more, by name")
+    if not tolerance >= 0:
+        raise ValueError(f"tolerance = {tolerance:g}: must be 0 or more")
     names = list(slopes)
     gaps = np.abs(found.slope[:, None] - np.array([slopes[n] for n in names]))
     best = np.argmin(gaps, axis=1)
@@ -166,6 +179,10 @@ def regimes(found: LocalSlopes, slopes: Mapping[str, float], tolerance: float = 
     stretches = np.split(np.arange(len(now)), np.flatnonzero(np.diff(now)) + 1)
     ends = [(now[k[0]], *map(float, found.time[k[[0, -1]]])) for k in stretches]
     return tuple(Window(names[n], start, end) for n, start, end in ends if n >= 0)
+
+
+ROUNDING = 1e-12
+"""Relative difference of logarithms that may be rounding errors of the numbers."""
 
 
 @dataclass(frozen=True)
@@ -185,21 +202,34 @@ def fitted_power(x: ArrayLike, y: ArrayLike, stderr: ArrayLike) -> PowerFit:
     """Return the power law that minimises chi squared of ``log y``, with the standard error of its exponent.
 
     ``stderr`` are the standard errors of ``y``, and the error of the exponent follows from these alone.
-    Raises ValueError for fewer than three points, for ``x`` or errors that are not positive, and for values
-    that are not larger than their error, because their logarithm is not determined.
+    Raises ValueError for arrays of different lengths, for fewer than three points, for numbers that are not
+    finite, for ``x`` or errors that are not positive, for values that are not larger than their error,
+    because their logarithm is not determined, and if all ``x`` are equal.
 
     >>> found = fitted_power([1, 2, 4], [3.0, 6.0, 12.0], [0.3, 0.6, 1.2])
     >>> round(found.exponent, 6), round(found.factor, 6), round(found.stderr, 3)
     (1.0, 3.0, 0.102)
     """
     xs, ys, errors = (np.asarray(v, dtype=float) for v in (x, y, stderr))
-    if len(xs) < 3 or not (ys > errors).all() or not (errors > 0).all() or not (xs > 0).all():
+    if xs.ndim != 1 or ys.shape != xs.shape or errors.shape not in ((), xs.shape):
+        raise ValueError(
+            f"x has shape {xs.shape}, y {ys.shape} and stderr {errors.shape}: must be lists of one length"
+        )
+    known = np.isfinite(xs) & np.isfinite(ys) & np.isfinite(errors) & (ys > errors) & (errors > 0) & (xs > 0)
+    if len(xs) < 3 or not known.all():
         raise ValueError(
             "a power law needs three points or more, with positive x, positive errors, and values that are "
-            "larger than their errors: leave out the other points"
+            "larger than their errors, all finite: leave out the other points"
         )
     across, up, weights = np.log(xs), np.log(ys), ys / errors
-    (slope, offset), covariance = np.polyfit(across, up, 1, w=weights, cov="unscaled")
-    residual = weights * (up - slope * across - offset)
+    if np.ptp(across) <= ROUNDING * max(1.0, float(np.abs(across).max())):
+        raise ValueError(
+            f"all points are at x = {xs[0]:g}, which determine no exponent: a power law needs x that differ"
+        )
+    # Logarithms are taken from their mean, because large ones that differ little would cost digits.
+    middle = across.mean()
+    (slope, height), covariance = np.polyfit(across - middle, up, 1, w=weights, cov="unscaled")
+    residual = weights * (up - slope * (across - middle) - height)
     misfit = float(residual @ residual) / (len(xs) - 2)
-    return PowerFit(float(slope), float(np.sqrt(covariance[0, 0])), float(np.exp(offset)), misfit)
+    factor = float(np.exp(height - slope * middle))
+    return PowerFit(float(slope), float(np.sqrt(covariance[0, 0])), factor, misfit)

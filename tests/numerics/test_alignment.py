@@ -124,3 +124,18 @@ def test_refusals() -> None:
         fitted_power([1, 2], [1, 2], [0.1, 0.1])
     with pytest.raises(ValueError, match="three points"):
         fitted_power([1, 2, 3], [1, 2, 0.1], [0.1, 0.1, 0.2])
+    for x, y, stderr in (
+        ([2, 2, 2], [3, 4, 5], 0.1),
+        ([1, 2, np.inf], [3, 4, 5], 0.1),
+        ([1, 2, 3], [3, 4, np.inf], 0.1),
+        ([1, 2, 3], [3, 4], 0.1),
+    ):
+        with pytest.raises(ValueError, match=r"x that differ|all finite|lists of one length"):
+            fitted_power(x, y, stderr)
+
+
+def test_a_power_of_x_that_differ_little_keeps_its_digits() -> None:
+    x = 1e6 * np.array([1, 1 + 1e-9, 1 + 2e-9])
+    found = fitted_power(x, x**2 / 1e12, 1e-3)
+    assert found.exponent == pytest.approx(2, abs=1e-5)
+    assert found.stderr == pytest.approx(1e-3 / 1e-9 / np.sqrt(2), rel=1e-5)

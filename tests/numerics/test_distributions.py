@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -183,3 +184,28 @@ def test_refusals() -> None:
         moments(x.rename(run="network"))
     with pytest.raises(ValueError, match="2 runs"):
         non_gaussianity(x)
+    with pytest.raises(ValueError, match="need the dimensions run and unit"):
+        non_gaussianity(x.rename(run="network"))
+    with pytest.raises(ValueError, match="list of finite numbers"):
+        cumulative(x, [0.0, np.nan])
+    with pytest.raises(ValueError, match=r"shares = \[2.0\]"):
+        quantiles(x, [2.0])
+    with pytest.raises(ValueError, match="no entries"):
+        moments(x[:, :0])
+
+
+@pytest.mark.parametrize(
+    "distribution",
+    [moments, atoms, lambda x: histogram(x, [0, 1]), lambda x: cumulative(x, [0]), lambda x: quantiles(x)],
+)
+def test_paths_that_diverged_are_refused(distribution: Callable[[xr.DataArray], object]) -> None:
+    """A share of units counted them as larger than every number."""
+    with pytest.raises(ValueError, match="paths have 1 entries that are nan or infinite"):
+        distribution(runs(np.array([[0.1, 0.2], [0.3, np.nan]])))
+
+
+def test_one_value_is_a_list_of_one() -> None:
+    x = sampled("laplace", 2, 10)
+    xr.testing.assert_equal(cumulative(x, 0.5), cumulative(x, [0.5]))
+    xr.testing.assert_equal(kernel_density(x, 0.5), kernel_density(x, [0.5]))
+    xr.testing.assert_equal(quantiles(x, 0.5), quantiles(x, [0.5]))

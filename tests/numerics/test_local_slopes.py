@@ -65,7 +65,11 @@ def test_regimes_of_a_crossover():
         ({"window": 4}, "window = 4"),
         ({"window": 27}, "26 points"),
         ({"values": -T}, "values: must be positive"),
-        ({"time": T[::-1]}, "time: must be positive and increase"),
+        ({"time": T[::-1]}, "time: must be positive and finite, and increase"),
+        ({"time": np.append(T[:-1], np.inf)}, "time: must be positive and finite"),
+        ({"window": 5.0}, "window = 5.0: must be a whole number"),
+        ({"errors": [0.1, 0.2]}, "errors has shape"),
+        ({"errors": np.inf}, "errors: must be finite"),
         ({"time": T[1:]}, "time has shape"),
         ({"errors": -1.0}, "errors"),
     ],
@@ -74,6 +78,19 @@ def test_refusals(change, says):
     given = {"time": T, "values": T} | change
     with pytest.raises(ValueError, match=says):
         local_slopes(**given)
+
+
+@pytest.mark.parametrize(
+    ("slopes", "tolerance", "says"),
+    [
+        ({}, 0.1, "one finite slope or more"),
+        ({"a": np.nan}, 0.1, "finite slope"),
+        ({"a": -1.0}, -0.1, "0 or more"),
+    ],
+)
+def test_regimes_need_slopes(slopes, tolerance, says):
+    with pytest.raises(ValueError, match=says):
+        regimes(local_slopes(T, 1 / T), slopes, tolerance)
 
 
 def test_no_slope_outside_of_the_curve():
