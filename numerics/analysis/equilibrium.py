@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sympy import Eq, Expr, Function, Poly, Rational, Symbol, exp, sympify
+from sympy import Eq, Expr, Function, Poly, Rational, Symbol, cancel, exp, sympify
 
 from derive.calculus.symbols import ell, s, t
 from derive.errors import NotApplicable
@@ -111,7 +111,8 @@ def rest_point(source: Experiment | Program) -> RestPoint:
     Raises
     ------
     SpecError
-        If weights do not decay, or where no rest point is derived; names the key.
+        If weights do not decay, if the kernel of the sample is zero, or where no rest point is derived;
+        names the key.
     NotConverged
         If no stationary point has positive kernels.
 
@@ -182,6 +183,10 @@ def _solved(rest: RestPoint, experiment: Experiment) -> RestPoint:
     samples = experiment.samples
     if experiment.symbolic or samples is None or samples.targets.shape != (1,):
         return rest
+    if samples.kernel[0, 0] == 0:
+        key = "data.kernel" if samples.inputs is None else "data.inputs"
+        reason = "is a sample whose kernel x.x/D is 0, so that its output is zero for all weights"
+        raise SpecError(key, None, reason, "a sample that is not zero")
     numbers = {x.name: Rational(str(value)) for x, value in numbers_of(experiment).items()}
     numbers |= {"K": Rational(str(samples.kernel[0, 0])), "y": Rational(str(samples.targets[0]))}
     with suppress(NotApplicable):
@@ -215,7 +220,7 @@ def _at_rest(rest: RestPoint, numbers: Mapping[str, Expr]) -> RestPoint:
         (f for h, z, f in points if h * z >= 0 and h >= 0), key=lambda f: abs(f - float(known["y"]))
     )
     basis = "derived: all outputs at which the second moments of the hidden layer are stationary"
-    values, others = {OUTPUT: sign * real[0]}, tuple(sign * f for f in real[1:])
+    values, others = {OUTPUT: sign * real[0]}, tuple(sign * f if f else 0.0 for f in real[1:])
     return replace(rest, values=values, others=others, basis=(*rest.basis, basis))
 
 
@@ -224,17 +229,15 @@ def _stationary(
 ) -> tuple[dict[str, float], tuple[float, ...]]:
     """Return output and kernels at the stationary point nearest to the target, and outputs at the others.
 
-    Only points with positive kernels count; NotConverged is raised without such a point.
+    Only points with positive kernels count; NotConverged is raised without such a point. If the target is
+    zero, kernels at the output zero are the quotients 0/0, so that their limit for small targets is taken.
     """
     names = {x.name for e in gibbs.linear_saddle() for x in e.free_symbols}
-    polynomial, kernels = gibbs.linear_output({x: numbers[x] for x in names & numbers.keys()})
-    (out,) = polynomial.free_symbols
-    points = []
-    for root in Poly(polynomial, out).real_roots():
-        at = root.evalf(DIGITS)
-        values = {OUTPUT: at, **{str(x): e.subs(out, at) for x, e in kernels.items()}}
-        if all(values[str(x)].is_positive for x in kernels):
-            points.append({name: float(x) for name, x in values.items()})
+    known = {x: numbers[x] for x in names & numbers.keys()}
+    polynomial, kernels = gibbs.linear_output(known)
+    points = _positive_points(polynomial, kernels)
+    if numbers["y"] == 0:
+        points = [x for x in points if x[OUTPUT] != 0] + _at_small_targets(gibbs, known)
     if not points:
         raise NotConverged(
             "no stationary state is found: at no stationary output are all kernels "
@@ -243,3 +246,33 @@ def _stationary(
     target = float(numbers["y"])
     nearest, *others = sorted(points, key=lambda x: abs(x[OUTPUT] - target))
     return nearest, tuple(x[OUTPUT] for x in others)
+
+
+def _positive_points(polynomial: Expr, kernels: Mapping[Symbol, Expr]) -> list[dict[str, float]]:
+    """Return unknown and kernels, by name, at the real roots of a polynomial where all kernels are positive.
+
+    The output, or another unknown of the polynomial, is called OUTPUT; ``kernels`` are functions of it.
+    """
+    (unknown,) = polynomial.free_symbols
+    points = []
+    for root in Poly(polynomial, unknown).real_roots():
+        at = root.evalf(DIGITS)
+        values = {OUTPUT: at, **{str(x): e.subs(unknown, at) for x, e in kernels.items()}}
+        if all(values[str(x)].is_positive for x in kernels):
+            points.append({name: float(x) for name, x in values.items()})
+    return points
+
+
+def _at_small_targets(gibbs: Equilibrium, known: Mapping[str, Expr]) -> list[dict[str, float]]:
+    """Return the stationary points at the output zero for a target y that goes to zero.
+
+    The output is ``f = r y`` there, and the equations are solved for the ratio r.
+    """
+    polynomial, kernels = gibbs.linear_output({x: value for x, value in known.items() if x != "y"})
+    (out,) = (x for x in polynomial.free_symbols if x.name == OUTPUT)
+    (y,) = polynomial.free_symbols - {out}
+    ratio = Symbol("ratio", real=True)
+    # The lowest power of y is the only one that is left of the polynomial as y goes to zero.
+    in_y = Poly(polynomial.subs(out, ratio * y), y)
+    limits = {x: cancel(e.subs(out, ratio * y)).subs(y, 0) for x, e in kernels.items()}
+    return [{**x, OUTPUT: 0.0} for x in _positive_points(in_y.EC(), limits)]

@@ -10,6 +10,7 @@ from sympy import Float, Symbol
 from derive.reduce.equilibrium import equilibrium
 from numerics.analysis.equilibrium import RestPoint, rest_point
 from numerics.cli import run
+from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from tests.derive.once import mean_field, mlp
 from tests.ledger.evidence import equilibrium as posterior
@@ -60,6 +61,22 @@ def test_without_noise_one_layer_comes_to_rest_below_its_target_or_at_zero() -> 
         assert found.values["f"] == pytest.approx(by_hand, rel=1e-12)
         assert found.others == (0.0,)
     assert at_rest(0.1, kernel, decay=decay, heat=0.0, gamma0=1.0).values == {"f": 0.0}
+
+
+@pytest.mark.parametrize("depth", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_target_of_zero_is_the_limit_of_small_ones(depth: int) -> None:
+    """Kernels at the output zero are 0/0 in the formula by which they follow from the output."""
+    zero, small = at_rest(0.0, depth=depth), at_rest(1e-9, depth=depth)
+    assert zero.values.keys() == small.values.keys()
+    assert zero.values == pytest.approx(small.values, abs=1e-8)
+    assert zero.values["f"] == 0.0
+    assert zero.values["Phi1"] > 0.1
+
+
+@pytest.mark.parametrize("heat", [0.0, 0.6])
+def test_a_sample_of_zeros_is_refused(heat: float) -> None:
+    with pytest.raises(SpecError, match=r"data.kernel: .* its output is zero for all weights"):
+        at_rest(kernel=0.0, heat=heat)
 
 
 def written(folder: Path, text: str) -> str:
