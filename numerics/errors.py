@@ -75,7 +75,10 @@ class Diverged(NumericsError):
 
 SMALLER = "a smaller learning rate is needed"
 AT_START = "before any step: smaller data, or a gamma0 nearer to one, would do"
-UNDEFINED = "before any step: a quotient there is 0/0, such as a mean over no positions, or numbers overflow"
+UNDEFINED = (
+    "before any step: a quotient there is 0/0, such as a mean over no positions, a root or a logarithm is "
+    "not real, or numbers overflow"
+)
 """Advice after a divergence: at a later step, at the start, and at the start for numbers that are nan."""
 
 
@@ -85,7 +88,7 @@ def remedy_at_start(values: ArrayLike) -> str:
     Advice against numbers that are too large is given unless there are NaN but no infinite values.
 
     >>> remedy_at_start([1.0, float("nan")])
-    'before any step: a quotient there is 0/0, such as a mean over no positions, or numbers overflow'
+    'before any step: a quotient there is 0/0, such as a mean over no positions, a root or a logarithm ...'
     """
     import numpy as np  # imported here: the command line imports this module and must start fast
 
@@ -236,6 +239,18 @@ def require_choice(name: str, value: object, choices: Iterable[str]) -> None:
     """Raise SpecError for a value that is not one of the ``choices``."""
     if value not in (known := tuple(choices)):
         raise SpecError(name, value, "is not one of the choices", f"{', '.join(known[:-1])} or {known[-1]}")
+
+
+def require_mapping(name: str, value: object, accepted: str) -> None:
+    """Raise SpecError for a value that is not a mapping; ``accepted`` is an example of one.
+
+    >>> require_mapping("changes", 3, '{"training.steps": 10}')
+    Traceback (most recent call last):
+    numerics.errors.SpecError: changes = 3: is int, not a mapping (accepted: {"training.steps": 10})
+    """
+    if not isinstance(value, Mapping):
+        shown = value if isinstance(value, str | int | float) else None
+        raise SpecError(name, shown, f"is {type(value).__name__}, not a mapping", accepted)
 
 
 def require_time(seconds: float, hours: float, what: str, accepted: str) -> None:

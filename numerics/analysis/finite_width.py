@@ -128,7 +128,7 @@ def finite_width_limit(
     progress : callable, optional
         Called with (step, total).
     say : callable, optional
-        Called with a sentence before a run that takes long.
+        Called with a sentence before a run in steps that takes long; not for a flow.
 
     Returns
     -------

@@ -28,8 +28,9 @@ from derive.scale.largest_rate import largest_rate as largest_rate_form
 from derive.scale.lazy import lazy_kernel
 from derive.show.conditions import ConditionalResult
 from derive.theory import Theory, mean_field
-from numerics.errors import Diverged, NotConverged, SpecError, require_finite
+from numerics.errors import Diverged, NotConverged, SpecError, require_finite, require_whole
 from numerics.experiment import Experiment
+from numerics.experiment.checks import finite_number
 from numerics.experiment.numbers import layered_numbers, numbers_of
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import beta, derive_or_raise, derived, program_of, reductions_of
@@ -102,8 +103,9 @@ def largest_rate(
     Rates are halved or doubled from ``training.learning_rate`` (0.1 if it is missing) until one is stable and
     its double is not, then bisected.  A rate slightly above the limit needs many steps to show: the answer
     decreases towards its limit as the number of steps grows.  Raises :class:`~numerics.errors.SpecError` for
-    a flow and for a learning rate that changes in time, and :class:`~numerics.errors.NotConverged` if no such
-    pair of rates is found within a factor 2^60 of the given rate (2^10 with ``settle``).
+    a flow, for a learning rate that changes in time and for ``rtol`` that is negative, and
+    :class:`~numerics.errors.NotConverged` if no such pair of rates is found within a factor 2^60 of the given
+    rate (2^10 with ``settle``).
 
     >>> from numerics.experiment import Experiment
     >>> lazy = Experiment.from_dict({"network": {"depth": 1, "gamma0": 1e-3}, "data": {"kind": "isotropic"},
@@ -115,6 +117,8 @@ def largest_rate(
     if training.rule == "flow" or training.steps is None:
         raise SpecError("training.rule", training.rule, "has no learning rate to be found", '"gd" or "sgd"')
     experiment.require_constant("a largest learning rate", "learning_rate")
+    if finite_number("rtol", rtol) < 0:
+        raise SpecError("rtol", rtol, "must not be negative", "a relative tolerance, such as 0.01")
     rate = float(training.learning_rate or 0.1)
     succeeds = partial(_succeeds, experiment.at_all_times(), rise=rise, settle=settle)
     low, high = (rate, 2 * rate) if succeeds(rate) else (rate / 2, rate)
@@ -221,13 +225,12 @@ def early_time(source: Experiment | Program, numbers: Mapping[str, float] | None
     """Return the first step of an experiment on isotropic data, or in symbols that of a program on such data.
 
     For a program ``numbers`` may give values by name; it must then have one for each symbol of the formula,
-    and the growth factor and the critical rate are numbers as well. For an experiment, whose file has the
-    numbers, ``numbers`` is not used.
+    and the growth factor and the critical rate are numbers as well. An experiment has its own numbers.
 
     One formula holds for every depth ``L`` where the layers are alike (one width, no branch, plain gradient
     descent) and it is a polynomial; otherwise the formula is that of the file's depth.  Raises
-    :class:`~numerics.errors.SpecError` naming the key where the first step has no closed form, and where a
-    number, such as the learning rate, is missing.
+    :class:`~numerics.errors.SpecError` naming the key where the first step has no closed form, where a
+    number, such as the learning rate, is missing, and for ``numbers`` beside an experiment.
 
     >>> found = early_time(Experiment.from_dict({
     ...     "network": {"depth": 2, "width_ratio": 2.0}, "data": {"kind": "isotropic", "batch_ratio": 1.0},
@@ -238,6 +241,9 @@ def early_time(source: Experiment | Program, numbers: Mapping[str, float] | None
     if isinstance(source, Program):
         step = _of_program(source, _of_theory, "the first step in closed form")
         return _at(_formulas(step), numbers, step.theory) if numbers else _formulas(step)
+    if numbers:
+        reason = "is given beside an experiment, which has its own numbers"
+        raise SpecError("numbers", None, reason, "leaving it out, or experiment.replace({...})")
     experiment = source
     experiment.require_linear_rule("the first step in closed form")
     experiment.require_constant("the first step in closed form")
@@ -249,16 +255,16 @@ def early_time(source: Experiment | Program, numbers: Mapping[str, float] | None
         and (all_depths := _first_step(experiment.replace({"network.depth": "L"}))).root is None
     ):
         step = all_depths
-    numbers = _numbers(experiment)
-    if eta not in numbers:
+    known = _numbers(experiment)
+    if eta not in known:
         raise SpecError(
             "training.learning_rate",
             None,
             "is missing; the growth of the loss in the first step depends on it",
             "a positive number",
         )
-    rate = numbers.pop(eta)
-    growth = first_step(_put(_theory(experiment), numbers)).growth_factor
+    rate = known.pop(eta)
+    growth = first_step(_put(_theory(experiment), known)).growth_factor
     factor, critical = float(growth.subs(eta, rate)), smallest_rate(growth, eta)
     return replace(_formulas(step), growth_factor=factor, critical_learning_rate=critical)
 
@@ -441,8 +447,9 @@ def early_steps(experiment: Experiment, steps: int) -> EarlySteps:
     memory is added where it is derived, for example for a centred network of one output on fresh samples of
     isotropic data; otherwise ``refused`` says why not.
 
-    Raises :class:`~numerics.errors.SpecError` if the data are given samples, if the depth is a symbol or if
-    ``steps`` is below one, and the errors of the solver.
+    Raises :class:`~numerics.errors.SpecError` if the data are given samples, if the depth is a symbol, if the
+    network has several outputs or if ``steps`` is not an integer of at least one, and the errors of the
+    solver.
 
     >>> found = early_steps(Experiment.from_dict({
     ...     "network": {"depth": 1, "width_ratio": 1.0}, "data": {"kind": "isotropic"},
@@ -452,11 +459,13 @@ def early_steps(experiment: Experiment, steps: int) -> EarlySteps:
     >>> round(sum(found.dropped.values()) + found.memory_free[2] - found.C_v[2], 12)
     0.0
     """
-    if steps < 1:
-        raise SpecError("steps", steps, "is not a number of steps", "1 or more")
+    require_whole("steps", steps, 1, "is not a number of steps")
     if experiment.spec.kind == "fixed":
         reason = "are given samples, and these losses are those of random data"
         raise SpecError("data.kind", "fixed", reason, '"isotropic"')
+    if experiment.network.outputs > 1:
+        reason = "has a C_v for each pair of outputs, and the first steps are those of one"
+        raise SpecError("network.outputs", experiment.network.outputs, reason, "1")
     experiment.require_linear_rule("the first steps without memory")
     experiment.require_constant("the first steps without memory")
     numbers = _numbers(experiment)
@@ -529,7 +538,7 @@ def recovery(experiment: Experiment, *, rtol: float = 0.01, nodes: int = NODES) 
     For the lazy rate ``nodes`` eigenvalues stand for the spectrum of the lazy kernel; they have its first
     ``2 nodes`` moments, which are derived from as many lazy steps as there are nodes. The lazy rate decreases
     with their number, see :meth:`.LazySteps.largest_rate`.  Raises the errors of :func:`largest_rate` and of
-    :func:`early_time`.
+    :func:`early_time`, and :class:`~numerics.errors.SpecError` if ``nodes`` is not a positive integer.
 
     >>> found = recovery(Experiment.from_dict({
     ...     "network": {"depth": 1, "width_ratio": 0.5, "gamma0": 0.5},
@@ -538,6 +547,7 @@ def recovery(experiment: Experiment, *, rtol: float = 0.01, nodes: int = NODES) 
     >>> round(found.critical, 4), round(found.lazy, 3), found.ceiling, found.recovers
     (0.1333, 0.175, 0.2, True)
     """
+    require_whole("nodes", nodes, 1, "must be positive")
     experiment.require_linear_rule("a largest learning rate in closed form")
     experiment.require_constant("a largest learning rate")
     numbers = {x: value for x, value in _numbers(experiment).items() if x not in (eta, gamma0)}

@@ -33,11 +33,12 @@ from numerics.errors import (
     NumericsError,
     SpecError,
     require_choice,
+    require_mapping,
     require_whole,
     value_to_toml,
 )
 from numerics.experiment import Experiment
-from numerics.experiment.experiment import TESTING, TRAINING, fingerprint
+from numerics.experiment.experiment import TESTING, TRAINING, fingerprint, plain_value
 from numerics.experiment.numbers import require_numbers
 from numerics.progress import Progress
 from numerics.results import VARIABLES, load, provenance, replacing, save
@@ -203,19 +204,15 @@ class Grid:
         ``folder`` keeps outcomes; it is created if it is missing, but not the folder above it. ``kernels``
         are the two-time kernels in results. Raises SpecError for a combination that is not a valid
         experiment, for a key without values or with a value twice, for two keys with the same last part, and
-        for a folder that is a file.
+        for a folder that is a file or cannot be made.
         """
         require_choice("kernels", kernels, get_args(KeptKernels))
-        values = {path: list(x) for path, x in over.items()}
+        values = _values_by_key(over)
         if not values or not all(values.values()):
             raise SpecError(
                 "sweep", list(values), "has no values to run over", "keys of the file, each with values"
             )
         for path, list_of_values in values.items():
-            if "." not in path:
-                raise SpecError(
-                    path, list_of_values, "is no key of the file", "TABLE.KEY, such as training.steps"
-                )
             if len({value_to_toml(x) for x in list_of_values}) < len(list_of_values):
                 raise SpecError(path, list_of_values, "has a value twice", "values that differ")
         names = [_name(path) for path in values]
@@ -227,11 +224,7 @@ class Grid:
         cases = [experiment.replace(dict(at)) for at in places]
         for case in cases:
             require_numbers(case, depth=case.network.branch is None)
-        directory = None if folder is None else Path(folder)
-        if directory is not None:
-            if directory.exists() and not directory.is_dir():
-                raise SpecError("folder", str(directory), "is a file", "a folder, new or old")
-            directory.mkdir(exist_ok=True)
+        directory = None if folder is None else _made_folder(folder)
         return cls(
             experiment,
             values,
@@ -319,6 +312,39 @@ class Grid:
         return xr.Dataset(
             variables, {**combined.coords, **labels}, {**attributes, "spec": self.experiment.text}
         )
+
+
+def _values_by_key(over: Mapping[str, Iterable[object]]) -> dict[str, list[object]]:
+    """Return the values of each key as a list; numbers and arrays of NumPy become those of Python.
+
+    Raises SpecError for an argument that is not a mapping, for a name that is no key of a table, and for
+    values that are text or no list.
+    """
+    require_mapping("over", over, '{"TABLE.KEY": values}, such as {"training.steps": [10, 20]}')
+    values: dict[str, list[object]] = {}
+    for path, given in over.items():
+        if not isinstance(path, str) or "." not in path:
+            shown = list(given) if isinstance(given, Iterable) else given
+            raise SpecError(str(path), shown, "is no key of the file", "TABLE.KEY, such as training.steps")
+        if isinstance(given, str) or not isinstance(given, Iterable):
+            raise SpecError(path, given, "is not a list of values", f"[{value_to_toml(given)}]")
+        values[path] = [plain_value(x) for x in given]
+    return values
+
+
+def _made_folder(folder: str | Path) -> Path:
+    """Return a folder, which is made if it does not exist; raise SpecError for one that cannot be made."""
+    directory, accepted = Path(folder), "a folder, new or old, in a folder that exists"
+    try:
+        if directory.exists() and not directory.is_dir():
+            raise SpecError("folder", str(directory), "is a file", accepted)
+        if not directory.absolute().parent.is_dir():
+            problem = f"there is no folder {directory.absolute().parent}"
+            raise SpecError("folder", str(directory), problem, accepted)
+        directory.mkdir(exist_ok=True)
+    except OSError as error:
+        raise SpecError("folder", str(directory), f"cannot be made: {error.strerror}", accepted) from None
+    return directory
 
 
 def _name(path: str) -> str:

@@ -9,10 +9,12 @@ arrays, rates and times; :func:`numerics.experiment.numbers.require_numbers` rai
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import dropwhile
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,9 +22,18 @@ import numpy as np
 import tomli_w
 from numpy.typing import ArrayLike, NDArray
 
-from numerics.errors import SpecError
+from numerics.errors import SpecError, require_mapping
 from numerics.experiment.checks import precision_of, real_numbers, symmetric_positive
-from numerics.experiment.schema import Data, NetworkSection, Solver, Spec, TrainingSection, parse
+from numerics.experiment.schema import (
+    SECTIONS,
+    Data,
+    NetworkSection,
+    Solver,
+    Spec,
+    TrainingSection,
+    parse,
+    require_tables,
+)
 
 Array = NDArray[np.float64]
 
@@ -111,12 +122,12 @@ class _Checked:
         if "inputs" in self.arrays:
             x = self.numbers("inputs")
             if x.ndim != 2 or x.size == 0:
-                raise self.error("inputs", f"has shape {x.shape}", "shape (P, D)")
+                raise self.error("inputs", f"has shape {x.shape}", "shape (P, D), also if P or D is 1")
             k = self.kernel_of("inputs", x)
         else:
             k = self.numbers("kernel")
             if k.ndim != 2 or k.shape[0] != k.shape[1] or k.size == 0:
-                raise self.error("kernel", f"has shape {k.shape}", "shape (P, P)")
+                raise self.error("kernel", f"has shape {k.shape}", "shape (P, P), also if P is 1")
             rounding = precision_of(self.arrays["kernel"])
             k = self.positive("kernel", k, rounding)
         y = self.targets("targets", "P", len(k), "inputs" if x is not None else "kernel", "samples")
@@ -264,8 +275,9 @@ def read_array(key: str, name: str, folder: Path) -> NDArray[Any]:
     """Return the array in a file ``x.npy``, ``all.npz:x`` or ``x.csv``; pickled objects are never loaded.
 
     ``name`` is relative to ``folder``, and ``all.npz:x`` is the array x of several in a file.  A .csv file
-    holds rows of numbers after an optional line of names. Raises SpecError, which names ``key``, for a file
-    that does not exist or has another format.
+    holds rows of numbers after an optional line with a name for each column, and is a matrix also if it has a
+    single column. Raises SpecError, which names ``key``, for a file that does not exist or has another
+    format.
     """
     accepted = "a .npy, .npz (file.npz:name) or .csv file of numbers, relative to the experiment file"
     file, _, member = name.rpartition(".npz:")
@@ -327,27 +339,62 @@ def _member(key: str, name: str, path: Path, member: str) -> NDArray[Any]:
 
 
 def _table(path: Path) -> NDArray[Any]:
-    """Return the numbers of a .csv file: rows as a matrix, or a single column as a vector, also of one row.
+    """Return the numbers of a .csv file as a matrix, also if it has a single column or a single row.
 
-    A first line with a cell that is neither a number nor blank holds names of columns, and is left out.
-    Raises ValueError if no line of numbers is left, or for a later cell that is not a number.
+    Blank lines and lines before the numbers that begin with ``#`` are left out, and so is a line of names of
+    columns. Raises ValueError if no line of numbers is left, for names that do not fit the columns, and for a
+    later cell that is not a number.
     """
-    rows = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    if rows and any(_is_word(x) for x in rows[0].split(",")):
+    # Excel writes a byte-order mark at the start of a file; "utf-8-sig" leaves it out.
+    lines = [line for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+    rows = list(dropwhile(_is_comment, lines))
+    names = _names_of_columns(rows[0]) if rows else []
+    if names:
         rows = rows[1:]
     if not rows:
         raise ValueError("the file has no line of numbers")
-    array: NDArray[Any] = np.loadtxt(rows, delimiter=",", ndmin=2)
-    return array[:, 0] if array.shape[1] == 1 else array
+    array: NDArray[Any] = np.loadtxt(rows, delimiter=",", ndmin=2, comments=None, quotechar='"')
+    if names and len(names) != array.shape[1]:
+        raise ValueError(f"the first line has {len(names)} names, and rows have {array.shape[1]} numbers")
+    return array
 
 
-def _is_word(text: str) -> bool:
-    """Return whether the text is neither a number nor blank."""
+EXCEL_ERRORS = ("#n/a", "#div/0!", "#value!", "#ref!", "#num!", "#name?", "#null!")
+MISSING = frozenset(("na", "n/a", "null", "none", "nil", "missing", "-", "?", ".", *EXCEL_ERRORS))
+"""Cells of tables, in small letters, that stand for a number without a value."""
+
+
+def _is_comment(line: str) -> bool:
+    """Return whether a line of a .csv file begins with ``#`` and is not the cell of a missing number."""
+    return line.lstrip().startswith("#") and line.split(",")[0].strip().lower() not in MISSING
+
+
+def _names_of_columns(line: str) -> list[str]:
+    """Return the names of columns in the first line of a .csv file; empty if the line holds numbers.
+
+    Raises ValueError for a line with a cell that is not a number and one that is a number, blank or missing.
+    Such a line may be the first sample, or the names of columns of which the first numbers the rows.
+    """
+    cells = [cell.strip() for cell in next(csv.reader([line]))]
+    words = [cell for cell in cells if not _is_number(cell) and cell.lower() not in {"", *MISSING}]
+    if len(words) == len(cells):
+        return cells
+    if not all(map(_is_number, cells)):
+        wrong = next(cell for cell in cells if not _is_number(cell))
+        raise ValueError(
+            f"the first line has the cell {wrong!r}, so that it holds neither numbers alone nor a name for "
+            "each column"
+        )
+    return []
+
+
+def _is_number(text: str) -> bool:
+    """Return whether the text of a cell is a number."""
     try:
         float(text)
     except ValueError:
-        return bool(text.strip())
-    return False
+        return False
+    return True
 
 
 def fingerprint(arrays: Mapping[str, Array]) -> str | None:
@@ -444,7 +491,7 @@ class Experiment:
         """
         path = Path(path)
         spec = parse(cls.tables_of(path))
-        return cls(spec, *_samples_of(spec, path.parent), path, path.read_text(encoding="utf-8"))
+        return cls(spec, *_samples_of(spec, path.parent), path, _text_of(path))
 
     @classmethod
     def of(cls, source: Self | str | Path) -> Self:
@@ -459,8 +506,16 @@ class Experiment:
         -------
         Experiment
             The checked experiment.
+
+        Raises
+        ------
+        SpecError
+            If the file is not valid, and for a source of another type.
         """
-        return cls.load(source) if isinstance(source, str | Path) else source
+        if isinstance(source, str | Path):
+            return cls.load(source)
+        _require_experiment(source)
+        return source
 
     @staticmethod
     def tables_of(path: str | Path) -> dict[str, Any]:
@@ -484,7 +539,7 @@ class Experiment:
         accepted = "an experiment file in TOML"
         require_file("file", str(path), Path(path), accepted)
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            text = _text_of(Path(path))
             # Names with many parts are refused before tomllib reads them, because its time is quadratic in
             # their number.
             for line in text.splitlines():
@@ -594,7 +649,7 @@ class Experiment:
         ----------
         changes : mapping of str to object
             Values by dotted path, such as "network.gamma0"; None removes a key. A whole table is not
-            accepted.
+            accepted. Numbers and arrays of NumPy stand for numbers and lists.
 
         Returns
         -------
@@ -604,8 +659,9 @@ class Experiment:
         Raises
         ------
         SpecError
-            If a key is invalid, if a key of [data] is changed and the experiment has samples, if the number
-            of outputs no longer fits the targets, or if the new rule is entrywise and no inputs are given.
+            If a path is no TABLE.KEY or a value is invalid, if a key of [data] is changed and the experiment
+            has samples, if the number of outputs no longer fits the targets, or if the new rule is entrywise
+            and no inputs are given.
 
         Examples
         --------
@@ -613,13 +669,18 @@ class Experiment:
         >>> e.replace({"network.gamma0": 0.5}).network.gamma0
         0.5
         """
+        require_mapping("changes", changes, '{"TABLE.KEY": value}, such as {"training.steps": 10}')
         tables = self.spec.model_dump(exclude_unset=True)
-        for path, value in changes.items():
-            section, _, key = path.partition(".")
+        for path, new_value in changes.items():
+            section, _, key = path.partition(".") if isinstance(path, str) else ("", "", "")
+            value = plain_value(new_value)
+            if section not in SECTIONS or not key:
+                accepted = f"TABLE.KEY, such as training.steps, with the table {', '.join(SECTIONS)}"
+                raise SpecError(str(path), value, "is no key of the file", accepted)
             if section == "data" and self.samples is not None:
                 problem = "cannot be changed by replace(), which keeps the samples"
                 raise SpecError(path, value, problem, "keys of tables other than [data]")
-            table = tables.setdefault(section, {})
+            table = tables[section] = tables.get(section) or {}
             table.pop(key, None)
             if value is not None:
                 table[key] = value
@@ -910,7 +971,10 @@ def _with_arrays(tables: Mapping[str, Any], given: Sequence[str]) -> dict[str, A
     ``given`` are the keys of the test arrays that are given. With this text the tables state that there are
     test points. Raises SpecError if the tables name a file of a test array that is not in ``given``.
     """
-    data = dict(tables.get("data", {}))
+    require_tables(tables)
+    if not isinstance(tables.get("data") or {}, Mapping):
+        return {**tables}  # `parse` refuses it
+    data = dict(tables.get("data") or {})
     for key in TESTING:
         if data.get(key) is not None and key not in given and data[key] != GIVEN:
             raise SpecError(
@@ -921,6 +985,27 @@ def _with_arrays(tables: Mapping[str, Any], given: Sequence[str]) -> dict[str, A
             )
         data.pop(key, None)
     return {**tables, "data": data | dict.fromkeys(given, GIVEN)}
+
+
+def _require_experiment(source: object) -> None:
+    """Raise SpecError for an object that is not an experiment."""
+    if not isinstance(source, Experiment):
+        accepted = "an experiment, the path of its file, or Experiment.from_dict(tables)"
+        raise SpecError("experiment", None, f"{type(source).__name__} is not an experiment", accepted)
+
+
+def plain_value(value: object) -> object:
+    """Return numbers and arrays of NumPy as numbers and lists of Python; other values are unchanged.
+
+    >>> plain_value(np.arange(2)), plain_value(np.float64(0.5)), plain_value("L")
+    ([0, 1], 0.5, 'L')
+    """
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+
+
+def _text_of(path: Path) -> str:
+    """Return the text of an experiment file, without the byte-order mark that some editors write."""
+    return path.read_text(encoding="utf-8-sig")
 
 
 def _text(spec: Spec) -> str:

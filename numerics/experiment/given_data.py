@@ -73,6 +73,8 @@ def checked_arrays(
             value = require_kernel(f"arrays.{name}", value, precision_of(arrays[name]))
         else:
             _require_squares(name, value)
+        if name in attributes and value.ndim == 2 and value.shape[1] == 1:
+            value = value[:, 0]
         if name in attributes and value.ndim != 1:
             raise SpecError(
                 f"arrays.{name}", None, f"has shape {value.shape}", "one number for each unit, shape (units,)"

@@ -198,13 +198,13 @@ class Problem:
         ``numbers``, by symbol or name, ``arrays``, by name, ``times``, ``solver`` and ``text``, which results
         keep, belong to a program or theory. Numbers and arrays are needed as far as the program contains
         symbols and data; ``times`` are the output times, which a program always needs; None for ``solver`` is
-        the default table [solver]. A problem is returned unchanged, and ``text`` is ignored beside it and
-        beside an experiment. A theory that differs from the one that its program derives, such as one with a
-        term left out, is solved as it is.
+        the default table [solver]. A problem is returned unchanged. A theory that differs from the one that
+        its program derives, such as one with a term left out, is solved as it is.
 
         Raises :class:`~numerics.errors.SpecError` for a number, an array or a time that is missing, for one
         that does not belong to the program, for a training rule that is not valid at a time, for numbers,
-        arrays, times or a solver beside an experiment or a problem, and for a flow whose theory was changed.
+        arrays, times, a solver or text beside an experiment or a problem, and for a flow whose theory was
+        changed.
 
         >>> from derive.program import eta, gamma0, mlp
         >>> given = {"numbers": {"eta": 0.1, "gamma0": 1.0}, "times": range(3)}
@@ -212,7 +212,8 @@ class Problem:
         >>> problem.depth, problem.flow, problem.numbers[P]
         (2, False, 1.0)
         """
-        _require_source(source, {"numbers": numbers, "arrays": arrays, "times": times, "solver": solver})
+        given = {"numbers": numbers, "arrays": arrays, "times": times, "solver": solver, "text": text or None}
+        _require_source(source, given)
         if isinstance(source, Problem):
             return source
         if isinstance(source, str | Path | Experiment):

@@ -18,7 +18,7 @@ import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from numerics.errors import SpecError, value_to_toml
+from numerics.errors import SpecError, require_mapping, value_to_toml
 
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
@@ -765,6 +765,11 @@ CLASHES: tuple[tuple[str, Callable[[Spec], bool], str, str], ...] = (
 """Combinations of keys that are excluded: the key named, the condition, the reason, and accepted values."""
 
 
+def require_tables(tables: object) -> None:
+    """Raise SpecError for an argument that is not a mapping, as the tables of a file are."""
+    require_mapping("tables", tables, '{"network": {"depth": 2}}; Experiment.load reads a file')
+
+
 def parse(tables: Mapping[str, Any]) -> Spec:
     """Return the validated form of the tables of a file; raise `SpecError` for the first invalid key.
 
@@ -777,6 +782,7 @@ def parse(tables: Mapping[str, Any]) -> Spec:
     Traceback (most recent call last):
     numerics.errors.SpecError: network.bias = true: belongs to data.kind = "fixed", but data.kind = ...
     """
+    require_tables(tables)
     try:
         spec = Spec.model_validate(dict(tables))
     except ValidationError as error:

@@ -138,3 +138,13 @@ def test_steps_on_given_samples_are_refused() -> None:
     given = Experiment.from_dict({"network": {"depth": 1}}, kernel=[[1.0]], targets=[1.0])
     with pytest.raises(SpecError, match=r'data\.kind = "fixed": are given samples'):
         early_steps(given, 2)
+
+
+def test_several_outputs_are_refused() -> None:
+    with pytest.raises(SpecError, match=r"network.outputs = 2: has a C_v for each pair of outputs"):
+        early_steps(experiment({}, outputs=2), 2)
+
+
+def test_the_number_of_eigenvalues_is_named() -> None:
+    with pytest.raises(SpecError, match="nodes = 0: must be positive"):
+        recovery(experiment({}), nodes=0)

@@ -179,3 +179,9 @@ def test_a_number_is_needed_for_numbers() -> None:
     del spec["training"]["learning_rate"]
     with pytest.raises(SpecError, match="learning_rate"):
         early_time(Experiment.from_dict(spec))
+
+
+def test_numbers_beside_an_experiment_are_refused() -> None:
+    """They were not used."""
+    with pytest.raises(SpecError, match="numbers: is given beside an experiment"):
+        early_time(Experiment.from_dict(tables({}, {})), {"eta": 3.0})

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import require_numbers
+from numerics.experiment.problem import Problem
 from numerics.experiment.schema import SECTIONS
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
@@ -393,6 +394,58 @@ def test_whatever_is_written_it_is_accepted_or_refused_by_name(changes: dict[str
         assert refused.accepted
 
 
+NET: dict[str, Any] = {"network": {"depth": 1}}
+SAMPLE: dict[str, Any] = {"kernel": [[1.0]], "targets": [1.0]}
+
+
+@pytest.mark.parametrize(
+    ("tables", "names"),
+    [
+        (NET | {"data": "x"}, 'data = "x": must be a table'),
+        ("e.toml", 'tables = "e.toml": is str, not a mapping .*Experiment.load'),
+        (None, "tables: is NoneType"),
+    ],
+)
+@pytest.mark.parametrize("arrays", [{}, SAMPLE])
+def test_tables_of_a_wrong_type_are_named(tables: Any, names: str, arrays: dict[str, Any]) -> None:
+    with pytest.raises(SpecError, match=names):
+        Experiment.from_dict(tables, **arrays)
+
+
+def test_a_table_may_be_left_out_as_none() -> None:
+    assert Experiment.from_dict(NET | {"data": None}, **SAMPLE).targets == 1.0
+    random = Experiment.from_dict(NET | {"data": None}).replace({"data.kind": "isotropic"})
+    assert random.spec.kind == "isotropic"
+
+
+@pytest.mark.parametrize(
+    ("changes", "names"),
+    [
+        ({"network": {"depth": 2}}, r"network = \{depth = 2\}: is no key of the file"),
+        ({"network": None}, "network: is no key of the file"),
+        ({"network.": 1}, "network. = 1: is no key of the file"),
+        ({"net.depth": 1}, "net.depth = 1: is no key of the file .*network, data, training, solver"),
+        ({1: 1}, "1 = 1: is no key of the file"),
+        ("network.depth", 'changes = "network.depth": is str, not a mapping'),
+    ],
+)
+def test_replace_names_what_is_no_key(changes: Any, names: str) -> None:
+    with pytest.raises(SpecError, match=names):
+        Experiment.from_dict(NET).replace(changes)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    found = Experiment.from_dict(NET).replace(
+        {"network.depth": np.int64(3), "training.steps": np.arange(5)[-1], "training.times": np.arange(2.0)}
+    )
+    assert (found.depth, found.training.steps, found.training.times) == (3, 4, [0.0, 1.0])
+
+
+def test_tables_are_no_experiment() -> None:
+    with pytest.raises(SpecError, match=r"dict is not an experiment .*from_dict"):
+        Experiment.of(NET)
+
+
 def test_times_without_end_are_refused() -> None:
     for change in ({"training.steps": 10**10}, {"training.rule": "flow", "training.points": 10**10}):
         with pytest.raises(SpecError, match=r"million"):
@@ -413,3 +466,9 @@ def test_the_shipped_examples_load(name: str) -> None:
     assert np.trace(experiment.kernel) / 20 == pytest.approx(1.0)
     assert sorted(experiment.targets) == [-1.0] * 10 + [1.0] * 10
     assert len(experiment.times) >= 31
+
+
+def test_text_belongs_to_a_program() -> None:
+    tables = NET | {"training": {"learning_rate": 0.1, "steps": 1}}
+    with pytest.raises(SpecError, match="text: is given in addition to an experiment file"):
+        Problem.of(Experiment.from_dict(tables, **SAMPLE), text="a note")

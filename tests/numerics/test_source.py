@@ -68,7 +68,63 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("name", "expected"), [("all.npz:x", X), ("all.npz:y", Y), ("x.csv", X), ("y.csv", Y), ("y.npy", Y)]
 )
 def test_arrays_of_three_kinds(name: str, expected: np.ndarray) -> None:
-    np.testing.assert_allclose(read_array("data.inputs", name, Path()), expected)
+    array = read_array("data.inputs", name, Path())
+    assert array.ndim == (2 if name.endswith(".csv") else expected.ndim)
+    np.testing.assert_allclose(array.reshape(expected.shape), expected)
+
+
+MATRIX = "1.0,2.0\n3.0,4.0\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        MATRIX,
+        "\ufeff" + MATRIX,
+        "\ufeffa,b\n" + MATRIX,
+        "# made on Monday\n# a, 1\n" + MATRIX,
+        '"a, in metres","b"\n"1.0","2.0"\n"3.0","4.0"\n',
+    ],
+)
+def test_every_row_of_a_table_is_read(text: str) -> None:
+    Path("table.csv").write_text(text, encoding="utf-8")
+    np.testing.assert_array_equal(read_array("data.inputs", "table.csv", Path()), [[1.0, 2.0], [3.0, 4.0]])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("1.0,NA\n" + MATRIX, "the first line has the cell 'NA'"),
+        ("NA\n1.0\n", "the first line has the cell 'NA'"),
+        ("#N/A\n1.0\n", "the first line has the cell '#N/A'"),
+        ("1.0, two\n" + MATRIX, "the first line has the cell 'two'"),
+        (",a\n0,1.0\n1,2.0\n", "the first line has the cell ''"),
+        ("y\n1,5\n2,5\n", "the first line has 1 names, and rows have 2 numbers"),
+        ("1.0,2.0\n3.0,4.0 # late\n", "cannot be read as an array"),
+    ],
+)
+def test_a_first_line_is_not_taken_for_names_by_mistake(text: str, words: str) -> None:
+    Path("table.csv").write_text(text)
+    with pytest.raises(SpecError, match=words):
+        read_array("data.inputs", "table.csv", Path())
+
+
+def test_columns_in_a_file_and_a_byte_order_mark() -> None:
+    """One feature, one sample, and a file of an experiment as editors of Windows write them."""
+    Path("one.csv").write_text("\ufeff1.0\n-2.0\n", encoding="utf-8")
+    Path("kernel.csv").write_text("2.5\n")
+    Path("target.csv").write_text("0.5\n")
+    text = SPEC.replace("all.npz:x", "one.csv")
+    Path("marked.toml").write_text("\ufeff" + text, encoding="utf-8")
+    found = Experiment.load("marked.toml")
+    np.testing.assert_array_equal(found.inputs, [[1.0], [-2.0]])
+    assert found.text == text
+    Path("kernel.toml").write_text(
+        text.replace('inputs = "one.csv"', 'kernel = "kernel.csv"').replace("y.csv", "target.csv")
+    )
+    np.testing.assert_array_equal(Experiment.load("kernel.toml").kernel, [[2.5]])
+    with pytest.raises(SpecError, match=r"has shape \(2,\).*also if P or D is 1"):
+        Experiment.from_dict({"network": {"depth": 1}}, inputs=[1.0, 2.0], targets=Y)
 
 
 @pytest.mark.parametrize(

@@ -183,11 +183,31 @@ def test_processes_change_nothing() -> None:
         ({"training.learning_rate": [0.1, -1.0]}, r"training\.learning_rate = -1"),
         ({"training.speed": [1]}, r"training\.speed"),
         ({"network": [1, 2]}, r"network = \[1, 2\]: is no key of the file"),
+        ({1: [1, 2]}, r"1 = \[1, 2\]: is no key of the file"),
+        ({"training.steps": 3}, r"training.steps = 3: is not a list of values \(accepted: \[3\]\)"),
+        ({"training.rule": "gd"}, r'training.rule = "gd": is not a list of values'),
+        ({"training.steps": [1, np.int64(1)]}, "has a value twice"),
+        ([3], "over: is list, not a mapping"),
     ],
 )
 def test_what_cannot_be_swept_is_refused_before_anything_runs(over, why) -> None:
     with pytest.raises(SpecError, match=why):
         sweep(isotropic(), over, progress=lambda *_: pytest.fail("something ran"))
+
+
+def test_a_folder_that_cannot_be_made_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    folder = tmp_path / "missing" / "runs"
+    with pytest.raises(SpecError, match=f'runs": there is no folder {tmp_path / "missing"}'):
+        sweep(isotropic(), {"training.steps": [1]}, folder=folder)
+    with pytest.raises(SpecError, match="cannot be made: File name too long"):
+        sweep(isotropic(), {"training.steps": [1]}, folder=tmp_path / ("x" * 300))
+
+
+def test_a_tolerance_of_a_largest_rate_is_a_number() -> None:
+    """With nan, rates a factor two apart were returned."""
+    for rtol in (-0.1, float("nan")):
+        with pytest.raises(SpecError, match="rtol = "):
+            largest_rate(isotropic(steps=2), rtol=rtol)
 
 
 @pytest.mark.parametrize("depth", [1, pytest.param(3, marks=pytest.mark.slow)])
