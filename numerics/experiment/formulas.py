@@ -14,9 +14,10 @@ import math
 import operator
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 from sympy import (
@@ -52,7 +53,10 @@ LARGEST, DIGITS = 1e30, 1000
 """Largest number (and inverse of the smallest), and largest number of digits of a computed fraction."""
 
 TINY = 1e-9
-"""A denominator below this share of its value at the neighbouring grid point counts as zero."""
+"""A denominator below this share of its value at the neighbouring point counts as zero."""
+
+GOLDEN = 0.3819660112501051
+"""Place of a point between two points of the grid, as a share of their distance."""
 
 
 @dataclass(frozen=True)
@@ -154,8 +158,8 @@ class Reader:
     variable
         The variable of the function.
     grid
-        Numbers, ascending, at which the function must be real and finite, and between which no denominator
-        may vanish. A value between them that is not real is not found.
+        Numbers, ascending, at which the function must be real and finite, as at one number between each two.
+        Between all of them no denominator may vanish, and no argument of a root or logarithm be negative.
     accepted
         Accepted text, for error messages.
     finite
@@ -189,13 +193,13 @@ class Reader:
         SpecError
             For unsupported text: anything but the variable, pi, numbers, ``+ - * / **`` and the functions of
             the reader; text that is too long or has too large numbers or exponents; text without the
-            variable; and functions that are not real and finite on the grid, or that divide by a part that
-            vanishes between its points.
+            variable; and functions that are not real and finite on the range of the grid.
         """
         tree = self._tree(text)
         self._check_shape(text, tree)
-        for x in self.grid:
+        for x in self._points:
             self._check_value(text, tree, x)
+        self._check_radicands(text, tree)
         self._check_poles(text, tree)
         names = {self.variable.name: self.variable, "pi": pi}
         try:
@@ -375,46 +379,106 @@ class Reader:
         except (ValueError, ZeroDivisionError, OverflowError):
             return False
 
+    @property
+    def _points(self) -> tuple[float, ...]:
+        """Numbers of the grid, ascending, with one between each two, at a fraction of the golden ratio.
+
+        These meet functions whose period is a multiple of the spacing of the grid.
+        """
+        between = (low + GOLDEN * (high - low) for low, high in pairwise(self.grid))
+        return tuple(sorted((*self.grid, *between)))
+
     def _check_poles(self, text: str, tree: ast.expr) -> None:
         """Raise SpecError if a denominator in a formula changes sign or vanishes on the range of the grid.
 
-        A denominator that falls to zero as a root or more slowly, such as ``sqrt(abs(h - 0.1))``, may be
-        missed.
+        Its factors are checked without their roots, powers and absolute values. A factor that falls to zero
+        as a root or more slowly, such as ``sqrt(abs(h - 0.1)) + (h - 0.1)**2``, may be missed.
         """
-        for node in ast.walk(tree):
-            below = None
-            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
-                below = node.right
-            if (
-                isinstance(node, ast.BinOp)
-                and isinstance(node.op, ast.Pow)
-                and not self._is_exponential(node)
-            ):
-                below = node.left if self._exponent(text, node.right) < 0 else None
-            if below is None or not self._varies(below):
-                continue
-            values = [self._value(text, below, x) for x in self.grid]
-            if len({value > 0 for value in values}) > 1:
+        for below in self._denominators(text, tree):
+            if len({self._value(text, below, x) > 0 for x in self.grid}) > 1:
                 raise self._refuse(text, "divides by something that changes its sign", self.finite)
-            triples = zip(
-                self.grid, self.grid[1:], self.grid[2:], values, values[1:], values[2:], strict=False
-            )
-            for low, x, high, before, here, after in triples:
-                if abs(before) > abs(here) <= abs(after):
-                    least, size = self._least(text, below, low, x, high)
-                    if size <= TINY * abs(before):
-                        message = f"divides by something that vanishes at {self.variable} = {least:g}"
+            for part in self._factors(below):
+                for at, size, nearby in self._minima(text, part, abs):
+                    if size <= TINY * nearby:
+                        message = f"divides by something that vanishes at {self.variable} = {at:g}"
                         raise self._refuse(text, message, self.finite)
 
-    def _least(self, text: str, tree: ast.expr, low: float, near: float, high: float) -> tuple[float, float]:
-        """Return (position, smallest absolute value) of a part of a formula between ``low`` and ``high``.
+    def _check_radicands(self, text: str, tree: ast.expr) -> None:
+        """Raise SpecError if a root or logarithm in a formula has a negative argument between the points.
 
-        The minimum is found by ternary search, to a position accurate to 1e-12 relative to ``near``, a number
-        between both.
+        A logarithm must not have the argument zero either.
         """
+        for node in ast.walk(tree):
+            match node:
+                case ast.Call(func=ast.Name(id="sqrt" | "log"), args=[inside]):
+                    of_log = node.func.id == "log"  # type: ignore[attr-defined]
+                case ast.BinOp(left=inside, op=ast.Pow(), right=power) if not self._is_exponential(node):
+                    of_log = False
+                    if self._exponent(text, power).denominator == 1:
+                        continue
+                case _:
+                    continue
+            for at, value, nearby in self._minima(text, inside, float) if self._varies(inside) else ():
+                if value < -TINY * abs(nearby) or (of_log and value <= TINY**2 * abs(nearby)):
+                    message = f"is not a finite real number at {self.variable} = {at:g}, because"
+                    reason = f"{message} {ast.unparse(inside)} is {value:.3g} there"
+                    raise self._refuse(text, reason, self.finite)
+
+    def _denominators(self, text: str, tree: ast.expr) -> Iterator[ast.expr]:
+        """Yield the parts of a formula that it divides by, if they contain the variable."""
+        for node in ast.walk(tree):
+            match node:
+                case ast.BinOp(op=ast.Div(), right=below):
+                    pass
+                case ast.BinOp(left=below, op=ast.Pow(), right=power) if not self._is_exponential(node):
+                    if self._exponent(text, power) >= 0:
+                        continue
+                case _:
+                    continue
+            if self._varies(below):
+                yield below
+
+    def _factors(self, node: ast.expr) -> Iterator[ast.expr]:
+        """Yield parts of a formula that vanish where it does, without roots, powers and absolute values."""
+        match node:
+            case ast.UnaryOp(operand=inner) | ast.Call(func=ast.Name(id="sqrt" | "abs"), args=[inner]):
+                yield from self._factors(inner)
+            case ast.BinOp(left=left, op=ast.Mult(), right=right):
+                yield from self._factors(left)
+                yield from self._factors(right)
+            case ast.BinOp(left=inner, op=ast.Div()):
+                yield from self._factors(inner)
+            case ast.BinOp(left=inner, op=ast.Pow()) if not self._is_exponential(node):
+                yield from self._factors(inner)
+            case _ if self._varies(node):
+                yield node
+
+    def _minima(
+        self, text: str, tree: ast.expr, measure: Callable[[float], float]
+    ) -> Iterator[tuple[float, float, float]]:
+        """Yield the least values of a part of a formula between points.
+
+        ``measure`` is applied to values: ``abs`` or ``float``. The items are the position, the least value,
+        and the value at the point before.
+        """
+        values = [measure(self._value(text, tree, x)) for x in self._points]
+        for k in range(1, len(values) - 1):
+            if values[k - 1] > values[k] <= values[k + 1]:
+                at, least = self._least(text, tree, measure, self._points[k - 1 : k + 2])
+                yield at, least, values[k - 1]
+
+    def _least(
+        self, text: str, tree: ast.expr, measure: Callable[[float], float], around: Sequence[float]
+    ) -> tuple[float, float]:
+        """Return (position, least value) of ``measure`` of a part of a formula.
+
+        ``around`` are three numbers, of which the middle one has a smaller value than the others. The minimum
+        between them is found by ternary search, to a position accurate to 1e-12 relative to the middle one.
+        """
+        low, near, high = around
 
         def size(x: float) -> float:
-            return abs(self._value(text, tree, x))
+            return measure(self._value(text, tree, x))
 
         while high - low > 1e-12 * max(1.0, abs(near)):
             left, right = low + (high - low) / 3, high - (high - low) / 3

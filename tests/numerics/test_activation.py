@@ -19,7 +19,7 @@ from sympy import Max as SymPyMax
 from derive.program import ell, mu, t
 from derive.program.networks.options import NAMED
 from numerics.errors import SpecError
-from numerics.experiment.activation import GRID, h, is_linear, parse_activation
+from numerics.experiment.activation import GRID, READER, h, is_linear, parse_activation
 from numerics.experiment.formulas import SYMBOLIC
 from tests.derive.once import mlp
 
@@ -134,7 +134,19 @@ REFUSED = {
     "1/(h - 0.1)**2": "vanishes at h = 0.1",
     "h/(cos(h) + 1)": "vanishes at h = ",
     "abs(h - 0.3)**-0.5": "vanishes at h = 0.3",
+    "1/(1 + h**2)/sqrt(abs(h - 0.1))": "vanishes at h = 0.1",
+    "1/(0.5 + sin(8*pi*h))": "vanishes at h = ",
+    "((h - 0.1)*(h - 0.2))**1.5": "real number at h = 0.15, because (h - 0.1) * (h - 0.2) is -0.0025",
+    "log((h - 0.1)*(h - 0.2) + 0.002)": "at h = 0.15, because (h - 0.1) * (h - 0.2) + 0.002 is -0.0005",
+    "sqrt(0.5 + sin(8*pi*h))": "not a finite real number at h = ",
 }
+
+
+@pytest.mark.parametrize(
+    "text", ["sqrt((h - 0.1)**2)", "sqrt(1 - tanh(h)**2)", "1/sqrt(0.001 + abs(h - 0.1))"]
+)
+def test_roots_that_are_real_are_taken(text: str) -> None:
+    assert parse_activation(text).has(READER.variable)
 
 
 @pytest.mark.parametrize("text", REFUSED)
