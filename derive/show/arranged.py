@@ -94,8 +94,9 @@ class Arranged:
         if p.inside:
             parts.append(f"{self.left}{self.added(p.inside)}{self.right}")
         for i, x in enumerate(p.tail):
-            factor = self.factor(x)
-            parts.append(self.bracketed(factor) if _reaches_over(x, p.tail[i + 1 :]) else factor)
+            factor, behind = self.factor(x), p.tail[i + 1 :]
+            bracketed = _reaches_over(x, behind) or self.runs_on(x, bool(parts), bool(behind))
+            parts.append(self.bracketed(factor) if bracketed else factor)
         return " ".join(filter(None, parts)) or "1"
 
     def front(self, p: ArrangedTerm) -> str:
@@ -125,6 +126,14 @@ class Arranged:
         if slope or isinstance(x, Product):
             return self._print(x)
         return str(self.parenthesize(x, PRECEDENCE["Mul"]))
+
+    def runs_on(self, x: Expr, is_preceded: bool, is_followed: bool) -> bool:
+        """Return whether the printed factor ``x`` is misread beside other factors, so that it needs brackets.
+
+        The arguments say whether other parts of its term stand before and behind it. A fraction of LaTeX has
+        its ends, so that the result is False.
+        """
+        return False
 
     def bracketed(self, text: str) -> str:
         """Return ``text`` in round brackets."""

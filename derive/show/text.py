@@ -226,13 +226,35 @@ class PaperText(Arranged, StrPrinter):
     def _print_Pow(self, expr: Pow, rational: bool = False) -> str:
         if expr.exp.is_Integer:
             return str(self.parenthesize(expr.base, PRECEDENCE["Pow"])) + superscript(int(expr.exp))
-        if expr.exp.is_Rational:
-            root = f"√{self.parenthesize(expr.base, PRECEDENCE['Pow'])}" if expr.exp.q == 2 else ""
-            if root:
-                above = root if abs(expr.exp.p) == 1 else root + superscript(abs(int(expr.exp.p)))
-                return above if expr.exp.is_positive else f"1/{above}"
-            return str(super()._print_Pow(expr, rational))
+        if expr.exp.is_Rational and expr.exp.q == 2:
+            root = f"√{self.parenthesize(expr.base, PRECEDENCE['Pow'])}"
+            above = root if abs(expr.exp.p) == 1 else root + superscript(abs(int(expr.exp.p)))
+            return above if expr.exp.is_positive else f"1/{above}"
         return self.power(self.parenthesize(expr.base, PRECEDENCE["Pow"]), expr.exp)
+
+    def runs_on(self, x: Expr, is_preceded: bool, is_followed: bool) -> bool:
+        """Return whether the printed factor ``x`` is misread beside other factors of its term.
+
+        It is so if x is the inverse of a root, such as ``1/√x``, or if a factor behind it could be in the
+        denominator of a derivative or a response, or in their body.
+
+        Parameters
+        ----------
+        x : Expr
+            The factor.
+        is_preceded, is_followed : bool
+            Whether other parts of the term stand before and behind it.
+
+        Returns
+        -------
+        bool
+            True if the factor needs brackets.
+        """
+        if isinstance(x, Pow):
+            inverse_root = x.exp.is_Rational and x.exp.q == 2 and x.exp.is_negative
+            return bool(inverse_root) and (is_preceded or is_followed)
+        is_derivative = isinstance(x, Derivative) and self.activation_slope(x) is None
+        return is_followed and (is_derivative or isinstance(x, Response))
 
     def _print_exp(self, expr: Any) -> str:
         if "e" in self.names.letters:  # e^x would be misread as a power of the program's symbol e
@@ -510,7 +532,7 @@ def text(expr: Any, theory: Declares | None = None, names: str | Mapping[str, st
     NotApplicable
         If ``expr`` has a method ``render``, as a theory has, or cannot be converted by SymPy.
     ValueError
-        If there is no notation with the name ``names``.
+        If there is no notation with the name ``names``, or if the mapping is not one of text to text.
 
     Examples
     --------

@@ -400,6 +400,13 @@ class _Text(_Signs, PaperText):
         "ket": {"Z": "|%s⟩", "Hat": "|%s⟩\u0302", "Dot": "|%s⟩\u0307", "pair": "⟨%s|%s⟩"},
     }
 
+    def runs_on(self, x: Expr, is_preceded: bool, is_followed: bool) -> bool:
+        """Return whether the printed factor ``x`` is misread beside other factors, as `PaperText.runs_on`.
+
+        A factor behind a derivative by a Gaussian part could be in its denominator.
+        """
+        return (isinstance(x, Partial) and is_followed) or super().runs_on(x, is_preceded, is_followed)
+
     def _print_Product(self, e: Any) -> str:
         if not isinstance(e, Product):
             return super()._print_Product(e)  # SymPy's product over an index, such as that of decay factors
