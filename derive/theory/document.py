@@ -25,6 +25,7 @@ from sympy.printing.repr import ReprPrinter
 from derive.calculus.averages import Average, Response
 from derive.calculus.pairs import Copy, EntryStep, PairMean
 from derive.calculus.symbols import ell, s, t
+from derive.errors import NotApplicable
 from derive.program.language import Mean, Product
 from derive.program.spectral import SpectralEntry
 from derive.show.arranged import ordered as in_order
@@ -43,10 +44,8 @@ from derive.theory.path_integral.action import Entries, Partition
 FORMATS = ("text", "latex", "srepr", "json")
 Show = Literal["single-site", "order-parameters", "responses", "action", "saddle-point", "all"]
 SHOW: tuple[str, ...] = get_args(Show)
-OTHER_PARTS = r"""\begin{gather*} % Other parts
-  \texttt{.render("order-parameters")}, \texttt{"responses"}, \texttt{"action"}, \texttt{"all"}
-\end{gather*}"""
-"""Line below the equations in a notebook, which names the other parts."""
+PATH_INTEGRAL = ("action", "saddle-point")
+"""Parts that a reduced theory does not have, because they are those of the program."""
 
 
 def render(
@@ -60,7 +59,7 @@ def render(
     or last layer is shown as part of its layer family, if base cases make it a member: values of order
     parameters beyond their range of layers. LaTeX consists of ``align*`` environments; srepr and JSON have
     the form of the module's description. Raises ValueError if the part, the format or the notation is
-    unknown.
+    unknown, and NotApplicable for the action or the saddle point of a reduced theory.
 
     >>> from derive import mean_field, mlp
     >>> print(render(mean_field(mlp()), "responses"))
@@ -117,7 +116,7 @@ def summary(theory: TheoryData) -> str:
     }
     rows = [f"  {k:16}  {', '.join(map(str, dict.fromkeys(x)))}" for k, x in named.items() if x]
     first = theory.equations[0].name if theory.equations else theory.scalars[0].name
-    parts = '", "'.join(x for x in SHOW[1:] if x != "all")
+    parts = '", "'.join(View(theory).names[1:])
     how = (
         f'All of it: .render(), or a part: .render("{SHOW[0]}"), "{parts}"; as "latex", "srepr" or "json": '
         f'.render("all", "latex").  One: .equation("{first}"), .explain("{first}").'
@@ -218,7 +217,15 @@ class View:
 
     @cached_property
     def route(self) -> PathIntegral:
-        """Path-integral derivation of the program of the theory, also if the theory is a reduced one."""
+        """Path-integral derivation of the program of the theory.
+
+        Raises NotApplicable for a reduced theory, because the path integral has no reduction.
+        """
+        if self.theory.reduction:
+            raise NotApplicable(
+                "the action and the saddle point are those of a program without reductions, and the theory "
+                f"has the reduction {self.theory.reduction!r}: print those of mean_field(theory.program)"
+            )
         return path_integral(self.theory.program)
 
     def parts(self, show: str) -> dict[str, Sequence[Any]]:
@@ -234,6 +241,19 @@ class View:
         if show == "all" and not self.theory.reduction:
             keys += ("action", "saddle_point", "weights")
         return {k: self.items(k) for k in keys}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the parts, except "all" and, for a reduced theory, those in ``PATH_INTEGRAL``."""
+        left_out = ("all", *(PATH_INTEGRAL if self.theory.reduction else ()))
+        return tuple(x for x in SHOW if x not in left_out)
+
+    def other_parts(self) -> str:
+        """Return the line of LaTeX below the single-site equations in a notebook that names other parts."""
+        first, *others = [x for x in self.names if x not in ("single-site", "saddle-point")]
+        calls = [f'.render("{first}")', *(f'"{x}"' for x in (*others, "all"))]
+        names = ", ".join(rf"\texttt{{{x}}}" for x in calls)
+        return f"\\begin{{gather*}} % Other parts\n  {names}\n\\end{{gather*}}"
 
     def items(self, key: str) -> Sequence[Any]:
         """Return the equations, sources or order parameters of the section ``key`` of the printed document.

@@ -226,6 +226,9 @@ class Theory(TheoryData):
         ------
         ValueError
             If the part or the format is unknown.
+        NotApplicable
+            If the action or the saddle point of a reduced theory is to be shown: both are those of the
+            program without the reduction.
         """
         from derive.theory import document  # imported here, because it is slow to import
 
@@ -240,4 +243,4 @@ class Theory(TheoryData):
         """Return the single-site equations in LaTeX, and a line that names the methods for other parts."""
         from derive.theory import document  # imported here, because it is slow to import
 
-        return self.render("single-site", "latex") + "\n" + document.OTHER_PARTS
+        return self.render("single-site", "latex") + "\n" + document.View(self).other_parts()

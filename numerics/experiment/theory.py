@@ -246,13 +246,14 @@ def theory_of(experiment: Experiment, variant: Variant | None = None) -> Theory:
 
 
 def path_integral_of(experiment: Experiment) -> Theory:
-    """Return the theory before reductions, whose action and saddle point `dmft derive` prints."""
-    spec = experiment.spec
-    theory = mean_field(program_of(experiment))
-    if spec.kind == "power-law":
-        wide = "; layers of any width" if _wide(spec) else ""
-        return replace(theory, reduction=f"averages over M modes{wide}")
-    return replace(theory, reduction="layers of any width") if _wide(spec) else theory
+    """Return the theory before reductions, whose action and saddle point `dmft derive` prints.
+
+    The name of its program says which reductions of the experiment it does not have.
+    """
+    spec, program = experiment.spec, program_of(experiment)
+    parts = ["averages over M modes"] if spec.kind == "power-law" else []
+    parts += ["layers of any width"] if _wide(spec) else []
+    return mean_field(replace(program, name=", ".join([program.name, *parts])))
 
 
 def program_of(experiment: Experiment, depth: Integer | Symbol | None = None) -> Program:
