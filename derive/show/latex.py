@@ -15,6 +15,7 @@ from sympy import Expr, Pow, Sum, Symbol
 from sympy.core.function import AppliedUndef
 from sympy.printing.latex import LatexPrinter
 
+from derive.errors import NotApplicable
 from derive.show.arranged import (
     Arranged,
     ArrangedTerm,
@@ -312,7 +313,7 @@ def latex(expr: Any, theory: Declares | None = None, names: str | Mapping[str, s
     NotApplicable
         If ``expr`` has a method ``render``, as a theory has, or cannot be converted by SymPy.
     ValueError
-        If there is no notation with the name ``names``.
+        If there is no notation with the name ``names``, or if the mapping is not one of text to text.
 
     Examples
     --------
@@ -341,6 +342,11 @@ def aligned_latex(equations: Iterable[Any], theory: Declares | None = None) -> s
     str
         The LaTeX of a display.
 
+    Raises
+    ------
+    NotApplicable
+        If one of the equations has no sides.
+
     Examples
     --------
     >>> from sympy import Eq, Function
@@ -348,6 +354,13 @@ def aligned_latex(equations: Iterable[Any], theory: Declares | None = None) -> s
     >>> print(aligned_latex([Eq(Function("h")(t), t, evaluate=False)]))
     $$\begin{aligned}h(t) &= t\end{aligned}$$
     """
+    equations = tuple(equations)
+    wrong = [e for e in equations if not (hasattr(e, "lhs") and hasattr(e, "rhs"))]
+    if wrong:
+        raise NotApplicable(
+            f"aligned_latex takes equations with two sides, not {wrong[0]!r}: write Eq(lhs, rhs, "
+            "evaluate=False), which SymPy does not evaluate to true or false"
+        )
     sides = (with_distinct_variables([e.lhs, e.rhs]) for e in equations)
     rows = r" \\ ".join(f"{latex(lhs, theory)} &= {latex(rhs, theory)}" for lhs, rhs in sides)
     return rf"$$\begin{{aligned}}{rows}\end{{aligned}}$$"

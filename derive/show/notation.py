@@ -236,7 +236,7 @@ def notation(theory: Declares | None = None, names: str | Mapping[str, str] | No
     Raises
     ------
     ValueError
-        For an unknown name of a notation.
+        For an unknown name of a notation, and for a mapping that is not one of text to text.
 
     Examples
     --------
@@ -244,13 +244,7 @@ def notation(theory: Declares | None = None, names: str | Mapping[str, str] | No
     >>> notation(mean_field(mlp())).roles["H"]
     ('layer', 'sample', 'sample', 'time', 'time')
     """
-    if isinstance(names, str):
-        if names not in NOTATIONS:
-            accepted = f"one of {', '.join(NOTATIONS)} or a mapping name -> LaTeX"
-            raise ValueError(f"notation = {names!r}: must be {accepted}")
-        table = dict(NOTATIONS[names])
-    else:
-        table = {**PAPERS, **(names or {})}
+    table = _table(names)
     if theory is None:
         return Notation(table)
     program = theory.program
@@ -279,6 +273,24 @@ def notation(theory: Declares | None = None, names: str | Mapping[str, str] | No
     return replace(
         declared, names={**table, **_distinct_symbols(declared, every_name)}, letters=frozenset(letters)
     )
+
+
+def _table(names: str | Mapping[str, str] | None) -> dict[str, str]:
+    """Return the LaTeX of names in a notation, see `notation`; raise ValueError if there is none."""
+    if names is None:
+        return dict(PAPERS)
+    if isinstance(names, Mapping):
+        wrong = next((x for x in names.items() if not all(isinstance(y, str) for y in x)), None)
+        if wrong is not None:
+            name, symbol = wrong
+            raise ValueError(
+                f"names = {{{name!r}: {symbol!r}}}: a name and its LaTeX must be text, such as 'h': 'x'"
+            )
+        return {**PAPERS, **names}
+    if not isinstance(names, str) or names not in NOTATIONS:
+        accepted = f"one of {', '.join(NOTATIONS)} or a mapping name -> LaTeX"
+        raise ValueError(f"notation = {names!r}: must be {accepted}")
+    return dict(NOTATIONS[names])
 
 
 def _for_tangent_kernel(table: dict[str, str], observables: Collection[str]) -> dict[str, str]:
@@ -375,9 +387,16 @@ def as_expression(expr: Any, what: str) -> Any:
             f"{what} takes a single expression; print an object of the type {kind} by its method render()"
         )
     try:
-        return sympify(expr)
+        if expr is not None:
+            return sympify(expr)
+        problem = ""
     except SympifyError:
-        raise NotApplicable(f"{what} takes an expression, not {type(expr).__name__}") from None
+        problem = ""
+    except (AttributeError, TypeError, ValueError, SyntaxError, NameError):  # of the evaluation of text
+        problem = ""
+    if isinstance(expr, str):
+        problem = f"{what} cannot read {expr!r} as an expression: write it as in Python, such as 'x**2 + 1'"
+    raise NotApplicable(problem or f"{what} takes an expression, not {type(expr).__name__}")
 
 
 def latex_name(name: str) -> str:

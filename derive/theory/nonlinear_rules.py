@@ -14,6 +14,7 @@ from sympy import Eq, Function
 from derive.calculus.symbols import t
 from derive.program.entrywise import A, Entrywise
 from derive.program.nonlinear import NonlinearRule
+from derive.program.parts import ranges_of_family
 from derive.program.program import Program
 from derive.program.spectral import Spectral, sigma
 
@@ -24,7 +25,8 @@ def laws(program: Program) -> tuple[Eq, ...]:
     Each equation of an entrywise rule is that of one entry of a weight W: ``A(t)`` is the normalised negative
     gradient of the entry at step t, and ``m(t)`` a state of the rule. Weights that move by the same rule
     share the equations of its states. ``F_W`` is a function of ``sigma``, a singular value of the gradient
-    over N; it is 1 for Muon. The result is empty if all rules are linear.
+    over N; it is 1 for Muon. A family of weights without members, such as that between the layers of a
+    network with one layer, has no equation. The result is empty if all rules are linear.
 
     >>> from derive.program import eta, lion, mlp
     >>> for e in laws(mlp(2, rule=lion(eta))): print(e.lhs, "=", e.rhs)
@@ -35,7 +37,9 @@ def laws(program: Program) -> tuple[Eq, ...]:
     """
     weights: dict[NonlinearRule, list[str]] = {}
     for w in program.trained():
-        if isinstance(w.rule, NonlinearRule):
+        ranges = ranges_of_family(w.initial)
+        is_empty = any((r.upper - r.lower).is_negative for r in ranges)
+        if isinstance(w.rule, NonlinearRule) and not is_empty:
             weights.setdefault(w.rule, []).append(w.name)
     equations: list[Eq] = []
     for rule, names in weights.items():

@@ -2,15 +2,18 @@
 
 import json
 import re
+from dataclasses import replace
 from functools import cache
 
 import pytest
-from sympy import Function, Heaviside, Max, Rational, Sum, Symbol, erf, pi, sqrt, srepr, tanh
+from sympy import Eq, Function, Heaviside, Max, Rational, Sum, Symbol, erf, pi, sqrt, srepr, tanh
 
 from derive.calculus.averages import Average, Response
-from derive.program import L, ell, eta, mu, s, t
+from derive.errors import NotApplicable
+from derive.program import L, adam, ell, eta, mu, s, t
 from derive.program.networks.options import c, c_
 from derive.show import latex, text
+from derive.show.latex import aligned_latex
 from derive.show.notation import notation
 from derive.show.text import width, wrap
 from derive.theory.document import namespace, render
@@ -259,3 +262,38 @@ def render_srepr(symbol):
     assert srepr(symbol) == _srepr(symbol)
     assert _srepr(Rational(1, 2) * symbol).count("prime=True") == 1
     return _srepr(symbol)
+
+
+# -- input that cannot be printed ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda: text("x+"), r"text cannot read 'x\+' as an expression"),
+        (lambda: latex("x.nothing"), "latex cannot read 'x.nothing' as an expression"),
+        (lambda: text(None), "text takes an expression, not NoneType"),
+        (lambda: aligned_latex([Eq(eta, eta)]), "takes equations with two sides, not True"),
+        (lambda: latex(eta, names={"eta": 3}), "names = {'eta': 3}: a name and its LaTeX must be text"),
+        (lambda: latex(eta, names=3), "notation = 3: must be one of papers, plain or a mapping"),
+    ],
+)
+def test_input_that_cannot_be_printed_is_named(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        wrong()
+
+
+@pytest.mark.parametrize("form", ["text", "latex", "json", "srepr"])
+@pytest.mark.parametrize("show", ["action", "saddle-point"])
+def test_a_reduced_theory_has_no_action(show, form):
+    """Once the action of the program was printed under the reduction, without a word."""
+    reduced = replace(theory("isotropic"), reduction="wide layers")
+    with pytest.raises(NotApplicable, match="has the reduction 'wide layers': print those of mean_field"):
+        reduced.render(show, form)
+    assert "saddle-point" not in repr(reduced)
+    assert "action" not in reduced._repr_latex_()
+
+
+def test_the_steps_of_an_empty_family_are_not_listed():
+    assert "Q_W(" not in mean_field(mlp(1, rule=adam(eta))).render("single-site")
+    assert "Q_W(" in mean_field(mlp(2, rule=adam(eta))).render("single-site")
