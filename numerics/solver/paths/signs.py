@@ -9,16 +9,17 @@ for such steps.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from sympy import Expr, S, limit, sign
+from sympy import Dummy, Expr, Heaviside, S, Symbol, lambdify, limit, sign, solve
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import s, t
 from derive.program.entrywise import A, Entrywise
 from numerics.errors import NotConverged
-from numerics.lowering.entries import EntryArray
+from numerics.lowering.entries import EntryArray, EntryRule
 from numerics.lowering.expressions import KnownArrays, TensorReader
 from numerics.lowering.indices import indices_of, node_of
 from numerics.lowering.quantities import QuantityTables
@@ -26,31 +27,82 @@ from numerics.lowering.quantities import QuantityTables
 Array = NDArray[np.float64]
 
 
+@dataclass(frozen=True)
+class _SignedStep:
+    """Expression of scalars whose sign enters a training step.
+
+    ``error`` is the expression at the time s of the step, and ``weight`` the field or weight that moves. If
+    ``argument`` is given, the sign is that of this expression, in the states of ``rule`` and in A, with the
+    error in place of the gradient A.
+    """
+
+    error: Expr
+    weight: str
+    rule: Entrywise | None = None
+    argument: Expr | None = None
+
+
 def require_errors_of_one_sign(tables: QuantityTables, known: KnownArrays) -> None:
     """Raise NotConverged if the error of one sample, whose sign enters a training step, changes sign.
 
     The error changes sign if it crosses or reaches zero before the last time, or if its sign differs
     between replicas at one time. Errors that depend on data that change from step to step may cross zero;
-    only replicas must agree then. ``known`` holds the arrays of a completed march.
+    only replicas must agree then. For a rule with states, such as Lion, the same holds for its mean of errors
+    over the steps. ``known`` holds the arrays of a completed march.
     """
-    for e, weight in _read_by_sign(tables):
-        indices = tuple(sorted({i for x in e.atoms(AppliedUndef) for i in indices_of(x)}, key=str))
+    for step in _read_by_sign(tables):
+        parts = (step.error, *_numbers_of(step))
+        indices = tuple(
+            sorted({i for e in parts for x in e.atoms(AppliedUndef) for i in indices_of(x)}, key=str)
+        )
         if any(i not in tables.sizes for i in indices):
             continue
-        signs = np.sign(_along_time(e, indices, tables, known)[:, :-1])
+        signs = np.sign(_signed(step, indices, tables, known)[:, :-1])
         doubtful = (signs != signs[:1]).any(axis=(0, 2))
-        if not _streams(e, tables, known):
+        if not _streams(step.error, tables, known):
             changed = (signs[:, 1:] != signs[:, :-1]) & (signs[:, :-1] != 0)
             doubtful[1:] |= changed.any(axis=(0, 2))
         if doubtful.any():
-            step = int(np.argmax(doubtful))
-            names = " and ".join(sorted({str(x.func) for x in e.atoms(AppliedUndef)}))
+            now = int(np.argmax(doubtful))
+            names = " and ".join(sorted({str(x.func) for x in step.error.atoms(AppliedUndef)}))
+            if step.rule is not None:
+                names = f"the mean of {names} over steps in {step.rule.name}"
             raise NotConverged(
-                f"{names} goes through zero at step {step}, and {weight} moves by the sign of a gradient of "
-                "this one sample: networks of any width differ there, so that the theory holds only before "
-                f"that step; at most {step} steps, a rule that is continuous at zero, or gradients that are "
-                "sums over several samples would do"
+                f"{names} goes through zero at step {now}, and {step.weight} moves by the sign of a gradient "
+                "of this one sample: networks of any width differ there, so that the theory holds only "
+                f"before that step; at most {now} steps, a rule that is continuous at zero, or gradients "
+                "that are sums over several samples would do"
             )
+
+
+def _numbers_of(step: _SignedStep) -> tuple[Expr, ...]:
+    """Return the parameters of the rule of a step, such as beta1 of Lion; none without a rule."""
+    return () if step.rule is None else EntryRule.of(step.rule).numbers
+
+
+def _signed(
+    step: _SignedStep, indices: tuple[Expr, ...], tables: QuantityTables, known: KnownArrays
+) -> Array:
+    """Return the expression whose sign enters a step at all times, shape ``(replicas, times, index values)``.
+
+    For a rule with states these are marched with the error in place of the gradient of an entry, because
+    gradients of one sample are the error times factors that change much less.
+    """
+    errors = _along_time(step.error, indices, tables, known)
+    if step.rule is None or step.argument is None:
+        return errors
+    compiled = EntryRule.of(step.rule)
+    names = (A, *(x for x, _ in step.rule.states), *compiled.numbers)
+    slots = {x: Dummy(f"x{k}", real=True) for k, x in enumerate(names)}
+    argument = lambdify([*slots.values()], step.argument.xreplace(slots), "numpy")
+    numbers = [_along_time(x, indices, tables, known) for x in compiled.numbers]
+    states = [np.zeros_like(errors[:, 0]) for _ in step.rule.states]
+    signed = np.empty_like(errors)
+    for now in range(errors.shape[1]):
+        given = [x[:, now] for x in numbers]
+        signed[:, now] = argument(errors[:, now], *states, *given)
+        *states, _ = compiled.function(errors[:, now], *states, *given)
+    return signed
 
 
 def _streams(e: Expr, tables: QuantityTables, known: KnownArrays) -> bool:
@@ -76,21 +128,25 @@ def _along_time(e: Expr, indices: tuple[Expr, ...], tables: QuantityTables, know
     return values.reshape(len(values), steps, -1)
 
 
-def _read_by_sign(tables: QuantityTables) -> Iterator[tuple[Expr, str]]:
-    """Yield each expression whose sign enters a training step, with the name of the field or weight it moves.
+def _read_by_sign(tables: QuantityTables) -> Iterator[_SignedStep]:
+    """Yield the expressions of scalars whose sign enters a training step.
 
-    The expression is at the time s of the step. It is the argument of a sign function in the memory kernel
-    of a field, or the factor of the gradient of a weight that moves by an entrywise rule with a jump at
-    zero.
+    They are arguments of a sign function in the memory kernel of a field, or factors of the gradient of a
+    weight that moves by an entrywise rule with a jump.
     """
     for q in tables.quantities.values():
         for memory in (m for ms in q.memories.values() for m in ms):
             for x in sorted(memory.kernel.atoms(sign), key=str):
                 if x.args[0].has(AppliedUndef):
-                    yield x.args[0], f"{q.node[0]}"
+                    yield _SignedStep(x.args[0], f"{q.node[0]}")
     for array in tables.weights:
-        if _is_of_one_sample(array, tables) and jumps_at_zero(array.rule):
-            yield array.terms[0].kernel, array.weight
+        if not _is_of_one_sample(array, tables):
+            continue
+        error = array.terms[0].kernel
+        if jumps_at_zero(array.rule):
+            yield _SignedStep(error, array.weight)
+        for argument in jumps_of_states(array.rule):
+            yield _SignedStep(error, array.weight, array.rule, argument)
 
 
 def _is_of_one_sample(array: EntryArray, tables: QuantityTables) -> bool:
@@ -104,7 +160,7 @@ def _is_of_one_sample(array: EntryArray, tables: QuantityTables) -> bool:
 def jumps_at_zero(rule: Entrywise) -> bool:
     """Return whether a step of an entrywise rule is a function of the present gradient that jumps at zero.
 
-    False for every rule with states, whose steps depend on earlier gradients too.
+    False for every rule with states, whose steps depend on earlier gradients too: see `jumps_of_states`.
 
     >>> from derive.program import adam, eta, sign_descent
     >>> jumps_at_zero(sign_descent(eta)), jumps_at_zero(adam(eta))
@@ -113,3 +169,37 @@ def jumps_at_zero(rule: Entrywise) -> bool:
     if rule.states:
         return False
     return bool(limit(rule.Q, A, 0, "+") != limit(rule.Q, A, 0, "-")) or rule.Q.subs(A, S.Zero) is S.NaN
+
+
+def jumps_of_states(rule: Entrywise) -> tuple[Expr, ...]:
+    """Return expressions at whose zeros a step of a rule with states, or a state, jumps.
+
+    They are expressions of the gradient A and of the states before the step: arguments of the functions sign
+    and Heaviside in the rule. The tuple is empty for a rule without states.
+
+    >>> from derive.program import adam, eta, lion
+    >>> jumps_of_states(lion(eta)), jumps_of_states(adam(eta))
+    ((A/10 + 9*m/10,), ())
+    """
+    after = dict(rule.states)
+    bodies = [*after.values(), rule.Q if rule.before else rule.Q.xreplace(after)] if after else []
+    moving = {A, *after}
+    return tuple(
+        dict.fromkeys(
+            x.args[0]
+            for body in bodies
+            for x in sorted(body.atoms(sign, Heaviside), key=str)
+            if x.free_symbols & moving and _jumps(body, x, sorted(x.free_symbols & moving, key=str)[0])
+        )
+    )
+
+
+def _jumps(body: Expr, step: Expr, variable: Symbol) -> bool:
+    """Return whether ``body`` jumps where the argument of ``step``, a sign or Heaviside function, vanishes.
+
+    ``variable`` is a symbol in the argument, for which its zero is solved. False for ``x*sign(x)``.
+    """
+    low = S.NegativeOne if isinstance(step, sign) else S.Zero
+    change = body.xreplace({step: S.One}) - body.xreplace({step: low})
+    zeros = solve(step.args[0], variable)
+    return not zeros or any(change.subs(variable, zero).simplify() != 0 for zero in zeros)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from sympy import Function, Symbol
+from sympy import Function, Symbol, sign
 
 from derive.program import Entrywise, GradientDescent, adam, eta, lion, mlp, s, sign_descent, t
 from derive.program.entrywise import A
@@ -19,6 +19,7 @@ from numerics.experiment.memory import tables_of_program
 from numerics.experiment.theory import integrated
 from numerics.lowering.entries import beside_memory
 from numerics.solver.direct import evaluate
+from numerics.solver.paths.signs import jumps_of_states
 from numerics.solver.paths.solve import Prepared, solve_particles
 from numerics.solver.registry import explain, solve
 from tests.chance import excess, in_errors
@@ -193,3 +194,26 @@ def test_decay_that_is_a_table_keeps_the_rule() -> None:
     data = DATA | decay | tables.values({eta: RATE}, np.arange(4), arrays=decay)
     tabulated = solve_particles(mean_field(integrated(changing)), data=data, **given)
     assert np.abs(closed.value("f") - tabulated.value("f")).max() < 1e-12
+
+
+def test_a_mean_of_errors_of_one_sample_that_goes_through_zero_is_refused() -> None:
+    """The scatter of networks with Lion grew with the width, and the theory had small error bars.
+
+    With the default constants of Lion the mean keeps its sign after the error, and the scatter stays of order
+    N^(-1/2).
+    """
+    given: dict[str, Any] = {"samples": 32, "replicas": 2, "values": {**NUMBERS, "eta": 0.2, "P": 1}}
+    given |= {"data": {"x": X[:1], "K_x": DATA["K_x"][:1, :1], "y": Y[:1]}}
+    short, default = (mean_field(mlp(1, "tanh", rule=lion(eta, *x))) for x in ((0.5, 0.5), ()))
+    with pytest.raises(
+        NotConverged, match="the mean of Delta over steps in Lion goes through zero at step 7"
+    ):
+        solve_particles(short, steps=9, **given)
+    solve_particles(short, steps=7, **given)
+    assert solve_particles(default, steps=12, **given).value("Delta")[-1, 0] < 0
+
+
+def test_jumps_of_states() -> None:
+    m = Symbol("m", real=True)
+    assert jumps_of_states(Entrywise(eta, m, ((m, m / 2 + sign(A)),))) == (A,)
+    assert jumps_of_states(Entrywise(eta, m * sign(m), ((m, m / 2 + A),), before=True)) == ()
