@@ -236,13 +236,14 @@ def solved(
 ) -> Result:
     """Return the result of :func:`solve` as a Result, without importing xarray.
 
-    ``source`` is a problem or an experiment, and the other arguments are those of :func:`solve`, except that
-    ``width`` is not checked. Always raises Diverged if the dynamics diverge.
+    ``source`` is a problem or an experiment, and the other arguments are those of :func:`solve`, whose errors
+    are raised. Always raises Diverged if the dynamics diverge.
     """
     problem = Problem.of(source)
     if width is not None:
         from numerics.fluctuations.finite_width import require_corrections
 
+        require_whole("width", width, 1, "must be positive")
         require_corrections(problem)
     limit = registry.solved(problem, kernels, progress, say)
     saddle = _saddle_notes(problem, limit.data_vars, limit.coords["time"].values, limit.notes)

@@ -716,7 +716,9 @@ class _Expansion(_EquationTerms):
         if self.limit.vanishing:
             gone = ", ".join(self.limit.vanishing)
             raise NotApplicable(
-                f"the responses {gone} vanish in the limit: rescale them by the branch multiplier first"
+                f"the responses {gone} vanish in the limit, and the first correction is derived only if all "
+                "responses stay finite: rescale them by the branch multiplier or, if they are rescaled, let "
+                "the learning rate fall with a smaller power of the depth"
             )
         self.cuts = cuts(self.moving, self.slots)
         self.unit = self.largest()

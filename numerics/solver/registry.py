@@ -386,7 +386,8 @@ def solve(
     -----
     The method is ``solver.method``, or with ``"auto"`` the best one that fits (:func:`choose`), and stands in
     the attribute ``method``. If ``"auto"`` was given and the method does not converge, the next method runs
-    that may meet ``solver.accuracy``; the attribute ``not_converged`` gives the reason. Steps of linear
+    that may meet ``solver.accuracy``; the attribute ``not_converged`` gives the reason. The same applies to a
+    method that finds an unsupported average in its run; the attribute is then ``refused``. Steps of linear
     networks are exact. A flow is refined until it converges to ``solver.rtol``, and sampled quantities until
     their standard errors meet ``solver.accuracy``. Only sampled paths run on another ``solver.device`` than
     the CPU.
@@ -461,8 +462,7 @@ def _solved(
     notes |= _notes_on_options(problem, method, solution)
     if scale := input_scale(problem):
         notes["note"] = scale
-    if failed:
-        notes["not_converged"] = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
+    notes |= _notes_on_failures(failed)
     shown = _at_nodes(problem, notes.get("layers_at"))
     authored = authored_variables(shown)
     # Variables of a program without a recognised output have the names of the program. Its values with
@@ -489,6 +489,20 @@ def _solved(
     if notes.get("kernels") and not pairs:
         return replace(result, notes={**result.notes, "kernels": "none"})
     return result
+
+
+def _notes_on_failures(failed: Mapping[str, NotConverged | SpecError]) -> dict[str, str]:
+    """Return notes on the methods that failed, with their exceptions by name, before another one solved.
+
+    ``not_converged`` holds those that did not converge, ``refused`` those that found an unsupported average.
+    """
+    reasons = {
+        "not_converged": {name: str(x) for name, x in failed.items() if isinstance(x, NotConverged)},
+        "refused": {name: x.problem for name, x in failed.items() if isinstance(x, SpecError)},
+    }
+    return {
+        note: "; ".join(f"{name}: {reason}" for name, reason in x.items()) for note, x in reasons.items() if x
+    }
 
 
 def _notes_on_options(problem: Problem, method: Method, solution: MethodResult) -> dict[str, Any]:
@@ -549,7 +563,10 @@ def _announced(
     require_time(expected.cost, problem.solver.hours, f"the method {choice.method.name}", less)
     if say is not None and (failed or expected.cost > LONG):
         size = f"{expected.memory / 2**30:.2g} GiB"
-        instead = "".join(f"{name} did not converge; " for name in failed)
+        instead = "".join(
+            f"{name} did not converge; " if isinstance(x, NotConverged) else f"{name} does not apply; "
+            for name, x in failed.items()
+        )
         more = "(dmft solve --explain says more)"
         say(f"{instead}{choice.method.name}: about {expected.cost:.2g} s and {size} {more}")
     return choice.method

@@ -22,6 +22,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.symbols import L, s, t
 from derive.depth import cross_layer, gamma_c_recursion, layer_time, rescale
 from derive.depth.infinite import InfiniteDepth, infinite_depth
+from derive.errors import NotApplicable
 from derive.program.networks.residual import depth_program
 from derive.theory import Source, Term, Theory, mean_field
 from numerics.errors import SpecError
@@ -198,8 +199,9 @@ def _limit_table(alpha: Expr, gamma: Expr) -> LayerTable:
 def given_in_sources(theory: Theory, name: str) -> Theory:
     """Return the theory with the product of a source and the given function of time ``name`` as one source.
 
-    Its covariance is that of the source times the function at both times. In each term that contains the
-    function, the other factor must be a source.
+    Its covariance is that of the source times the function at both times. Raises
+    :class:`~derive.errors.NotApplicable` if the function multiplies anything else than a source, or if a
+    source also occurs without the function.
 
     >>> theory = given_in_sources(mean_field(depth_program(1)), "xi")
     >>> theory.equation("x", 0).rhs, theory.sources[0].covariance
@@ -210,12 +212,18 @@ def given_in_sources(theory: Theory, name: str) -> Theory:
         return isinstance(x, AppliedUndef) and str(x.func) == name
 
     # For each source, the given function that multiplies it in the equation of its field.
-    factors = {}
-    for e in theory.equations:
-        for x in e.terms:
-            given = next((y for y in x.expr.atoms(AppliedUndef) if is_given(y)), None)
-            if given is not None:
-                factors[x.expr / given] = given
+    symbols, factors = {u.symbol for u in theory.sources}, {}
+    for x in (x for e in theory.equations for x in e.terms):
+        given = next((y for y in x.expr.atoms(AppliedUndef) if is_given(y)), None)
+        if given is None:
+            continue
+        if x.expr / given not in symbols:
+            raise NotApplicable(f"the term {x.expr} is not the product of {given} and a source")
+        factors[x.expr / given] = given
+    for x in (x for e in theory.equations for x in e.terms):
+        bare = next((y for y in x.expr.atoms(AppliedUndef) if y in factors), None)
+        if bare is not None and x.expr != bare * factors[bare]:
+            raise NotApplicable(f"the term {x.expr} contains the source {bare} without {factors[bare]}")
 
     def term(x: Term) -> Term:
         return x.with_expression(next((bare for bare, g in factors.items() if bare * g == x.expr), x.expr))

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 from math import gcd
 from typing import Any
 
@@ -22,6 +23,7 @@ from derive.depth.block_sizes import states_depth
 from derive.depth.infinite import Scaling
 from derive.depth.process import LayerProcess, layer_process
 from derive.program import Program
+from numerics.errors import SpecError, require_whole
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import Reduction, beta, derived
 from numerics.names import RESPONSES
@@ -76,19 +78,19 @@ def is_scaled(problem: Problem) -> bool:
     return problem.experiment is None and states_depth(derived(*limit_of(problem)))
 
 
-def at_cells(problem: Problem, cells: int) -> Problem:
+def at_cells(problem: Problem, cells: int, grids: tuple[int, ...] = CELLS) -> Problem:
     """Return the problem whose number of layers is ``cells``: an Euler scheme of the process in layer time.
 
     The branch is divided by the root of the number of cells, if the problem does not state its depth. Grids
     have different seeds, so that their errors are independent. Unless ``solver.samples`` is given, the
-    accuracy of a grid is set so that the standard error of the limit takes the part SHARE of the required
-    accuracy, if the grids are those in CELLS. Responses come from Stein's lemma, because derivatives along
-    paths run through all layers (with 16 layers 20 times slower).
+    accuracy of a grid is set so that the standard error of the limit from all ``grids`` takes the part SHARE
+    of the required accuracy. Responses come from Stein's lemma, because derivatives along paths run through
+    all layers (with 16 layers 20 times slower).
     """
     seed = int(np.random.SeedSequence([problem.solver.seed, cells]).generate_state(1, np.uint64)[0])
     accuracy = problem.solver.accuracy
     if problem.solver.samples is None:
-        accuracy = SHARE * (accuracy or ACCURACY) / float(np.linalg.norm(weights(CELLS)[0]))
+        accuracy = SHARE * (accuracy or ACCURACY) / float(np.linalg.norm(weights(grids)[0]))
     solver = problem.solver.model_copy(update={"seed": seed, "accuracy": accuracy, "method": "auto"})
     how: dict[str, Any] = {"solver": solver, "response_method": "stein"}
     if is_scaled(problem):
@@ -301,7 +303,7 @@ def solve_cells(
     progress : Progress, optional
         Callback that reports progress.
     cells : tuple of int
-        Number of cells of each grid.
+        Number of cells of each grid, in increasing order.
 
     Returns
     -------
@@ -311,7 +313,8 @@ def solve_cells(
     Raises
     ------
     SpecError
-        If there is no limit of infinite depth.
+        If there is no limit of infinite depth, and for numbers of cells that are not positive or do not
+        increase.
     Diverged
         With the step.
     NotConverged
@@ -320,6 +323,10 @@ def solve_cells(
     """
     from numerics.solver.paths.problem import solve_paths
 
+    for n in cells:
+        require_whole("cells", n, 1, "must be positive")
+    if not cells or any(b <= a for a, b in pairwise(cells)):
+        raise SpecError("cells", cells, "does not increase", "numbers of cells, such as (2, 4, 8)")
     process_of(problem)
     runs, notes = [], []
     for done, n in enumerate(cells):
@@ -328,7 +335,9 @@ def solve_cells(
             assert progress is not None
             progress(done * total + k, len(cells) * total)
 
-        values, run_notes = solve_paths(at_cells(problem, n), keep, None if progress is None else counted)
+        values, run_notes = solve_paths(
+            at_cells(problem, n, cells), keep, None if progress is None else counted
+        )
         runs.append(values)
         notes.append(run_notes)
     return SampledDepth(cells, tuple(runs), tuple(notes))

@@ -25,7 +25,7 @@ from derive.depth.infinite import Diversity, InfiniteDepth, diversity, infinite_
 from derive.depth.layers import coefficient_name, tau, tau_
 from derive.errors import NotApplicable
 from derive.program import L, Program
-from numerics.errors import SpecError, require_memory
+from numerics.errors import SpecError, require_memory, require_whole
 from numerics.experiment import Experiment
 from numerics.experiment.activation import is_linear
 from numerics.experiment.problem import Problem
@@ -40,6 +40,7 @@ from numerics.lowering.layer_time import (
 )
 from numerics.names import C_FIELD, C_GRADIENT, ERROR, FEATURE_KERNEL, GRADIENT_KERNEL, LINEAR_KERNEL, OUTPUT
 from numerics.progress import Progress
+from numerics.results import STDERR
 from numerics.results.predictions import random_losses, split
 from numerics.solver.depth.layer_grid import Known, LayerGrid, needed_bytes, solve_layer_grid
 
@@ -126,14 +127,23 @@ class DepthCorrection:
         depth : int
             Number of layers.
         name : str
-            Variable, but not a standard error: those of both orders would be added linearly.
+            Variable, but not a standard error: those of both orders are not independent.
             :meth:`.SampledDepth.at_depth` combines them.
 
         Returns
         -------
         numpy.ndarray
             Values, with the shape of the limit.
+
+        Raises
+        ------
+        SpecError
+            For a standard error, and for a depth that is not a positive integer.
         """
+        if name.endswith(STDERR):
+            reason = "is a standard error, and errors of both orders are not independent"
+            raise SpecError("name", name, reason, "a variable; SampledDepth.at_depth combines their errors")
+        require_whole("depth", depth, 1, "must be positive")
         value: Array = self.limit[name] + depth**self.order * self.first[name]
         return value
 
@@ -576,7 +586,8 @@ def layer_distances(
     Raises
     ------
     SpecError
-        For other ``layers``, and if memory does not suffice.
+        For a correlation with data indices, such as samples, for other ``layers``, and if memory does not
+        suffice.
     Diverged
         With the step.
     NotLowered
@@ -593,6 +604,12 @@ def layer_distances(
     True
     """
     derived = diversity(limit, name)
+    lhs = derived.two_point.lhs
+    if indices := lhs.args[2:-2]:
+        reason = (
+            f"has the indices {', '.join(map(str, indices))} of data, of which distances are not computed"
+        )
+        raise SpecError("name", name, reason, "a correlation of layer time and two times only")
     table = lower_layer_time(limit)
     runs = []
     for run in on_grids(table, layers, steps, constants=constants, extents=extents, known=known):
@@ -617,11 +634,8 @@ class _TwoPoint:
         self, run: LayerGrid, derived: Diversity, table: LayerTable, constants: dict[Symbol, float]
     ) -> None:
         self.run, self.constants = run, constants
-        lhs = derived.two_point.lhs
-        data = lhs.args[2:-2]
-        same = dict(zip(data[len(data) // 2 :], data, strict=False))
         names = {row.name: row.layers for group in table.groups for row in group}
-        self.products = list(products_of(derived.two_point.rhs.xreplace(same), names))
+        self.products = list(products_of(derived.two_point.rhs, names))
 
     def matrix(self) -> Array:
         """Return the two-point function at all times and pairs of nodes, shape ``(steps, nodes, nodes)``."""

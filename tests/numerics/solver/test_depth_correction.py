@@ -6,13 +6,14 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from sympy import Rational
+from sympy import Rational, sqrt
 
 from derive.calculus.symbols import L
-from derive.depth import cross_layer, infinite_depth, rescale
+from derive.depth import Scaling, cross_layer, infinite_depth, layer_time, rescale
 from derive.errors import NotApplicable
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
+from numerics.experiment.theory import beta
 from numerics.lowering.layer_time import lower_layer_time
 from numerics.simulation import simulate_program
 from numerics.solver import solve
@@ -29,8 +30,9 @@ from numerics.solver.depth.frozen_ends import (
     solve_frozen_ends_correction,
 )
 from numerics.solver.depth.layer_grid import solve_layer_grid
+from numerics.solver.depth.solve import DepthLimit, beta0
 from tests.chance import excess
-from tests.derive.once import depth_program, mean_field
+from tests.derive.once import depth_program, mean_field, mlp
 from tests.ledger.evidence.depth_correction import in_powers
 
 DEPTHS = (4, 8, 16)
@@ -280,3 +282,30 @@ def test_powers_that_share_no_unit_are_refused() -> None:
     assert infinite_depth(cross).power == -Rational(2, 3)
     with pytest.raises(NotApplicable, match=r"L\*\*\(-1\) is not a power of L\*\*\(-2/3\)"):
         infinite_depth(cross, order=2)
+
+
+def test_standard_errors_and_no_layers_have_no_value_at_a_depth() -> None:
+    """Standard errors of both orders were added, and depth 0 divided by zero."""
+    part = DepthLimit(4, np.zeros(1), {"f": np.ones(1), "f_stderr": np.ones(1)}, {})
+    found = DepthCorrection(-1.0, part, part)
+    assert found.at_depth(2, "f") == [1.5]
+    with pytest.raises(SpecError, match='name = "f_stderr": is a standard error'):
+        found.at_depth(2, "f_stderr")
+    with pytest.raises(SpecError, match="depth = 0: must be positive"):
+        found.at_depth(0, "f")
+
+
+def test_responses_that_vanish_are_named_with_what_would_do() -> None:
+    """They were to be rescaled, which they are."""
+    with pytest.raises(
+        NotApplicable, match=r"vanish in the limit, .* fall with a smaller power of the depth"
+    ):
+        solve_frozen_ends_correction(INPUTS, slope, lambda t, f: 1.0, layers=8, alpha=0.5, gamma=1.0)
+
+
+def test_distances_of_given_samples_are_refused() -> None:
+    """They ended in KeyError: 'K_x'."""
+    theory = mean_field(mlp(L, branch=beta))
+    limit = layer_time(rescale(cross_layer(theory), beta), Scaling({beta: beta0 / sqrt(L)}))
+    with pytest.raises(SpecError, match='name = "H": has the indices mu, alpha of data'):
+        layer_distances(limit, "H", layers=8, steps=2, constants={})

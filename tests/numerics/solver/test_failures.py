@@ -32,6 +32,7 @@ from numerics.errors import Diverged, NumericsError, SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.schema import Solver
 from numerics.lowering.table import Coupling, Factor, FieldRow, KernelRow, Monomial, Request, Table
+from numerics.solution import solved
 from numerics.solver import solve
 from numerics.solver.linear.march import march
 from numerics.solver.linear.plan import NotCausal, Plan
@@ -250,3 +251,9 @@ def test_a_program_without_samples_is_solved():
     program = network.train((1 - f) ** 2 / 2, GradientDescent(eta), Parametrization(S.One))
     found = solve(program, numbers={"eta": 0.5}, times=range(3), solver=Solver(samples=256))
     assert abs(found.error.values[-1, 0]) < abs(found.error.values[0, 0])
+
+
+@pytest.mark.parametrize("width", [0, -3, 2.5])
+def test_the_width_of_a_result_is_checked(width):
+    with pytest.raises(SpecError, match=f"width = {width}: must be"):
+        solved(gd(1, 2, rate=0.1, steps=1), width=width)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from sympy import Function
 
+from derive.calculus.symbols import t
 from derive.errors import NotApplicable
 from numerics.errors import SpecError
 from numerics.simulation import simulate_program
-from numerics.solver.depth.frozen_ends import solve_frozen_ends, solve_frozen_ends_limit
+from numerics.solver.depth.frozen_ends import given_in_sources, solve_frozen_ends, solve_frozen_ends_limit
 from numerics.solver.direct import evaluate
 from tests.chance import excess
 from tests.derive.once import depth_program, mean_field
@@ -120,3 +124,15 @@ def test_small_inputs_have_the_limit_of_large_ones() -> None:
     """The iteration in layer time stopped at changes of 1e-12, whatever the size of the numbers."""
     small = solve_frozen_ends_limit([1e-8], slope, layers=8)["C_x"][:, 0, 0] / 1e-16
     np.testing.assert_allclose(small, np.exp([0.0, 0.5, 1.0]), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("field", "reason"), [(1, "not the product of"), (0, "without")])
+def test_a_given_function_multiplies_sources_only(field: int, reason: str) -> None:
+    """The function was dropped from terms whose other factor is not a source."""
+    theory, xi = mean_field(depth_program(2)), Function("xi")(t)
+    equations = list(theory.equations)
+    first, *others = equations[field].terms
+    changed = first.with_expression(first.expr * xi if field else (first.expr / xi) ** 2)
+    equations[field] = replace(equations[field], terms=(first, changed, *others))
+    with pytest.raises(NotApplicable, match=reason):
+        given_in_sources(replace(theory, equations=tuple(equations)), "xi")

@@ -26,13 +26,14 @@ from derive.program import (
     mu,
     t,
 )
-from numerics.errors import Diverged, NotConverged, SpecError
+from numerics.errors import Diverged, NotConverged, SpecError, Unserved
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.experiment.schema import Solver
 from numerics.solver import choose, explain, solve
 from numerics.solver.method import MethodEstimate, Refusal
 from numerics.solver.quadrature import solve as nodes
+from numerics.solver.quadrature.method import QuadratureMethod
 from numerics.solver.registry import METHODS
 from numerics.verification import Effort, sampled
 from tests.chance import excess, in_errors
@@ -483,3 +484,23 @@ def test_paths_of_a_linear_program_are_exact_and_said_to_be() -> None:
     solvers = (problem.solver.model_copy(update={"seed": seed}) for seed in (0, 1))
     one, other = (solve(replace(problem, solver=solver)) for solver in solvers)
     assert np.abs(one.error - other.error).max() < 1e-10
+
+
+def test_a_method_that_cannot_compute_an_average_is_not_said_to_diverge(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was listed among the methods that did not converge."""
+
+    def unserved(*_: Any) -> None:
+        raise Unserved("this average is not supported")
+
+    monkeypatch.setattr(QuadratureMethod, "run", unserved)
+    tables = {"network": {"depth": 1, "activation": "tanh"}, "training": {"learning_rate": 0.1, "steps": 1}}
+    said: list[str] = []
+    found = solve(
+        Experiment.from_dict(tables, kernel=[[1.0]], targets=[1.0]), kernels="none", say=said.append
+    )
+    assert found.attrs["method"] != "nodes"
+    assert found.attrs["refused"] == "nodes: this average is not supported"
+    assert "not_converged" not in found.attrs
+    assert said[-1].startswith("nodes does not apply; ")

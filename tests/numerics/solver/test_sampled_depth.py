@@ -18,7 +18,7 @@ from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import beta
-from numerics.solver.depth.sampled import SampledDepth, at_cells, solve_cells
+from numerics.solver.depth.sampled import ACCURACY, SHARE, SampledDepth, at_cells, solve_cells
 from numerics.solver.depth.solve import solve_depth_correction, solve_depth_limit
 from numerics.solver.registry import explain
 from numerics.stats import Line
@@ -222,3 +222,23 @@ def test_deep_networks_come_to_it(depth: int, same: bool) -> None:
     gap = theory["error"] - value
     missed = theory["error_systematic"][1:]
     assert (excess_of(gap[1:], theory["error_stderr"][1:], error[1:], systematic=missed) < 1) == same
+
+
+def test_the_accuracy_of_a_grid_is_for_the_grids_that_are_solved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was that for (2, 4, 8, 16) cells, whatever the cells."""
+    asked: list[float | None] = []
+
+    def solved(problem: Problem, *_: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        asked.append(problem.solver.accuracy)
+        return {}, {}
+
+    monkeypatch.setattr("numerics.solver.paths.problem.solve_paths", solved)
+    monkeypatch.setattr("numerics.solver.depth.sampled.process_of", lambda _: None)
+    solve_cells(sampled(), cells=(4, 8))
+    np.testing.assert_allclose(asked, SHARE * ACCURACY / np.sqrt(5))  # the limit is 2 f(8) - f(4)
+
+
+@pytest.mark.parametrize("cells", [(), (8, 4), (4, 4), (0, 4)])
+def test_cells_that_do_not_increase_are_refused(cells: tuple[int, ...]) -> None:
+    with pytest.raises(SpecError, match="cells = "):
+        solve_cells(sampled(), cells=cells)
