@@ -13,6 +13,7 @@ from sympy import Add, Expr, Pow, S, Sum
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
+from derive.calculus.intervals import NONNEGATIVE
 from derive.calculus.symbols import expression, primed, s, t
 from derive.errors import NotApplicable
 from derive.program.language import Mean
@@ -27,6 +28,8 @@ def losses(theory: TheoryData, noise: Expr | int = 0) -> Mapping[str, Expr]:
     NotApplicable if the loss of the program is not the mean square of one vector of a program without given
     samples, or if the theory has no correlation that it needs.
     """
+    noise = expression(noise, "noise")
+    NONNEGATIVE.require(noise, "noise")
     program, roles = theory.program, theory.program.roles
     if roles.learnt is None or program.loss is None:
         raise NotApplicable(f"losses are derived for random data: {program.name} {_other_data(program)}")

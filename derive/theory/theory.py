@@ -181,6 +181,8 @@ class Theory(TheoryData):
 
         Raises
         ------
+        ProgramError
+            If ``noise`` is not an expression, or negative.
         NotApplicable
             If the loss of the program is not the mean square of one vector, as that of an error on random
             samples or on the population is, or if the theory has no correlation of this vector. With given

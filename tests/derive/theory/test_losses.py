@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from sympy import Function, S, Symbol, tanh
 
-from derive.errors import NotApplicable
+from derive.errors import NotApplicable, ProgramError
 from derive.program import (
     Field,
     GaussianMatrix,
@@ -93,3 +95,9 @@ def test_the_loss_of_a_population_of_modes_is_a_sum_over_them() -> None:
     theory = mean_field(structured(1, data="population"))
     assert theory.losses()["test_loss"] == M * C_v(t, t)
     assert mode_sums(theory).losses()["test_loss"] == C_v(t, t)
+
+
+@pytest.mark.parametrize("noise", ["sigma", None, -1, True])
+def test_noise_that_is_no_standard_deviation_is_refused(noise: Any) -> None:
+    with pytest.raises(ProgramError, match="noise = .*: must be a number"):
+        mean_field(isotropic(2, data="population")).losses(noise)
