@@ -214,6 +214,15 @@ class Application:
         """Whether the transpose of the matrix is applied, as in a backward pass."""
         return self.product.transposed
 
+    @property
+    def whole(self) -> Expr:
+        """Product, summed over a family of matrices that act together.
+
+        One Gaussian source and one response belong to this sum, such as that over the offsets of a
+        convolution.
+        """
+        return Sum(self.product, *[r.limits for r in self.summed]) if self.summed else self.product
+
     def entries(self, time: Expr = t, past: Expr = s) -> Expr:
         """Return the covariance of the random part of an entry at two times, divided by its initial variance.
 

@@ -17,12 +17,12 @@ from derive.calculus.averages import Response
 from derive.calculus.pairs import EntryStep
 from derive.calculus.sums import normal_form
 from derive.calculus.symbols import ell, spelled
-from derive.program.language import GaussianMatrix, Product
+from derive.program.language import GaussianMatrix
 from derive.program.nonlinear import NonlinearRule
 from derive.program.parts import Definition, gaussian, parameter
 from derive.program.program import Program
 from derive.program.training import TrainedMatrix, TrainedVector
-from derive.theory.applications import Reading, read
+from derive.theory.applications import Application, Reading, read
 from derive.theory.data import Equation, OrderParameter, Source, Term, TheoryData, at_layer
 
 INDENT = "    "
@@ -165,7 +165,7 @@ def _term_origin(theory: TheoryData, e: Equation, x: Term, indent: str = INDENT)
     if matrix is None:
         return indent + _vector(theory, x)
     product = _product(theory, e, x)
-    use = str(product) if product is not None else f"the product with {matrix.name}"
+    use = str(product.whole) if product is not None else f"the product with {matrix.name}"
     sentences: dict[str, Callable[[], str]] = {
         "source": lambda: _gaussian_part(theory, x, matrix, use),
         "response": lambda: _response_origin(theory, x, matrix, product, use),
@@ -239,7 +239,7 @@ def _distribution(m: GaussianMatrix) -> str:
 
 
 def _response_origin(
-    theory: TheoryData, x: Term, m: GaussianMatrix, product: Product | None, use: str
+    theory: TheoryData, x: Term, m: GaussianMatrix, product: Application | None, use: str
 ) -> str:
     """Return the sentence on a response term ``x``, which exists because two products share the matrix ``m``.
 
@@ -251,25 +251,24 @@ def _response_origin(
     if response is None:
         return f"{m.name}: {x.rule}"
     partner = _use_with(theory, m, response.source)
-    other = f"another use of {m.name}" if partner is None else str(partner)
-    same = partner is not None and product is not None and partner.transposed == product.transposed
-    if m.symmetry != 0 and same:
-        met = f"{use} at different times" if partner == product else f"{use} and {other}"
+    other = f"another use of {m.name}" if partner is None else str(partner.whole)
+    if m.symmetry != 0 and partner and product and partner.transposed == product.transposed:
+        met = f"{use} at different times" if partner.whole == product.whole else f"{use} and {other}"
         shared = (
             f"entries of {m.name} across its diagonal have the correlation {m.symmetry} and occur in {met}"
         )
     else:
         shared = f"{use} and {other} share the entries of {m.name}"
-    back = f"; the response multiplies {partner.vector}" if partner is not None else ""
+    back = f"; the response multiplies {partner.product.vector}" if partner is not None else ""
     when = ", already within the step" if "equal time" in x.rule else ""
     responds = f"{response.body} responds to {response.source}"
     return f"{shared}: {responds}, the Gaussian part of the latter{when}{back}"
 
 
-def _use_with(theory: TheoryData, m: GaussianMatrix, source: Expr) -> Product | None:
+def _use_with(theory: TheoryData, m: GaussianMatrix, source: Expr) -> Application | None:
     """Return the product with the matrix ``m`` whose Gaussian part is the field ``source``, or None."""
     uses = [a for a in _reading(theory.program).uses if a.matrix.name == m.name]
-    return next((a.product for a in uses if a.source_name == _name(source)), None)
+    return next((a for a in uses if a.source_name == _name(source)), None)
 
 
 def _matrix(theory: TheoryData, name: str) -> GaussianMatrix | None:
@@ -277,12 +276,11 @@ def _matrix(theory: TheoryData, name: str) -> GaussianMatrix | None:
     return next((gaussian(m) for m in theory.program.matrices if gaussian(m).name == name), None)
 
 
-def _product(theory: TheoryData, e: Equation, x: Term) -> Product | None:
+def _product(theory: TheoryData, e: Equation, x: Term) -> Application | None:
     """Return the product that gave the term ``x`` of the equation ``e``, or None if it is not known."""
     reading = _reading(theory.program)
     d = _definition(reading.definitions, e)
-    a = None if d is None else reading.product_of(d, x)
-    return None if a is None else a.product
+    return None if d is None else reading.product_of(d, x)
 
 
 @lru_cache(maxsize=16)

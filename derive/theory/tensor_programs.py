@@ -215,7 +215,7 @@ class _Translation:
                 )
             alone = replace(x, coefficient=S.One, over=x.over[len(outer) :])
             response_terms.setdefault((a.product, x.coefficient, outer), []).append(alone.expr)
-            wholes[a.product] = whole(a)
+            wholes[a.product] = a.whole
         for (product, coefficient, outer), parts in response_terms.items():
             dot = Dot(self.renamed(wholes[product]))
             terms.append(over(self.expression(coefficient) * dot, outer))
@@ -274,7 +274,7 @@ class _Translation:
             if not x.is_Symbol and len(x.free_symbols & {ell}) == 1 and x != y:
                 values[ell] = ell + (y - x)
         if isinstance(origin, Application):
-            return Hat(self.renamed(substitute(whole(origin), values)))
+            return Hat(self.renamed(substitute(origin.whole, values)))
         return Z(origin.member.subs(values, simultaneous=True))
 
     def origin(self, e: AppliedUndef) -> Application | Parameter:
@@ -315,14 +315,6 @@ class _Translation:
             # that stood for them meanwhile.
             e = e.xreplace({slot: d for d, slot in slopes.items()})
         return e
-
-
-def whole(a: Application) -> Expr:
-    """Return the product of a matrix and a vector, summed over a family of matrices that act together.
-
-    One Gaussian source and one response belong to this sum, such as that over the offsets of a convolution.
-    """
-    return over(a.product, a.summed)
 
 
 # -- printing ------------------------------------------------------------------------------------------

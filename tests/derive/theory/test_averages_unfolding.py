@@ -48,7 +48,7 @@ from derive.program import (
 )
 from derive.theory import Equation, Theory
 from derive.theory.unfold import covariance, stein
-from tests.derive.once import mean_field, mlp
+from tests.derive.once import convolution, mean_field, mlp
 from tests.derive.programs import g as coupling
 from tests.derive.programs import recurrent, tau, there_and_back, trained_between_sizes
 
@@ -402,3 +402,13 @@ def test_a_term_of_one_layer_is_explained_at_symbolic_depth() -> None:
 def test_the_list_of_equations_has_those_of_scalars() -> None:
     with pytest.raises(KeyError, match="there are h, g, f, Delta"):
         mean_field(mlp()).equation("q")
+
+
+def test_the_products_of_a_convolution_are_explained_by_their_sum() -> None:
+    """Its product at one offset k was named, with k a free index."""
+    theory = mean_field(convolution(2, positions=3, receptive=1))
+    product = "Sum(W(ell, k) @ h(ell, mu, k + p, t), (k, -1, 1))"
+    source, response, memory = theory.equation("h", ell + 1).terms
+    assert f"the Gaussian part of {product};" in theory.explain_term(source)
+    assert f"{product} and Sum(W(ell, k).T @ " in theory.explain_term(response)
+    assert f"applied in {product}" in theory.explain_term(memory)

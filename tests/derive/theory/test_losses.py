@@ -99,5 +99,5 @@ def test_the_loss_of_a_population_of_modes_is_a_sum_over_them() -> None:
 
 @pytest.mark.parametrize("noise", ["sigma", None, -1, True])
 def test_noise_that_is_no_standard_deviation_is_refused(noise: Any) -> None:
-    with pytest.raises(ProgramError, match="noise = .*: must be a number"):
+    with pytest.raises(ProgramError, match=r"noise = .*: must be a number"):
         mean_field(isotropic(2, data="population")).losses(noise)
