@@ -74,9 +74,10 @@ class RuleTables:
     def rule(self, share: Expr) -> Multistep:
         """Return the training rule that reads its memory from these tables.
 
-        ``share`` is the factor with which the table of the noise covariance is multiplied.
+        ``share`` is the factor with which the table of the noise covariance is multiplied; 0 for a rule
+        without noise.
         """
-        return Multistep(self.gain, self.kept, self.left, self.heat, diffusion=share)
+        return Multistep(self.gain, self.kept, self.left, self.heat if share != 0 else None, diffusion=share)
 
     def values(
         self,
@@ -121,26 +122,29 @@ def tables_of_program(program: Program) -> tuple[tuple[TrainingRule, RuleTables]
     The tables hold the weights w of past updates, the memory m of the initial weight and the covariance n of
     noise. A flow needs them for its integrator. Rules in steps need them if the memory is a product or a sum
     over times, and where its closed form loses digits: for decaying weights with noise, and for rules with
-    several state variables, whose modes may decay at equal rates. Rules that differ only by the strength of
-    their noise share their tables.
+    several state variables, whose modes may decay at equal rates. Rules that differ only by a constant factor
+    of their noise share their tables.
 
     Raises
     ------
     NotApplicable
-        If the memory depends on the index of a family of weights, or if the program of a flow uses one of the
-        names w, m and n of its tables.
+        If the memory depends on the index of a family of weights, if the program of a flow uses one of the
+        names w, m and n of its tables, or if its weights have noise that is not proportional.
     """
     pairs: list[tuple[TrainingRule, RuleTables]] = []
-    alike: dict[TrainingRule, RuleTables] = {}
     rules = dict.fromkeys([program.rule, *(w.rule for w in program.trained())])
     for rule in rules:
         if not needs_tables(rule):
             continue
         system = rule.system  # type: ignore[attr-defined]
-        bare = without_noise(rule)
-        if bare not in alike:
-            alike[bare] = _named(rule, system, program, alike.values())
-        pairs.append((rule, alike[bare]))
+        alike = [x for other, x in pairs if without_noise(other) == without_noise(rule)]
+        tables = next((x for x in alike if share_of_noise(rule, x) is not None), None)
+        if tables is None and alike and not rule.discrete:
+            raise NotApplicable(
+                f"the noise of {rule!r} is no constant multiple of that of another weight of the same flow: "
+                "write a rule in steps, or noise with a constant ratio"
+            )
+        pairs.append((rule, tables or _named(rule, system, program, [x for _, x in pairs])))
     return tuple(pairs)
 
 
@@ -176,14 +180,17 @@ def without_noise(rule: TrainingRule) -> TrainingRule:
     return replace(rule, diffusion=S.Zero) if hasattr(rule, "diffusion") else rule  # type: ignore[type-var]
 
 
-def share_of_noise(rule: TrainingRule, tables: RuleTables) -> Expr:
-    """Return the factor between the noise covariance of a rule and that of the tables it shares.
+def share_of_noise(rule: TrainingRule, tables: RuleTables) -> Expr | None:
+    """Return the constant factor between the noise of a rule and that of tables; None if there is none.
 
-    It is the ratio of the first entries that are not zero in the tables' system, and 0 for a rule without
-    noise.
+    It is 0 for a rule without noise.
     """
-    pairs = zip(rule.system.noise_matrix, tables.system.noise_matrix, strict=True)  # type: ignore[attr-defined]
-    return next((simplify(x / y) for x, y in pairs if y != 0), S.Zero)
+    own, shared = rule.system.noise_matrix, tables.system.noise_matrix  # type: ignore[attr-defined]
+    if all(x == 0 for x in own):
+        return S.Zero
+    share = next((simplify(x / y) for x, y in zip(own, shared, strict=True) if y != 0), S.Zero)
+    is_multiple = all(simplify(x - share * y) == 0 for x, y in zip(own, shared, strict=True))
+    return share if is_multiple and not share.has(t) else None
 
 
 def _named(rule: Any, system: LinearSystem, program: Program, others: Any) -> RuleTables:

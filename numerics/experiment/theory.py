@@ -166,7 +166,9 @@ def integrated(program: Program) -> Program:
         rule_tables = tables[rule]
         if isinstance(rule, NonlinearRule):
             return rule_tables.nonlinear(rule)
-        return rule_tables.rule(share_of_noise(rule, rule_tables))
+        share = share_of_noise(rule, rule_tables)
+        assert share is not None  # rules whose noise is no multiple have tables of their own
+        return rule_tables.rule(share)
 
     return program.with_rules(tabulated)
 

@@ -423,3 +423,62 @@ def test_eigenvalues_without_a_closed_form() -> None:
     for n in range(1, 9):
         f[n] = sum(2 * memory[n - 1 - k] * (1 - f[k]) for k in range(n))
     np.testing.assert_allclose(found.f[:, 0], f, rtol=1e-6)
+
+
+def diffused(rule: LinearRule, steps: int) -> Array:
+    """Return the variance (steps + 1,) of the noise in a weight that follows a rule without updates."""
+    A, covariance = np.array(rule.A, dtype=float), np.zeros((2, 2))
+    variances = [0.0]
+    for step in range(steps):
+        added = np.array(Matrix(rule.diffusion).subs(t, step), dtype=float)
+        covariance = A @ covariance @ A.T + added
+        variances.append(covariance[0, 0])
+    return np.array(variances)
+
+
+STILL, PUSHED, VELOCITY, GROWING = (
+    LinearRule(Matrix([[1, Rational(1, 2)], [0, Rational(1, 3)]]), Matrix([0, 1]), Matrix([[a, 0], [0, b]]))
+    for a, b in ((S.Zero, S.Zero), (S.Half, S.Zero), (S.Zero, S.Half), (t / 2, S.Zero))
+)
+
+
+@pytest.mark.parametrize(
+    ("readout", "hidden"),
+    [
+        (STILL, PUSHED),
+        (PUSHED, STILL),
+        pytest.param(PUSHED, VELOCITY, marks=pytest.mark.slow),
+        pytest.param(GROWING, PUSHED, marks=pytest.mark.slow),
+    ],
+)
+def test_weights_with_noise_of_different_form_keep_their_own(readout: LinearRule, hidden: LinearRule) -> None:
+    """A weight without noise had that of the others, or the others had none, as the program was written."""
+    found = numerics.solve(
+        mlp(1, rule=readout, rules={"W0": hidden}),
+        numbers={"gamma0": 1.0},
+        arrays={"K_x": [[1.0]], "y": [0.0]},
+        times=range(4),
+    )
+    for name, rule in (("Phi", hidden), ("G", readout)):
+        kernel = found[name].values.reshape(4, 4)
+        np.testing.assert_allclose(np.diag(kernel), 1 + diffused(rule, 3), rtol=1e-12)
+
+
+def test_a_flow_has_noise_of_one_law_of_the_time() -> None:
+    program = mlp(1, rule=GradientFlow(diffusion=t), rules={"W0": GradientFlow(diffusion=1)})
+    with pytest.raises((SpecError, ValueError), match="is no constant multiple of that of another weight"):
+        numerics.solve(
+            program, numbers={"gamma0": 1.0}, arrays={"K_x": [[1.0]], "y": [0.0]}, times=[0.0, 1.0]
+        )
+
+
+@pytest.mark.slow
+def test_a_weight_without_noise_in_a_noisy_flow() -> None:
+    found = numerics.solve(
+        mlp(1, rule=GradientFlow(diffusion=1), rules={"W0": GradientFlow()}),
+        numbers={"gamma0": 1.0},
+        arrays={"K_x": [[1.0]], "y": [0.0]},
+        times=[0.0, 1.0],
+    )
+    np.testing.assert_allclose(found.Phi.values.ravel(), 1.0)
+    np.testing.assert_allclose(found.G.values.reshape(2, 2)[1, 1], 2.0)
