@@ -16,6 +16,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
+from numerics.errors import require_whole
 from numerics.stats import jackknife
 
 Array = NDArray[np.float64]
@@ -219,8 +220,19 @@ def deviations(first: xr.Dataset, second: xr.Dataset, name: str = "density") -> 
     """Return the difference ``first - second`` of a variable ``name`` in units of its joint standard error.
 
     It is nan where both errors are zero. Standard errors of few runs are uncertain: if the other dataset is
-    exact, the ratio follows Student's t with (runs - 1) degrees of freedom.
+    exact, the ratio follows Student's t with (runs - 1) degrees of freedom. Raises ValueError for a variable
+    that a dataset does not have, and for different coordinates, such as values or times.
     """
+    for x in (first, second):
+        if missing := {name, f"{name}_stderr"} - {*map(str, x.data_vars)}:
+            known = ", ".join(map(str, x.data_vars))
+            raise ValueError(f"name = {name!r}: a dataset has no {sorted(missing)[0]}, and has {known}")
+    try:
+        first, second = xr.align(first, second, join="exact")
+    except ValueError:
+        raise ValueError(
+            f"{name} has different coordinates in both datasets: compute both at the same values"
+        ) from None
     gap = first[name] - second[name]
     joint: xr.DataArray = (first[f"{name}_stderr"] ** 2 + second[f"{name}_stderr"] ** 2) ** 0.5
     return gap / joint.where(joint > 0)
@@ -329,11 +341,19 @@ class Alignment:
 def cosine(first: Array, second: Array, axes: int = 2) -> Array:
     """Return the cosine ``Tr A B^T / (|A| |B|)`` of two kernels over their last ``axes`` axes.
 
-    It is nan for a kernel of zeros.
+    It is nan for a kernel of zeros. Axes before the last ones are broadcast. Raises ValueError for kernels of
+    different shapes.
 
     >>> float(cosine(np.eye(2), np.ones((2, 2))).round(4))
     0.7071
     """
+    require_whole("axes", axes, 1, "must be positive")
+    first, second = np.asarray(first), np.asarray(second)
+    if min(first.ndim, second.ndim) < axes or first.shape[-axes:] != second.shape[-axes:]:
+        raise ValueError(
+            f"kernels have shapes {first.shape} and {second.shape}, whose last {axes} axes must be alike: "
+            "give kernels of the same samples"
+        )
     over = tuple(range(-axes, 0))
     dot, one, two = ((a * b).sum(over) for a, b in ((first, second), (first, first), (second, second)))
     with np.errstate(invalid="ignore"):
@@ -341,13 +361,23 @@ def cosine(first: Array, second: Array, axes: int = 2) -> Array:
     return cosines
 
 
+def _runs(kernels: Array) -> Array:
+    """Return kernels as an array with one run or more along the first axis; raise ValueError without runs."""
+    array = np.asarray(kernels, dtype=float)
+    if array.ndim == 0 or not len(array):
+        raise ValueError(f"kernels have shape {array.shape}: give one run or more along the first axis")
+    return array
+
+
 def alignment(first: Array, second: Array, axes: int = 2) -> Alignment:
     """Return the cosine of the mean kernels of two independent sets of runs, ``first`` and ``second``.
 
     The jackknife removes the bias of order 1/runs that the variance of the means causes. A set of one run is
     taken to be exact. Both sets are taken to be independent even if they have equally many runs; for two
-    kernels of the same runs use :func:`change`.
+    kernels of the same runs use :func:`change`. Raises ValueError for a set without runs, and as
+    :func:`cosine` does.
     """
+    first, second = _runs(first), _runs(second)
     return Alignment(*jackknife(lambda x, y: cosine(x.mean(0), y.mean(0), axes), first, second))
 
 
@@ -355,7 +385,14 @@ def change(first: Array, second: Array, axes: int = 2) -> Alignment:
     """Return the cosine of the means of two kernels of the same runs, such as initial and final kernel.
 
     Both arrays have the same shape, with the runs along the first axis. One run alone is taken to be exact.
+    Raises ValueError for arrays of different shapes, and without runs.
     """
+    first, second = _runs(first), _runs(second)
+    if first.shape != second.shape:
+        raise ValueError(
+            f"kernels of the same runs have shapes {first.shape} and {second.shape}, not one: use "
+            "alignment for independent runs"
+        )
     both = np.stack([first, second], axis=1)
     return Alignment(*jackknife(lambda x: cosine(x[:, 0].mean(0), x[:, 1].mean(0), axes), both))
 
@@ -365,8 +402,10 @@ def each(theory: Array, networks: Array, axes: int = 2) -> Alignment:
 
     Both arrays have their runs along the first axis. ``spread`` is the standard deviation from network to
     network; it and the standard error are nan for one network. A kernel of a network deviates from its mean
-    by order 1/sqrt(N), so that the cosine is below one by order 1/N.
+    by order 1/sqrt(N), so that the cosine is below one by order 1/N. Raises ValueError for an array without
+    runs, and as :func:`cosine` does.
     """
+    theory, networks = _runs(theory), _runs(networks)
     value, stderr, _ = jackknife(lambda x: cosine(x.mean(0), networks, axes).mean(0), theory)
     cosines = cosine(theory.mean(0), networks, axes)
     spread = cosines.std(0, ddof=1) if len(cosines) > 1 else np.full(cosines.shape[1:], np.nan)

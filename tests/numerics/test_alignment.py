@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -139,3 +141,18 @@ def test_a_power_of_x_that_differ_little_keeps_its_digits() -> None:
     found = fitted_power(x, x**2 / 1e12, 1e-3)
     assert found.exponent == pytest.approx(2, abs=1e-5)
     assert found.stderr == pytest.approx(1e-3 / 1e-9 / np.sqrt(2), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda a: alignment(a, a[:, :2]), "whose last 2 axes must be alike"),
+        (lambda a: alignment(a[:0], a), r"shape \(0, 3, 3\): give one run or more"),
+        (lambda a: change(a, a[:2]), "kernels of the same runs have shapes"),
+        (lambda a: each(a, a, axes=0), "axes = 0: must be positive"),
+        (lambda a: cosine(a, a, axes=4), "last 4 axes"),
+    ],
+)
+def test_kernels_that_do_not_fit_are_named(call: Callable[[np.ndarray], object], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        call(np.ones((4, 3, 3)))

@@ -172,6 +172,11 @@ def test_deviations() -> None:
     one = xr.Dataset({"density": ("value", [1.0, 2.0]), "density_stderr": ("value", [0.3, 0.0])})
     two = xr.Dataset({"density": ("value", [2.0, 2.0]), "density_stderr": ("value", [0.4, 0.0])})
     np.testing.assert_allclose(deviations(one, two), [-2.0, np.nan])
+    at = [x.assign_coords(value=v) for x, v in ((one, [0.0, 1.0]), (two, [0.0, 2.0]))]
+    with pytest.raises(ValueError, match="density has different coordinates"):  # only the first was compared
+        deviations(*at)
+    with pytest.raises(ValueError, match="a dataset has no below, and has density, density_stderr"):
+        deviations(one, two, "below")
 
 
 def test_refusals() -> None:
