@@ -151,8 +151,8 @@ ROUNDING = 1e3 * float(np.finfo(np.float64).eps)
 """Relative rounding error that is allowed in the entries of kernels of data that Python functions take."""
 
 
-def given_arrays(program: Program, data: Mapping[str, Any]) -> dict[str, Array]:
-    """Return the arrays of data of a program by name, as float64.
+def given_arrays(program: Program, data: Mapping[str, Any], key: str = "data") -> dict[str, Array]:
+    """Return the arrays of data of a program by name, as float64; error messages name them ``key.NAME``.
 
     Raises SpecError for entries that are not finite real numbers, and for a kernel of the program that is not
     symmetric positive semidefinite beyond the rounding error ROUNDING. Kernels are returned symmetrised.
@@ -162,10 +162,10 @@ def given_arrays(program: Program, data: Mapping[str, Any]) -> dict[str, Array]:
     Traceback (most recent call last):
     numerics.errors.SpecError: data.K_x: is not symmetric: its entries at (0, 1) and (1, 0) differ by 3 ...
     """
-    checked = {name: real_numbers(f"data.{name}", array) for name, array in data.items()}
+    checked = {name: real_numbers(f"{key}.{name}", array) for name, array in data.items()}
     for name in {x.kernel for x in program.given} & checked.keys():
         precision = max(precision_of(data[name]), ROUNDING)
-        checked[name] = require_kernel(f"data.{name}", checked[name], precision)
+        checked[name] = require_kernel(f"{key}.{name}", checked[name], precision)
     return checked
 
 

@@ -20,6 +20,7 @@ from derive.program.program import Program
 from derive.scale.fluctuations.initial import InitialCovariance, InitialMean, initial_covariance, initial_mean
 from derive.scale.fluctuations.lazy import LazyFluctuations, lamda_k, lamda_l
 from numerics.errors import Unserved
+from numerics.experiment.checks import given_arrays
 from numerics.fluctuations.initial import initial_value
 from numerics.names import INPUT_KERNEL, OUTPUT, TARGETS
 
@@ -114,6 +115,9 @@ def lazy_covariance(
     ------
     Unserved
         If a symbol has no number.
+    SpecError
+        For entries that are not finite real numbers, and for a kernel that is not symmetric positive
+        semidefinite.
 
     Examples
     --------
@@ -126,6 +130,7 @@ def lazy_covariance(
     array([[1.    , 0.3679],
            [0.3679, 0.2707]])
     """
+    arrays = given_arrays(derived.program, arrays, "arrays")
     start = InitialArrays(derived.program, arrays[INPUT_KERNEL], values)
     rates, vectors = np.linalg.eigh(start.tangent_kernel())
     y = vectors.T @ arrays[TARGETS]

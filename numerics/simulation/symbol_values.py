@@ -20,14 +20,11 @@ from derive.calculus.symbols import IndexValues
 from derive.program import GaussianMatrix, GivenVector, IndexRange, Population, Program
 from derive.program.entrywise import vectors_by_entries
 from numerics.errors import SpecError, require_memory
-from numerics.experiment.checks import finite_number, precision_of, real_numbers, require_kernel
+from numerics.experiment.checks import ROUNDING, finite_number, precision_of, real_numbers, require_kernel
 
 from .rows import PopulationAtLayer
 
 Array = NDArray[np.float64]
-
-ROUNDING = 1e3 * float(np.finfo(float).eps)
-"""Relative rounding error that is allowed in given kernels."""
 
 
 @dataclass(frozen=True)

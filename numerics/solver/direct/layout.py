@@ -22,7 +22,7 @@ from derive.calculus.symbols import IndexRange
 from derive.program.shifted_constants import Slot, shifted_reads
 from derive.theory import Equation, OrderParameter, Theory
 from numerics.errors import SpecError, Unserved
-from numerics.experiment.checks import finite_number, precision_of, real_numbers, require_kernel
+from numerics.experiment.checks import ROUNDING, finite_number, precision_of, real_numbers, require_kernel
 from numerics.experiment.integer_indices import Literals, index_of_axis, literals_of, require_entries
 from numerics.lowering.indices import (
     TIMES,
@@ -40,9 +40,6 @@ from numerics.quotients import without_overflow
 
 EntryKey = tuple[str, tuple[int, ...]]
 OpenTimeKey = tuple[str, tuple[int | None, ...]]
-
-ROUNDING = 1e3 * float(np.finfo(float).eps)
-"""Rounding error of the entries of kernels from other programs."""
 
 
 @dataclass(frozen=True)

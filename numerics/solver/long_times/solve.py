@@ -30,6 +30,7 @@ from derive.theory import Theory, mean_field
 from numerics.averages.kink_quadrature import Moment
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
+from numerics.experiment.checks import given_arrays, real_numbers
 from numerics.experiment.problem import Problem
 from numerics.lowering.indices import RealNumber
 from numerics.names import INPUT_KERNEL, OUTPUT, TARGETS
@@ -308,11 +309,12 @@ def stationary_kernels(
 ) -> dict[tuple[str, int], Array]:
     """Return every kernel of the stationary recursion by name and layer, at ``lags`` between two times.
 
-    ``theory`` is at integer depth; lags of a rule in steps count steps. Lags must not be negative, because
-    the recursion does not hold for these, which is not tested. Arrays have an axis for each index of the
-    kernel and the lags last: ``("Phi", 1)`` has shape (P, P, lags). The names ``H`` and ``Z`` are those of
-    the covariances of the fields h and z. ``values`` and ``data`` are as for :func:`.solve_particles`. Raises
-    the errors of :func:`derive.reduce.stationary`.
+    ``theory`` is at integer depth; lags of a rule in steps count steps. Arrays have an axis for each index of
+    the kernel and the lags last: ``("Phi", 1)`` has shape (P, P, lags). The names ``H`` and ``Z`` are those
+    of the covariances of the fields h and z. ``values`` and ``data`` are as for :func:`.solve_particles`.
+    Raises the errors of :func:`derive.reduce.stationary`, and SpecError for lags that are negative, for which
+    the recursion does not hold, or not steps, and for a kernel of the data that is not symmetric positive
+    semidefinite.
 
     >>> from derive.program import eta, mlp
     >>> decay, heat = Symbol("decay", positive=True), Symbol("heat", positive=True)
@@ -323,9 +325,11 @@ def stationary_kernels(
     ([[[0.2778, 0.2298]]], [[[0.2778, 0.1767]]])
     """
     numbers = {str(k): sympify(v) for k, v in values.items()}
-    solver = _StationaryRecursion(
-        stationary(theory), numbers, {k: np.asarray(v, dtype=float) for k, v in data.items()}
-    )
+    for lag in real_numbers("lags", lags).ravel():
+        if lag < 0 or (theory.program.rule.discrete and lag != int(lag)):
+            accepted = "whole numbers of steps >= 0" if theory.program.rule.discrete else "numbers >= 0"
+            raise SpecError("lags", float(lag), "is not a lag between two times", accepted)
+    solver = _StationaryRecursion(stationary(theory), numbers, given_arrays(theory.program, data))
     depth = int(theory.program.depth)
     kernels: dict[tuple[str, int], Array] = {}
     samples = len(solver.data[INPUT_KERNEL])

@@ -154,8 +154,9 @@ def solve_particles(  # noqa: PLR0913 - public signature
         For forms of a theory that sampled paths refuse, such as flows.
     ValueError
         For missing values and data, for a kernel of the data that is not symmetric positive semidefinite, for
-        numbers of steps, paths or replicas that are too small, for other ``responses``, for ``"jacobian"`` if
-        a function jumps, and for a parameter of a training rule that leaves its interval at a step.
+        numbers of steps, paths or replicas that are too small, for a negative ``ridge``, for other
+        ``responses``, for ``"jacobian"`` if a function jumps, and for a parameter of a training rule that
+        leaves its interval at a step.
     Diverged
         If an average is not finite.
     NotConverged
@@ -187,11 +188,13 @@ def solve_particles(  # noqa: PLR0913 - public signature
     >>> solved.value("Delta").shape, solved.value("Phi", 2).shape
     ((3, 1), (1, 1, 3, 3))
     """
-    if steps < 1 or samples < LEAST or samples % 2 or replicas < 2:
-        raise ValueError(
-            f"steps = {steps}, samples = {samples}, replicas = {replicas}: steps must be at least 1, "
-            f"samples an even number of at least {LEAST}, and replicas at least 2"
-        )
+    require_whole("steps", steps, 1, "must be at least 1")
+    _require_paths("samples", samples, LEAST)
+    require_whole(
+        "replicas", replicas, 2, "gives no standard error, which is the scatter of several solutions"
+    )
+    if ridge is not None and not 0 <= ridge < np.inf:
+        raise SpecError("ridge", ridge, "is not a share of the variance", "a number >= 0")
     require_in_domains_at_steps(theory.program, values, data, steps)
     prepared = Prepared(theory, steps=steps, values=values, data=data, responses=responses, device=device)
     times = [] if paths is None else paths.steps(theory.program, steps - 1)
@@ -264,9 +267,7 @@ def solve_to_accuracy(  # noqa: PLR0913 - public signature
         raise ValueError(f"accuracy = {accuracy}: must be a number between 0 and 1")
     require_whole("steps", steps, 1, "must be at least 1")
     if first is not None:
-        require_whole("first", first, 4, "is too few paths, of which half are solved first")
-        if first % 2:
-            raise SpecError("first", first, "is odd, and paths are drawn in pairs", "an even number >= 4")
+        _require_paths("first", first, 4)
     require_in_domains_at_steps(theory.program, values, data, steps)
     prepared = Prepared(theory, steps=steps, values=values, data=data, responses=responses)
     names = prepared.numbers
@@ -280,6 +281,13 @@ def solve_to_accuracy(  # noqa: PLR0913 - public signature
     reached = reach(attempt, list, accuracy, first or prepared.enough)
     solved = _solved(prepared, stacked(reached.solutions), reached.samples)
     return replace(solved, accuracy=reached.error, bias=reached.bias_bound)
+
+
+def _require_paths(name: str, paths: int, least: int) -> None:
+    """Raise SpecError for a number of paths that is odd, less than ``least``, or not an integer."""
+    require_whole(name, paths, least, "is too few paths")
+    if paths % 2:
+        raise SpecError(name, paths, "is odd, and paths are drawn in pairs", f"an even number >= {least}")
 
 
 _ReplicaArrays = list[dict[MemberKey, Array]]

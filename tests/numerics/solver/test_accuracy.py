@@ -12,6 +12,7 @@ from scipy.stats import chi2
 
 from derive.program import P, eta, gamma0
 from numerics.errors import NotConverged
+from numerics.solver.direct import evaluate
 from numerics.solver.grid import TimeGrid
 from numerics.solver.paths import solve_particles, solve_to_accuracy
 from numerics.solver.paths.accuracy import (
@@ -235,3 +236,26 @@ def test_sampled_paths_refuse_a_kernel_that_no_inputs_have(solver: Any) -> None:
     data = {"K_x": [[1.0, 0.3], [0.0, 1.0]], "y": [1.0, 1.0]}
     with pytest.raises(ValueError, match=r"data\.K_x: is not symmetric"):
         solver(mean_field(mlp(1)), steps=2, values={eta: 0.5, gamma0: 1.0, P: 2}, data=data)
+
+
+@pytest.mark.parametrize(
+    ("solver", "name", "value"),
+    [
+        *((f, name, x) for f in (evaluate, solve_particles) for name, x in (("steps", 0), ("steps", 2.5))),
+        *(
+            (f, name, x)
+            for f in (evaluate, solve_particles)
+            for name, x in (("samples", 1), ("samples", 16.0))
+        ),
+        *((f, "replicas", x) for f in (evaluate, solve_particles) for x in (1, 2.5)),
+        (solve_particles, "samples", 9),
+        (solve_particles, "ridge", -1.0),
+        (solve_particles, "ridge", float("nan")),
+    ],
+)
+def test_numbers_of_sampled_paths_are_checked(solver: Any, name: str, value: Any) -> None:
+    """A negative ridge gave numbers, and counts that are not integers ended in errors of Python."""
+    given: dict[str, Any] = {"steps": 2, "values": {eta: 0.5, gamma0: 1.0, P: 1}}
+    given |= {"data": {"K_x": [[1.0]], "y": [1.0]}} | {name: value}
+    with pytest.raises(ValueError, match=rf"^{name} = {value}: "):
+        solver(mean_field(mlp(1)), **given)

@@ -118,6 +118,22 @@ def test_biases_have_no_recursion_yet() -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"lags": (0, -1)}, r"lags = -1\.0: is not a lag"),
+        ({"lags": (0.5,)}, r"lags = 0\.5: is not a lag"),
+        ({"data": {"K_x": [[1.0, 3.0], [0.0, 1.0]]}}, r"data\.K_x: is not symmetric"),
+    ],
+)
+def test_lags_and_kernels_are_checked(given: dict[str, Any], reason: str) -> None:
+    """Negative lags and kernels that no inputs have gave numbers."""
+    with pytest.raises(ValueError, match=reason):
+        stationary_kernels(
+            mean_field(network(1, "linear")), **({"values": VALUES, "data": {"K_x": K}} | given)
+        )
+
+
 # -- gamma0 -> 0 ---------------------------------------------------------------------------------------------
 
 

@@ -97,3 +97,6 @@ def test_refusals() -> None:
         lazy(mlp(weight_decay=Symbol("lam", positive=True)))
     with pytest.raises(Unserved, match="eta"):
         lazy_covariance(lazy(mlp(1)), DATA, {gamma0: 1.0}, [1])
+    asymmetric = DATA | {"K_x": np.array([[1.0, 3.0], [0.0, 1.0]])}
+    with pytest.raises(ValueError, match=r"arrays\.K_x: is not symmetric"):
+        lazy_covariance(lazy(mlp(1)), asymmetric, {gamma0: 1.0, eta: ETA, P: 2}, [1])
