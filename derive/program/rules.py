@@ -734,9 +734,9 @@ class LinearRule(LinearSystemRule):
     ------
     ProgramError
         If the shapes of ``A``, ``b`` and ``diffusion`` differ, if an entry is text or not real, or if a
-        variance is negative or a parameter in ``bounds`` is outside of its interval, or if a covariance
-        matrix is not symmetric or, in numbers, has a negative eigenvalue. With symbols only the diagonal is
-        checked for its sign.
+        variance is negative or a parameter in ``bounds`` is outside of its interval, if a covariance matrix
+        is not symmetric or, in numbers, has a negative eigenvalue, or if ``start`` depends on the time. With
+        symbols only the diagonal is checked for its sign.
 
     Examples
     --------
@@ -772,6 +772,10 @@ class LinearRule(LinearSystemRule):
             else:
                 object.__setattr__(self, key, expression(value, key))
         object.__setattr__(self, "start", expression(self.start, "start"))
+        if self.start.has(t):
+            raise ProgramError(
+                f"start of LinearRule = {self.start}: must not depend on the time, because weights start once"
+            )
         n = self.A.rows if isinstance(self.A, MatrixBase) else 1
         wanted = {"A": (n, n), "b": (n, 1), "diffusion": (n, n)}
         for key, shape in wanted.items():
@@ -1192,7 +1196,7 @@ def anchored_descent(rate: Expr, pull: Expr, since: Expr) -> LinearRule:
     pull : Expr
         Fraction of the distance to the earlier weights that is lost in a step.
     since : Expr or int
-        The step of the earlier weights, an integer of at least 0.
+        The step of the earlier weights, an integer of at least 0 that does not depend on the time.
 
     Returns
     -------
@@ -1213,6 +1217,10 @@ def anchored_descent(rate: Expr, pull: Expr, since: Expr) -> LinearRule:
         BoundedParameter("pull of anchored_descent", pull, NONNEGATIVE),
     )
     step = expression(since, "since of anchored_descent")
+    if step.has(t):
+        raise ProgramError(
+            f"since of anchored_descent = {since}: must be one step, such as 5, which does not change in time"
+        )
     if step.is_integer is False or step.is_negative or (step.is_number and not step.is_Integer):
         raise ProgramError(f"since of anchored_descent = {since}: must be a step, an integer >= 0")
     after = Heaviside(t - step, S.One)

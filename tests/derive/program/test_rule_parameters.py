@@ -391,6 +391,15 @@ def test_the_anchor_is_a_step(since: float) -> None:
         anchored_descent(eta, beta, since)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("since", [t, t + 1])
+def test_steps_and_starts_do_not_change_in_time(since: Expr) -> None:
+    """An anchor at the present step pulled towards the weights themselves."""
+    with pytest.raises(ProgramError, match=r"since of anchored_descent = t.*does not change in time"):
+        anchored_descent(eta, beta, since)
+    with pytest.raises(ProgramError, match=r"start of LinearRule = t.*must not depend on the time"):
+        LinearRule(S.One, eta, start=since)
+
+
 @pytest.mark.parametrize(
     ("noise", "reason"),
     [([[0, 5], [5, 0]], "negative eigenvalue"), ([[1, 1], [0, 1]], "not symmetric")],
