@@ -368,10 +368,18 @@ class _Aligned:
                 f"the rate is not derived for a matrix of samples ({', '.join(fixed)}): give the population "
                 "loss"
             )
-        if any(w.update.over for w in weights) or len(self.readouts) != 1:
+        if summed := next((w for w in weights if w.update.over), None):
+            indices = ", ".join(str(r.index) for r in summed.update.over)
             raise NotApplicable(
-                "the largest rate is derived from weights of rank one, which needs a network with one output "
-                "and one vector of readout weights"
+                f"the update of {summed.name} is a sum over {indices}, and the largest rate is derived from "
+                "weights of rank one, for the population loss of one output: give a program such as "
+                "isotropic(data='population')"
+            )
+        if len(self.readouts) != 1:
+            names = ", ".join(w.name for w in self.readouts) or "none"
+            raise NotApplicable(
+                "the largest rate is derived from weights of rank one, which needs one trained vector, the "
+                f"readout, and the program has {names}"
             )
         self.known = {self.amplitude(d.lhs): self.number(d.rhs) for d in program.definitions}
         self.basis = [

@@ -197,12 +197,16 @@ def _require_one_flow(program: Program) -> None:
         raise NotApplicable(
             "the rule of a weight has noise and the rule of the program has none: give noise to the latter"
         )
-    alike = {without_noise(x) for x in rules}
-    if len(alike) > 1:
-        message = f"weights move by different flows, {' and '.join(map(repr, sorted(alike, key=str)))}"
+    by_weight = {w.name: without_noise(w.rule) for w in program.trained()}
+    shared = without_noise(program.rule)
+    other = next((name for name, rule in by_weight.items() if rule != shared), None)
+    if other is not None:
         raise NotApplicable(
-            f"{message}: use one, Parametrization(rates=...) for rates of single weights, and for decay of "
-            "one weight a term such as Mean(w.symbol**2) in the loss"
+            f"rules = {{{other!r}: {by_weight[other]!r}}}: the integrator of a flow moves all weights by one "
+            f"flow, which is {shared!r} in this program; give rates of single weights by "
+            "Parametrization(rates=...), decay of one weight by a term such as Mean(w.symbol**2) in the "
+            "loss, or take short steps, as GradientDescent, which may differ between weights; "
+            "simulate_program takes different flows"
         )
 
 

@@ -19,7 +19,7 @@ from sympy import Expr, S, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.errors import ProgramError
-from derive.program import Program, s, t
+from derive.program import Mean, Program, s, t
 from numerics.paths import Block, Paths, dimension
 
 from .formulas import Binder, Missing, named
@@ -325,8 +325,7 @@ def read_wanted(
         a, b = chosen.pair if isinstance(chosen.pair, tuple) else (chosen.pair, chosen.pair)
         a, b = sympify(a), sympify(b).xreplace({s: t})
         first = vector(a)
-        if first.number or not first.sites:
-            raise ValueError(f"wanted[{name!r}]: {a} has no entries to average over")
+        _require_vector(name, a, first)
         second = vector(b)
         is_equal = chosen.equal is not None and first is second and chosen.equal in a.free_symbols
         pair = Pair(name, first, second, is_equal, chosen.times)
@@ -336,6 +335,20 @@ def read_wanted(
         pairs.append(pair)
     scalars = {name: read_vector(binder, reading, _scalar(program, binder, name)) for name in program.scalars}
     return Wanted(tuple(pairs), scalars)
+
+
+def _require_vector(name: str, e: Expr, vector: CorrelationVector) -> None:
+    """Raise ValueError unless the wanted expression ``e`` of this name is a vector of units."""
+    if vector.number or not vector.sites:
+        remedy = (
+            f"for the average give the pair ({e.args[0]}, 1)"
+            if isinstance(e, Mean)
+            else "numbers of the program are measured in any case, and others follow from averages of vectors"
+        )
+        raise ValueError(
+            f"wanted[{name!r}] = {e}: must be a vector with an entry for each unit, or a pair of two, and "
+            f"this is a number; {remedy}"
+        )
 
 
 def read_vector(binder: Binder, reading: FormulaReaders, e: Expr) -> CorrelationVector:
@@ -415,6 +428,10 @@ def _uses(binder: Binder, e: Expr) -> list[tuple[str, tuple[Any, ...], set[tuple
         elif name in binder.vectors:
             members = {tuple(m.values()) for m in binder.values.members(binder.vectors[name].indices)}
             uses.append((name, e.args, members))
+    for name, args, members in uses:
+        count = len(next(iter(members), args))
+        if count != len(args):
+            raise ValueError(f"{e}: {name} has {count} indices beside the time, and {len(args)} are given")
     return [*uses, *(use for a in e.args for use in _uses(binder, a))]
 
 

@@ -182,15 +182,17 @@ def _drawn(
     if "train_loss" in theory:
         both = bool((theory.train_loss != theory.get("test_loss", theory.train_loss)).any())
         _losses(left, theory, networks, both)
-    first = "11" if problem.outputs > 1 else ""
+    first = "11" if problem.outputs > 1 or problem.positions else ""
     if fixed:
         samples = problem.seen
-        label = rf"$\frac{{1}}{{P}}\sum_\mu {phi}^\ell_{{\mu\mu}}(t,t)$"
+        # Traces are summed over positions too, for units that have them.
+        over, pair = (r"{\mu p}", r"{\mu p,\mu p}") if problem.positions else (r"\mu", r"{\mu\mu}")
+        label = rf"$\frac{{1}}{{P}}\sum_{over} {phi}^\ell_{pair}(t,t)$"
         _kernels(middle, theory, networks, "Phi_trace", label, samples)
         if linear:
             _kernels(right, theory, networks, GRADIENT_KERNEL, rf"$G_{{{first}}}^\ell(t,t)$")
         else:
-            label = r"$\frac{1}{P}\sum_\mu G^\ell_{\mu\mu}(t,t)$"
+            label = rf"$\frac{{1}}{{P}}\sum_{over} G^\ell_{pair}(t,t)$"
             _kernels(right, theory, networks, "G_trace", label, samples)
     else:
         _kernels(middle, theory, networks, C_FIELD, rf"$C_{{h{first}}}^\ell(t,t)$")
@@ -280,8 +282,9 @@ def _limits(ax: Axes, values: Array) -> None:
 
 
 def _equal_times(result: xr.Dataset, name: str) -> Array:
-    """Return a kernel of the first output at equal times, of shape (layers, times)."""
-    values = result[name].isel({d: 0 for d in ("channel", "channel_") if d in result[name].dims}).to_numpy()
+    """Return a kernel of the first output and position at equal times, of shape (layers, times)."""
+    first = {d: 0 for d in ("channel", "channel_", "position", "position_") if d in result[name].dims}
+    values = result[name].isel(first).to_numpy()
     return np.asarray(np.einsum("ltt->lt", values))
 
 
@@ -307,23 +310,30 @@ def _dots(colour: Any, marker: str) -> dict[str, Any]:
     return {"fmt": marker, "ms": 4, "color": colour, "mfc": "white", "lw": 1}
 
 
+def _between_samples(kernel: Array) -> Array:
+    """Return a kernel (P, P) of samples: the mean over equal positions of one of shape (P, p, P, p)."""
+    return kernel if kernel.ndim == 2 else np.einsum("mpnp->mn", kernel) / kernel.shape[1]
+
+
 def heat_maps(figure: SubFigure, problem: Problem, theory: xr.Dataset) -> None:
     """Draw kernels between samples: K_x, the final feature kernels of up to three layers, and y y^T.
 
     Each is divided by the mean of its diagonal. Samples are sorted by decreasing targets y. If there are
-    several outputs, y y^T is summed over them, and the targets of the first sort the samples. K_x is left out
-    if its inputs have positions.
+    several outputs, y y^T is summed over them, and the targets of the first sort the samples. Kernels of
+    inputs and units with positions are averages over equal positions.
     """
     y = problem.targets.reshape(problem.seen, -1)
     goal = y @ y.T
     maps: list[tuple[str, Array]] = []
-    if INPUT_KERNEL in problem.arrays and problem.arrays[INPUT_KERNEL].ndim == 2:
-        maps.append((r"$K^x$", problem.arrays[INPUT_KERNEL][: problem.seen, : problem.seen]))
+    if INPUT_KERNEL in problem.arrays and problem.arrays[INPUT_KERNEL].ndim in (2, 4):
+        inputs = _between_samples(problem.arrays[INPUT_KERNEL])
+        maps.append((r"$K^x$", inputs[: problem.seen, : problem.seen]))
     if FEATURE_KERNEL in theory:
         layers = np.unique(np.linspace(1, theory.sizes["layer"], min(3, theory.sizes["layer"])).round())
         final = theory.Phi.isel(time=-1, time_=-1)
         phi = "H" if isinstance(problem.linear, LinearForm) else r"\Phi"
-        maps += [(rf"${phi}^{int(k)}(T,T)$", final.sel(layer=int(k)).to_numpy()) for k in layers]
+        kernels = {int(k): _between_samples(final.sel(layer=int(k)).to_numpy()) for k in layers}
+        maps += [(rf"${phi}^{k}(T,T)$", kernel) for k, kernel in kernels.items()]
     maps.append((r"$y\,y^{\top}$", goal))
     order = np.argsort(-y[:, 0], kind="stable")
     panels = figure.subplots(1, len(maps), squeeze=False)[0]

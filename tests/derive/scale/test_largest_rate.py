@@ -16,7 +16,15 @@ from derive.program.networks.random_data import nu
 from derive.program.rules import GradientDescent, Momentum
 from derive.scale import LargestRate, aligned
 from derive.theory import Theory
-from tests.derive.once import dominant_balance, first_step, isotropic, largest_rate, lazy_kernel, mean_field
+from tests.derive.once import (
+    dominant_balance,
+    first_step,
+    isotropic,
+    largest_rate,
+    lazy_kernel,
+    mean_field,
+    mlp,
+)
 
 PRINTED = 1 - 1 / L
 """The power of nu in NTK scaling, eq. 70 of linear2025."""
@@ -248,7 +256,7 @@ def test_series_of_equations_that_do_not_settle_are_refused() -> None:
         ({"data": "online"}, "matrix of samples"),
         ({"data": "population", "branch": Rational(1, 2)}, "grow at different rates"),
         ({"data": "population", "rule": "flow"}, "plain steps"),
-        ({"data": "population", "outputs": 2}, "a network with one output"),
+        ({"data": "population", "outputs": 2}, "the update of W0 is a sum over c"),
         ({"data": "population", "widths": Function("nu")}, "one width"),
         ({"data": "population"}, "not centred"),
     ],
@@ -269,3 +277,9 @@ def test_other_words_are_refused() -> None:
         lazy_kernel(mean_field(isotropic(1, data="population", rule=Momentum(eta, Rational(1, 2)))))
     assert largest_rate(program(depth=1)).rate == largest_rate(theory(depth=1)).rate
     assert not largest_rate(theory(depth=1)).rate.has(eta)
+
+
+def test_samples_are_named() -> None:
+    """A network with one output and one readout was told that it needs one output and one readout."""
+    with pytest.raises(NotApplicable, match=r"the update of W0 is a sum over alpha.*data='population'"):
+        aligned(mlp(2))

@@ -341,7 +341,17 @@ REFUSED = {
     "width": (lambda: mlp(2), {"width": 0}, "width = 0"),
     "initial name": (lambda: mlp(2), {"initial": {"Q": np.ones(2)}}, "no weight Q"),
     "initial shape": (lambda: mlp(2), {"initial": {"w": np.ones(2)}}, "must be "),
-    "wanted number": (lambda: mlp(2), {"wanted": {"a": gamma0}}, "no entries"),
+    "wanted number": (lambda: mlp(2), {"wanted": {"a": gamma0}}, "must be a vector.*and this is a number"),
+    "wanted average": (
+        lambda: mlp(2),
+        {"wanted": {"a": Mean(Function("g")(2, t) * Function("h")(2, mu, t))}},
+        r"give the pair \(g\(2, t\)\*h\(2, mu, t\), 1\)",
+    ),
+    "wanted indices": (
+        lambda: mlp(2),
+        {"wanted": {"a": Function("g")(2, mu, t)}},
+        r"g\(2, mu, t\): g has 1 indices beside the time, and 2 are given",
+    ),
     "wanted name": (lambda: mlp(2), {"wanted": {"f": Function("h")(ell, mu, t)}}, "number of that name"),
     "wanted places": (
         lambda: mlp(2),
