@@ -40,6 +40,7 @@ from derive.depth.layers import (
     BELOW,
     LayerExpansion,
     LayerRecursion,
+    between,
     coefficient_name,
     crossings,
     cuts,
@@ -47,8 +48,10 @@ from derive.depth.layers import (
     neighbour,
     place,
     recursion,
+    require_free_layer_times,
     tau,
     tau_,
+    tau_2,
 )
 from derive.depth.rescale import relabelled
 from derive.errors import NotApplicable, require_type
@@ -57,10 +60,6 @@ from derive.show.conditions import ConditionalResult
 from derive.show.latex import aligned_latex
 from derive.theory import Equation
 
-between = Symbol("tau_1", nonnegative=True)
-"""A layer time between the ends of an integral."""
-tau_2 = Symbol("tau_2", nonnegative=True)
-"""Another layer time."""
 WIDTH_FIRST = "assumed: the width goes to infinity before the depth, at a fixed number of steps"
 """The condition of all limits of infinite depth."""
 STEPS = S.NegativeOne
@@ -383,6 +382,7 @@ def layer_time(cross: CrossLayer, scaling: Scaling | None = None) -> LayerTime:
     Sum(beta0**2*eta*gamma0*C_h(tau, t, s_)*R_gu(tau, tau_, s_, s), (s_, s + 1, t - 1))
     """
     require_type(cross, CrossLayer, "layer_time", RESCALED)
+    require_free_layer_times(cross.theory)
     return _Limit(cross, scaling or Scaling()).result()
 
 
@@ -421,6 +421,7 @@ def infinite_depth(cross: CrossLayer, scaling: Scaling | None = None, order: int
     Eq(first_f(t), first_R_xV(1, t))
     """
     require_type(cross, CrossLayer, "infinite_depth", RESCALED)
+    require_free_layer_times(cross.theory)
     return _Expansion(aligned(cross), scaling or Scaling(), order).result()
 
 

@@ -43,14 +43,27 @@ from derive.calculus.symbols import L, ell
 from derive.depth.balance import delta
 from derive.errors import NotApplicable
 from derive.linear.propagators import CrossLayer, k
-from derive.theory import Equation
+from derive.theory import Equation, Theory
 
 tau = Symbol("tau", nonnegative=True)
 """Layer time ell/L."""
 tau_ = Symbol("tau_", nonnegative=True)
 """Layer time of a source."""
+between = Symbol("tau_1", nonnegative=True)
+"""A layer time between the ends of an integral."""
+tau_2 = Symbol("tau_2", nonnegative=True)
+"""Another layer time."""
 BELOW, ABOVE = "_below", "_above"
 ORDERS = ("", "first_", "second_", "third_")
+
+
+def require_free_layer_times(theory: Theory) -> None:
+    """Raise NotApplicable if a symbol of the theory is that of a layer time, which would be read as it."""
+    for x in (tau, tau_, between, tau_2):
+        if x in theory.symbols.values():
+            raise NotApplicable(
+                f"the theory has the symbol {x}, which is a layer time of the limit: give it another name"
+            )
 
 
 def coefficient_name(name: str, n: int, slopes: tuple[int, int] = (0, 0)) -> str:

@@ -37,7 +37,7 @@ from derive.calculus.symbols import L, ell
 from derive.depth.balance import power
 from derive.depth.block_sizes import ABSENT, WHITE, BlockSizes
 from derive.depth.infinite import WIDTH_FIRST, Dropped, Scaling
-from derive.depth.layers import place, tau, tau_
+from derive.depth.layers import place, require_free_layer_times, tau, tau_
 from derive.errors import NotApplicable
 from derive.show.conditions import ConditionalResult
 from derive.show.latex import aligned_latex
@@ -200,6 +200,7 @@ def layer_process(theory: Theory, scaling: Scaling) -> LayerProcess:
     >>> print(process.conditions()[3])
     derived: the theory of n layers is the Euler scheme of these equations with n cells of layer time
     """
+    require_free_layer_times(theory)
     return _Process(theory, scaling).result()
 
 

@@ -67,6 +67,15 @@ rate, rate_ = Symbol("omega", positive=True), Symbol("omega_", positive=True)
 """Lazy rates of the observed mode and of a driving mode."""
 tau = Symbol("tau", positive=True)
 """An earlier time."""
+_SYMBOLS = {
+    capacity: "the exponent of the eigenvalues",
+    beta: "the source exponent of the targets",
+    K: "the kernel of the modes",
+    rate: "the rate of a mode",
+    rate_: "the rate of a mode",
+    tau: "an earlier time",
+}
+"""Symbols of laws that a theory must not have, with their meaning."""
 lamda, w_star = Function("lamda"), Function("w_star")
 HARD, EASY = "hard", "easy"
 """Names of tasks with a source below 1, whose target has an infinite norm, and above 1."""
@@ -264,8 +273,14 @@ def lazy_modes(theory: Theory) -> LazyModes:
 def wide(theory: Theory) -> Theory:
     """Return a theory of structured data for N -> oo, with averages over modes written as sums.
 
-    Raises NotApplicable for a depth that is a number, at which layers are no recursion.
+    Raises NotApplicable for a depth that is a number, at which layers are no recursion, and for a theory with
+    a symbol of the laws, which would be read as that of the theory.
     """
+    for x, meaning in _SYMBOLS.items():
+        if x in theory.symbols.values():
+            raise NotApplicable(
+                f"the theory has the symbol {x}, which is {meaning} in laws of modes: give it another name"
+            )
     if theory.program.depth != L:
         raise NotApplicable(
             f"depth = {theory.program.depth}: must be the symbol {L}, because layers are solved as a "

@@ -21,8 +21,8 @@ from sympy import Expr, Symbol, sqrt
 
 from derive.calculus.symbols import s, t
 from derive.depth import CrossLayer, LayerTime, Scaling, cross_layer, layer_time, rescale
-from derive.depth.infinite import Diversity, InfiniteDepth, diversity, infinite_depth, tau_2
-from derive.depth.layers import coefficient_name, tau, tau_
+from derive.depth.infinite import Diversity, InfiniteDepth, diversity, infinite_depth
+from derive.depth.layers import coefficient_name, tau, tau_, tau_2
 from derive.errors import NotApplicable
 from derive.program import L, Program
 from numerics.errors import SpecError, require_memory, require_whole
