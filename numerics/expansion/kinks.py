@@ -67,8 +67,8 @@ EXACT = SIGNS + 2
 """Number of samples up to which probabilities of signs are exact."""
 
 POINTS = 32
-"""Number of sampled points of u of the other samples in each replica, if signs are not enumerated; their
-negatives are added."""
+"""Least number of sampled points of u of the other samples in each replica, if signs are not enumerated; their
+negatives are added, and with more than half as many samples there are more."""
 
 DIRECTIONS = 256
 """Default number of directions of a unit's sources in each replica, with several layers."""
@@ -145,7 +145,8 @@ def expand_kinks(whole: Problem, order: int, *, progress: Progress | None = None
         return partial(evaluate, shared or Statics(expansion.bulk, *data, points, exact, needed), k)
 
     notes = {"method": "expansion in |gamma0|, with units at the kink", "powers_of": "|gamma0|"}
-    sizes = ({"samples": 2 * POINTS * REPLICAS} if many else {}) | ({"directions": 4 * count} if deep else {})
+    sampled = 2 * REPLICAS * Points(POINTS, ()).number(len(setting.targets))
+    sizes = ({"samples": sampled} if many else {}) | ({"directions": 4 * count} if deep else {})
     attributes = {"nonlinear": True, **notes, **sizes}
     replicas = [partial(replica, k) for k in range(REPLICAS if many or deep else 1)]
     result = evaluated(whole, replicas, order, started, progress=progress, every=True, attributes=attributes)

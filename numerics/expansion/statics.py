@@ -40,21 +40,31 @@ DATA = INPUT_KERNEL
 class Points:
     """Random points for averages over Gaussian sources at three or more samples.
 
-    Quadrature is too slow for these averages. There are ``count`` points and their negatives; ``seeds``
-    determine the random numbers.
+    Quadrature is too slow for these averages. There are at least ``count`` points, which is a power of two,
+    and their negatives; ``seeds`` determine the random numbers.
     """
 
     count: int
     seeds: tuple[int, ...]
 
+    def number(self, size: int) -> int:
+        """Return the number of points for ``size`` samples, without negatives: at least two for each sample.
+
+        With fewer points than samples no second moments are possible but those of a singular covariance.
+
+        >>> Points(32, (0,)).number(8), Points(32, (0,)).number(33)
+        (32, 128)
+        """
+        return max(self.count, 1 << max(2 * size - 1, 0).bit_length())
+
     def of(self, covariance: Array, layer: int) -> Array:
-        """Return points of Gaussian sources, (2 count, P), whose second moments equal ``covariance`` (P, P).
+        """Return points of Gaussian sources, (points, P), whose second moments equal ``covariance`` (P, P).
 
         Every point comes with its negative; ``layer`` is part of the seed. ``count`` must be at least P,
         because fewer points do not span the P samples.
         """
         size = len(covariance)
-        x = normal_points(self.count, size, [*self.seeds, layer]).T
+        x = normal_points(self.number(size), size, [*self.seeds, layer]).T
         x = x @ np.linalg.inv(np.linalg.cholesky(x.T @ x / len(x))).T
         values, vectors = np.linalg.eigh(covariance)
         x = x @ (vectors * np.sqrt(np.maximum(values, 0.0))).T

@@ -61,8 +61,8 @@ def expand_nonlinear(
     not converge.
 
     Averages are computed by quadrature.  Beyond order 0, and with more than six samples, averages over more
-    than two different samples are means over sampled points, about ``solver.samples`` in all, in eight
-    independent replicas: every variable then has a standard error.  A and B are computed for rules in steps
+    than two different samples are means over sampled points, about ``solver.samples`` in all and at least 32
+    for each sample, in eight independent replicas: every variable then has a standard error.  A and B are computed for rules in steps
     and up to six samples, test points included.  Activations with a kink have order 0, without A and B.
     """
     started, solver = clock.perf_counter(), problem.solver
@@ -93,7 +93,9 @@ def expand_nonlinear(
         data = whole.depth, whole.kernel, accuracy(problem)
         return partial(evaluate, Statics(expansion, *data, skipped, points, exact))
 
-    notes = {"method": "expansion in gamma0"} | ({"samples": 2 * count * REPLICAS} if sampled else {})
+    notes: dict[str, Any] = {"method": "expansion in gamma0"}
+    if sampled:
+        notes["samples"] = 2 * REPLICAS * Points(count, ()).number(problem.sample_count)
     return evaluated(
         problem,
         [partial(replica, k) for k in range(REPLICAS if sampled else 1)],
