@@ -39,13 +39,16 @@ from sympy import (
     sympify,
 )
 
-from numerics.averages.lattice import Function, cholesky, reach_of, tabulated
+from numerics.averages.lattice import FARTHEST, Function, cholesky, reach_of, tabulated
 from numerics.errors import NotConverged, SpecError, Unserved
 
 Array = NDArray[np.float64]
 
 REACH = 12.0
-"""Range of integration in standard deviations; a function may grow to exp(60) at its end."""
+"""Least range of integration in standard deviations; the range is larger for functions that grow fast."""
+STEP = 0.75
+"""Distance in standard deviations of the points at which the range is chosen; no average needs a range of
+more than FARTHEST."""
 SAME = 1e-14
 """Two variables count as one if one minus their squared correlation is smaller."""
 GRADES = 36
@@ -116,66 +119,129 @@ class Moment:
         ``first`` and ``second`` are the variances of the variables, and ``cross`` is their covariance; with
         one variable only ``first`` matters. ``accuracy`` is the tolerance relative to the average of the
         absolute value. The error is absolute: the change of the average when the number of points rises for
-        the last time. Points extend to REACH standard deviations, and the error does not hold what lies
-        beyond. Raises :class:`~numerics.errors.NotConverged` if the largest number of points is not enough.
+        the last time, plus a tenth of the tolerance for the finite range. Raises
+        :class:`~numerics.errors.NotConverged` if the largest number of points is not enough, or if the
+        function grows too fast.
         """
         deviations = float(np.sqrt(max(first, 0.0))), float(np.sqrt(max(second, 0.0)))
         product = deviations[0] * deviations[1]
         correlation = float(np.clip(cross / product, -1, 1)) if product > 0 else 0.0
+        place = f"<{self.expr}> at variances {first:g}, {second:g} and correlation {correlation:g}"
+        tol = max(accuracy, 1e-14) / 10
+        variables = _Pair(*deviations, correlation, len(self.variables))
+        reach = self.reach(variables, tol, place)
         rule = self.split if any(self.kinks) else self.smooth
         last = np.inf
         for count in (8, 12, 16) if any(self.kinks) else (40, 60, 90, 135, 200, 300, 450, 700, 1000):
-            value, scale = rule(deviations, correlation, count)
+            value, scale = rule(variables, reach, count)
             error = abs(value - last)
             if error <= accuracy * max(scale, 1e-300):
-                return value, error, scale
+                return value, error + tol * scale, scale
             last = value
         raise NotConverged(
-            f"<{self.expr}> at variances {first:g}, {second:g} and correlation {correlation:g}: the "
-            f"quadrature does not reach a relative error of {accuracy:g}; its last two results differ by "
-            f"{error:.2g}"
+            f"{place}: the quadrature does not reach a relative error of {accuracy:g}; its last two results "
+            f"differ by {error:.2g}"
         )
 
-    def smooth(self, deviations: tuple[float, float], correlation: float, count: int) -> tuple[float, float]:
+    def reach(self, variables: _Pair, tol: float, place: str) -> float:
+        """Return the range of integration in standard deviations, at least REACH.
+
+        Beyond it the integrand, the function times the density of x and y, is below a share ``tol`` of its
+        maximum. Raises :class:`~numerics.errors.NotConverged`, with the words ``place``, if the integrand is
+        not small, or not finite, at the ends of a range of FARTHEST.
+        """
+        x = np.arange(STEP / 2, FARTHEST, STEP)
+        x = np.concatenate([-x[::-1], x])
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            if variables.is_one:
+                distance = np.abs(x)
+                values = self.function(*variables.at(x)) * np.exp(-(x**2) / 2)
+            else:
+                distance = np.maximum(np.abs(x[:, None]), np.abs(x))
+                density = np.exp(-(x[:, None] ** 2 + x**2) / 2)
+                values = self.function(*variables.at(x[:, None], x)) * density
+        finite = np.isfinite(values)
+        sizes = np.abs(np.where(finite, values, 0.0))
+        farthest = float(distance[sizes > tol * sizes.max()].max(initial=0.0)) + STEP
+        if farthest >= min(FARTHEST, float(distance[~finite].min(initial=FARTHEST))):
+            raise NotConverged(
+                f"{place}: the function grows so fast, or is infinite, that the quadrature has no range of "
+                f"integration within {FARTHEST:g} standard deviations"
+            )
+        return max(REACH, farthest)
+
+    def smooth(self, variables: _Pair, reach: float, count: int) -> tuple[float, float]:
         """Return the averages of the expression and of its absolute value by the trapezoidal rule.
 
-        The variables have the standard deviations ``deviations`` and the correlation ``correlation``.
-        ``count`` is the number of points in each direction.
+        ``reach`` is the range in standard deviations. ``count`` is the number of points in each direction for
+        a range of REACH, and the spacing is the same for all ranges.
         """
-        x = np.linspace(-REACH, REACH, count)
+        x = np.linspace(-reach, reach, int(np.ceil(count * reach / REACH)))
         w = np.exp(-(x**2) / 2)
         w /= w.sum()
-        if len(self.variables) == 1 or 1 - correlation**2 < SAME:
-            values = self.function(deviations[0] * x, np.sign(correlation) * deviations[1] * x)
+        if variables.is_one:
+            values = self.function(*variables.at(x))
             return float(w @ values), float(w @ np.abs(values))
-        other = correlation * x[:, None] + np.sqrt(1 - correlation**2) * x
-        values = self.function(deviations[0] * x[:, None], deviations[1] * other)
+        values = self.function(*variables.at(x[:, None], x))
         return float(w @ values @ w), float(w @ np.abs(values) @ w)
 
-    def split(self, deviations: tuple[float, float], correlation: float, count: int) -> tuple[float, float]:
+    def split(self, variables: _Pair, reach: float, count: int) -> tuple[float, float]:
         """Return the averages of the expression and of its absolute value by panels between kinks.
 
-        The variables have the standard deviations ``deviations`` and the correlation ``correlation`` (rho).
-        Each panel has ``count`` Gauss-Legendre points. ``<f> = sum_x w(x) sum_y w(y|x) f(x, rho x + sqrt(1 -
-        rho^2) y)`` with panels in y that end at the kinks of the second argument.
+        ``reach`` is the range in standard deviations. Each panel has ``count`` Gauss-Legendre points. With
+        the correlation rho, ``<f> = sum_x w(x) sum_y w(y|x) f(x, rho x + sqrt(1 - rho^2) y)`` with panels in
+        y that end at the kinks of the second argument.
         """
+        deviations, correlation = (variables.first, variables.second), variables.correlation
         first = [c / deviations[0] for c in self.kinks[0] if deviations[0] > 0]
         second = [c / deviations[1] for c in self.kinks[1] if deviations[1] > 0]
-        is_one_variable = len(self.variables) == 1 or 1 - correlation**2 < SAME
         kinks_of_second = [c / correlation for c in second if abs(correlation) > 1e-300]
-        x, w = graded((*first, *kinks_of_second), count)
-        if is_one_variable:
-            values = self.function(deviations[0] * x, np.sign(correlation) * deviations[1] * x)
+        x, w = graded((*first, *kinks_of_second), count, reach)
+        if variables.is_one:
+            values = self.function(*variables.at(x))
             return float(w @ values), float(w @ np.abs(values))
-        width = np.sqrt(1 - correlation**2)
         total = np.zeros(2)
         for part in np.array_split(np.arange(len(x)), 1 + len(x) // ROWS):
-            mean = correlation * x[part]
-            inner, weight = _points(second, mean, width, REACH, *composite(count))
-            at = deviations[0] * x[part, None], deviations[1] * (mean[:, None] + width * inner)
-            values = weight * self.function(*at)
+            inner, weight = _points(second, correlation * x[part], variables.width, reach, *composite(count))
+            values = weight * self.function(*variables.at(x[part, None], inner))
             total += [np.sum(w[part] @ values), np.sum(w[part] @ np.abs(values))]
         return float(total[0]), float(total[1])
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """One or two Gaussian variables of mean zero as functions of independent standard normal x and y.
+
+    Attributes
+    ----------
+    first, second
+        Standard deviations of the variables.
+    correlation
+        Correlation of the variables.
+    count
+        Number of variables, 1 or 2.
+    """
+
+    first: float
+    second: float
+    correlation: float
+    count: int
+
+    @property
+    def is_one(self) -> bool:
+        """Whether the variables depend on x alone: there is one, or two are equal up to a factor."""
+        return self.count == 1 or 1 - self.correlation**2 < SAME
+
+    @property
+    def width(self) -> float:
+        """Conditional standard deviation of the second variable, relative to its own, for a given first."""
+        return float(np.sqrt(1 - self.correlation**2))
+
+    def at(self, x: Array, y: Array | float = 0.0) -> tuple[Array, Array]:
+        """Return the values of both variables, with equal shapes; y is not used if there is only one."""
+        if self.is_one:
+            return self.first * x, np.sign(self.correlation) * self.second * x
+        return self.first * x, self.second * (self.correlation * x + self.width * y)
 
 
 @lru_cache(maxsize=8)
@@ -189,19 +255,21 @@ def composite(count: int, panels: int = 16) -> tuple[Array, Array]:
     return points.ravel(), np.tile(w / 2 / panels, panels)
 
 
-def graded(kinks: tuple[float, ...], count: int) -> tuple[Array, Array]:
+def graded(kinks: tuple[float, ...], count: int, reach: float = REACH) -> tuple[Array, Array]:
     """Return points and weights for a standard normal variable, in panels that shrink towards kinks.
 
-    ``kinks`` are values of this variable, and those beyond REACH are ignored. Points extend from -REACH to
-    REACH. Each panel has ``count`` Gauss-Legendre points; weights include the normal density.
+    ``kinks`` are values of this variable, and those beyond ``reach`` standard deviations are ignored. Points
+    extend to ``reach``, rounded up to a whole number, on either side. Each panel has ``count`` Gauss-Legendre
+    points; weights include the normal density.
     """
     x, w = np.polynomial.legendre.leggauss(count)
-    edges = np.arange(-REACH, REACH + 0.5)
+    reach = float(np.ceil(reach))
+    edges = np.arange(-reach, reach + 0.5)
     for c in kinks:
-        if abs(c) < REACH:
+        if abs(c) < reach:
             near = 2.0 ** -np.arange(GRADES)
             edges = np.concatenate([edges, [c], c + near, c - near])
-    edges = np.unique(np.clip(edges, -REACH, REACH))
+    edges = np.unique(np.clip(edges, -reach, reach))
     low, high = edges[:-1, None], edges[1:, None]
     points = (low + (high - low) * (x + 1) / 2).ravel()
     weights = ((high - low) * w / 2).ravel()
@@ -353,7 +421,7 @@ def nested(functions: Sequence[KinkedFunction], covariance: Array, rtol: float) 
     reordered = [functions[i] for i in factor.order]
     deviation = float(np.sqrt(np.diag(covariance).max()))
     tol = max(rtol, 1e-14) / 10
-    reach = reach_of(tuple(f.function for f in functions), deviation, deviation, tol)
+    reach = reach_of(tuple((f.function,) for f in functions), deviation, deviation, tol)
     last = _mean(reordered[-1], float(factor.L[-1, -1]), deviation * reach, reach, tol)
     before = np.inf
     for order in ORDERS:

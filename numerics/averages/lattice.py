@@ -76,6 +76,8 @@ class Tensor:
 Function = Callable[[Array], Array]
 FunctionProduct = tuple[Function, ...]
 """Functions of one variable that are multiplied."""
+ProductsByVariable = tuple[FunctionProduct, ...]
+"""For each variable the functions of it; all of them are multiplied."""
 
 FARTHEST = 30.0
 """Largest distance of lattice points from the mean, in standard deviations."""
@@ -93,7 +95,7 @@ def base_reach(tol: float) -> float:
 
 
 def spacing_and_range(
-    bodies: Sequence[FunctionProduct], scale: float, deviation: float, tol: float
+    bodies: Sequence[ProductsByVariable], scale: float, deviation: float, tol: float
 ) -> tuple[float, float]:
     """Return the spacing and the range of a lattice for averages of ``f(m + scale x)`` over normal x.
 
@@ -101,17 +103,19 @@ def spacing_and_range(
     reduced until the sums over the lattice and over the lattice shifted by half a spacing agree to the
     relative tolerance ``10 tol``, or until it is below FINEST.
 
-    >>> [round(spacing_and_range([(np.tanh, np.tanh)], s, 1.0, 1e-10)[0], 2) for s in (0.1, 1.0, 3.0)]
+    >>> both = [((np.tanh,), (np.tanh,))]
+    >>> [round(spacing_and_range(both, s, 1.0, 1e-10)[0], 2) for s in (0.1, 1.0, 3.0)]
     [0.83, 0.36, 0.13]
     """
     reach = max(reach_of(body, scale, deviation, tol) for body in bodies)
+    flat = [tuple(f for parts in body for f in parts) for body in bodies]
     h = 2 * np.pi / np.sqrt(-2 * np.log(tol))
     while h > FINEST:
         x = h / 2 * np.arange(-2 * np.ceil(reach / h), 2 * np.ceil(reach / h) + 1)
         w = np.exp(-(x**2) / 2)
         w[::2] /= w[::2].sum()
         w[1::2] /= -w[1::2].sum()
-        if all(_agree(body, deviation * TEST_MEANS + scale * x, w, 10 * tol) for body in bodies):
+        if all(_agree(parts, deviation * TEST_MEANS + scale * x, w, 10 * tol) for parts in flat):
             break
         h *= 0.9
     return float(h), reach
@@ -135,23 +139,32 @@ def multiplied(parts: FunctionProduct, u: Array) -> Array:
     return value
 
 
-def reach_of(body: FunctionProduct, scale: float, deviation: float, tol: float) -> float:
+def reach_of(body: ProductsByVariable, scale: float, deviation: float, tol: float) -> float:
     """Return the distance from the mean beyond which an integrand is below a share ``tol`` of its maximum.
 
-    The integrand is ``f(m + scale x) exp(-x^2/2)`` for a product ``body`` f; the means m are tried at a few
-    multiples of ``deviation``. The distance is in standard deviations, and at least the distance for a
+    ``body`` holds for each variable the functions of it. The integrand is ``exp(-x^2/2) prod_i F_i(m + scale
+    x)``, where ``F_i(r)`` is the largest absolute value of the functions of variable i up to the distance r
+    from zero. It bounds the product for all correlations of the variables, also if functions of two variables
+    grow in opposite directions, or one decays where another grows. The means m are zero and the largest of
+    TEST_MEANS times ``deviation``. The distance is in standard deviations, and at least the distance for a
     constant function. Raises NotConverged if the integrand is not finite somewhere within FARTHEST standard
     deviations, or not below this share there.
     """
-    x = np.linspace(-FARTHEST, FARTHEST, 601)
-    with np.errstate(over="ignore", invalid="ignore"):
-        value = np.abs(multiplied(body, deviation * TEST_MEANS + scale * x) * np.exp(-(x**2) / 2))
-    if not np.all(np.isfinite(value)):
-        raise NotConverged(
-            f"a Gaussian average is not computed: its function is not finite within {FARTHEST:g} standard "
-            f"deviations of the mean, each {scale:g}"
-        )
-    farthest = float(np.abs(x[(value > tol * value.max(axis=1, keepdims=True)).any(axis=0)]).max(initial=0.0))
+    x = np.linspace(0.0, FARTHEST, 301)
+    farthest = 0.0
+    for mean in (0.0, deviation * float(np.abs(TEST_MEANS).max())):
+        r = np.concatenate([np.linspace(0.0, mean, 101), mean + scale * x])
+        with np.errstate(over="ignore", invalid="ignore"):
+            largest = np.exp(-(x**2) / 2)
+            for parts in body:
+                sizes = np.maximum(np.abs(multiplied(parts, r)), np.abs(multiplied(parts, -r)))
+                largest = largest * np.maximum.accumulate(sizes)[-len(x) :]
+        if not np.all(np.isfinite(largest)):
+            raise NotConverged(
+                f"a Gaussian average is not computed: its function is not finite within {FARTHEST:g} "
+                f"standard deviations of the mean, each {scale:g}"
+            )
+        farthest = max(farthest, float(x[largest > tol * largest.max()].max(initial=0.0)))
     if farthest >= FARTHEST:
         raise NotConverged(
             "a Gaussian average is not computed: its function grows so fast that it is not negligible at "
@@ -217,10 +230,6 @@ def tabulated(
         "a Gaussian average is not computed: the mean over one variable, of standard deviation "
         f"{deviation:g}, varies too fast with the other variables for a table; take a larger rtol"
     )
-
-
-ProductsByVariable = tuple[FunctionProduct, ...]
-"""For each variable the functions of it; all of them are multiplied."""
 
 
 RANK = 1e-14
@@ -356,8 +365,11 @@ class _Lattice:
         labels: dict[Function, int] = {}
         for f in [f for p in products for parts in p for f in parts]:
             labels.setdefault(f, len(labels))
-        whole = {tuple(sorted((f for parts in p for f in parts), key=labels.__getitem__)) for p in products}
-        bodies = [*whole, *[(f,) for f in labels]]
+        whole = {
+            tuple(sorted((parts for parts in p if parts), key=lambda parts: [labels[f] for f in parts]))
+            for p in products
+        }
+        bodies = [*whole, *[((f,),) for f in labels]]
         scales = np.abs(factor.L).max(axis=0, initial=0.0)
         steps, reaches = (
             np.array([spacing_and_range(bodies, s, deviation, tol) for s in scales]).reshape(-1, 2).T

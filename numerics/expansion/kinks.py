@@ -67,8 +67,8 @@ EXACT = SIGNS + 2
 """Number of samples up to which probabilities of signs are exact."""
 
 POINTS = 32
-"""Least number of sampled points of u of the other samples in each replica, if signs are not enumerated; their
-negatives are added, and with more than half as many samples there are more."""
+"""Least number of sampled points of u of the other samples in each replica, if signs are not enumerated;
+their negatives are added, and with more than half as many samples there are more."""
 
 DIRECTIONS = 256
 """Default number of directions of a unit's sources in each replica, with several layers."""

@@ -62,8 +62,9 @@ def expand_nonlinear(
 
     Averages are computed by quadrature.  Beyond order 0, and with more than six samples, averages over more
     than two different samples are means over sampled points, about ``solver.samples`` in all and at least 32
-    for each sample, in eight independent replicas: every variable then has a standard error.  A and B are computed for rules in steps
-    and up to six samples, test points included.  Activations with a kink have order 0, without A and B.
+    for each sample, in eight independent replicas: every variable then has a standard error.  A and B are
+    computed for rules in steps and up to six samples, test points included.  Activations with a kink have
+    order 0, without A and B.
     """
     started, solver = clock.perf_counter(), problem.solver
     few = problem.sample_count <= QUADRATURE

@@ -245,3 +245,13 @@ def test_many_products_at_once() -> None:
     turned = [2, 0, 1]
     second, _ = averages([tuple(fs[i] for i in turned)], K[np.ix_(turned, turned)], 1e-10)
     assert abs(first[0] - second[0]) < 2e-11
+
+
+@pytest.mark.parametrize(("growth", "correlation"), [(2, -1.0), (4, -0.9), (6, -0.5), (3, 0.5)])
+def test_functions_that_grow_in_opposite_directions(growth: int, correlation: float) -> None:
+    """<exp(a u) exp(-a v)> = exp(a^2 (1 - <u v>)): at equal arguments the product is one."""
+    found = tensor([exp(growth * u), exp(-growth * u)], [[1.0, correlation], [correlation, 1.0]], 1e-8)
+    exact = np.exp(growth**2 * (1 - correlation))
+    assert abs(found.value[0, 1] / exact - 1) < 1e-8
+    assert abs(found.value[0, 1] - exact) <= found.error[0, 1] + 1e-13 * exact
+    assert found.value[0, 0] == pytest.approx(1.0, abs=1e-8)

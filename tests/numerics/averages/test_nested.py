@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.stats import multivariate_normal
+from scipy.integrate import simpson
+from scipy.stats import multivariate_normal, norm
 from sympy import Abs, Expr, Heaviside, Max, exp, lambdify, symbols, tanh
 
 from numerics.averages import average, tensor
@@ -79,3 +80,45 @@ def test_growth_is_reached() -> None:
     genz = multivariate_normal(-2 * K[0, 1:3], K[1:3, 1:3])
     genz.abseps, genz.releps = 1e-10, 1e-10
     assert abs(value / np.exp(2 * K[0, 0]) / genz.cdf(np.array([-1.0, 0.0])) - 1) < 1e-7
+
+
+@pytest.mark.parametrize("growth", [2, 9, 12])
+def test_one_variable_that_grows(growth: int) -> None:
+    """<exp(a u) f(u)> = exp(a^2/2) <f(u + a)>: the largest weight is at a standard deviations."""
+    found = tensor([exp(growth * u) * tanh(u) * Max(u, 0)], [[1.0]])
+    x = np.linspace(0, growth + 12, 40_001)
+    exact = simpson(np.tanh(x) * x * np.exp(-((x - growth) ** 2) / 2), x=x) / np.sqrt(2 * np.pi)
+    exact *= np.exp(growth**2 / 2)
+    assert abs(found.value[0] / exact - 1) < 1e-9
+    assert abs(found.value[0] - exact) <= found.error[0] + 1e-11 * exact
+
+
+@pytest.mark.parametrize(("factor", "method"), [(1, "lattice"), (Heaviside(u - 2), "panels")])
+def test_two_coupled_variables_that_grow(factor: Expr, method: str) -> None:
+    """A shift of both variables, with and without a kink: they do not factorise."""
+    v = symbols("v", real=True)
+    x = np.linspace(-9, 9, 601)
+    w = np.exp(-(x**2) / 2)
+    w /= w.sum()
+    found = average(exp(9 * u) * tanh(u * v / 9 + u / 3) * factor, (u, v), np.eye(2), 1e-9)
+    exact = np.exp(40.5) * (w @ np.tanh((x[:, None] + 9) * (x / 9 + 1 / 3)) @ w)
+    assert found.method == method
+    assert abs(found.value / exact - 1) < 1e-9
+
+
+def test_growth_without_an_average_is_refused() -> None:
+    """<exp(u^2/2) ..> is infinite."""
+    a, b = symbols("a b", real=True)
+    for body in (exp(a**2 / 2) * tanh(a * b + a) ** 2, exp(a**2 / 2) * Abs(a - 1)):
+        with pytest.raises(NotConverged, match="grows so fast"):
+            average(body, (a, b), np.eye(2))
+
+
+@pytest.mark.parametrize("growth", [3, 8])
+def test_growth_beside_steps_that_exclude_each_other(growth: int) -> None:
+    """At equal arguments the product vanishes everywhere; the variables are independent."""
+    third = 1 / 3
+    fs = [kinked(exp(growth * u)), kinked(Heaviside(u - third), third), kinked(Heaviside(-u - third), -third)]
+    value, _ = nested(fs, np.eye(3), 1e-7)
+    exact = np.exp(growth**2 / 2) * norm.sf(third) ** 2
+    assert abs(value / exact - 1) < 1e-7
