@@ -21,23 +21,36 @@ import numpy as np
 from numpy.typing import NDArray
 from sympy import (
     Abs,
+    Contains,
     Derivative,
     DiracDelta,
     Dummy,
     Expr,
     Heaviside,
+    I,
     Lambda,
     Max,
     Min,
+    Mod,
     Mul,
     Piecewise,
     S,
     Symbol,
+    SympifyError,
+    ceiling,
+    floor,
+    frac,
     lambdify,
+    nan,
+    oo,
     sign,
+    simplify,
     solveset,
     sympify,
+    zoo,
 )
+from sympy.core.function import AppliedUndef
+from sympy.core.relational import Relational
 
 from numerics.averages.lattice import FARTHEST, Function, cholesky, reach_of, tabulated
 from numerics.errors import NotConverged, SpecError, Unserved
@@ -86,7 +99,13 @@ class Moment:
         are not used, but it must be given.
         """
         f = lambdify(self.slots, self.body, ["numpy", "scipy"], cse=True)
-        return lambda x, y: np.broadcast_to(np.asarray(f(x, y), dtype=float), np.broadcast(x, y).shape)
+
+        def function(x: Array, y: Array) -> Array:
+            # Conditions of cases need arrays of equal shapes. Other functions take less time without them.
+            values = f(*np.broadcast_arrays(x, y)) if self.body.has(Piecewise) else f(x, y)
+            return np.broadcast_to(np.asarray(values, dtype=float), np.broadcast(x, y).shape)
+
+        return function
 
     @cached_property
     def kinks(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -286,13 +305,19 @@ def kinks_of(e: Expr, x: Symbol) -> tuple[float, ...]:
     >>> kinks_of(Max(0, z) + Abs(z - 1), z), kinks_of(z**2, z)
     ((0.0, 1.0), ())
     """
+    if jumping := [a for a in e.atoms(*STEPS) if x in a.free_symbols]:
+        raise Unserved(
+            f"{e} has infinitely many jumps, those of {jumping[0]}; average over sampled paths instead, or "
+            "use a function with finitely many kinks"
+        )
     arguments: set[Expr] = set()
     for a in e.atoms(Max, Min):
         arguments |= {p - q for p in a.args for q in a.args if p != q}
     for a in e.atoms(Abs, Heaviside, sign):
         arguments.add(a.args[0])
     for a in e.atoms(Piecewise):
-        arguments |= {c.lhs - c.rhs for _, c in a.args if c not in (True, False, S.true, S.false)}
+        for _, condition in a.args:
+            arguments |= {c.lhs - c.rhs for c in comparisons(condition)}
     kinks: set[float] = set()
     for a in arguments:
         if x not in a.free_symbols:
@@ -312,6 +337,26 @@ def kinks_of(e: Expr, x: Symbol) -> tuple[float, ...]:
     return tuple(sorted(kinks))
 
 
+STEPS = (ceiling, floor, frac, Mod)
+"""Functions that jump at infinitely many values."""
+
+
+def comparisons(condition: Any) -> set[Any]:
+    """Return the comparisons, such as ``x < 1``, of which a condition of cases (Piecewise) consists.
+
+    Raises Unserved for other conditions, such as ``Contains``.
+
+    >>> from sympy.abc import x
+    >>> comparisons((x > 0) & (x < 1)) == {x > 0, x < 1}
+    True
+    """
+    if other := condition.atoms(Contains):
+        raise Unserved(
+            f"{other.pop()} is a condition of cases that is not a comparison; write it with <, <=, > or >="
+        )
+    return set(condition.atoms(Relational))
+
+
 X = Dummy("x", real=True)
 """Variable of all expressions in this module."""
 
@@ -320,21 +365,48 @@ def expression(f: Any) -> Expr:
     """Return a function of one variable as an expression in the symbol `X`.
 
     The input is an expression in one symbol, a number, or a ``Lambda`` of one variable. Raises SpecError for
-    other input. Symbols of a ``Lambda`` other than its variable are not checked, and stay.
+    other input, and for an expression whose values are not real and finite.
 
     >>> from sympy import tanh
     >>> from sympy.abc import h
     >>> expression(tanh(h)) == expression(Lambda(h, tanh(h))) == tanh(X)
     True
     """
-    if isinstance(f, Lambda) and len(f.variables) == 1:
-        return f.expr.xreplace({f.variables[0]: X})
-    e = sympify(f)
-    if not isinstance(e, Expr) or len(e.free_symbols) > 1:
+    try:
+        e = sympify(f)
+    except (SympifyError, TypeError):
+        e = None
+    slots = e.free_symbols if isinstance(e, Expr) else set()
+    if isinstance(e, Lambda):
+        slots, e = set(e.variables), e.expr
+    if not isinstance(e, Expr) or len(slots | e.free_symbols) > 1:
         raise SpecError(
             "functions", str(f), "is not a function of one variable", "an expression in one symbol"
         )
-    return e.xreplace({x: X for x in e.free_symbols})
+    return real_expression("functions", e.xreplace(dict.fromkeys(slots, X)))
+
+
+def real_expression(key: str, e: Expr) -> Expr:
+    """Return an expression in real symbols without the imaginary unit, whose values are real and finite.
+
+    Raises SpecError, with the name ``key``, for infinite and undefined expressions, and for one whose
+    imaginary part is not zero.
+
+    >>> from sympy import cos, exp
+    >>> real_expression("body", exp(I * X) + exp(-I * X)) == 2 * cos(X)
+    True
+    """
+    if e.has(nan, zoo) or e in (oo, -oo):
+        raise SpecError(key, str(e), "is not a finite number", REAL)
+    if not e.has(I):
+        return e
+    real, imaginary = e.as_real_imag()
+    if simplify(imaginary) != 0:
+        raise SpecError(key, str(e), "has values that are not real numbers", REAL)
+    return simplify(real)
+
+
+REAL = "an expression with real and finite values"
 
 
 @lru_cache(maxsize=512)
@@ -352,10 +424,11 @@ def compiled(e: Expr) -> Callable[[Array], Array]:
     """Return an expression in `X` as a NumPy function of an array of values of `X`.
 
     A constant expression gives an array without axes, whatever the shape of the argument. Raises Unserved for
-    an expression with a point mass or with a derivative that SymPy leaves unevaluated.
+    an expression with a point mass, with an unknown function, or with a derivative that SymPy leaves
+    unevaluated.
     """
-    if e.has(Derivative, DiracDelta):
-        raise Unserved(f"{e} contains a DiracDelta or an unknown derivative, which has no values")
+    if e.has(Derivative, DiracDelta, AppliedUndef):
+        raise Unserved(f"{e} contains a DiracDelta, or an unknown function, which has no values")
     function = lambdify(X, e, ["numpy", "scipy"], cse=True)
     return lambda x: np.asarray(function(x), dtype=float)
 

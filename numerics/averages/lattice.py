@@ -202,6 +202,16 @@ def conditional_means(
     return tabulated(exact, 1.01 * max(ends, 1e-3 * deviation), deviation, tol, near)
 
 
+def mean_sizes(functions: Sequence[FunctionProduct], deviation: float, h: float, reach: float) -> Array:
+    """Return the averages ``<|f(deviation x)|>`` over normal x of some products of functions, roughly.
+
+    ``h`` and ``reach`` are spacing and range of the lattice in x.
+    """
+    x = h * np.arange(-np.ceil(reach / h), np.ceil(reach / h) + 1)
+    w = np.exp(-(x**2) / 2)
+    return np.array([np.abs(multiplied(f, deviation * x)) @ w for f in functions]) / w.sum()
+
+
 def tabulated(
     exact: Function, ends: float, deviation: float, tol: float, near: Function = np.ones_like
 ) -> Function:
@@ -243,6 +253,8 @@ CHUNK = 1 << 14
 ACCEPTED = "a symmetric matrix without negative eigenvalues"
 ROUNDING = 4e-16
 """Relative rounding error of a sum."""
+ASYMMETRY = 1e-12
+"""Largest difference of two entries of a covariance that are equal up to rounding."""
 
 
 @dataclass(frozen=True)
@@ -285,16 +297,28 @@ def cholesky(covariance: Array) -> CovarianceRoot:
     return CovarianceRoot(order, L)
 
 
-def check_covariance(K: Array) -> None:
-    """Raise SpecError if an array is not a symmetric matrix of finite numbers.
+def covariance_from(given: Any) -> Array:
+    """Return a covariance as an array; raise SpecError unless it is a symmetric matrix of finite numbers.
 
-    Entries (i, j) and (j, i) may differ by 1e-12 of their size, however small they are.
+    Entries (i, j) and (j, i) may differ by ASYMMETRY times the product of the standard deviations i and j,
+    because the rounding error of a sum of products is relative to this product.
     """
-    square = K.ndim == 2 and K.shape[0] == K.shape[1]
-    if not square or not np.all(np.isfinite(K)) or not np.allclose(K, K.T, rtol=1e-12, atol=0.0):
-        raise SpecError(
-            "covariance", str(K.tolist()), "is not a symmetric matrix of finite numbers", ACCEPTED
-        )
+    try:
+        K = np.asarray(given, dtype=float)
+    except (TypeError, ValueError):
+        K = np.array(np.nan)
+    is_square = K.ndim == 2 and K.shape[0] == K.shape[1]
+    if is_square and np.all(np.isfinite(K)):
+        deviations = np.sqrt(np.abs(np.diag(K)))
+        sizes = np.maximum(np.abs(K), np.outer(deviations, deviations))
+        if np.all(np.abs(K - K.T) <= ASYMMETRY * sizes):
+            return K
+    raise SpecError(
+        "covariance",
+        str(given if K.ndim == 0 else K.tolist()),
+        "is not a symmetric matrix of finite numbers",
+        ACCEPTED,
+    )
 
 
 def averages(products: Sequence[ProductsByVariable], covariance: Array, rtol: float) -> tuple[Array, Array]:
@@ -318,12 +342,12 @@ def averages(products: Sequence[ProductsByVariable], covariance: Array, rtol: fl
     for _ in range(REFINEMENTS):
         if lattice.size > POINTS:
             break
-        (first, scale), (second, _) = (lattice.summed(reordered, offset) for offset in (0.0, 0.5))
+        (first, scale, size), (second, _, _) = (lattice.summed(reordered, x) for x in (0.0, 0.5))
         # The sums `first` and `second` are over two lattices that differ by half a step. Half their
         # difference bounds the error that the finite spacing causes; the second term is for the finite range
-        # and for the interpolated table.
-        error = np.abs(first - second) / 2 + lattice.tol * scale
-        if np.all(error <= 10 * lattice.tol * scale):
+        # and for the interpolated table, the third for rounding.
+        error = np.abs(first - second) / 2 + lattice.tol * scale + ROUNDING * size
+        if np.all(error <= 10 * lattice.tol * scale + 10 * ROUNDING * size):
             return (first + second) / 2, error
         lattice = replace(lattice, steps=lattice.steps * 0.8)
     raise NotConverged(
@@ -399,22 +423,25 @@ class _Lattice:
         box = np.prod(2 * self.radius / self.steps[:d])
         return float(box * np.pi ** (d / 2) / math.gamma(d / 2 + 1) / 2**d)
 
-    def summed(self, products: Sequence[ProductsByVariable], offset: float) -> tuple[Array, Array]:
-        """Return the averages of the products, and those of their absolute values, on a shifted lattice.
+    def summed(self, products: Sequence[ProductsByVariable], offset: float) -> tuple[Array, Array, Array]:
+        """Return the averages of the products, and two of their absolute values, on a shifted lattice.
 
         ``offset`` is the shift in units of the spacing. Each product is split into two halves, so that all
-        averages are one matrix product, ``<p> = sum_x w(x) left(x) right(x) / sum_x w(x)``.
+        averages are one matrix product, ``<p> = sum_x w(x) left(x) right(x) / sum_x w(x)``. In the second
+        result the last variable is averaged before absolute values are taken, so that it is small for almost
+        independent variables; the third, to which rounding errors are relative, has no such cancellation.
         """
         L = self.L[:, : self.dimension]
         half = (len(self.L) + 1) // 2
         firsts = list(dict.fromkeys(p[:half] for p in products))
         seconds = list(dict.fromkeys(p[half:] for p in products))
-        total, scale = np.zeros((2, len(firsts), len(seconds)))
+        total, scale, size = np.zeros((3, len(firsts), len(seconds)))
         weight = 0.0
         last = list(dict.fromkeys(p[-1] for p in products)) if self.last_by_table else []
         if last:
             ends, end = self.radius * float(np.sqrt((L[-1] ** 2).sum())), float(self.L[-1, -1])
             means = conditional_means(last, end, ends, self.steps[-1], self.reaches[-1], self.tol)
+            sizes = mean_sizes(last, end, self.steps[-1], self.reaches[-1])
         for points in self.points(offset):
             w = np.exp(-(points**2).sum(axis=1) / 2)
             u = L @ points.T
@@ -425,9 +452,14 @@ class _Lattice:
             right = np.array([_product(p, half, u, known) for p in seconds])
             total += left @ right.T
             scale += np.abs(left) @ np.abs(right).T
+            if last:
+                known = {key: x for key, x in known.items() if key[0] < len(L) - 1}
+                known |= {(len(L) - 1, f): np.full(len(w), x) for f, x in zip(last, sizes, strict=True)}
+                right = np.array([_product(p, half, u, known) for p in seconds])
+            size += np.abs(left) @ np.abs(right).T
             weight += float(w.sum())
         at = [firsts.index(p[:half]) for p in products], [seconds.index(p[half:]) for p in products]
-        return total[at] / weight, scale[at] / weight
+        return total[at] / weight, scale[at] / weight, size[at] / weight
 
     def points(self, offset: float) -> Iterator[Array]:
         """Yield the points of the lattice in chunks, ``(points, dimension)``.

@@ -11,12 +11,40 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from sympy import Add, DiracDelta, Dummy, Expr, I, Matrix, Mul, Poly, Pow, Rational, Symbol, sympify
+from sympy import (
+    Add,
+    DiracDelta,
+    Dummy,
+    Expr,
+    I,
+    Lambda,
+    Matrix,
+    Mul,
+    Poly,
+    Pow,
+    Rational,
+    Symbol,
+    SympifyError,
+    nan,
+    oo,
+    sympify,
+    zoo,
+)
+from sympy.core.relational import Relational
 
 from derive.calculus.gaussian import GaussianAverage
 from derive.calculus.jumps import OtherKind, jumps, multiplied
-from numerics.averages.kink_quadrature import PAIR, Moment, X, compiled, is_smooth, kinked_product
-from numerics.averages.lattice import Array, Value, averages, check_covariance
+from numerics.averages.kink_quadrature import (
+    PAIR,
+    REAL,
+    Moment,
+    X,
+    compiled,
+    is_smooth,
+    kinked_product,
+    real_expression,
+)
+from numerics.averages.lattice import Array, Value, averages, covariance_from
 from numerics.averages.orthants import of_products, rows_of
 from numerics.errors import SpecError, Unserved
 
@@ -48,8 +76,9 @@ def average(body: Any, variables: Sequence[Any] = (), covariance: Any = None, rt
     Raises
     ------
     SpecError
-        If the body has unknown symbols, or the covariance is missing, has another shape, is not symmetric or
-        finite, or has a negative eigenvalue.
+        If the body has unknown symbols or values that are not real and finite, if variables are equal, or if
+        the covariance is missing, has another shape, is not symmetric or finite, or has a negative
+        eigenvalue.
     Unserved
         If no method takes the body.
     NotConverged
@@ -77,8 +106,8 @@ def average(body: Any, variables: Sequence[Any] = (), covariance: Any = None, rt
     """
     if isinstance(body, GaussianAverage):
         variables, covariance, body = body.variables, body.matrix.tolist(), body.body
-    names = [Symbol(f"x{i}", real=True) for i in range(len(variables))]
-    body = sympify(body).xreplace(dict(zip(map(sympify, variables), names, strict=True)))
+    names = [Symbol(f"x{i}", real=True) for i in range(len(_checked(variables)))]
+    body = _body(body).xreplace(dict(zip(map(sympify, variables), names, strict=True)))
     if body.free_symbols - set(names):
         unknown = ", ".join(sorted(map(str, body.free_symbols - set(names))))
         raise SpecError(
@@ -94,9 +123,8 @@ def average(body: Any, variables: Sequence[Any] = (), covariance: Any = None, rt
             f"has the shape {np.shape(covariance)}",
             f"{len(names)} rows and columns",
         )
+    K = covariance_from([[_exact(x) for x in row] for row in covariance] or np.zeros((0, 0)))
     exact = Matrix(len(names), len(names), [_exact(x) for row in covariance for x in row])
-    K = np.array(exact.tolist(), dtype=float).reshape(exact.shape)
-    check_covariance(K)
     exact = exact.applyfunc(lambda x: x / 2)
     exact, K = exact + exact.T, (K + K.T) / 2
     rows_of(K)  # only for its check: raises SpecError for negative eigenvalues
@@ -105,8 +133,29 @@ def average(body: Any, variables: Sequence[Any] = (), covariance: Any = None, rt
         return Value(float(value), 1e-15 * abs(float(value)), "closed form")
     if body.has(DiracDelta) and closed.has(GaussianAverage) and not closed.has(DiracDelta, I):
         return _folded(closed, rtol)
+    body = real_expression("body", body)
     terms = [_term(term, names, K, rtol) for term in Add.make_args(body.expand())]
     return Value(sum(v.value for v in terms), sum(v.error for v in terms), _methods(terms))
+
+
+def _checked(variables: Sequence[Any]) -> Sequence[Any]:
+    """Return the variables; raise SpecError if they are not a list of different symbols."""
+    if not isinstance(variables, Sequence) or len(set(variables)) < len(variables):
+        raise SpecError("variables", str(variables), "are not different symbols", "a list of symbols")
+    return variables
+
+
+def _body(given: Any) -> Expr:
+    """Return an averaged body as an expression; raise SpecError for anything else."""
+    try:
+        body = sympify(given)
+    except (SympifyError, TypeError):
+        body = None
+    if not isinstance(body, Expr) or isinstance(body, Lambda):
+        raise SpecError("body", str(given), "is not an expression", "a function of the variables and numbers")
+    if body.has(nan, zoo) or body in (oo, -oo):
+        raise SpecError("body", str(given), "is not a finite number", REAL)
+    return body
 
 
 def _folded(closed: Expr, rtol: float) -> Value:
@@ -134,7 +183,10 @@ def _methods(values: list[Value]) -> str:
 
 def _exact(x: Any) -> Any:
     """Return a number as a SymPy number; a float becomes the rational number that it is."""
-    e = sympify(x)
+    try:
+        e = sympify(x)
+    except (SympifyError, TypeError):
+        return nan  # refused with the covariance
     return Rational(float(e)) if e.is_Float else e
 
 
@@ -224,7 +276,9 @@ def _linear_forms(e: Expr, names: list[Symbol]) -> set[tuple[Any, ...]]:
     """
     if not e.has(*names):
         return set()
-    if e.is_polynomial(*names) and (line := Poly(e, *names)).total_degree() == 1:
+    if isinstance(e, Relational):
+        return _linear_forms(e.lhs - e.rhs, names)
+    if isinstance(e, Expr) and e.is_polynomial(*names) and (line := Poly(e, *names)).total_degree() == 1:
         slopes = [line.coeff_monomial(x) for x in names]
         lead = next(c for c in slopes if c != 0)
         return {tuple(c / lead for c in slopes)}

@@ -15,7 +15,7 @@ from sympy import Basic, Expr, Mul
 
 from derive.calculus.jumps import OtherKind, SignPolynomial, jumps, multiplied
 from numerics.averages.kink_quadrature import X, compiled, expression, is_smooth, kinked_product
-from numerics.averages.lattice import Array, Tensor, averages, check_covariance
+from numerics.averages.lattice import Array, Tensor, averages, covariance_from
 from numerics.averages.orthants import of_products, rows_of
 from numerics.errors import Unserved
 
@@ -52,7 +52,8 @@ def tensor(functions: Sequence[Any], covariance: Any, rtol: float = 1e-10) -> Te
         kinks at zero only: also for point masses, and for three or more samples of which one is a linear
         combination of the others.
     SpecError
-        If the covariance is not symmetric and positive semidefinite.
+        If the covariance is not symmetric and positive semidefinite, and for a function of several symbols or
+        with values that are not real and finite.
 
     Notes
     -----
@@ -100,8 +101,7 @@ def tensors(lists: Sequence[Sequence[Any]], covariance: Any, rtol: float = 1e-10
     >>> print(square.value.round(9).tolist(), mixed.value.round(9).tolist())
     [[1.0, 0.5], [0.5, 1.0]] [[3.0, 1.5], [1.5, 3.0]]
     """
-    K = np.asarray(covariance, dtype=float)
-    check_covariance(K)
+    K = covariance_from(covariance)
     K = (K + K.T) / 2
     labels: dict[Any, int] = {}
     numbers = [tuple(labels.setdefault(_named(f), len(labels)) for f in fs) for fs in lists]
@@ -111,9 +111,9 @@ def tensors(lists: Sequence[Sequence[Any]], covariance: Any, rtol: float = 1e-10
     results = _smooth(plain, table, K, rtol)
     for n in numbers:
         if n not in results:
-            fs = [list(labels)[i] for i in n]
+            fs = [_expression(list(labels)[i]) for i in n]
             try:
-                results[n] = _with_kinks_at_zero([jumps(_expression(f), X) for f in fs], K)
+                results[n] = _with_kinks_at_zero([jumps(f, X) for f in fs], K)
             except OtherKind:
                 results[n] = _with_kinks(fs, K, rtol)
     return [results[n] for n in numbers]

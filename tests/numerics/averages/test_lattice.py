@@ -255,3 +255,12 @@ def test_functions_that_grow_in_opposite_directions(growth: int, correlation: fl
     assert abs(found.value[0, 1] / exact - 1) < 1e-8
     assert abs(found.value[0, 1] - exact) <= found.error[0, 1] + 1e-13 * exact
     assert found.value[0, 0] == pytest.approx(1.0, abs=1e-8)
+
+
+@pytest.mark.parametrize("overlap", [1e-3, 1e-14, 5e-18])
+def test_variables_that_are_independent_up_to_rounding(overlap: float) -> None:
+    """<tanh(u) tanh(v)> = <u v> <tanh'>^2 to first order: rounding is relative to <|tanh|>, not to this."""
+    found = tensor([T0, T0], [[1.0, overlap], [overlap, 1.0]])
+    slope = tensor([T1], [[1.0]]).value[0]
+    assert abs(found.value[0, 1] - overlap * slope**2) < 1e-15 + overlap**2
+    assert found.error[0, 1] < 1e-14

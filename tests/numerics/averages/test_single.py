@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,22 +11,33 @@ from mpmath import mp
 from numpy.typing import NDArray
 from sympy import (
     Abs,
+    Contains,
     DiracDelta,
     Expr,
     Function,
     Heaviside,
+    I,
+    Interval,
+    Lambda,
     Max,
+    Mod,
+    Piecewise,
     Rational,
     Symbol,
+    ceiling,
     cos,
     erf,
     exp,
+    floor,
     lambdify,
     log,
+    nan,
+    oo,
     sin,
     sqrt,
     symbols,
     tanh,
+    zoo,
 )
 
 from derive.calculus.gaussian import GaussianAverage
@@ -128,3 +140,99 @@ def test_what_is_refused() -> None:
     with pytest.raises(NotConverged, match=r"not finite|not negligible"):
         average(exp(x**2) * tanh(x) ** 2, one, [[1.0]])
     assert average(exp(x**2 / 4), one, [[1.0]]).value == pytest.approx(float(sqrt(2)), rel=1e-14)
+
+
+@pytest.mark.parametrize(
+    "functions", [[Max(0, x - 1), np.tanh], [np.tanh, Max(0, x - 1)], [np.tanh, Max(0, x)]]
+)
+def test_a_callable_beside_a_kink_is_refused_in_any_order(functions: list[Any]) -> None:
+    with pytest.raises(Unserved, match="give it as a SymPy expression"):
+        tensor(functions, K[:2, :2])
+
+
+def test_cases_of_several_conditions() -> None:
+    """<x; 0 < x < 1> = (1 - exp(-1/2))/sqrt(2 pi), and cases with a condition on each variable."""
+    inside = Piecewise((x, (x > 0) & (x < 1)), (0, True))
+    exact = (1 - np.exp(-1 / 2)) / np.sqrt(2 * np.pi)
+    assert abs(tensor([inside], [[1.0]]).value[0] - exact) < 1e-11
+    assert abs(average(inside, (x,), [[1]]).value - exact) < 1e-11
+    outside = Piecewise((x, (x < 0) | (x > 1)), (0, True))
+    assert abs(average(outside, (x,), [[1]]).value + exact) < 1e-11
+    both = Piecewise((x, (x > 0) & (y < 1)), (0, True))
+    product = average(Max(0, x) * Heaviside(1 - y), (x, y), K[:2, :2], 1e-9)
+    assert abs(average(both, (x, y), K[:2, :2], 1e-9).value - product.value) < 1e-9
+
+
+BAD_FUNCTIONS = [
+    (Lambda(x, x * y), "is not a function of one variable"),
+    (Lambda((x, y), x * y), "is not a function of one variable"),
+    (x * y, "is not a function of one variable"),
+    ("tanh(", "is not a function of one variable"),
+    (object(), "is not a function of one variable"),
+    (x > 0, "is not a function of one variable"),
+    (I * x**2, "not real numbers"),
+    (zoo, "is not a finite number"),
+]
+
+
+@pytest.mark.parametrize(("function", "reason"), BAD_FUNCTIONS)
+def test_functions_that_are_refused(function: Any, reason: str) -> None:
+    with pytest.raises(SpecError, match=reason):
+        tensor([function], [[1.0]])
+
+
+BAD_BODIES = [
+    (I * tanh(x), "not real numbers"),
+    (exp(I * x) * tanh(x), "not real numbers"),
+    (nan, "is not a finite number"),
+    (oo, "is not a finite number"),
+    (x > 0, "is not an expression"),
+    (Lambda(x, x), "is not an expression"),
+    ("tanh(", "is not an expression"),
+]
+
+
+@pytest.mark.parametrize(("body", "reason"), BAD_BODIES)
+def test_bodies_that_are_refused(body: Any, reason: str) -> None:
+    with pytest.raises(SpecError, match=reason):
+        average(body, (x,), [[1]])
+
+
+def test_real_bodies_in_complex_form() -> None:
+    mean = average((exp(I * x) + exp(-I * x)) * tanh(x) ** 2, (x,), [[1]]).value
+    assert abs(mean - average(2 * cos(x) * tanh(x) ** 2, (x,), [[1]]).value) < 1e-12
+    assert average(I * x, (x,), [[1]]).value == 0
+
+
+@pytest.mark.parametrize("body", [floor(x), Mod(x, 1) * tanh(x), ceiling(x) * Max(x, 1)])
+def test_infinitely_many_jumps_are_refused(body: Expr) -> None:
+    for run in (lambda: average(body, (x,), [[1]]), lambda: tensor([body], [[1.0]])):
+        with pytest.raises(Unserved, match="infinitely many jumps"):
+            run()
+
+
+def test_unknown_functions_and_conditions_are_refused() -> None:
+    with pytest.raises(Unserved, match="unknown function"):
+        average(Function("f")(x), (x,), [[1]])
+    with pytest.raises(Unserved, match="not a comparison"):
+        tensor([Piecewise((x, Contains(x, Interval(0, 1))), (0, True))], [[1.0]])
+    for variables in (x, (x, x)):
+        with pytest.raises(SpecError, match="are not different symbols"):
+            average(tanh(x), variables, np.eye(2))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("covariance", [[[1.0, 1e-17], [0.0, 1.0]], [[4.0, -3e-16], [3e-16, 9.0]]])
+def test_covariances_that_are_symmetric_up_to_rounding(covariance: Any) -> None:
+    """Independent variables, from a product of matrices."""
+    assert tensor([tanh(x), tanh(x)], covariance).value[0, 1] == pytest.approx(0, abs=1e-12)
+    assert average(tanh(x) * tanh(y), (x, y), covariance).value == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "covariance", [[[1.0, 1e-9], [0.0, 1.0]], [[1e-20, 1e-17], [0.0, 1.0]], None, "x", [["a", 1], [1, 1]]]
+)
+def test_covariances_that_are_refused(covariance: Any) -> None:
+    with pytest.raises(SpecError, match=r"covariance"):
+        tensor([tanh(x), tanh(x)], covariance)
+    with pytest.raises(SpecError, match=r"covariance"):
+        average(tanh(x) * tanh(y), (x, y), covariance)
