@@ -209,7 +209,8 @@ def mean_sizes(functions: Sequence[FunctionProduct], deviation: float, h: float,
     """
     x = h * np.arange(-np.ceil(reach / h), np.ceil(reach / h) + 1)
     w = np.exp(-(x**2) / 2)
-    return np.array([np.abs(multiplied(f, deviation * x)) @ w for f in functions]) / w.sum()
+    sizes = [np.abs(multiplied(f, deviation * x)) @ w for f in functions]
+    return np.array(sizes, dtype=float) / float(w.sum())
 
 
 def tabulated(
