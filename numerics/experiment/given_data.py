@@ -33,14 +33,18 @@ Array = NDArray[np.float64]
 
 
 def checked_arrays(
-    program: Program, arrays: Mapping[str, ArrayLike], times: int, sizes: Mapping[str, float]
+    program: Program,
+    arrays: Mapping[str, ArrayLike],
+    times: int,
+    sizes: Mapping[str, float],
+    numbers: Mapping[str, float] | None = None,
 ) -> tuple[dict[str, Array], dict[str, float]]:
     """Return the arrays of a program as float64, and all sizes: ``sizes`` and those that follow from arrays.
 
     ``times`` is the number of times that are solved for, ``sizes`` are sizes given as numbers, by name, such
-    as "P". The array of an attribute has one number for each unit of a finite sample that represents the
-    population. Input vectors whose entries an entrywise rule reads are given as arrays (P, D); the result
-    holds them and their kernel.
+    as "P", and ``numbers`` those of other symbols, which the ends of sums may contain. The array of an
+    attribute has one number for each unit of a finite sample that represents the population. Input vectors
+    whose entries an entrywise rule reads are given as arrays (P, D); the result holds them and their kernel.
 
     Raises SpecError for an array that is missing or that the program does not read, for entries that are not
     finite real numbers or whose squares overflow, for a shape that does not fit the indices, for a size that
@@ -65,6 +69,8 @@ def checked_arrays(
         require_size(f"numbers.{name}", size)
     shapes = _Shapes(program, times, {k: (v, f"numbers.{k}") for k, v in sizes.items()})
     shapes.shifted = shifted_reads(program, {k: int(v) for k, v in sizes.items()})
+    shapes.literals = literals = literals_in(program, sizes)
+    shapes.numbers = dict(numbers or {})
     checked = {}
     # Kernels come first (False before True), because they determine the number of samples.
     for name in sorted(arrays, key=lambda name: name not in kernels):
@@ -80,7 +86,9 @@ def checked_arrays(
                 f"arrays.{name}", None, f"has shape {value.shape}", "one number for each unit, shape (units,)"
             )
         checked[name] = shapes.at_all_times(name, value) if name in program.tables else value
-    literals, lengths = literals_in(program, sizes), {name: value.shape for name, value in checked.items()}
+    lengths = {name: value.shape for name, value in checked.items()}
+    for name in checked.keys() & shapes.indices.keys():
+        shapes.compare(name, lengths[name])  # again, because later arrays may give sizes such as P in P + 1
     require_literals(literals, lengths)
     require_entries(shapes.shifted, literals, lengths)
     checked = {name: checked[name] for name in arrays} | vectors
@@ -255,15 +263,17 @@ def _divides(e: Expr, symbol: Symbol) -> bool:
 class _Shapes:
     """Check of the shapes of arrays against the indices of a program.
 
-    ``sizes`` holds, by the name of its symbol, each size known so far and the key that gave it; ``times`` is
-    the number of times; ``shifted`` are axes that are read at shifted indices, with the lowest and highest
-    value read.
+    ``sizes`` holds, by the name of its symbol, each size known so far and the key that gave it; ``numbers``
+    are those of other symbols; ``times`` is the number of times; ``shifted`` are axes that are read at
+    shifted indices, with the lowest and highest value read; ``literals`` are axes that are read at integers.
     """
 
     program: Program
     times: int
     sizes: dict[str, tuple[float, str]] = field(default_factory=dict)
     shifted: dict[Slot, tuple[int, int]] = field(default_factory=dict)
+    literals: Mapping[Slot, Literals] = field(default_factory=dict)
+    numbers: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.extents = _extents(self.program)
@@ -282,21 +292,26 @@ class _Shapes:
             value = value[..., 0]
         if value.ndim != len(indices) or value.size == 0:
             raise SpecError(key, None, f"has shape {value.shape}", self.accepted(name))
-        for axis, index in enumerate(indices):
-            if (name, axis) not in self.shifted:
-                self._match_size(name, index, value.shape[axis], value.shape)
+        self.compare(name, value.shape)
         return value
 
-    def _match_size(self, name: str, index: Expr, size: int, shape: tuple[int, ...]) -> None:
+    def compare(self, name: str, shape: tuple[int, ...]) -> None:
+        """Compare each axis of the array ``name`` with the values of its index.
+
+        Axes that are read at shifted indices are left out. Raise SpecError if the shape does not fit.
+        """
+        for axis, index in enumerate(self.indices.get(name, ())):
+            if (name, axis) not in self.shifted:
+                self._match_size(name, axis, index, shape)
+
+    def _match_size(self, name: str, axis: int, index: Expr, shape: tuple[int, ...]) -> None:
         """Record the length of an axis as the size of its index, or compare both.
 
-        ``name`` is that of the array, ``index`` the index of the axis, ``size`` its length, and ``shape`` the
-        shape of the array. Raise SpecError if the length differs from a known size, or if an axis of times is
-        too short; it may be longer than needed. An axis whose number of values is an expression such as ``P +
-        1``, or that is read at an integer, is not compared here.
+        ``name`` is that of the array, ``index`` the index of the axis, and ``shape`` the shape of the array.
+        Raise SpecError if the length differs from a known size, or if an axis of times is too short; it may
+        be longer than needed. An axis that is read only at integers is not compared here.
         """
-        key, shape_text = f"arrays.{name}", f"has shape {shape}, but"
-        accepted = self.accepted(name)
+        key, size, shape_text = f"arrays.{name}", shape[axis], f"has shape {shape}, but"
         if index in (t, s):
             # Arrays indexed by the time s of an update need one entry less than those indexed by t, because
             # there is no update at the last time.
@@ -311,16 +326,43 @@ class _Shapes:
             return
         if isinstance(index, Integer):
             return
-        extent = self.extents.get((name, index))
-        if isinstance(extent, Integer) and size != extent:
-            raise SpecError(key, None, f"{shape_text} the index {index} takes {extent} values", accepted)
-        if isinstance(extent, Symbol):
-            known, by = self.sizes.setdefault(extent.name, (size, key))
-            if known != size:
-                problem = (
-                    f"has shape {shape}" if by == key else f"{shape_text} {by} says {extent} = {known:g}"
-                )
-                raise SpecError(key, None, problem, accepted)
+        extents = self.extents.get((name, axis), ())
+        if len(extents) == 1 and isinstance(extents[0].count, Symbol):
+            self.sizes.setdefault(extents[0].count.name, (size, key))
+        needed, widest = self.largest(name, axis)
+        if needed in (None, size):
+            return
+        if widest is None:
+            first = self.literals[name, axis].first
+            last = first + int(needed or 0) - 1
+            reason = f"{shape_text} index {axis + 1} of {name} takes the values {first}..{last}"
+        elif isinstance(widest.count, Integer):
+            reason = f"{shape_text} the index {widest.index} takes {needed} values"
+        elif isinstance(widest.count, Symbol):
+            by = self.sizes[widest.count.name][1]
+            reason = (
+                f"has shape {shape}" if by == key else f"{shape_text} {by} says {widest.count} = {needed}"
+            )
+        else:
+            reason = f"{shape_text} the index {widest.index} takes {widest.count} = {needed} values"
+        raise SpecError(key, None, reason, self.accepted(name))
+
+    def largest(self, name: str, axis: int) -> tuple[int | None, _Extent | None]:
+        """Return the number of entries that an axis must have, and the index that runs over so many values.
+
+        The number is None if it is not known. The index is None if no index but an integer at which the axis
+        is read is the last one.
+        """
+        sizes = self.numbers | {x: n for x, (n, _) in self.sizes.items()}
+        largest: tuple[int | None, _Extent | None] = None, None
+        for extent in self.extents.get((name, axis), ()):
+            count = _with_numbers(extent.count, sizes)
+            if count.is_Integer and (largest[0] is None or count > largest[0]):
+                largest = int(count), extent
+        read = self.literals.get((name, axis), Literals())
+        if largest[0] is not None and read.read and max(read.read) - read.first >= largest[0]:
+            return max(read.read) - read.first + 1, None
+        return largest
 
     def at_all_times(self, name: str, value: Array) -> Array:
         """Return a table of a training rule with one entry for each time along its time axes.
@@ -337,18 +379,27 @@ class _Shapes:
     def accepted(self, name: str) -> str:
         """Return in words the shape that the array ``name`` must have, such as "shape (3, P)"."""
         axes = []
-        for index in self.indices[name]:
-            extent = self.times if index in (t, s) else self.extents.get((name, index), index)
-            known = self.sizes.get(str(extent))
-            axes.append(f"{known[0]:g}" if known else str(extent))
+        for axis, index in enumerate(self.indices[name]):
+            extents = self.extents.get((name, axis), ())
+            needed = self.times if index in (t, s) else self.largest(name, axis)[0]
+            axes.append(str(needed or (extents[0].count if extents else index)))
         return f"shape ({', '.join(axes)}{',' if len(axes) == 1 else ''})"
 
 
-def _extents(program: Program) -> dict[tuple[str, Expr], Expr]:
-    """Return the number of values of each index of an array, as an expression, by (array, index).
+@dataclass(frozen=True)
+class _Extent:
+    """Index at which an axis of an array is read, and its number of values, an expression of sizes."""
+
+    index: Symbol
+    count: Expr
+
+
+def _extents(program: Program) -> dict[Slot, tuple[_Extent, ...]]:
+    """Return the indices at which each axis of an array is read, with numbers of values, by (array, axis).
 
     An index may have several ranges. Then the number counts from the lowest start of all its ranges to the
-    end of the range in the definition or update that reads the array.
+    end of the range in the definition, update or sum that reads the array. An end that contains another index
+    counts at the last value of that index.
     """
     kernels = {x.name: x.kernel for x in program.given}
     lines = [(d.rhs, [(r.index, r.lower, r.upper) for r in d.ranges]) for d in program.definitions]
@@ -363,25 +414,55 @@ def _extents(program: Program) -> dict[tuple[str, Expr], Expr]:
         low = lowest.setdefault(index, lower)
         if lower.is_Integer and low.is_Integer:
             lowest[index] = min(low, lower)
-    ends: dict[tuple[str, Expr], Expr] = {}
+    extents: dict[Slot, dict[_Extent, None]] = {}
     for e, ranges in lines:
-        summed = [tuple(x) for total in e.atoms(Sum) for x in total.limits]
-        names = {kernels.get(str(a.func), str(a.func)) for a in e.atoms(AppliedUndef)}
-        for index, lower, upper in (*ranges, *summed):
-            low = lowest.get(index, lower)
-            first = min(low, lower) if low.is_Integer and lower.is_Integer else lower
-            extent = upper - first + 1
-            for name in names:
-                known = ends.get((name, index), extent)
-                both = extent.is_Integer and known.is_Integer
-                ends[name, index] = max(known, extent) if both else extent
+        for use, scope in _uses_in(e, {index: (lower, upper) for index, lower, upper in ranges}):
+            name = str(use.func)
+            arguments = (*use.args, *use.args) if name in kernels else use.args
+            for axis, index in enumerate(arguments):
+                if index in scope:
+                    count = _count(index, lowest.get(index), scope)
+                    extents.setdefault((kernels.get(name, name), axis), {})[_Extent(index, count)] = None
     for name, indices in _indices(program).items():
-        for index in indices:
-            if (name, index) not in ends:
-                spans = [upper - lower + 1 for x, lower, upper in every if x == index]
-                if spans:
-                    ends[name, index] = spans[-1]
-    return ends
+        for axis, index in enumerate(indices):
+            spans = [upper - lower + 1 for x, lower, upper in every if x == index]
+            if (name, axis) not in extents and spans:
+                extents[name, axis] = {_Extent(index, spans[-1]): None}
+    return {slot: tuple(found) for slot, found in extents.items()}
+
+
+Scope = Mapping[Expr, tuple[Expr, Expr]]
+"""First and last value of each index that an expression may contain."""
+
+
+def _uses_in(e: Expr, scope: Scope) -> Iterator[tuple[AppliedUndef, Scope]]:
+    """Yield each function of indices in an expression with the ranges of these indices.
+
+    ``scope`` are the ranges of the free indices of the expression.
+    """
+    if isinstance(e, Sum):
+        inner = {**scope, **{index: (lower, upper) for index, lower, upper in e.limits}}
+        yield from _uses_in(e.function, inner)
+        return
+    if isinstance(e, AppliedUndef):
+        yield e, scope
+    for x in e.args:
+        yield from _uses_in(x, scope)
+
+
+def _count(index: Expr, lowest: Expr | None, scope: Scope) -> Expr:
+    """Return the number of values of an index, from its lowest start to its end in ``scope``.
+
+    ``lowest`` is the lowest start of all ranges of the index, if it has any.
+    """
+    lower, upper = scope[index]
+    if lowest is not None:
+        lower = min(lowest, lower) if lowest.is_Integer and lower.is_Integer else lower
+    others = [x for x in scope if x != index]
+    count: Expr = upper - lower + 1
+    for _ in others:
+        count = count.subs({x: scope[x][1] for x in others if count.coeff(x) == 1})
+    return count
 
 
 def _indices(program: Program) -> dict[str, tuple[Expr, ...]]:
@@ -429,6 +510,15 @@ def _uses(program: Program) -> Iterator[AppliedUndef]:
         yield Function(name)(*arguments)
 
 
+def _with_numbers(e: Expr, numbers: Mapping[str, float]) -> Expr:
+    """Return an expression with numbers in place of symbols, by name; whole numbers become integers."""
+    known = {x: numbers[x.name] for x in e.free_symbols if x.name in numbers}
+    result: Expr = e.xreplace(
+        {x: expression(int(n) if float(n).is_integer() else n) for x, n in known.items()}
+    )
+    return result
+
+
 def _lowest(program: Program, sizes: Mapping[str, float]) -> dict[Symbol, int]:
     """Return the first value of each index of a program, the lowest if an index has several ranges.
 
@@ -441,7 +531,7 @@ def _lowest(program: Program, sizes: Mapping[str, float]) -> dict[Symbol, int]:
     ]
     lowest: dict[Symbol, int] = {}
     for index, lower in limits:
-        first = lower.subs(sizes).subs(lowest)
+        first = _with_numbers(lower, sizes).subs(lowest)
         if first.is_Integer:
             lowest[index] = min(lowest.get(index, int(first)), int(first))
     return lowest

@@ -290,7 +290,7 @@ class Problem:
             require_derivation((f"numbers.{program.depth.name}", depth), depth, solver.hours)
             family, program = program, program.at_depth(depth)
         data, sizes = checked_arrays(
-            program, arrays, len(at), {k: given[k] for k in _sizes(program) & {*given}}
+            program, arrays, len(at), {k: given[k] for k in _sizes(program) & {*given}}, given
         )
         given = sizes | given
         if not program.rule.discrete and program.tables and hasattr(program.rule, "system"):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sympy import Function, Rational
+from sympy import Expr, Function, Rational, Sum, Symbol
 
 import numerics
 from derive.program import (
@@ -18,6 +18,7 @@ from derive.program import (
     GradientDescent,
     Mean,
     Network,
+    P,
     Population,
     adam,
     eta,
@@ -206,3 +207,47 @@ def test_samples_of_weight_zero_are_counted_without_a_kernel() -> None:
     problem = Problem.of(program, numbers={"eta": 0.1, "gamma0": 1.0}, arrays=arrays, times=range(2))
     assert problem.held_out is not None
     assert (len(problem.held_out), problem.seen) == (1, 1)
+
+
+b, c = Function("b"), Function("c")
+p, q, k = (Symbol(n, integer=True) for n in "pqk")
+LAST = Symbol("M", integer=True, positive=True)
+LENGTHS: dict[str, tuple[Expr, int, str]] = {
+    "at an integer beyond its index": (
+        Sum(b(p), (p, 2, 3)) * b(4),
+        3,
+        r"index 1 of b takes the values 2\.\.4",
+    ),
+    "to a size and one": (Sum(b(k), (k, 0, LAST)), 4, r"the index k takes M \+ 1 = 4 values"),
+    "to the number of samples and one": (Sum(b(k), (k, 0, P)), 3, r"the index k takes P \+ 1 = 3 values"),
+    "at two indices": (Sum(b(p), (p, 1, 3)) * Sum(b(q), (q, 1, 4)), 4, "the index q takes 4 values"),
+    "to another index": (Sum(p * Sum(b(q), (q, 1, p)), (p, 1, 3)), 3, "the index q takes 3 values"),
+    "beside a longer sum over its index": (
+        Sum(b(p), (p, 1, 2)) * Sum(p, (p, 1, 3)),
+        2,
+        "the index p takes 2 values",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LENGTHS)
+def test_arrays_have_the_entries_that_are_read(case: str) -> None:
+    """Each read once left some length unchecked, or refused all lengths."""
+    factor, length, reason = LENGTHS[case]
+    units, pixels = Population("units"), Population("pixels", given=True)
+    x, h, f, y = GivenVector("x", pixels, "K_x"), Field("h", units), Function("f"), Function("y")
+    W, w = GaussianMatrix("W", units, pixels), GaussianVector("w", units)
+    forward = {h(mu, t): W @ x(mu), f(mu, t): factor * Mean(w.symbol * h(mu, t)) / gamma0}
+    network = Network("scaled", (h,), forward, weights=(W, w), given=(x,))
+    program = network.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta))
+    numbers = NUMBERS | ({"M": 3} if factor.has(LAST) else {})
+
+    def problem(entries: int) -> Problem:
+        arrays = {"K_x": K, "y": Y, "b": np.arange(1.0, entries + 1)}
+        return Problem.of(program, numbers=numbers, arrays=arrays, times=range(2))
+
+    assert problem(length).arrays["b"].shape == (length,)
+    for wrong in (length - 1, length + 1):
+        accepted = rf" \(accepted: shape \({length},\)\)"
+        with pytest.raises(SpecError, match=rf"^arrays\.b: has shape \({wrong},\), but {reason}{accepted}$"):
+            problem(wrong)
