@@ -574,10 +574,10 @@ def _pair(*bodies: Expr) -> tuple[Expr, list[AppliedUndef]]:
         front, fields = body.as_coeff_Mul()
         number *= front
         for x in Mul.make_args(fields) if fields != 1 else ():
-            base, times = (x.base, int(x.exp)) if isinstance(x, Pow) else (x, 1)
-            if not isinstance(base, AppliedUndef):
+            base, times = (x.base, x.exp) if isinstance(x, Pow) else (x, S.One)
+            if not isinstance(base, AppliedUndef) or not times.is_Integer:
                 raise _not_two_fields(bodies)
-            atoms += [base] * times
+            atoms += [base] * int(times)
     if len(atoms) != 2:
         raise _not_two_fields(bodies)
     return number, atoms

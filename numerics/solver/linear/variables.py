@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from sympy import Add, S, Symbol
 
 from derive.calculus.symbols import alpha, mu, s, t
-from derive.program import gamma0
 from derive.program.networks.random_data import sigma
 from derive.reduce.data import NOISE
 from derive.theory import Equation, Term
@@ -69,6 +68,7 @@ class Variables:
         self.fixed, self.spectrum, self.many = bool(problem.seen), problem.spectrum, problem.outputs > 1
         self.depth = problem.depth or 0
         self.layers = range(1, self.depth + 1)
+        self.scale = self.theory.program.scale
         self.constants: Mapping[Symbol, float] = problem.numbers
 
     def wanted(self) -> Iterable[FieldAtLayer | Request]:
@@ -100,9 +100,10 @@ class Variables:
         """Return the definition of the response A of layer ``k``.
 
         It is the response of the preactivation to the Gaussian source of the gradient of the same layer,
-        divided by gamma0. The response of the last layer exists too, although no layer reads it.
+        divided by the scale of the outputs. The response of the last layer exists too, although no layer
+        reads it.
         """
-        return Request("response", (FIELD, k), self.source(GRADIENT, k), 1 / gamma0)
+        return Request("response", (FIELD, k), self.source(GRADIENT, k), 1 / self.scale)
 
     def source(self, name: str, k: int) -> FieldAtLayer:
         """Return the key of the Gaussian source in the equation of the field ``name`` of layer ``k``."""
@@ -112,11 +113,11 @@ class Variables:
         """Return the definition of the response B of layer ``k``.
 
         It is the response of the gradient of layer ``k + 1`` to the Gaussian source of the preactivation of
-        the same layer ``k + 1``, divided by gamma0. If the fields of the theory are projected on the error,
-        it is the response to the source of the projected field.
+        the same layer ``k + 1``, divided by the scale of the outputs. If the fields of the theory are
+        projected on the error, it is the response to the source of the projected field.
         """
         source = self.source("p" if self.projected else FIELD, k + 1)
-        return Request("response", (GRADIENT, k + 1), source, 1 / gamma0)
+        return Request("response", (GRADIENT, k + 1), source, 1 / self.scale)
 
     def last_response(self) -> Request | None:
         """Return the definition of the response R_hr of the last layer, for random data.
