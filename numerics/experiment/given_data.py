@@ -12,7 +12,7 @@ from itertools import chain
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sympy import Expr, Function, Integer, Sum, Symbol
+from sympy import Expr, Function, Integer, Piecewise, Sum, Symbol
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.intervals import BoundedParameter
@@ -71,6 +71,7 @@ def checked_arrays(
     shapes.shifted = shifted_reads(program, {k: int(v) for k, v in sizes.items()})
     shapes.literals = literals = literals_in(program, sizes)
     shapes.numbers = dict(numbers or {})
+    shifts = _shifted_times(program)
     checked = {}
     # Kernels come first (False before True), because they determine the number of samples.
     for name in sorted(arrays, key=lambda name: name not in kernels):
@@ -85,7 +86,12 @@ def checked_arrays(
             raise SpecError(
                 f"arrays.{name}", None, f"has shape {value.shape}", "one number for each unit, shape (units,)"
             )
-        checked[name] = shapes.at_all_times(name, value) if name in program.tables else value
+        for axis, index in shifts.get(name, ()):
+            _require_times(name, axis, index, value.shape, times)
+        cut = name in program.tables or (
+            program.rule.discrete and name in shapes.indices and name not in shifts
+        )
+        checked[name] = shapes.at_all_times(name, value) if cut else value
     lengths = {name: value.shape for name, value in checked.items()}
     for name in checked.keys() & shapes.indices.keys():
         shapes.compare(name, lengths[name])  # again, because later arrays may give sizes such as P in P + 1
@@ -93,6 +99,43 @@ def checked_arrays(
     require_entries(shapes.shifted, literals, lengths)
     checked = {name: checked[name] for name in arrays} | vectors
     return checked, {k: float(n) for k, (n, _) in shapes.sizes.items()}
+
+
+def _shifted_times(program: Program) -> dict[str, list[tuple[int, Expr]]]:
+    """Return the axes of arrays that are read at shifted times, such as ``b(t - 1)``, by name.
+
+    Each axis comes with the time at which it is read. Tables of training rules are left out, and quantities
+    with cases, which may read an array at some times only.
+    """
+    kernels = {x.name: x.kernel for x in program.given}
+    shifted: dict[str, list[tuple[int, Expr]]] = {}
+    for e in (d.rhs for d in program.definitions if not d.rhs.has(Piecewise)):
+        for use in sorted(e.atoms(AppliedUndef), key=spelled):
+            name = str(use.func)
+            if name in kernels or name in program.constants:
+                times = [(k, a) for k, a in enumerate(use.args) if a.has(t, s) and not a.is_Symbol]
+                shifted.setdefault(kernels.get(name, name), []).extend(times)
+    return {name: times for name, times in shifted.items() if times}
+
+
+def _require_times(name: str, axis: int, index: Expr, shape: tuple[int, ...], times: int) -> None:
+    """Raise SpecError if an array has no entry at a shifted time, because times do not wrap around.
+
+    ``index`` is the time at which the axis is read, such as ``t - 1``, in the definition of a quantity at the
+    times t = 0, 1, ..., ``times - 1``.
+    """
+    ends = [index.xreplace({x: Integer(n) for x in (t, s)}) for n in (0, times - 1)]
+    if not all(x.is_Integer for x in ends):
+        return
+    low, high = int(min(ends)), int(max(ends))
+    if low < 0:
+        reason = (
+            f"is read at {index}, which is {low} at the first time, and its first entry is that of time 0"
+        )
+        raise SpecError(f"arrays.{name}", None, reason, "an array that is read at times from 0 on")
+    if axis < len(shape) and high >= shape[axis]:
+        reason = f"has shape {shape}, but it is read at {index}, which is {high} at the last time"
+        raise SpecError(f"arrays.{name}", None, reason, f"at least {high + 1} entries along axis {axis + 1}")
 
 
 def _unknown_array(program: Program, name: str, known: set[str]) -> SpecError:
@@ -365,7 +408,7 @@ class _Shapes:
         return largest
 
     def at_all_times(self, name: str, value: Array) -> Array:
-        """Return a table of a training rule with one entry for each time along its time axes.
+        """Return an array, such as a table of a training rule, with one entry for each time on its time axes.
 
         Longer axes are cut. Shorter ones repeat their last entry, which is not read.
         """

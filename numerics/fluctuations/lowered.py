@@ -743,14 +743,20 @@ class LoweredFluctuations:
         """Return the entries of given data such as ``y(mu)`` at all points of a grid.
 
         The first entry along an axis belongs to the first value of its index, or to time zero. Shifted
-        indices, and shifted times, are periodic.
+        indices are periodic, times are not. Raises Unserved for an entry that the array does not have.
         """
         name = str(x.func)
         array, positions = self.known.arrays[name], []
         for k, (e, value) in enumerate(zip(x.args, self.arguments(x, grid), strict=True)):
             first = 0 if e.has(t, s) else self.known.literals.get((name, k), Literals()).first
-            plain = e.is_Symbol or e.is_Integer
-            positions.append(value - first if plain else (value - first) % array.shape[k])
+            plain = e.is_Symbol or e.is_Integer or e.has(t, s)
+            at = value - first if plain else (value - first) % array.shape[k]
+            if ((at < 0) | (at >= array.shape[k])).any():
+                raise Unserved(
+                    f"{x} is read at the values {np.min(value)}..{np.max(value)} of {e}, and {name} has the "
+                    f"entries {first}..{first + array.shape[k] - 1} along this axis"
+                )
+            positions.append(at)
         return np.asarray(array[tuple(positions)], float)
 
 

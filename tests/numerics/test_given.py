@@ -20,6 +20,7 @@ from derive.program import (
     Network,
     P,
     Population,
+    Program,
     adam,
     eta,
     gamma0,
@@ -29,6 +30,7 @@ from derive.program import (
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
+from numerics.experiment.schema import Solver
 from numerics.simulation import simulate_program
 from numerics.solver.direct import evaluate
 from tests.derive.once import convolution, mean_field, mlp
@@ -230,16 +232,21 @@ LENGTHS: dict[str, tuple[Expr, int, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", LENGTHS)
-def test_arrays_have_the_entries_that_are_read(case: str) -> None:
-    """Each read once left some length unchecked, or refused all lengths."""
-    factor, length, reason = LENGTHS[case]
+def scaled(factor: Expr) -> Program:
+    """Return one hidden linear layer with outputs that are multiplied by a factor."""
     units, pixels = Population("units"), Population("pixels", given=True)
     x, h, f, y = GivenVector("x", pixels, "K_x"), Field("h", units), Function("f"), Function("y")
     W, w = GaussianMatrix("W", units, pixels), GaussianVector("w", units)
     forward = {h(mu, t): W @ x(mu), f(mu, t): factor * Mean(w.symbol * h(mu, t)) / gamma0}
     network = Network("scaled", (h,), forward, weights=(W, w), given=(x,))
-    program = network.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta))
+    return network.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta))
+
+
+@pytest.mark.parametrize("case", LENGTHS)
+def test_arrays_have_the_entries_that_are_read(case: str) -> None:
+    """Each read once left some length unchecked, or refused all lengths."""
+    factor, length, reason = LENGTHS[case]
+    program = scaled(factor)
     numbers = NUMBERS | ({"M": 3} if factor.has(LAST) else {})
 
     def problem(entries: int) -> Problem:
@@ -251,3 +258,31 @@ def test_arrays_have_the_entries_that_are_read(case: str) -> None:
         accepted = rf" \(accepted: shape \({length},\)\)"
         with pytest.raises(SpecError, match=rf"^arrays\.b: has shape \({wrong},\), but {reason}{accepted}$"):
             problem(wrong)
+
+
+@pytest.mark.parametrize(
+    ("time", "entries", "reason"),
+    [
+        (t - 1, 3, r"is read at t - 1, which is -1 at the first time"),
+        (t + 1, 3, r"has shape \(3,\), but it is read at t \+ 1, which is 3 at the last time"),
+    ],
+)
+def test_times_of_arrays_do_not_wrap_around(time: Expr, entries: int, reason: str) -> None:
+    """The entry of time -1 was that of the last time."""
+    program, array = scaled(b(time)), np.arange(1.0, entries + 1)
+    data = {"K_x": K, "y": Y, "b": array}
+    with pytest.raises(SpecError, match=rf"^arrays\.b: {reason}"):
+        numerics.solve(program, numbers=NUMBERS, arrays=data, times=range(3))
+    with pytest.raises(ValueError, match=r"b is read at t [+-] 1 = (-1|3), but data\['b'\] holds"):
+        evaluate(mean_field(program), steps=3, values={"P": 2, **NUMBERS}, data=data)
+
+
+def test_arrays_over_time_may_be_longer_than_needed() -> None:
+    """Sampled paths ended in an error of shapes."""
+    solver = Solver(method="paths", samples=16)
+    given: dict[str, Any] = {"numbers": NUMBERS, "times": range(2), "solver": solver}
+    outputs = [
+        numerics.solve(scaled(b(t)), arrays={"K_x": K, "y": Y, "b": array}, **given)["f"].values
+        for array in ([1.0, 2.0], [1.0, 2.0, 3.0])
+    ]
+    np.testing.assert_array_equal(*outputs)

@@ -260,10 +260,10 @@ class Constants:
 
     In an array, entry 0 along an axis is the first value of the index that the theory has there (1 for
     samples ``1..P``, 0 for times); a function takes the indices themselves. The keys of a mapping are tuples
-    of all indices, or integers if there is one index. An index such as ``a + k`` beyond
-    the end of an array is periodic, unless its values are ordered (places in a sequence). Arguments that are
-    not indices (the prediction in a loss) need a function. ``kind`` is the type of the array elements: float,
-    or object for numbers that must not be converted, such as exact fractions.
+    of all indices, or integers if there is one index. An index such as ``a + k`` beyond the end of an array
+    is periodic, unless it is a time or its values are ordered (places in a sequence). Arguments that are not
+    indices (the prediction in a loss) need a function. ``kind`` is the type of the array elements: float, or
+    object for numbers that must not be converted, such as exact fractions.
     """
 
     def __init__(self, layout: Layout, data: Mapping[str, Datum], kind: type = float) -> None:
@@ -351,8 +351,8 @@ class Constants:
         """Return the position along an axis of data of the index value ``x``, written ``e`` in the theory.
 
         ``axis`` is a pair (name of the data, number of the axis), and ``size`` the length of the axis. A
-        shifted index beyond the end is periodic, unless its values are ordered. Raises ValueError for another
-        position outside of the array, and for a value that is not an integer.
+        shifted index beyond the end is periodic, unless it is a time or its values are ordered. Raises
+        ValueError for another position outside of the array, and for a value that is not an integer.
         """
         e, (name, _) = sympify(e), axis
         # `lowest` holds the lowest value of each index, for indices of fields before those of sums. The order
@@ -367,7 +367,8 @@ class Constants:
                 f"{name} is read at {e} = {x}, which is not an integer: data[{name!r}] must be a function"
             )
         at = int(x) - first
-        if not 0 <= at < size and not (e.is_Symbol or e.is_Integer or self.layout.is_ordered(e)):
+        wraps = not (e.is_Symbol or e.is_Integer or e.has(*TIMES) or self.layout.is_ordered(e))
+        if not 0 <= at < size and wraps:
             at %= size
         if not 0 <= at < size:
             raise ValueError(
