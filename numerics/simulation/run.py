@@ -295,7 +295,8 @@ def simulate_program(  # noqa: PLR0913 - public options, all but the program key
     initial : mapping, optional
         Weights chosen instead of drawn, as ``{"w": array, "W": {1: array, 2: array}}`` in the units in which
         they are applied (entries of variance ``variance/N``); weights that are drawn anew at each step have a
-        leading axis of steps.  A family may be one array with its members along the first axes.
+        leading axis of ``steps + 1`` entries.  A family may be one array with its members along the first
+        axes.
     each : bool
         Keep the values of every network.
     paths : Paths, optional

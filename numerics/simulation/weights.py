@@ -606,9 +606,12 @@ def chosen(
     return arrays
 
 
-def _member_key(member: tuple[int, ...]) -> str:
-    """Return the index values of a weight as text: ``1`` for one index, ``(1, 2)`` for two."""
-    return str(member[0] if len(member) == 1 else member)
+def _member_key(member: tuple[object, ...]) -> str:
+    """Return the index values of a weight as text: ``1`` for one index, ``(1, 2)`` for two.
+
+    A key that is text keeps its quotes, as in ``'1'``.
+    """
+    return repr(member[0] if len(member) == 1 else member)
 
 
 def _of_members(

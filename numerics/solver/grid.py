@@ -189,13 +189,18 @@ def flow_grid(times: ArrayLike, *, step: ArrayLike, order: int = ORDER) -> TimeG
     first step is cut into doubling pieces, the smallest ``step * 2**-m`` with m growing as the step shrinks,
     so that the error of the first-order start is negligible. Later steps at most double, because a polynomial
     must not be extrapolated far beyond its nodes. ``order`` is that of the Adams-Bashforth weights of the
-    grid.
+    grid. Raises ValueError for other times, and for a step that is not positive.
 
     >>> g = flow_grid([0.0, 1.0, 2.0], step=0.5)
     >>> g.nodes[g.outputs]
     array([0., 1., 2.])
     """
     t = np.asarray(times, dtype=float)
+    if t.ndim != 1 or len(t) < 2 or t[0] != 0 or not np.all(np.diff(t) > 0):
+        shown = np.array2string(t, threshold=8)
+        raise ValueError(f"times = {shown}: must be two or more increasing numbers, the first 0")
+    if np.size(step) not in (1, len(t) - 1) or not np.all(np.asarray(step, dtype=float) > 0):
+        raise ValueError(f"step = {step}: must be a positive number, or one for each interval between times")
     steps = np.broadcast_to(np.asarray(step, dtype=float), len(t) - 1)
     first = t[1] / _count(t[1], steps[0])
     halvings = 2 * order + (order // 2) * max(0, int(np.ceil(np.log2(t[-1] / first / 64))))

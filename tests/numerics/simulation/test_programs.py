@@ -207,13 +207,14 @@ def test_initial_weights_of_families_may_be_one_array():
     whole = {"W0": W[0], "W": np.stack(W[1:3]), "w": w}
     one, other = (simulate(program, initial=x, data=data)["f"].mean for x in (by_member, whole))
     np.testing.assert_array_equal(one, other)
-    wrong = {
-        "w": (w.T, r"must be \(2, 7\), or a mapping from members of the family, such as {1: array}"),
-        "W": ({3: W[1]}, "has the member 3: must be one of 1, 2"),
-        "W0": ({1: W[0]}, "is a mapping: W0 is one weight"),
-        "q": (w, "the program has no weight q; it has W, W0, w"),
-    }
-    for name, (value, told) in wrong.items():
+    wrong = [
+        ("w", w.T, r"must be \(2, 7\), or a mapping from members of the family, such as {1: array}"),
+        ("W", {3: W[1]}, "has the member 3: must be one of 1, 2"),
+        ("W", {"1": W[1]}, "has the member '1': must be one of 1, 2"),
+        ("W0", {1: W[0]}, "is a mapping: W0 is one weight"),
+        ("q", w, "the program has no weight q; it has W, W0, w"),
+    ]
+    for name, value, told in wrong:
         with pytest.raises(ValueError, match=told):
             simulate(program, initial={name: value}, data=data)
 

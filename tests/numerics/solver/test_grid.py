@@ -29,6 +29,18 @@ def test_weights_of_a_real_grid_are_the_exact_ones():
         assert g.weights == pytest.approx(exact, abs=1e-13 * np.abs(exact).max())
 
 
+@pytest.mark.parametrize("times", [[], [0.0], [0.5, 1.0], [0.0, 0.0], [0.0, np.nan], [[0.0, 1.0]]])
+def test_times_of_a_grid_increase_from_zero(times):
+    with pytest.raises(ValueError, match=r"must be two or more increasing numbers, the first 0$"):
+        flow_grid(times, step=0.2)
+
+
+@pytest.mark.parametrize("step", [0.0, -1.0, np.nan, [0.1, 0.1]])
+def test_steps_of_a_grid_are_positive(step):
+    with pytest.raises(ValueError, match="must be a positive number, or one for each interval"):
+        flow_grid([0.0, 1.0], step=step)
+
+
 @given(gaps, st.floats(0.02, 1.5), st.sampled_from([2, 4, 6]))
 @settings(max_examples=40)
 def test_a_grid_contains_the_output_times_and_obeys_the_step(gaps, step, order):
