@@ -259,8 +259,8 @@ class _Lowering:
     def field(self, row: Row) -> FieldRow:
         """Return the equation of one field as a row: gains of sources and couplings to fields.
 
-        A term without a field is allowed only at units with attributes, and if it is constant. Raise
-        NotLinear for a term of another form.
+        A term without a field is allowed only at units with attributes, and if it is constant. A source has
+        a constant as factor. Raise NotLinear for a term of another form.
         """
         drives: dict[FieldAtLayer, Expr] = {}
         couplings: list[Coupling] = []
@@ -287,6 +287,13 @@ class _Lowering:
         constant = row.given
         for e in (constant, *drives.values(), *(c.unit for c in couplings)):
             self.require_same_for_all(e)
+        for u, gain in drives.items():
+            given = [a for a in gain.atoms(AppliedUndef) if str(a.func) not in self.attributes]
+            if given or gain.has(t, s):
+                raise NotLinear(
+                    f"{row.lhs} has the source {u[0]} with the factor {gain}, and the linear march "
+                    "multiplies sources by constants without given arrays"
+                )
         return FieldRow(
             node(row.lhs), _axes(row.lhs), tuple(drives.items()), _joined(couplings), on_units, constant
         )

@@ -200,7 +200,9 @@ def flow_grid(times: ArrayLike, *, step: ArrayLike, order: int = ORDER) -> TimeG
         shown = np.array2string(t, threshold=8)
         raise ValueError(f"times = {shown}: must be two or more increasing numbers, the first 0")
     if np.size(step) not in (1, len(t) - 1) or not np.all(np.asarray(step, dtype=float) > 0):
-        raise ValueError(f"step = {step}: must be a positive number, or one for each interval between times")
+        raise ValueError(
+            f"step = {step!r}: must be a positive number, or one for each interval between times"
+        )
     steps = np.broadcast_to(np.asarray(step, dtype=float), len(t) - 1)
     first = t[1] / _count(t[1], steps[0])
     halvings = 2 * order + (order // 2) * max(0, int(np.ceil(np.log2(t[-1] / first / 64))))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sympy import Expr, Function, Sum, Symbol, symbols, tanh
+from sympy import Expr, Function, S, Sum, Symbol, symbols, tanh
 
 import numerics
 from derive.calculus.sums import rename_multiplied
@@ -17,6 +17,7 @@ from derive.program import (
     GaussianVector,
     GivenVector,
     GradientDescent,
+    GradientFlow,
     Mean,
     Network,
     Population,
@@ -28,6 +29,7 @@ from derive.program import (
     mu,
     t,
 )
+from numerics.errors import SpecError
 from numerics.experiment.schema import Solver
 from numerics.lowering.layer_time import products_of
 
@@ -46,8 +48,8 @@ SAME: dict[str, Expr] = {
 TWO_NAMES = Sum(b(p), (p, 1, 3)) * Sum(c(q), (q, 1, 3))
 
 
-def program(factor: Expr, rule: TrainingRule, layered: bool = False) -> Program:
-    """Return one hidden layer whose units are multiplied by a constant factor."""
+def program(factor: Expr, rule: TrainingRule, layered: bool = False, output: Expr = S.One) -> Program:
+    """Return one hidden layer whose units are multiplied by a constant factor, and the output by another."""
     units, pixels = Population("units"), Population("pixels", given=True)
     x, z, h = (
         GivenVector("x", pixels, "K_x"),
@@ -56,10 +58,11 @@ def program(factor: Expr, rule: TrainingRule, layered: bool = False) -> Program:
     )
     first, level = (units.at(1), (1,)) if layered else (units, ())
     W, w = GaussianMatrix("W", first, pixels), GaussianVector("w", first)
+    top = h(*level, mu, t) if layered else tanh(h(*level, mu, t))
     forward = {
         z(*level, mu, t): W @ x(mu),
         h(*level, mu, t): factor * z(*level, mu, t),
-        f(mu, t): Mean(w.symbol * (h(*level, mu, t) if layered else tanh(h(*level, mu, t)))) / gamma0,
+        f(mu, t): output * Mean(w.symbol * top) / gamma0,
     }
     depth = {"depth": 1} if layered else {}
     network = Network("scaled", (z, h), forward, weights=(W, w), given=(x,), **depth)
@@ -94,6 +97,30 @@ def test_all_methods_agree_on_multiplied_sums(factor: Expr) -> None:
     expected = outputs(linear, "direct")
     for method in ("auto", "march", "nodes", "paths"):
         np.testing.assert_allclose(outputs(linear, method), expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("method", [pytest.param("auto", marks=pytest.mark.slow), "march"])
+def test_sums_of_given_numbers_before_an_output(method: str) -> None:
+    """The gradient has a source times such a sum, which ended in a TypeError about complex numbers."""
+    scaled = program(S.One, GradientDescent(eta), layered=True, output=TWO_NAMES)
+    if method == "march":
+        with pytest.raises(SpecError, match="multiplies sources by constants without given arrays"):
+            outputs(scaled, method)
+        return
+    np.testing.assert_allclose(outputs(scaled, method), outputs(scaled, "direct"), atol=1e-9)
+
+
+@pytest.mark.slow
+def test_flows_of_units_that_are_multiplied_by_given_numbers() -> None:
+    """Densities of responses ended in a ValueError of shapes; such flows have none."""
+    given: dict[str, Any] = {"numbers": {"gamma0": 1.0}, "arrays": ARRAYS, "times": range(3)}
+    flow = program(TWO_NAMES, GradientFlow(), layered=True)
+    by_march, by_nodes = (
+        numerics.solve(flow, solver=Solver(method=method), **given) for method in ("march", "nodes")
+    )
+    assert "A" not in by_march
+    for name in ("f", "tangent_kernel"):
+        np.testing.assert_allclose(by_march[name], by_nodes[name], atol=1e-6)
 
 
 @pytest.mark.parametrize("form", ["product", pytest.param("nested", marks=pytest.mark.slow)])

@@ -44,7 +44,7 @@ from numerics.results.predictions import (
 from numerics.solver.grid import TimeGrid
 from numerics.solver.linear.loss_parts import NAMES, LossParts
 from numerics.solver.linear.march import March
-from numerics.solver.linear.output_correlations import OutputCorrelations, densities, needed
+from numerics.solver.linear.output_correlations import OutputCorrelations, densities, needed, opened
 from numerics.solver.linear.reduction import Lowered, NamedArrays, arrays_on
 from numerics.solver.method import KeptKernels
 
@@ -134,8 +134,16 @@ class Variables:
     def has_responses(self) -> bool:
         """Whether responses can be computed: the theory lists some, or it has one layer.
 
-        A theory of one layer lists none, because no equation reads the response of a single layer.
+        A theory of one layer lists none, because no equation reads the response of a single layer. Responses
+        of a flow are densities over past times only if each field at the same time enters an equation with a
+        plain number.
         """
+        if self.problem.flow:
+            couplings = [
+                c for r in self.table.fields for _, c in opened(self.table, r.field, lambda e: 1.0)[1]
+            ]
+            if any(c.kernel.reach in ("now", "start") for c in couplings):
+                return False
         return self.depth == 1 or bool(self.theory.responses())
 
     @cached_property
