@@ -22,6 +22,9 @@ Array = NDArray[np.float64]
 POINTS = 400
 """Number of intervals of a flow at whose ends coefficients are evaluated."""
 
+GOLDEN, SEARCH_STEPS = 0.3819660112501051, 60
+"""Place of a time between two of a grid, as a share of their distance, and steps of a search between them."""
+
 FAR, NEAR, GROWTH = 1e-6, 1e-9, 1.2
 """Two distances from a zero of a denominator, in units of the last time, and the smallest factor by which a
 coefficient with a pole there grows between them: a logarithm grows by 1.5."""
@@ -89,6 +92,29 @@ def times_read(times: Array, discrete: bool) -> Array:
     if discrete:
         return times[:-1]  # a coefficient belongs to a step, and none begins at the last time
     return np.union1d(np.linspace(0.0, times[-1], POINTS + 1), times)
+
+
+def with_extremes(value: Callable[[Array], Array], grid: Array) -> Array:
+    """Return ascending times ``grid`` (T,) with those of the least and largest values between them.
+
+    ``value`` maps times to values. It is evaluated at one time between each two, and least and largest values
+    among these are refined by ternary search; a pulse between two of these times is not found.
+    """
+    times = np.union1d(grid, grid[:-1] + GOLDEN * np.diff(grid))
+    y = value(times)
+    extremes = [grid]
+    for measure in (1.0, -1.0):
+        size = measure * y
+        before, here, after = size[:-2], size[1:-1], size[2:]
+        lowest = (here <= before) & (here <= after) & ((here < before) | (here < after))
+        k = np.flatnonzero(lowest) + 1
+        low, high = times[k - 1], times[k + 1]
+        for _ in range(SEARCH_STEPS if len(k) else 0):
+            left, right = low + (high - low) / 3, high - (high - low) / 3
+            smaller = measure * value(left) <= measure * value(right)
+            low, high = np.where(smaller, low, left), np.where(smaller, right, high)
+        extremes.append(low)
+    return np.unique(np.concatenate(extremes))
 
 
 def _zeros_below(coefficient: Expr, read: MotionCoefficients, grid: Array) -> Iterator[float]:

@@ -24,7 +24,7 @@ from derive.calculus.symbols import IndexRange, expression
 from derive.program import Program, TrainingRule, t
 from derive.program.rules import LinearSystem
 from numerics.errors import SpecError
-from numerics.experiment.finite_coefficients import quiet, times_read
+from numerics.experiment.finite_coefficients import quiet, times_read, with_extremes
 from numerics.experiment.memory import MotionCoefficients, indices_of
 
 Array = NDArray[np.float64]
@@ -135,12 +135,16 @@ class _ParameterValues:
         None for an expression with a symbol without a number, or with a given function of something else than
         the time. Raises ValueError if the array of a function of the time is missing or too short.
         """
-        known = {x: self.numbers[x.name] for x in e.free_symbols if x.name in self.numbers and x != t}
-        if e.free_symbols - {t, *known}:
+        if any(x != t and x.name not in self.numbers for x in e.free_symbols):
             return None
         if any(len(x.args) != 1 or not x.has(t) for x in e.atoms(AppliedUndef)):
             return None
-        return quiet(MotionCoefficients(known, self.arrays, self.discrete).function(e))(grid)
+        return self.function(e)(grid)
+
+    def function(self, e: Expr) -> Callable[[Array], Array]:
+        """Return the function that maps times (T,) to the values of an expression."""
+        known = {x: self.numbers[x.name] for x in e.free_symbols if x.name in self.numbers and x != t}
+        return quiet(MotionCoefficients(known, self.arrays, self.discrete).function(e))
 
 
 def _outside(
@@ -153,23 +157,27 @@ def _outside(
     """Return a parameter of a rule with its first value outside of its interval, or None.
 
     ``owner`` are words for the weight of the rule, ``indices`` those of the family of this weight, and
-    ``grid`` (T,) are the times at which the parameter is evaluated.
+    ``grid`` (T,) are the times at which the parameter is evaluated; in a flow its least and largest values
+    between them are checked too.
     """
     interval = parameter.interval
     for member, entries in _members(parameter.value, indices, read):
         e = parameter.value.xreplace({**entries, **member})
         if not (member or e.has(t) or e.has(AppliedUndef)):
             continue  # a constant is checked when symbols receive numbers
-        values = read.values(e, grid)
+        values, times = read.values(e, grid), grid
         if values is None:
             continue
-        k = first_outside(interval, values, before_rounding(interval, e, grid, read.numbers))
+        if not read.discrete:
+            times = with_extremes(read.function(e), grid)
+            values = read.function(e)(times)
+        k = first_outside(interval, values, before_rounding(interval, e, times, read.numbers))
         if k is not None:
             place = "".join(f"{x} = {n} and " for x, n in member.items())
             return OutsideValue(
                 f"{parameter.name}{owner}",
                 parameter.value,
-                f"is {values[k]:.6g} at {place}t = {grid[k]:.6g}",
+                f"is {values[k]:.6g} at {place}t = {times[k]:.6g}",
                 f"{interval.words} at all times",
             )
     return None
@@ -293,10 +301,23 @@ def _indefinite_noise(
     values = [read.values(e, grid) for e in matrix]
     if any(x is None for x in values):
         return None
-    entries = np.stack([x for x in values if x is not None], axis=-1).reshape(-1, n, n)
+    functions = [read.function(e) for e in matrix]
+
+    def entries_at(times: Array) -> Array:
+        """Return the covariance matrix at times (T,), shape (T, n, n)."""
+        return np.stack([x(times) for x in functions], axis=-1).reshape(-1, n, n)
+
+    def least_at(times: Array) -> Array:
+        """Return the smallest eigenvalue of the covariance at times (T,); NaN if it is not finite."""
+        matrices = entries_at(times)
+        finite = np.asarray(np.isfinite(matrices.reshape(len(matrices), -1)).all(axis=1))
+        smallest = np.linalg.eigvalsh(np.where(finite[:, None, None], matrices, 0.0))[:, 0]
+        return np.where(finite, smallest, np.nan)
+
+    times = grid if read.discrete else with_extremes(least_at, grid)
+    entries, least = entries_at(times), least_at(times)
     if not np.isfinite(entries).all():
         return None
-    least = np.linalg.eigvalsh(entries)[:, 0]
     wrong = np.flatnonzero(least < -max(SMALLEST, ROUNDING * float(np.abs(entries).max())))
     if not len(wrong):
         return None
@@ -304,6 +325,6 @@ def _indefinite_noise(
     return OutsideValue(
         f"diffusion of {type(rule).__name__}{owner}",
         matrix.tolist(),
-        f"has the eigenvalue {least[k]:.6g} at t = {grid[k]:.6g}",
+        f"has the eigenvalue {least[k]:.6g} at t = {times[k]:.6g}",
         "a covariance matrix, whose eigenvalues are >= 0 at all times",
     )

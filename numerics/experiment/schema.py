@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from math import inf
 from operator import attrgetter
@@ -591,6 +592,7 @@ def _check_schedules(spec: Spec) -> None:
     if not training.schedules:
         return
     from derive.calculus.intervals import FRACTION, NONNEGATIVE, POSITIVE
+    from numerics.experiment.finite_coefficients import with_extremes
     from numerics.experiment.parameter_domains import before_rounding, first_outside
     from numerics.experiment.schedule import POINTS, parse_schedule, values_of
 
@@ -599,6 +601,8 @@ def _check_schedules(spec: Spec) -> None:
         key = f"training.{name}"
         schedule = parse_schedule(key, text, end, steps, _description(["training", name]))
         times = np.arange(1.0 if end is None else end) if steps else np.linspace(0.0, end or 0.0, POINTS + 1)
+        if not steps:
+            times = with_extremes(partial(values_of, schedule), np.unique(times))
         values = values_of(schedule, times)
         accepted, interval = "values >= 0", NONNEGATIVE
         if name == "momentum":

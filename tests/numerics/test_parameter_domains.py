@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sympy import Expr, Function, Matrix, Rational, Symbol, cos, pi, sin
+from sympy import Expr, Function, Matrix, Rational, Symbol, cos, exp, pi, sin
 
 import numerics
 from derive.program import (
@@ -38,6 +38,9 @@ from tests.derive.once import mean_field, mlp
 
 beta = Symbol("beta", positive=True)
 half = Rational(1, 2)
+DIP = 1 - 2 * exp(-((400 * (t - Rational(10031, 10000))) ** 2))
+"""A parameter that is positive at all of the times at which a flow is tested, and negative at another."""
+
 OUTSIDE: dict[str, tuple[TrainingRule, str]] = {
     "rate": (
         GradientDescent(eta * (1 - t / 3)),
@@ -58,6 +61,19 @@ OUTSIDE: dict[str, tuple[TrainingRule, str]] = {
     "epsilon": (rmsprop(eta, half, 1 - t), "epsilon of RMSprop = 1 - t: is -1 at t = 2"),
     "rate of signs": (sign_descent(eta * (1 - t)), "rate of sign descent = .*: is -0.1 at t = 2"),
     "flow": (GradientFlow(1 - t), "rate of GradientFlow = 1 - t: is -0.0125 at t = 1.0125"),
+    "between times of the grid": (
+        GradientFlow(decay=DIP),
+        r"decay of GradientFlow = .*: is -1 at t = 1.0031",
+    ),
+    "covariance of a flow": (
+        LinearRule(
+            Matrix([[0, 1], [0, -1]]),
+            Matrix([0, 1]),
+            diffusion=Matrix([[1, 1 - DIP], [1 - DIP, 1]]),
+            discrete=False,
+        ),
+        r"diffusion of LinearRule = .*: has the eigenvalue -1 at t = 1.0031",
+    ),
     "momentum of a flow": (MomentumFlow(t / 8 - 1), "momentum of MomentumFlow = t/8 - 1: is -1 at t = 0"),
 }
 

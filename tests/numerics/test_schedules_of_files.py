@@ -222,6 +222,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"rule": "flow", "time": 3.0, "weight_decay": "1/abs(t - 1.0001)"},
         "vanishes at t = 1.0001",
     ),
+    "dip of a flow": (
+        {"rule": "flow", "time": 100.0, "weight_decay": "0.3 - exp(-((t - 0.6)*20)**2)"},
+        "is -0.7 at t = 0.6 (",
+    ),
     "still velocity": ({"rule": "flow", "time": 1.0, "momentum": "t"}, "is 0 at t = 0"),
     "noise": ({"learning_rate": 0.1, "momentum": "t/9", "temperature": "t"}, "noise through a velocity"),
 }
