@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from derive.program import Program
 from derive.program.networks.options import SAMPLE_WEIGHT
+from derive.program.rules import LinearSystemRule
 from numerics.errors import SpecError
 from numerics.experiment.checks import finite_number
 from numerics.experiment.experiment import Experiment, read_array
@@ -161,9 +162,8 @@ def problem_in(text: str, arrays: Mapping[str, str], settings: Mapping[str, str]
 
     ``arrays`` maps names of arrays to files.  ``settings`` maps keys to values: the keys of [training] that
     set times and the learning rate, the keys of [solver], ``network.gamma0``, ``network.depth``, and names of
-    symbols of the theory.  ``training.rule`` may be given, but only whether it is a flow is compared with the
-    rule of the program.  Raises :class:`~numerics.errors.SpecError` as :meth:`.Problem.of` does, with the
-    options of the command as keys.
+    symbols of the theory.  ``training.rule`` may be given if it is the rule of the program.  Raises
+    :class:`~numerics.errors.SpecError` as :meth:`.Problem.of` does, with the options of the command as keys.
     """
     program = program_in(text)
     values = {key: value_of(text_of_value) for key, text_of_value in settings.items()}
@@ -180,9 +180,10 @@ def problem_in(text: str, arrays: Mapping[str, str], settings: Mapping[str, str]
             tables[section][name] = value
         elif section and key not in SYMBOLS:
             _refuse_setting(key, value)
-    flow = not program.rule.discrete
-    given_rule = tables["training"].setdefault("rule", "flow" if flow else "gd")
-    if (given_rule == "flow") != flow:
+    time_kind = "gd" if program.rule.discrete else "flow"
+    given_rule = tables["training"].setdefault("rule", time_kind)
+    is_linear = isinstance(program.rule, LinearSystemRule)
+    if "training.rule" in values and not (is_linear and given_rule == time_kind):
         raise SpecError(
             "training.rule",
             given_rule,
@@ -268,19 +269,21 @@ def experiment_in(
 
 
 def pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
-    """Return texts ``KEY=VALUE`` as a dictionary; raise SpecError for a text without a key or ``=``.
+    """Return texts ``KEY=VALUE`` as a dictionary.
 
-    Of several texts with the same key the last one counts. ``option`` is the name of the option, for the
-    message.
+    ``option`` is the name of the option, for the message. Raises SpecError for a text without a key or
+    ``=``, and for a key with several values.
 
     >>> pairs("--set", ["training.steps=5"])
     {'training.steps': '5'}
     """
-    values = {}
+    values: dict[str, str] = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key:
             raise SpecError(option, text, "is not a pair", "KEY=VALUE")
+        if values.get(key, value) != value:
+            raise SpecError(option, text, f"is a second value for {key}, after {values[key]}", "one of them")
         values[key] = value
     return values
 

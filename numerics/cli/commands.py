@@ -37,6 +37,8 @@ from numerics.cli.common import (
     naming_the_key,
     print_json,
     progress,
+    refuse_arrays,
+    refuse_unused,
     report,
     say,
     settings_with,
@@ -48,6 +50,7 @@ from numerics.errors import Interrupted, NotConverged, NumericsError, SpecError
 if TYPE_CHECKING:
     from derive.ledger import Entry
     from derive.program import Program
+    from numerics.experiment.schema import Solver
 
 
 DerivedPart = Literal[
@@ -151,6 +154,9 @@ def solve(  # noqa: PLR0913 - the arguments are the options of the command
     times, to leading order in 1/N; N counts the neurons of the widest hidden layer. The figure then shows the
     mean at N and a band of one standard deviation.
     """
+    if explain:
+        outputs = {"-o": output, "--plot": plot, "--width": width, "--json": as_json or None}
+        refuse_unused(outputs, "is not used with --explain, which runs nothing", "--explain without it")
     problem = load_problem(file, data, settings_with(accuracy, settings), depth=False)
     check_plot(plot)
     check_outputs(file, data, problem, {"--output": output, "--plot": plot})
@@ -230,17 +236,27 @@ def expand(  # noqa: PLR0913 - the arguments are the options of the command
     Padé approximants, or operator words with the self-consistent error.
     """
     check_outputs(file, data, None, {"--output": output})
-    extra = {}
-    if show is not None:
-        extra = {"series": _series(file, order, show, settings)}
-        if not as_json:
-            typer.echo(extra["series"])
     if show is not None and output is None:
+        refuse_unused(
+            {"--resum": resum}, "is not used for a printed series, which has no numbers", "-o OUT.nc"
+        )
+        refuse_arrays(data)
+        text = _series(file, order, show, settings)
         if as_json:
-            print_json(extra)
+            print_json({"series": text})
+        else:
+            typer.echo(text)
         return
     problem = load_problem(file, data, settings)
     check_outputs(file, data, problem, {"--output": output})
+    extra = {}
+    if show is not None:
+        from numerics.cli.arguments import is_program
+
+        hours = [f"solver.hours={problem.solver.hours}"]
+        extra = {"series": _series(file, order, show, hours if is_program(file) else settings)}
+        if not as_json:
+            typer.echo(extra["series"])
     from numerics.expansion import evaluated_at, forecast
 
     announce_time(forecast(problem, order), problem.solver.hours)
@@ -258,7 +274,8 @@ def announce_time(seconds: float, hours: float) -> None:
 def _series(file: str, order: int, show: SeriesFormat, settings: list[str] | None) -> str:
     """Return the text of `dmft expand --show` for an experiment file or a program.
 
-    ``settings`` are used for an experiment file only.
+    The series of a program has no numbers. Of ``settings`` it uses only ``solver.hours``, and SpecError is
+    raised for others.
     """
     program = load_program(file)
     if program is None:
@@ -267,12 +284,12 @@ def _series(file: str, order: int, show: SeriesFormat, settings: list[str] | Non
         experiment = load(file, None, settings, arrays=False)
         announce_time(forecast(experiment, order, symbols=True), experiment.solver.hours)
         return series(experiment, order).render(show)
+    solver = _solver_hours(settings)
     from derive.errors import NotApplicable
     from derive.expansion import expand
     from numerics.expansion import require_order
-    from numerics.experiment.schema import Solver
 
-    require_order(program, order, Solver())
+    require_order(program, order, solver)
     from derive.program import gamma0
     from derive.theory import mean_field
 
@@ -280,6 +297,23 @@ def _series(file: str, order: int, show: SeriesFormat, settings: list[str] | Non
         return expand(mean_field(program), gamma0, order).render(show)
     except NotApplicable as reason:
         raise SpecError("file", file, f"has no series in gamma0: {reason}", "another program") from reason
+
+
+def _solver_hours(settings: list[str] | None) -> Solver:
+    """Return the solver's settings of ``--set``, of which only ``solver.hours`` may be given."""
+    from numerics.cli.arguments import pairs, value_of
+    from numerics.experiment.schema import Solver, parse
+
+    given = pairs("--set", settings or ())
+    for key, text in given.items():
+        if key != "solver.hours":
+            problem = "is not used in the series of a program, which has no numbers"
+            raise SpecError(
+                "--set", f"{key}={text}", problem, "solver.hours, -o OUT.nc, or an experiment file"
+            )
+    if not given:
+        return Solver()
+    return parse({"network": {"depth": 1}, "solver": {"hours": value_of(given["solver.hours"])}}).solver
 
 
 # -- dmft verify ------------------------------------------------------------------------------------------

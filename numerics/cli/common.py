@@ -101,10 +101,23 @@ def numbers_in(settings: list[str] | None) -> dict[str, float]:
     return {SYMBOLS.get(key, key): finite_number(key, value) for key, value in given.items()}
 
 
+def refuse_unused(options: Mapping[str, Any], problem: str, accepted: str) -> None:
+    """Raise SpecError for the first option that is given; values are None for options that are not given."""
+    for option, value in options.items():
+        if value is not None:
+            shown = str(value) if isinstance(value, Path) else value
+            raise SpecError(option, None if value is True else shown, problem, accepted)
+
+
 def refuse_arrays(data: list[str] | None) -> None:
     """Raise SpecError if arrays are given by -D for a command that prints formulas without arrays."""
-    if data:
-        raise SpecError("-D", data[0], "is not read: the formulas have no arrays", "no -D")
+    refuse_unused({"-D": data[0] if data else None}, "is not read: the formulas have no arrays", "no -D")
+
+
+def refuse_settings(settings: list[str] | None) -> None:
+    """Raise SpecError if --set is given for a command that prints formulas of a program without numbers."""
+    problem, accepted = "is not used in the formulas of a program", "no --set, or an experiment file"
+    refuse_unused({"--set": settings[0] if settings else None}, problem, accepted)
 
 
 def load_layers(file: str, settings: list[str] | None, data: list[str] | None = None) -> Experiment:

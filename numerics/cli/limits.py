@@ -26,6 +26,8 @@ from numerics.cli.common import (
     print_json,
     progress,
     refuse_arrays,
+    refuse_settings,
+    refuse_unused,
     say,
 )
 from numerics.errors import SpecError, require_finite
@@ -72,13 +74,10 @@ def early_time(
         early_steps = of.early_steps(experiment, steps) if steps else None
         rates = of.recovery(experiment) if recovery else None
     else:
-        for option, given in (("--steps", steps or None), ("--recovery", recovery or None)):
-            if given is not None:
-                raise SpecError(
-                    option, given, "is not available for a program", f"an experiment file, or no {option}"
-                )
-        first_step = of.early_time(program, numbers_in(settings))
+        given = {"--steps": steps or None, "--recovery": recovery or None}
+        refuse_unused(given, "is not available for a program", "an experiment file, or no such option")
         refuse_arrays(data)
+        first_step = of.early_time(program, numbers_in(settings))
     parts = {"the first step": first_step, "--steps": early_steps, "--recovery": rates}
     shown = {name: x for name, x in parts.items() if x is not None}
     if as_json:
@@ -169,16 +168,10 @@ def largest_rate(
     program = load_program(file)
     from numerics.analysis.limits import rate_limit
 
-    limit = rate_limit(load_layers(file, settings, data) if program is None else program, regime)
     if program is not None:
         refuse_arrays(data)
-        if settings:
-            raise SpecError(
-                "--set",
-                settings[0],
-                "is not used in the formulas of a program",
-                "no --set, or an experiment file",
-            )
+        refuse_settings(settings)
+    limit = rate_limit(load_layers(file, settings, data) if program is None else program, regime)
     if as_json:
         print_json(limit.to_json())
         return
@@ -739,16 +732,12 @@ def equilibrium(
     program = load_program(file)
     from numerics.analysis.equilibrium import rest_point
 
-    rest = rest_point(load(file, data, settings) if program is None else program)
     if program is not None:
         refuse_arrays(data)
-        if settings:
-            raise SpecError(
-                "--set",
-                settings[0],
-                "is not used in the equations of a program",
-                "no --set, or an experiment file",
-            )
+        refuse_settings(settings)
+    if as_json and form != "text":
+        raise SpecError("--format", form, "is not used with --json", "one of them")
+    rest = rest_point(load(file, data, settings) if program is None else program)
     if as_json:
         print_json(rest.to_json())
         return
