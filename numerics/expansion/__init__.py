@@ -528,7 +528,15 @@ def _check_error(theory: Theory, order: int, key: str, value: Any) -> None:
 
 
 def _strength(problem: Problem) -> float:
-    """Return the value of gamma0, the feature-learning strength, in a problem."""
+    """Return the value of gamma0, the feature-learning strength, in a problem.
+
+    Raises SpecError for a program without an output that has an error, or whose theory has no gamma0.
+    """
+    if gamma0_symbol not in problem.numbers:
+        reason = _missing_output(problem)
+        if problem.has_roles:
+            reason = "has a theory without gamma0, in whose powers it could be expanded"
+        raise SpecError("program", problem.program.name, reason, "solve and simulate")
     return float(problem.numbers[gamma0_symbol])
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
-from sympy import Expr, Float, Rational, S, Symbol
+from sympy import Expr, Float, Rational, S, Symbol, oo
 
 from derive.calculus.series import PowerSeries
 from derive.calculus.symbols import s, t
@@ -49,6 +49,7 @@ from numerics.names import (
     LINEAR_KERNEL,
     OUTPUT,
 )
+from numerics.results import STDERR
 from numerics.solver.grid import TimeGrid, end_weights
 from numerics.solver.linear.march import march
 from numerics.solver.linear.variables import RANDOM, by_layer, of_outputs
@@ -281,15 +282,19 @@ def truncation_error(series: xr.Dataset, value: float) -> dict[str, float]:
     The error is that of the sum of all orders at ``value``. The estimate is that of
     :meth:`~derive.expansion.PowerSeries.error_estimate` for the largest entries of the coefficients; it is
     not a bound. It is infinite if these grow as fast as the powers fall, and if they do not determine an
-    error, as a single coefficient and zeros. Orders that the series does not hold count as zero.
+    error, as a single coefficient and zeros. Orders that the series does not hold count as zero. A series
+    ends before the first order that is not known (NaN). Standard errors are left out.
     """
     x = Symbol("x", positive=True)
     estimates = {}
     for name, a in series.data_vars.items():
-        sizes: list[Expr] = [S.Zero] * (int(series.order.max()) + 1)
-        for n in series.order.values:
-            sizes[int(n)] = Float(float(np.abs(a.sel(order=n)).max()))
-        estimates[str(name)] = float(PowerSeries(tuple(sizes), x).error_estimate().subs(x, value))
+        if str(name).endswith(STDERR):
+            continue
+        largest = {int(n): float(np.abs(a.sel(order=n)).max()) for n in series.order.values}
+        end = min((n for n, size in largest.items() if np.isnan(size)), default=max(largest) + 1)
+        sizes: list[Expr] = [Float(largest[n]) if n in largest else S.Zero for n in range(end)]
+        estimate = PowerSeries(tuple(sizes), x).error_estimate().subs(x, value) if sizes else oo
+        estimates[str(name)] = float(estimate)
     return estimates
 
 

@@ -10,16 +10,18 @@ NaN, and is counted.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from math import gcd
 
 import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from numerics.errors import NotConverged
-from numerics.results import LOSSES, has_run_away
+from numerics.errors import NotConverged, SpecError
+from numerics.results import LOSSES, STDERR, has_run_away
 
 Array = NDArray[np.float64]
 
@@ -234,11 +236,14 @@ def resum(coefficients: ArrayLike, z: float, shared: int = 0) -> Resummed:
 def resummed(series: xr.Dataset, gamma0: float, method: str = "pade") -> xr.Dataset:
     """Return a result of ``expand`` at one gamma0: values, and their truncation errors ``*_truncation``.
 
-    ``method`` is ``"pade"`` or ``"sum"`` (partial sums).  Every variable is evaluated as a series of its own,
-    also a standard error.  An error that changes sign in time is small at one time by accident, so that each
-    estimate is the largest of those at the times around it, a tenth of all times on either side.  Entries
-    where the method fails, or where a loss becomes too large, are NaN: ``status`` is then "partial", and
-    ``failed`` counts them by variable.  Raises ValueError for an unknown method or a negative gamma0,
+    ``method`` is ``"pade"`` or ``"sum"`` (partial sums).  Every variable is evaluated as a series of its own.
+    Standard errors ``*_stderr`` of coefficients become those of values: the sum over orders of the change of
+    the value by one standard error of the coefficient, a bound for all correlations of the coefficients.  An
+    error that changes sign in time is small at one time by accident, so that each truncation error is the
+    largest of those at the times around it, a tenth of all times on either side.  Entries where the method
+    fails, or where a loss becomes too large, are NaN: ``status`` is then "partial", and ``failed`` counts
+    them by variable.  Raises ValueError for an unknown method or a negative gamma0,
+    :class:`~numerics.errors.SpecError` for an order that is not known (NaN), and
     :class:`~numerics.errors.NotConverged` if every entry of a variable fails.
 
     >>> times = np.array([0.0, 1.0])
@@ -261,10 +266,12 @@ def resummed(series: xr.Dataset, gamma0: float, method: str = "pade") -> xr.Data
     variables: dict[str, tuple[tuple[str, ...], Array, dict[str, str]]] = {}
     failed: dict[str, str] = {}
     for name, array in series.data_vars.items():
-        dense = np.zeros((top // step + 1, *array.shape[1:]))
-        dense[[n // step for n in orders]] = array.values
+        if str(name).endswith(STDERR):
+            continue
+        dense = _dense(array, step, top)
+        z = float(np.float64(gamma0) ** step)
         with np.errstate(over="ignore", invalid="ignore"):
-            values = evaluate(dense, float(np.float64(gamma0) ** step))
+            values = evaluate(dense, z)
         bad = values.failed | ~np.isfinite(values.value) | ~np.isfinite(values.error)
         if name in LOSSES:
             bad |= has_run_away(values.value)
@@ -282,6 +289,13 @@ def resummed(series: xr.Dataset, gamma0: float, method: str = "pade") -> xr.Data
             truncation,
             {"long_name": f"estimated truncation error of {words}"},
         )
+        if f"{name}{STDERR}" in series:
+            errors = _dense(series[f"{name}{STDERR}"], step, top)
+            variables[f"{name}{STDERR}"] = (
+                dims,
+                _sampling_error(dense, errors, values.value, partial(evaluate, z=z)),
+                {"long_name": f"standard error of {words}"},
+            )
     status = str(series.attrs.get("status", "ok")) if not failed else "partial"
     notes = {"gamma0": gamma0, "method": f"expansion in gamma0, {method}", "status": status}
     if failed:
@@ -289,6 +303,38 @@ def resummed(series: xr.Dataset, gamma0: float, method: str = "pade") -> xr.Data
     return xr.Dataset(
         variables, {k: v for k, v in series.coords.items() if k != "order"}, {**series.attrs, **notes}
     )
+
+
+def _dense(array: xr.DataArray, step: int, top: int) -> Array:
+    """Return the coefficients of a variable for the powers 0, step, ..., top of gamma0.
+
+    The first axis are these powers. Coefficients that the series does not hold are zero. Raises SpecError for
+    an order whose coefficients are all NaN.
+    """
+    dense = np.zeros((top // step + 1, *array.shape[1:]))
+    for n, values in zip(array.order.values, array.values, strict=True):
+        if np.all(np.isnan(values)):
+            problem = f"has no known coefficients of order {n}"
+            raise SpecError("series", str(array.name), problem, "a series of lower order")
+        dense[int(n) // step] = values
+    return dense
+
+
+def _sampling_error(
+    coefficients: Array, errors: Array, value: Array, evaluate: Callable[[Array], Resummed]
+) -> Array:
+    """Return a bound of the standard error of a series with sampled coefficients, in the shape of ``value``.
+
+    ``coefficients`` and their standard ``errors`` have the order as first axis. The bound is the sum over
+    orders of the change of the value if the coefficient of this order changes by its standard error.
+    """
+    total = np.zeros_like(value)
+    for n in np.flatnonzero(np.any(errors.reshape(len(errors), -1) != 0, axis=1)):
+        moved = coefficients.copy()
+        moved[n] += errors[n]
+        with np.errstate(over="ignore", invalid="ignore"):
+            total = total + np.abs(evaluate(moved).value - value)
+    return total
 
 
 def _why_failed(name: str, gamma0: float, top: int) -> str:

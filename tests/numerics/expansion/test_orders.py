@@ -338,3 +338,15 @@ def test_the_truncation_error_counts_orders_and_not_positions() -> None:
     series = xr.Dataset({"a": ("order", [1.0, 0.5, 0.25])}, {"order": [0, 2, 4]})
     x = 0.1**2 / 2
     assert truncation_error(series, 0.1)["a"] == pytest.approx(x**3 / (1 - x), rel=1e-12)
+
+
+def test_the_truncation_error_of_a_series_with_unknown_orders() -> None:
+    """A series ends before the first unknown order, as that of relu; standard errors are no series."""
+    known, unknown = [[1.0], [0.5], [0.25]], [[1.0], [0.5], [np.nan]]
+    columns = {"a": known, "b": unknown, "c": [[np.nan]] * 3, "a_stderr": known}
+    series = xr.Dataset({name: (("order", "time"), x) for name, x in columns.items()}, {"order": [0, 1, 2]})
+    found = truncation_error(series, 0.1)
+    shorter = truncation_error(series[["b"]].sel(order=[0, 1]), 0.1)
+    assert found.keys() == {"a", "b", "c"}
+    assert found["b"] == shorter["b"] > found["a"]
+    assert found["c"] == np.inf

@@ -8,7 +8,7 @@ import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from numerics.errors import NotConverged
+from numerics.errors import NotConverged, SpecError
 from numerics.expansion.resummation import approximants, pade, partial_sums, resum, resummed
 
 RNG = np.random.default_rng(0)
@@ -175,6 +175,34 @@ def test_bad_input() -> None:
         resummed(series, 1.0, "borel")
     with pytest.raises(ValueError, match="gamma0 = -1"):
         resummed(series, -1.0)
+
+
+@pytest.mark.parametrize("method", ["sum", "pade"])
+def test_standard_errors_are_no_series(method: str) -> None:
+    """Of 1/(1 + 4 z): each coefficient changes the value by its own standard error times its power."""
+    values = np.array([[1.0, 1.0], [0.0, -4.0], [0.0, 16.0], [0.0, -64.0], [0.0, 256.0]])
+    series = dataset(values.tolist(), [0, 2, 4, 6, 8])
+    errors = np.array([[0.0, 0.0], [0.0, 1e-5], [0.0, 2e-5], [0.0, 1e-4], [0.0, 1e-4]])
+    series["train_loss_stderr"] = (("order", "time"), errors)
+    at = resummed(series, 0.25, method)
+    assert at.attrs["status"] == "ok"
+    assert set(at.data_vars) == {"train_loss", "train_loss_truncation", "train_loss_stderr"}
+    moves = [
+        resummed(
+            dataset((values + errors * (np.arange(5) == n)[:, None]).tolist(), [0, 2, 4, 6, 8]), 0.25, method
+        )
+        for n in range(5)
+    ]
+    bound = sum(abs(float(x.train_loss[1]) - float(at.train_loss[1])) for x in moves)
+    np.testing.assert_allclose(at.train_loss_stderr, [0.0, bound], rtol=1e-9, atol=1e-15)
+    if method == "sum":
+        assert bound == pytest.approx(float(np.sum(errors[:, 1] * 0.0625 ** np.arange(5))))
+
+
+def test_orders_that_are_not_known_are_refused() -> None:
+    series = dataset([[1.0, 1.0], [0.0, -0.5], [np.nan, np.nan]], [0, 1, 2])
+    with pytest.raises(SpecError, match="has no known coefficients of order 2"):
+        resummed(series, 0.1)
 
 
 @pytest.mark.parametrize("order", [0, 1])
