@@ -236,9 +236,15 @@ def require_probability(name: str, value: float) -> None:
 
 
 def require_choice(name: str, value: object, choices: Iterable[str]) -> None:
-    """Raise SpecError for a value that is not one of the ``choices``."""
+    """Raise SpecError for a value that is not one of the ``choices``.
+
+    >>> require_choice("kernels", "some", ["all"])
+    Traceback (most recent call last):
+    numerics.errors.SpecError: kernels = "some": is not one of the choices (accepted: all)
+    """
     if value not in (known := tuple(choices)):
-        raise SpecError(name, value, "is not one of the choices", f"{', '.join(known[:-1])} or {known[-1]}")
+        parts = [", ".join(known[:-1]), *known[-1:]] if len(known) > 1 else known
+        raise SpecError(name, value, "is not one of the choices", " or ".join(parts))
 
 
 def require_mapping(name: str, value: object, accepted: str) -> None:
