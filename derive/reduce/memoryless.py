@@ -431,7 +431,9 @@ def _tidy(e: Expr) -> Expr:
     """Return an expression in which powers of one base are joined, simplified if it contains a time."""
     swapped, bases = _positive(e)
     joined = powsimp(swapped)
-    return (simplify(joined) if joined.free_symbols & {t, s} else joined).xreplace(bases)
+    # `relaxation` writes times as dummy symbols.
+    timed = any(x in (t, s) or isinstance(x, Dummy) for x in e.free_symbols)
+    return (simplify(joined) if timed else joined).xreplace(bases)
 
 
 def _positive(e: Expr) -> tuple[Expr, dict[Expr, Expr]]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import mpmath
 import pytest
-from sympy import Derivative, Expr, Function, Integer, Sum, Symbol, lambdify, symbols
+from sympy import Derivative, Expr, Function, Integer, Sum, Symbol, lambdify, simplify, symbols
 
 from derive.errors import NotApplicable
-from derive.program import GradientDescent, GradientFlow, P, alpha, eta, gamma0, mu, t
+from derive.program import GradientDescent, GradientFlow, P, alpha, eta, gamma0, mu, s, t
+from derive.program.rules import entry_covariance
+from derive.reduce.memoryless import relaxation
 from derive.reduce.whitened import norm
 from derive.theory import Average
 from tests.derive.once import mean_field, mlp, moment_steps, two_layer, whitened
@@ -169,6 +171,15 @@ def test_biases_count_in_the_start():
     """A bias is the weight of an input that is 1."""
     found = two_layer(mean_field(mlp(1, rule="flow", bias=True)))
     assert found.initial[0].rhs == K(mu, alpha) + 1
+
+
+def test_steps_with_decay_and_noise_relax():
+    """The rate of the covariance was not simplified, so that it seemed to depend on the time."""
+    lam, T = symbols("lam T", positive=True)
+    rule = GradientDescent(eta, decay=eta * lam, diffusion=2 * T * eta)
+    rate, noise, start = relaxation(entry_covariance(rule, t, s) * K(mu, alpha), discrete=True)
+    assert (rate, start) == (eta * lam, K(mu, alpha))
+    assert simplify(noise - 2 * T * eta * K(mu, alpha)) == 0
 
 
 @pytest.mark.slow
