@@ -151,24 +151,29 @@ def _change(part: Any, places: set[Place], indices: set[Symbol], other: Symbol) 
     return change
 
 
-def _objects(x: Any) -> Iterator[Any]:
-    """Yield a part of a program and all objects that it contains, but not those inside of training rules."""
-    yield x
-    if isinstance(x, tuple):
-        for y in x:
-            yield from _objects(y)
-    elif is_dataclass(x) and not isinstance(x, type) and not hasattr(x, "memory"):
-        for f in fields(x):
-            yield from _objects(getattr(x, f.name))
-    elif isinstance(x, Mapping):
-        yield from _objects((*x,))
+def _objects(x: Any, *, populations: bool = True) -> Iterator[Any]:
+    """Yield a part of a program and all objects that it contains, but not those inside of training rules.
+
+    Without ``populations``, objects inside of populations are left out, too.
+    """
+    waiting = [x]
+    while waiting:
+        y = waiting.pop()
+        yield y
+        if isinstance(y, str | Expr) or (isinstance(y, Population) and not populations):
+            continue
+        if isinstance(y, tuple):
+            waiting += y
+        elif is_dataclass(y) and not isinstance(y, type) and not hasattr(y, "memory"):
+            waiting += [getattr(y, f.name) for f in fields(y)]
+        elif isinstance(y, Mapping):
+            waiting += [*y]
 
 
 def _expressions(parts: Iterable[Any]) -> Iterator[Expr]:
-    """Yield every expression in parts of a program, except those of populations."""
+    """Yield every expression in parts of a program, except those inside of populations."""
     for part in parts:
-        populations = {id(y) for x in _objects(part) if isinstance(x, Population) for y in _objects(x)}
-        yield from (x for x in _objects(part) if isinstance(x, Expr) and id(x) not in populations)
+        yield from (x for x in _objects(part, populations=False) if isinstance(x, Expr))
 
 
 def _indices(part: Any) -> set[Symbol]:
