@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from sympy import Add, Expr, S, Symbol
+from sympy import Add, Expr, S, Sum, Symbol
 from sympy.core.function import AppliedUndef
 
 from derive.program import Program, mu, t
@@ -181,6 +181,7 @@ def random_losses(
 
     def value(term: Expr) -> Any:
         """Return one term of the formula of a loss: an array over time, or a number for a constant term."""
+        term = term.xreplace({x: x.function for x in term.atoms(Sum)})  # correlations are summed over outputs
         kernel = next(iter(term.atoms(AppliedUndef)), S.One)
         factor = float((term / kernel).subs({x: numbers.get(x, 0.0) for x in term.free_symbols - {t}}))
         return factor * (outputs if kernel is S.One else equal_times(values[str(kernel.func)]))

@@ -197,7 +197,7 @@ def test_what_cannot_be_swept_is_refused_before_anything_runs(over, why) -> None
 
 def test_a_folder_that_cannot_be_made_is_refused_before_anything_runs(tmp_path: Path) -> None:
     folder = tmp_path / "missing" / "runs"
-    with pytest.raises(SpecError, match=f'runs": there is no folder {tmp_path / "missing"}'):
+    with pytest.raises(SpecError, match=f"there is no folder {tmp_path / 'missing'}"):
         sweep(isotropic(), {"training.steps": [1]}, folder=folder)
     with pytest.raises(SpecError, match="cannot be made: File name too long"):
         sweep(isotropic(), {"training.steps": [1]}, folder=tmp_path / ("x" * 300))

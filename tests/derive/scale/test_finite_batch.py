@@ -84,7 +84,7 @@ def test_constants_are_numbers_or_zeta_functions(source: str) -> None:
         ({"learning_rate": 1, "batch": 1}, "learning_rate = 1: the first mode diverges"),
         ({"learning_rate": "1/5", "batch": "1/10"}, "the loss diverges, as q = "),
         ({"learning_rate": -1}, "learning_rate = -1: must be positive"),
-        ({"batch": 0}, "batch = 0: must be positive"),
+        ({"batch": 0}, "batch = 0: must be a whole number, at least 1"),
     ],
 )
 def test_refusals(numbers: dict[str, object], says: str) -> None:

@@ -183,7 +183,9 @@ def test_flow_of_a_family_on_the_population_is_that_of_one() -> None:
     """The implicit rule iterates all members together."""
     given: dict[str, Any] = {"numbers": {"N": 4.0}, "arrays": power_law_arrays(8), "times": [0.0, 1.0, 2.0]}
     solver = Solver(method="march", rtol=1e-6)
-    pair = numerics.solve(family(2, "population"), **given, solver=solver, kernels="full").C_v.values
+    found = numerics.solve(family(2, "population"), **given, solver=solver, kernels="full")
+    pair = found.C_v.values
+    np.testing.assert_allclose(found.train_loss, np.einsum("ttcc->t", pair), rtol=1e-12)
     one = numerics.solve(
         random_features(data="population"), **given, solver=solver, kernels="full"
     ).C_v.values
