@@ -159,10 +159,13 @@ class Operator(MatrixSymbol):  # type: ignore[misc, unused-ignore]
 
 
 class SymbolicIdentity(Identity):  # type: ignore[misc, unused-ignore]
-    """Identity matrix with a symbolic number of rows, for which SymPy's identity has no code."""
+    """Identity matrix with a symbolic number of rows, from which SymPy can generate source code.
+
+    The code printers of SymPy, such as that of NumPy, cannot print SymPy's own identity of a symbolic size.
+    """
 
     def _code(self, printer: Any, module: str) -> str:
-        """Return the code that makes the identity matrix in ``module``, such as ``numpy.eye(T)``."""
+        """Return the source code of the identity matrix in ``module``, such as ``numpy.eye(T)``."""
         return f"{printer._module_format(module + '.eye')}({printer._print(self.args[0])})"
 
     def _numpycode(self, printer: Any, *_: Any) -> str:

@@ -420,7 +420,13 @@ def _problems_of_update(program: Parts, w: TrainedMatrix | TrainedVector) -> Ite
         pairs = [(u.left, w.initial.rows, "left") for u in w.update.terms]
         pairs += [(u.right, w.initial.cols, "right") for u in w.update.terms]
     for body, expected, side in pairs:
-        if _elsewhere(expected, units := program.site_of(body)):
+        if not body.has(AppliedUndef) and not any(parameter(v).uses(body) for v in program.vectors):
+            yield (
+                f"{w.name} is updated with {body} ({side}), which is not a vector of {_place(expected)}: "
+                f"define a field with this value; or, if an average contains {w.name} without a field as its "
+                f"factor, as in Mean({w.name}), define a field b(t) = {w.name} and take Mean(b(t))"
+            )
+        elif _elsewhere(expected, units := program.site_of(body)):
             yield (
                 f"{w.name} is updated with {body} ({side}), a vector of {_place(units)}; it must be a vector "
                 f"of {_place(expected)}"

@@ -10,7 +10,8 @@ they are polynomials in the layer times ``q^layer``. Closed forms depend on the 
 1)``: at fixed z they have a limit as L grows; z is 1 at alpha = 1/2 and tends to 0 above it.
 
 Conventions: width to infinity, then L, at a fixed number of steps; frozen input and output vectors; smooth
-phi. gamma is that of the *effective* rate (depth2023 Def. 6.1): updates enter h of a layer with ``L^-gamma``.
+phi. gamma is that of the *effective* rate (depth2023 Def. 6.1): updates enter the preactivation ``W x`` in
+the branch of a layer with the factor ``L^-gamma``.
 The rate ``eta L^-c`` that a rule needs follows from the power of L with which its updates enter the derived
 equation of a layer. In a network of width one the whole effect of an update has a closed form.
 """
@@ -737,9 +738,10 @@ def _number(name: str, value: GivenNumber) -> Expr:
 
 @lru_cache(maxsize=64)
 def update_power(program: Program, rule: str | Entrywise = "sgd") -> Expr:
-    """Return the gamma of a rule with rate ``eta L^-c``: its updates enter h of a layer with ``L^-gamma``.
+    """Return the exponent gamma of a rule with rate ``eta L^-c``.
 
-    It is read off the theory of ``program``, a network of linear residual layers, trained by the rule with
+    Updates by the rule enter the preactivation ``W x`` in the branch of a layer with the factor ``L^-gamma``.
+    gamma is read off the theory of ``program``, a network of linear residual layers, trained by the rule with
     the rate ``L^-c`` in place of its own rate, in which the exponent gamma must be a symbol. The gradient of
     a weight contains the factor ``L^-alpha`` of its branch: gradient descent keeps it, the sign removes it,
     and an entrywise rule raises it to the degree of the rule. Raises :class:`NotApplicable` for another rule

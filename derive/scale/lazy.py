@@ -582,12 +582,12 @@ class LazySteps(ConditionalResult):
     noise: Callable[[Expr], Expr]
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions behind the moments of the kernel's eigenvalues.
+        """Return what is derived and what is assumed about the moments of the kernel's eigenvalues.
 
         Returns
         -------
         tuple[str, ...]
-            Assumptions as sentences.
+            Sentences that start with "derived: " or "assumed: ".
         """
         count = len(self.moments)
         return (

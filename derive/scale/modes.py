@@ -262,7 +262,10 @@ def lazy_modes(theory: Theory) -> LazyModes:
     # The error v of a mode obeys v' = slope v in a flow, and v(t + 1) = (1 + slope) v(t) in steps.
     slope = -K * factor_of(linear_form(theory).row("h0"), "v")
     if slope.has(t):
-        raise NotApplicable(f"the rate at which a mode is learnt must not change in time; it is {slope}")
+        raise NotApplicable(
+            f"the rate at which a mode is learnt must not change in time; it is {slope}: use plain "
+            "gradient descent or its flow, with a constant learning rate"
+        )
     decay = (1 + slope) ** t if theory.program.rule.discrete else exp(slope * t)
     error = at_start(theory) * decay
     (average,) = theory.order_parameter("C_v").definition.atoms(Average)
@@ -310,8 +313,9 @@ def kernel_of_modes(theory: Theory) -> tuple[Expr, Expr]:
     (end,) = kernels_on(form.row("g", L), "h")
     if above not in kernels or simplify(_at_zero(end / gamma0, covariance) - increment) != 0:
         raise NotApplicable(
-            "the responses R_gu of the last layer do not start the recursion that those of the other layers "
-            "obey"
+            "the response R_gu of the last layer must obey the recursion of the other layers, R_gu(ell) = "
+            "R_gu(ell + 1) + a term that is the same in all layers: use a network whose hidden layers are "
+            "all alike, such as structured()"
         )
     responses = factor(Sum(increment, (Dummy("m"), ell, L)).doit())
     first = {Function("R_gu")(1, t, s): gamma0 * responses.subs(ell, 1)}
@@ -344,7 +348,8 @@ def _covariances(theory: Theory) -> Expr:
     sources = {x.symbol.args[0]: x.covariance for x in theory.sources if x.symbol.func == Function("r")}
     if sources[ell] != Function("C_g")(ell + 1, t, s):
         raise NotApplicable(
-            f"the source r of a layer must have the covariance C_g of the layer above; it has {sources[ell]}"
+            f"the source r of a layer must have the covariance C_g of the layer above; it has "
+            f"{sources[ell]}: use a network whose hidden layers are all alike, such as structured()"
         )
     return sources[L]
 
@@ -356,7 +361,10 @@ def _at_zero(kernel: Expr, covariance: Expr) -> Expr:
     """
     value = kernel.replace(Function("C_g"), lambda *_: covariance).subs(gamma0, 0)
     if value.has(t, s, AppliedUndef):
-        raise NotApplicable(f"the kernel {kernel} must not change in time at gamma0 = 0")
+        raise NotApplicable(
+            f"the kernel {kernel} must not change in time at gamma0 = 0: use plain gradient descent or its "
+            "flow, with a constant learning rate"
+        )
     return value
 
 

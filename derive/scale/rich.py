@@ -919,8 +919,9 @@ class RichBalance:
         """Return the power law of the loss in the rich regime, with its corrections and conditions."""
         depth, reduced = self.depth, self.reduced
         # The singular value of the weights obeys sigma^2 = front sum phi^2 + start. The learnt part of a mode
-        # is phi = w F/c, with its target w, its learnt fraction F and c = c_g(1). The equation is multiplied
-        # by c^2 below, where c^2 sigma^2 = c^rise.
+        # is phi = w F/c, with its target w and its learnt fraction F; c = c_g(1) is the size of the gradient
+        # in the first layer. The equation is multiplied by c^2 below. c^2 sigma^2 is a power of c, because
+        # the ansatz makes sigma a power of c (`singular`); `rise` is the exponent of this power.
         front, start, rise = self.norm()
         learnt, remaining = self.sums()
         top, loss = learnt.terms[0], remaining.terms[0]

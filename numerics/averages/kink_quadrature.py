@@ -430,7 +430,12 @@ def compiled(e: Expr) -> Callable[[Array], Array]:
     if e.has(Derivative, DiracDelta, AppliedUndef):
         raise Unserved(f"{e} contains a DiracDelta, or an unknown function, which has no values")
     function = lambdify(X, e, ["numpy", "scipy"], cse=True)
-    return lambda x: np.asarray(function(x), dtype=float)
+
+    def values(x: Array) -> Array:
+        return np.asarray(function(x), dtype=float)
+
+    values.__name__ = str(e)  # messages name the function
+    return values
 
 
 ORDERS = (6, 8, 10, 12)

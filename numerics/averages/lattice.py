@@ -139,6 +139,11 @@ def multiplied(parts: FunctionProduct, u: Array) -> Array:
     return value
 
 
+def _spelled(body: ProductsByVariable) -> str:
+    """Return the product of functions in ``body`` as text, for messages."""
+    return " * ".join(getattr(f, "__name__", str(f)) for parts in body for f in parts) or "1"
+
+
 def reach_of(body: ProductsByVariable, scale: float, deviation: float, tol: float) -> float:
     """Return the distance from the mean beyond which an integrand is below a share ``tol`` of its maximum.
 
@@ -161,14 +166,16 @@ def reach_of(body: ProductsByVariable, scale: float, deviation: float, tol: floa
                 largest = largest * np.maximum.accumulate(sizes)[-len(x) :]
         if not np.all(np.isfinite(largest)):
             raise NotConverged(
-                f"a Gaussian average is not computed: its function is not finite within {FARTHEST:g} "
-                f"standard deviations of the mean, each {scale:g}"
+                f"the Gaussian average of {_spelled(body)} is not computed, because it is not finite at all "
+                f"points within {FARTHEST:g} standard deviations (of {scale:g}) from the mean: use a "
+                "function that grows more slowly, or smaller variances"
             )
         farthest = max(farthest, float(x[largest > tol * largest.max()].max(initial=0.0)))
     if farthest >= FARTHEST:
         raise NotConverged(
-            "a Gaussian average is not computed: its function grows so fast that it is not negligible at "
-            f"{FARTHEST:g} standard deviations from the mean, each {scale:g}"
+            f"the Gaussian average of {_spelled(body)} is not computed, because it grows so fast that it is "
+            f"not negligible at {FARTHEST:g} standard deviations (of {scale:g}) from the mean: use a "
+            "function that grows more slowly, or smaller variances"
         )
     return max(base_reach(tol), farthest + 0.1)
 

@@ -616,9 +616,8 @@ class LoweredFluctuations:
             for x in declared:
                 if x is not None and x[0] in self.features:
                     self.nodes.declare(*x)
-            fixed = [self.nodes.find(key_of(h.field), self.arguments(h.field, grid)) for h in hats]
-            if beside is not None:
-                fixed.append(self.nodes.find(key_of(beside), self.arguments(beside, grid)))
+            plain = [*(h.field for h in hats), *([] if beside is None else [beside])]
+            fixed = [(str(x.func), self.nodes.find(key_of(x), self.arguments(x, grid))) for x in plain]
             targets = []
             for a in by:
                 targets.append(self.parameters.find(key_of(a), self.arguments(a, grid)))
@@ -637,7 +636,7 @@ class LoweredFluctuations:
         equations: IntegerArray | None,
         targets: list[IntegerArray],
         declared: list[tuple[FunctionKey, list[IntegerArray]] | None],
-        fixed: list[IntegerArray],
+        fixed: list[tuple[str, IntegerArray]],
         hats: int,
     ) -> Callable[[], TermArrays]:
         """Return a function that makes the arrays of a term; it is called once all fields have numbers.
@@ -645,9 +644,9 @@ class LoweredFluctuations:
         ``weight`` is the deterministic factor and ``grid`` holds all values of indices and times.
         ``equations`` are numbers of the order parameter or field in whose equation the term stands, and
         ``targets`` those of order parameters with respect to which it is a derivative. ``declared`` are keys
-        and arguments of functions of fields that get numbers later; ``fixed`` are numbers of fields or hats,
-        and ``hats`` is how many of them are hats. A hat is the response field conjugate to a field: the
-        average of a field times a hat is the response of the field.
+        and arguments of functions of fields that get numbers later; ``fixed`` are names and numbers of fields
+        or hats, and ``hats`` is how many of them are hats. A hat is the response field conjugate to a
+        field: the average of a field times a hat is the response of the field.
         """
 
         def make() -> TermArrays:
@@ -655,7 +654,7 @@ class LoweredFluctuations:
             size = length(grid)
             none = np.full(size, CONSTANT)
             factors = [none if x is None else self.nodes.find(*x) for x in declared]
-            columns = [*factors, *fixed, none, none][:2] if not fixed else [*fixed, *factors, none, none][:2]
+            columns = [*(numbers for _, numbers in fixed), *factors, none, none][:2]
             marks = [x for x in (equations, *targets) if x is not None]
             main, *more = marks
             other = [*more, none][0]
@@ -665,11 +664,13 @@ class LoweredFluctuations:
             rows = np.flatnonzero(kept)
             ends = np.searchsorted(when[rows], np.arange(self.sizes.times), side="right")
             cut = {x: v[rows] for x, v in grid.items()}
-            for x in [*fixed, *(v for v, d in zip(factors, declared, strict=True) if d is not None)]:
-                if (x[rows] < 0).any():
+            features = [(str(x[0][0]), v) for x, v in zip(declared, factors, strict=True) if x is not None]
+            for name, numbers in (*fixed, *features):
+                if (numbers[rows] < 0).any():
                     raise Unserved(
-                        f"a term with the coefficient {weight} uses a field at indices for which the field "
-                        "has no equation"
+                        f"the field {name} has no definition at some indices or times at which a term with "
+                        f"the coefficient {weight} uses it: define {name} there, or limit the ranges of the "
+                        "definitions that use it"
                     )
             return TermArrays(
                 weight,

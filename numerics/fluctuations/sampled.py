@@ -772,9 +772,10 @@ class SampledFluctuations:
                 move = self.move(number, B[:, at] @ v, self.second_step)
                 up, down = (self._means(number, self.paths[number].run(move.at(x))) for x in (1, -1))
                 curvature += size * (up - 2 * self.means[number] + down) / (2 * move.step**2)
-                # The block `mixed` makes sources that are linear combinations of earlier ones (pivots) depend
-                # on other pivots. This changes their own covariance by mixed mixed^T at second order in the
-                # step, whose contribution is subtracted below.
+                # Pivots are the sources that are not linear combinations of earlier ones. The block `mixed`
+                # adds combinations of the pivots' random numbers to the other sources. At second order in
+                # the step this changes the covariance of the other sources with each other by mixed mixed^T.
+                # The contribution of this change is subtracted below.
                 if move.change is not None:
                     extra = extra + size * move.change.mixed @ move.change.mixed.T
         if np.ndim(extra):

@@ -160,7 +160,10 @@ def _diverged(state: NetworkState, task: Task, value: Array) -> None:
     start = state.time == 0 if state.flows else state.step == 0
     when, remedy = f"step {state.step}", SMALLER
     if state.flows:
-        when, remedy = f"time {state.time:.6g}", "a shorter step may do"
+        when, remedy = (
+            f"time {state.time:.6g}",
+            "output times that are closer, or an earlier last time, may do",
+        )
     if start:
         remedy = remedy_at_start(value)
     sizes = [float(np.abs(rows_of(value, slice(i, i + 1))).max()) for i in range(len(task.nodes))]

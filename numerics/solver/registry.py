@@ -122,17 +122,20 @@ class Choice:
 
     @property
     def asked(self) -> tuple[float, str]:
-        """Accuracy required of the chosen method, and the name of the setting from which it comes.
+        """Accuracy at which the chosen method aims, and the name of the setting from which it comes.
 
         It is ``solver.accuracy``. If the file does not state it, it is the default accuracy of the chosen
-        method, or ``solver.rtol`` if the method has no such default.
+        method, or ``solver.rtol`` if the method has no such default. The default is used in the run, not in
+        the choice of the method.
         """
         if self.accuracy is not None:
             return self.accuracy, "solver.accuracy"
         default = next(
             (x.asked for m, x in self.answers if m is self.method and isinstance(x, MethodEstimate)), None
         )
-        return (self.rtol, "solver.rtol") if default is None else (default, "the default of solver.accuracy")
+        if default is None or self.method is None:
+            return self.rtol, "solver.rtol"
+        return default, f"the default of {self.method.name} for solver.accuracy"
 
     def __str__(self) -> str:
         rows = ["method    estimated time, memory and error, or the reason of a refusal"]
@@ -146,7 +149,7 @@ class Choice:
         if self.method is None:
             return "\n".join([*rows, "runs: none"])
         asked, key = self.asked
-        return "\n".join([*rows, f"runs: {self.method.name}; required accuracy: {asked:.1g} ({key})"])
+        return "\n".join([*rows, f"runs: {self.method.name}; target accuracy: {asked:.1g} ({key})"])
 
 
 def choose(

@@ -86,7 +86,8 @@ class FeatureLearning(ConditionalResult):
         """Return the coefficient of gamma0^2 in ``a`` (``order`` 1) or of gamma0^4 in ``b`` (``order`` 2).
 
         The mean output F as a function of the scaled ascent time sigma is ``F/y = sigma + a sigma^3/6 + b
-        sigma^5/120``, where y is the target.
+        sigma^5/120``, where y is the target. sigma is the integral of the error over time, in units of
+        ``y/k`` with the initial tangent kernel k.
         """
         n = 2 * order + 1
         return self.ascent.means[n] * K_x ** (order + 1) * y ** (2 * order) / self.rate**n
@@ -95,7 +96,7 @@ class FeatureLearning(ConditionalResult):
     def _means(self) -> tuple[RichnessSeries, RichnessSeries]:
         """Series in gamma0^2 of the scaled ascent time sigma and of the error ``Delta/y``, at infinite width.
 
-        sigma is the integral of the error over time, scaled by ``y/k``, and x is time times k, the initial
+        sigma is the integral of the error over time, in units of ``y/k``, and x is time times k, the initial
         kernel. Then ``Delta/y = d sigma/dx = 1 - sigma - a sigma^3/6 - ...``. Coefficients are polynomials in
         x and ``exp(-x)``.
         """
@@ -111,8 +112,10 @@ class FeatureLearning(ConditionalResult):
     def _shifts(self) -> dict[int, RichnessSeries]:
         """Changes of the scaled ascent time sigma by perturbations of the output F, by the order m.
 
-        The perturbation of order m is ``sigma^m/m!``, a change of the Taylor coefficient ``c_m`` of F. The
-        change of sigma is ``-Delta int sigma^m/(m! Delta)``, where Delta is the error.
+        F is the output as a function of the ascent time tau, the integral of the error over time. The scaled
+        ascent time is ``sigma = k tau/y``, with the initial tangent kernel k and the target y. The
+        perturbation of order m is ``sigma^m/m!``, a change of the Taylor coefficient ``c_m`` of F. The change
+        of sigma is ``-Delta int sigma^m/(m! Delta)``, where Delta is the error.
         """
         return {m: self._shift(m) for m in range(int(self.centred), ORDER + 1)}
 

@@ -264,7 +264,11 @@ def within_support(e: Expr, q: PlacedParameter) -> Expr:
 
 
 def fixed_by_deltas(e: Expr, q: PlacedParameter) -> dict[Symbol, Expr]:
-    """Return values of indices that the Kronecker deltas of a product set equal to an index of ``q``."""
+    """Return the values of the indices that Kronecker deltas in a product express by indices of ``q``.
+
+    A value is an index of ``q``, or an index plus a shift: ``KroneckerDelta(i, j + 1)`` gives the value ``j +
+    1`` of i if j is an index of ``q``.
+    """
     values: dict[Symbol, Expr] = {}
     own_indices = {r.index for r in q.ranges}
     for x in (x for x in Mul.make_args(e) if isinstance(x, KroneckerDelta)):

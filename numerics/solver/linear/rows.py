@@ -449,7 +449,8 @@ def iterate_step(
     ``x_k`` with changes ``r_k`` the next point is ``x - dX p``, where p minimises ``|r - dR p|``.
 
     The size of a block is the largest absolute value of its entries, or its number in ``floors`` if that is
-    larger, or 1 if both are zero. Raises :class:`~numerics.errors.NotConverged` after SWEEPS sweeps.
+    larger, or 1 if both are zero. Raises :class:`~numerics.errors.NotConverged` after SWEEPS sweeps, or if
+    numbers overflow in the mixing.
 
     >>> x = np.array([0.0])
     >>> def sweep() -> None:
@@ -491,14 +492,18 @@ def iterate_step(
             try:
                 parts = np.linalg.lstsq(steps, changes[-1], rcond=1e-14)[0]
             except np.linalg.LinAlgError:
-                break  # numbers have overflowed
+                raise NotConverged(
+                    "numbers overflow in the iteration of an implicit time step, because the step is too "
+                    "long or because the flow diverges: a shorter training.time would do"
+                ) from None
             mixed = mixed - np.diff(np.stack(points), axis=0).T @ parts
         at = 0
         for x, size in zip(blocks, sizes, strict=True):
             x[...] = size * mixed[at : at + x.size].reshape(x.shape)
             at += x.size
     raise NotConverged(
-        f"the iteration of an implicit time step did not converge in {SWEEPS} sweeps: a shorter step may do"
+        f"the iteration of an implicit time step did not converge in {SWEEPS} sweeps to the relative change "
+        f"{tolerance:.1e}: a larger solver.rtol or a shorter training.time would do"
     )
 
 

@@ -51,6 +51,10 @@ BARE: dict[str, tuple[Callable[[], Any], str]] = {
     "power of a matrix": (lambda: Mean(A**2), "A is a GaussianMatrix, which is not a number: write A @ v"),
     "factor before a matrix": (lambda: eta * A @ x(mu), "b*(A @ v)"),
     "vector": (lambda: Mean(w * a(mu, t)), "w is a GaussianVector, which is not a number: write w.symbol"),
+    "vector alone": (
+        lambda: trained(forward=FORWARD | {out(mu, t): Mean(w.symbol) + Mean(tanh(a(mu, t)))}),
+        "w is updated with 1 (along), which is not a vector of hidden: define a field",
+    ),
     "field times vector": (lambda: a(mu, t) * w, "write w.symbol"),
     "decays": (lambda: GradientDescent(eta, decay={"A": 1}), "must be a number or a SymPy expression"),  # type: ignore[arg-type]
     "momenta": (lambda: Momentum(eta, {"A": 1}), "must be a number or a SymPy expression"),  # type: ignore[arg-type]

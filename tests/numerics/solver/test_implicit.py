@@ -33,7 +33,22 @@ def test_what_never_settles_is_refused() -> None:
     def sweep() -> None:
         x[:] = rng.standard_normal(1)
 
-    with pytest.raises(NotConverged, match="did not converge"):
+    with pytest.raises(
+        NotConverged, match=r"did not converge in .* larger solver\.rtol or a shorter training"
+    ):
+        iterate_step([x], sweep, 1e-6)
+
+
+def test_numbers_that_overflow_are_refused() -> None:
+    x, factors = np.array([1e-200]), iter([2.0, *[-1e200] * 50])
+
+    def sweep() -> None:
+        x[:] = 1e-200 * next(factors) if abs(x[0]) < 1 else 1e200
+
+    with (
+        np.errstate(over="ignore"),
+        pytest.raises(NotConverged, match=r"overflow .* a shorter training\.time would do"),
+    ):
         iterate_step([x], sweep, 1e-6)
 
 

@@ -95,9 +95,10 @@ def test_a_tiny_prediction_asks_for_no_more_paths() -> None:
 
 
 def test_explain_prints_the_accuracy_that_is_asked_for() -> None:
-    for solver, said in (({"accuracy": 0.02}, "0.02 (solver.accuracy)"), ({}, "0.005 (the default of")):
-        assert f"runs: paths; required accuracy: {said}" in str(explain(experiment("tanh", 2, solver=solver)))
-    assert "runs: march; required accuracy: 1e-08 (solver.rtol)" in str(explain(experiment("linear", 2)))
+    default = "0.005 (the default of paths for solver.accuracy)"
+    for solver, said in (({"accuracy": 0.02}, "0.02 (solver.accuracy)"), ({}, default)):
+        assert f"runs: paths; target accuracy: {said}" in str(explain(experiment("tanh", 2, solver=solver)))
+    assert "runs: march; target accuracy: 1e-08 (solver.rtol)" in str(explain(experiment("linear", 2)))
 
 
 def test_many_dimensions_are_sampled_by_the_cheapest_method() -> None:
