@@ -276,6 +276,14 @@ def _at(formulas: EarlyTime, numbers: Mapping[str, float], theory: Theory) -> Ea
     theory, and for a formula with a root.
     """
     symbols = {x.name: x for x in formulas.formula.free_symbols}
+    if formulas.root is not None:
+        name, value = next(iter(numbers.items()))
+        raise SpecError(
+            name,
+            value,
+            f"cannot be put into the formula, which contains the root {q} of an equation",
+            "no numbers, or a program with an integer depth or with center=True",
+        )
     for name in numbers:
         if name not in theory.symbols:
             accepted = ", ".join(theory.symbols)
@@ -283,8 +291,6 @@ def _at(formulas: EarlyTime, numbers: Mapping[str, float], theory: Theory) -> Ea
     for name in symbols:
         if name not in numbers:
             raise SpecError(name, None, "is missing", "a number for this symbol of the formula")
-    if formulas.root is not None:
-        raise SpecError("--set", None, "the formula holds a root that cannot be evaluated", "no --set")
     known = {
         symbols[name]: Rational(str(x)) for name, x in numbers.items() if name in symbols and name != eta.name
     }

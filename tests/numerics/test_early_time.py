@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from sympy import Symbol, sympify
 
+from derive.program import isotropic
 from numerics.analysis.limits import early_time, largest_rate
 from numerics.cli import run
 from numerics.errors import SpecError
@@ -185,3 +186,14 @@ def test_numbers_beside_an_experiment_are_refused() -> None:
     """They were not used."""
     with pytest.raises(SpecError, match="numbers: is given beside an experiment"):
         early_time(Experiment.from_dict(tables({}, {})), {"eta": 3.0})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("data", ["population", "online"])
+def test_numbers_of_a_formula_with_a_root_are_refused_with_the_reason(data: Any) -> None:
+    """They were asked for the root q, and q was then no symbol of the theory."""
+    program = isotropic(data=data)
+    assert early_time(program).root is not None
+    for numbers in ({"gamma0": 1.0, "L": 3}, {"q": 1.0}):
+        with pytest.raises(SpecError, match=r"contains the root q of an equation .*center=True"):
+            early_time(program, numbers)
