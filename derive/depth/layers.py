@@ -535,7 +535,10 @@ def place(layer: Expr) -> tuple[Expr, int]:
     """
     base, at = next(((x, y) for x, y in ((ell, tau), (k, tau_), (L, S.One)) if layer.has(x)), (0, S.Zero))
     if not (layer - base).is_Integer:
-        raise NotApplicable(f"{layer} is not a layer: close the system and rescale it first (derive.depth)")
+        raise NotApplicable(
+            f"{layer} is not a layer: take the result of derive.depth.cross_layer, divided by its power of "
+            "the depth with derive.depth.rescale"
+        )
     return at, int(layer - base)
 
 

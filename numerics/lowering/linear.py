@@ -320,7 +320,7 @@ class _Lowering:
             if u != v and {u, v} <= driving:
                 raise NotLinear(
                     f"{u[0]} and {v[0]} are correlated sources of units with attributes; such sources must "
-                    "be independent"
+                    "be independent (sampled paths take others)"
                 )
 
     def constant(self, part: Expr) -> bool:

@@ -229,7 +229,8 @@ def mirrored(shape: Forest) -> tuple[Forest, tuple[int, ...]]:
 def _key(p: Piece) -> tuple[object, ...]:
     """Return the sort key of a product of the expansion: its nodes (times), tensors and averages.
 
-    Of several equal products that differ in the numbers of summed samples, the smallest is used.
+    Equal products that differ in the numbers of summed samples have different keys; :func:`standard` uses the
+    product with the smallest one.
     """
     nodes = tuple((x.parent, *_order(x)) for x in p.nodes)
     return nodes, p.statics, p.averages
