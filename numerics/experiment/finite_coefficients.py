@@ -152,8 +152,9 @@ def _zeros_below(coefficient: Expr, read: MotionCoefficients, grid: Array) -> It
 def _grows(value: Callable[[Array], Array], zero: float, last: float) -> bool:
     """Return whether a coefficient grows without bound towards the time ``zero``, from at least one side.
 
-    ``value`` maps times to its values. A side counts if the absolute value at the distance NEAR is infinite,
-    or larger than GROWTH times that at the distance FAR. Distances are in units of the ``last`` time.
+    ``value`` maps times to its values. A side counts if the absolute value at the distance NEAR is larger
+    than GROWTH times that at the distance FAR, or infinite, or not defined (NaN), as that of ``t log(t)``
+    at negative times. Distances are in units of the ``last`` time.
     """
     far, near = (np.abs(value(zero + last * np.array([-x, x]))) for x in (FAR, NEAR))
     return bool(np.any(~np.isfinite(near) | (near > GROWTH * far)))

@@ -164,9 +164,9 @@ def entries(
                         value = interpreter.demand(kind, name, tuple(filled))  # type: ignore[arg-type]
                     except np.linalg.LinAlgError:  # from Stein's lemma, for covariances that are not finite
                         raise diverged_at(now, name) from None
-                    # Values may be series, so that only floats are tested. An infinite value ends the
-                    # evaluation, because its product with zero would be NaN: factors that a zero
-                    # excludes, such as entries at later times, would then be evaluated.
+                    # Values may be series, so that only floats are tested. An infinite value ends the whole
+                    # solution here. Later products of it with zero would be NaN and not zero, so that
+                    # factors that a zero excludes, such as entries at later times, would be evaluated.
                     if isinstance(value, float) and not np.isfinite(value):
                         raise diverged_at(now, name, value)
                     _check_causal(member.item, times, value)
