@@ -252,12 +252,11 @@ def chain(closure: LinearClosure, depth: int, order: int, name: str, layer: int)
     """Return the series ``sum_(n <= order) gamma0^n X_n`` of an operator X as steps between matrices.
 
     X is the operator ``name``, an order parameter or kernel with a layer, at ``layer``. ``depth``, an integer
-    of 1 or more, replaces L in the closure; ValueError is raised if the theory has another integer depth. The
-    layer must be from 1 to the depth, or just beyond the end where the recursion of X starts; at any other
-    layer the recursion does not end. The triple is (steps, input matrices, result): each step is a matrix
-    symbol with its definition, and the result is an expression in gamma0 and these symbols, 0 if all orders
-    vanish. Input matrices are those that occur of K_x, J, the weights ``W_C`` and ``W_D``, and the orders
-    ``Delta_0``, ... of the error.
+    of 1 or more, replaces L in the closure; ValueError is raised if the theory has another integer depth.
+    ``layer`` has been checked by the caller with :func:`require_layer`. The triple is (steps, input matrices,
+    result). Each step is a matrix symbol with its definition. The result is an expression in gamma0 and these
+    symbols, 0 if all orders vanish. Input matrices are those of K_x, J, the weights ``W_C`` and ``W_D``, and
+    the orders ``Delta_0``, ... of the error, that occur.
     """
     own = closure.theory.program.depth
     if own is not None and own.is_number and own != depth:

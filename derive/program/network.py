@@ -1199,9 +1199,9 @@ def _require_free(taken: set[str], gradients: Mapping[str, Gradient], error: str
 def _one_along(name: str, uses: list[Along]) -> Along:
     """Return the updates from all uses of the vector of weights ``name`` as one sum over indices.
 
-    The indices are those of the use with the most of them. A use with fewer indices is divided by the number
-    of values of the missing ones, because the sum counts it so many times. Raises ProgramError if the indices
-    of a use are not among those of this use.
+    The sum is over the indices of the use that has the most of them. Another use may have fewer indices. Its
+    term is divided by the number of values of the missing indices, because the sum counts the term once for
+    each of them. Raises ProgramError if a use has an index that is not in the sum.
     """
     if len(uses) == 1:
         return uses[0]

@@ -1060,8 +1060,8 @@ class RichBalance:
             self.reduced.kernel.rhs.subs({sigma(t): singular_value, L: self.depth}), singular_value
         )
         squared = _short(tidied(kernel ** (2 / depth)), moments)
-        # A mode of eigenvalue k^-capacity is learnt at the time when its eigenvalue times X is one: `growth`
-        # is X as a power of time.
+        # Mode k has the eigenvalue k^-capacity. It is learnt at the time at which this eigenvalue times X is
+        # one, where X is the integral of the kernel over time. `growth` is X as a power of time.
         growth = Power.of(integrated_kernel, late)
         first, last = (
             _short(tidied((n**self.capacity / growth.coefficient) ** (1 / growth.power)), moments)

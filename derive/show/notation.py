@@ -276,7 +276,10 @@ def notation(theory: Declares | None = None, names: str | Mapping[str, str] | No
 
 
 def _table(names: str | Mapping[str, str] | None) -> dict[str, str]:
-    """Return the LaTeX of names in a notation, see `notation`; raise ValueError if there is none."""
+    """Return a dictionary from names to their LaTeX, for the argument ``names`` of `notation`.
+
+    Raises ValueError if ``names`` is not a known notation, or if a name or its LaTeX is not text.
+    """
     if names is None:
         return dict(PAPERS)
     if isinstance(names, Mapping):

@@ -459,7 +459,9 @@ def wrap(text: str, columns: int, indent: int) -> str:
 
 
 def _break(text: str, columns: int, still_open: str, start: int) -> tuple[int, str, bool] | None:
-    """Return the best position for a line break within ``columns``, or None if there is none.
+    """Return the best position for a line break in the first ``columns`` columns of a line of text.
+
+    Returns None if the text has no position at which it may be broken.
 
     The tuple is (position, brackets that are open there, whether the break is between factors). The position
     is that of a space, which the break replaces. ``still_open`` are the brackets open at the beginning of

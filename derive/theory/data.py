@@ -403,8 +403,8 @@ class TheoryData(Rewritable):
         Raises
         ------
         KeyError
-            If there is no such equation; the message lists the equations of this name or, if there is none,
-            the names of fields and scalars.
+            If there is no such equation. The message lists the layers of the equations of this name. If no
+            equation has this name, it lists the names of fields and scalars.
 
         Examples
         --------

@@ -432,9 +432,9 @@ def evaluated_at(
     NotConverged
         As :func:`expand`, and if a method is given and the series does not converge.
     SpecError
-        As :func:`expand`, with "self-consistent" as :func:`resum`, and if a method is given for powers of
-        ``|gamma0|``: of these two are known, which do not determine the truncation error, and they are not
-        summed.
+        As :func:`expand`, and with "self-consistent" as :func:`resum`. Also if a method is given and the
+        activation has a kink: its series is in powers of ``|gamma0|``, of which two are known, too few for
+        the truncation error of their sum.
     """
     asked = Problem.of(source)
     asked.require_no_attributes("the expansion")
@@ -477,8 +477,9 @@ def evaluated_at(
 def below_zero(series: xr.Dataset, gamma0: float) -> str:
     """Return a sentence if a partial sum of the series of the loss is negative at some time, else "".
 
-    The loss of order zero is that of the lazy network. Partial sums are checked at the times at which it is
-    positive; a sum above minus ROUNDED times its largest value counts as zero.
+    The term of order zero is the loss of the lazy network. Partial sums are checked at the times at which
+    this term is positive. They count as negative if they are below ``-ROUNDED`` times the largest value of
+    this term.
 
     >>> orders, times = [0, 2], [0.0, 1.0]
     >>> found = xr.Dataset({"train_loss": (("order", "time"), [[1.0, 0.5], [0.0, -1.0]])},

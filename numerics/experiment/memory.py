@@ -181,7 +181,9 @@ def without_noise(rule: TrainingRule) -> TrainingRule:
 
 
 def share_of_noise(rule: TrainingRule, tables: RuleTables) -> Expr | None:
-    """Return the constant factor between the noise of a rule and that of tables; None if there is none.
+    """Return the constant c for which the noise matrix of ``rule`` is c times that of ``tables``.
+
+    Returns None if the two matrices are not proportional, or if their ratio depends on time.
 
     It is 0 for a rule without noise.
     """

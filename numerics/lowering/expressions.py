@@ -254,7 +254,7 @@ class KnownArrays:
 
         If ``x`` is an index or time in ``at``, the result holds its values (positions plus its first value)
         at the positions that ``at`` gives, with a last axis of length one for the replicas. Any other symbol
-        has one number, its entry in ``values``; raises ValueError if there is none.
+        has one number, its entry in ``values``. Raises ValueError if ``values`` has no entry for it.
         """
         if x in at:  # x is an index: positions count from 0, its values often from 1
             return np.asarray(_array(at[x]), dtype=float)[..., None] + self.start(x)

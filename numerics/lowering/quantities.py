@@ -152,7 +152,7 @@ class PathCorrelation:
 
     @property
     def two_times(self) -> bool:
-        """Whether it is ``<X(t) Y(s)>``, which depends on two times."""
+        """Whether the average is ``<X(t) Y(s)>``, of X and Y at two different times t and s."""
         return self.second is not None and not self.one_time
 
     @property

@@ -94,10 +94,11 @@ class TwoTimeFunction:
 
 @lru_cache(maxsize=200)
 def _compiled(e: Expr) -> tuple[tuple[Expr, ...], Any]:
-    """Return the symbols and functions in an expression of t and s, and a compiled function.
+    """Return the leaves of an expression of t and s, and the expression as a compiled function.
 
-    The compiled function takes t, s and the values of these symbols and functions. Arguments of functions,
-    and t and s, are not among them.
+    Leaves are the symbols other than t and s, and the functions of data such as ``eta(t)``; what stands in
+    the arguments of these functions is not a leaf. The compiled function takes t, s and the values of the
+    leaves.
     """
     functions = {a for a in e.atoms(AppliedUndef) if not any(a in b.args for b in e.atoms(AppliedUndef))}
     bare = e.xreplace({a: Dummy() for a in functions})

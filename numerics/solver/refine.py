@@ -132,12 +132,13 @@ class AdamsBashforth:
 
 
 def shrinking_grids(times: Array, order: int) -> Iterator[TimeGrid]:
-    """Yield grids; from one to the next the steps of every interval between ``times`` shrink alike.
+    """Yield ever finer time grids. From one grid to the next the steps of every output interval get shorter.
 
-    ``times`` are increasing output times and ``order`` is the order of the integrator. There is at most one
-    grid for each number in PIECES. The error of an interval is estimated by the change from one grid to the
-    next, so that an interval that keeps its nodes would have no estimate. Intervals whose steps are shorter
-    than the longest step of the grid by more than the factor NEAR need not shrink.
+    ``times`` are increasing output times, the ends of the intervals; ``order`` is the order of the
+    integrator. There is at most one grid for each number in PIECES, the number of steps in the longest
+    interval. The error of an interval is estimated by the change from one grid to the next, and an interval
+    that kept its nodes would have no estimate. An exception are intervals whose steps are shorter than the
+    longest step of the grid by more than the factor NEAR: their steps may stay as they are.
 
     >>> grids = shrinking_grids(np.array([0.0, 1.0, 2.0]), 2)
     >>> [longest_steps(next(grids)).round(2).tolist() for _ in range(2)]

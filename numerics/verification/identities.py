@@ -529,11 +529,12 @@ def relative(difference: Array, of: Array) -> float:
 
 
 def discretisation_error(problem: Problem, theory: xr.Dataset) -> list[Check]:
-    """Check that the error estimate in a solution of a flow is at most the error that the march promises.
+    """Return a check that the error estimate of a flow's solution is within the error stated by the march.
 
-    The latter is ``solver.rtol`` if the march refuses the problem. The check is not used for sampled paths,
-    whose estimate contains the noise of two replicas and does not measure the grid. Sampled flows are only
-    compared with descent in small steps.
+    ``theory`` is the solution of ``problem``. If the march refuses the problem, ``solver.rtol`` takes the
+    place of the error that it states. The check is not used for sampled paths: their error estimate contains
+    the noise of two replicas, and does not measure the time grid alone. Sampled flows are only compared with
+    gradient descent in small steps (`small_steps`).
     """
     estimate, basis = float(theory.attrs["error_estimate"]), f"rtol, {theory.attrs['time_nodes']} nodes"
     return [Check("solution", "flow: error by refinement", estimate, 0, _stated(problem), basis, upper=True)]

@@ -226,7 +226,7 @@ class InitialUnits:
     def _require_no_memory(self, body: Expr) -> None:
         """Raise NotApplicable if a product of a weight and a vector in ``body`` is not Gaussian at time 0.
 
-        That is so if its equation contains a response at equal times that is not zero.
+        The product is not Gaussian if its equation contains a response at equal times that is not zero.
         """
         for field in self._products_in(body):
             for _, atom in self.kernels(field):
