@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from sympy import Eq, Expr, Function, Poly, Rational, Symbol, cancel, exp, sympify
@@ -94,13 +95,14 @@ class RestPoint(Finite):
         return aligned_latex(self.equations, self.theory)
 
 
-def rest_point(source: Experiment | Program) -> RestPoint:
+def rest_point(source: Experiment | Program | str | Path) -> RestPoint:
     """Derive the rest point of an experiment or of a program, and solve its equations where they close.
 
     Parameters
     ----------
-    source : Experiment or Program
-        Experiment or program whose weights decay.  With noise (``training.temperature``) it must be a flow.
+    source : Experiment, Program, str or Path
+        Experiment, its file, or a program, whose weights decay.  With noise (``training.temperature``) it
+        must be a flow.
 
     Returns
     -------
@@ -134,6 +136,7 @@ def rest_point(source: Experiment | Program) -> RestPoint:
                 f"no rest point is derived: {error}",
                 "a chain of layers whose weights decay",
             ) from None
+    source = Experiment.of(source)
     training = source.training
     source.require_linear_rule("a rest point in closed form")
     source.require_moving_features("a rest point in closed form")

@@ -11,6 +11,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -88,7 +89,7 @@ class Rate:
 
 
 def largest_rate(
-    experiment: Experiment, *, rtol: float = 0.01, rise: bool = True, settle: bool = False
+    experiment: Experiment | str | Path, *, rtol: float = 0.01, rise: bool = True, settle: bool = False
 ) -> Rate:
     """Return the learning rate above which training fails, to a relative tolerance ``rtol``.
 
@@ -113,6 +114,7 @@ def largest_rate(
     >>> [round(largest_rate(lazy, rise=x).value, 1) for x in (False, True)]  # 2/K and 4/K, K = 2 (catapult)
     [1.0, 2.0]
     """
+    experiment = Experiment.of(experiment)
     training = experiment.training
     if training.rule == "flow" or training.steps is None:
         raise SpecError("training.rule", training.rule, "has no learning rate to be found", '"gd" or "sgd"')
@@ -221,7 +223,9 @@ class EarlyTime(Finite):
         }
 
 
-def early_time(source: Experiment | Program, numbers: Mapping[str, float] | None = None) -> EarlyTime:
+def early_time(
+    source: Experiment | Program | str | Path, numbers: Mapping[str, float] | None = None
+) -> EarlyTime:
     """Return the first step of an experiment on isotropic data, or in symbols that of a program on such data.
 
     For a program ``numbers`` may give values by name; it must then have one for each symbol of the formula,
@@ -244,7 +248,7 @@ def early_time(source: Experiment | Program, numbers: Mapping[str, float] | None
     if numbers:
         reason = "is given beside an experiment, which has its own numbers"
         raise SpecError("numbers", None, reason, "leaving it out, or experiment.replace({...})")
-    experiment = source
+    experiment = Experiment.of(source)
     experiment.require_linear_rule("the first step in closed form")
     experiment.require_constant("the first step in closed form")
     step = derive_or_raise(experiment, _first_step, "the first step in closed form", FIRST_STEP)
@@ -446,7 +450,7 @@ class EarlySteps(Finite):
         }
 
 
-def early_steps(experiment: Experiment, steps: int) -> EarlySteps:
+def early_steps(experiment: Experiment | str | Path, steps: int) -> EarlySteps:
     """Return the losses before and after the first ``steps`` steps of an experiment on random data.
 
     The theory is solved with its memory, for ``steps`` in place of ``training.steps``. The recursion without
@@ -466,6 +470,7 @@ def early_steps(experiment: Experiment, steps: int) -> EarlySteps:
     0.0
     """
     require_whole("steps", steps, 1, "is not a number of steps")
+    experiment = Experiment.of(experiment)
     if experiment.spec.kind == "fixed":
         reason = "are given samples, and these losses are those of random data"
         raise SpecError("data.kind", "fixed", reason, '"isotropic"')
@@ -538,7 +543,7 @@ class Recovery(Finite):
         }
 
 
-def recovery(experiment: Experiment, *, rtol: float = 0.01, nodes: int = NODES) -> Recovery:
+def recovery(experiment: Experiment | str | Path, *, rtol: float = 0.01, nodes: int = NODES) -> Recovery:
     """Return the largest rate of an experiment within its steps, with the critical and the lazy rate.
 
     For the lazy rate ``nodes`` eigenvalues stand for the spectrum of the lazy kernel; they have its first
@@ -554,6 +559,7 @@ def recovery(experiment: Experiment, *, rtol: float = 0.01, nodes: int = NODES) 
     (0.1333, 0.175, 0.2, True)
     """
     require_whole("nodes", nodes, 1, "must be positive")
+    experiment = Experiment.of(experiment)
     experiment.require_linear_rule("a largest learning rate in closed form")
     experiment.require_constant("a largest learning rate")
     numbers = {x: value for x, value in _numbers(experiment).items() if x not in (eta, gamma0)}
@@ -652,7 +658,7 @@ class RateLimit(Finite):
         }
 
 
-def rate_limit(source: Experiment | Program, regime: str | None = None) -> RateLimit:
+def rate_limit(source: Experiment | Program | str | Path, regime: str | None = None) -> RateLimit:
     """Return the largest rate on the population of isotropic data, from the derived closed forms.
 
     For a program the result is in symbols, at any depth, and ``regime`` must be given.  :func:`largest_rate`
@@ -682,7 +688,7 @@ def rate_limit(source: Experiment | Program, regime: str | None = None) -> RateL
         find = partial(largest_rate_form, regime=regime)
         form = _of_program(source, find, "the largest rate in closed form")
         return RateLimit(form, None, None, None, None)
-    experiment = source
+    experiment = Experiment.of(source)
     experiment.require_linear_rule("a largest learning rate in closed form")
     experiment.require_constant("a largest learning rate")
     width = experiment.network.width_ratio
@@ -850,7 +856,7 @@ class DepthLimits(Finite):
 
 
 def depth_limits(
-    source: Problem | Experiment, *, layers: int = LAYERS, progress: Progress | None = None
+    source: Problem | Experiment | str | Path, *, layers: int = LAYERS, progress: Progress | None = None
 ) -> DepthLimits:
     """Return the limit of infinite depth of a residual network and its first correction.
 
@@ -868,6 +874,7 @@ def depth_limits(
     >>> found.beta0, bool(abs(found.finite[0] - found.to_first_order[0]) < 0.01), found.diversity.exponent
     (1.0, True, 1/2)
     """
+    source = source if isinstance(source, Problem) else Experiment.of(source)
     source = source.at_all_times()
     experiment = source if isinstance(source, Experiment) else source.experiment
     depth, beta0 = None, 0.0

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +14,8 @@ import xarray as xr
 
 import numerics
 from derive.theory import Theory
+from numerics.analysis.equilibrium import rest_point
+from numerics.analysis.limits import depth_limits, early_steps, early_time, largest_rate, rate_limit, recovery
 from numerics.cli import run
 from numerics.cli.arguments import experiment_in, problem_in, program_in
 from numerics.errors import SpecError
@@ -422,3 +426,68 @@ def test_arguments_are_refused_before_anything_runs(call, words):
     with pytest.raises(SpecError) as refused:
         call(Experiment.from_dict(spec, inputs=X, targets=Y))
     assert words in str(refused.value)
+
+
+ISOTROPIC = """
+[network]
+depth = 1
+gamma0 = 0.5
+width_ratio = 2.0
+[data]
+kind = "isotropic"
+batch_ratio = 1.0
+[training]
+rule = "sgd"
+learning_rate = 0.1
+steps = 2
+center = true
+"""
+POPULATION = """
+[network]
+depth = 2
+gamma0 = 300.0
+width_ratio = 4.0
+parametrization = "ntk"
+[data]
+kind = "isotropic"
+[training]
+center = true
+"""
+RESTING = """
+[network]
+depth = 1
+[data]
+kernel = "k.npy"
+targets = "y.npy"
+[training]
+rule = "flow"
+time = 1.0
+loss = "sum"
+weight_decay = 0.8
+temperature = 0.6
+"""
+ANALYSES: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "early_time": (early_time, ISOTROPIC),
+    "early_steps": (lambda source: early_steps(source, 1), ISOTROPIC),
+    "largest_rate": (lambda source: largest_rate(source, rtol=0.5), ISOTROPIC),
+    "rate_limit": (rate_limit, POPULATION),
+    "rest_point": (rest_point, RESTING),
+}
+"""Functions of an experiment that is random or rests, with the text of such an experiment."""
+
+
+@pytest.mark.parametrize("name", ANALYSES)
+def test_the_path_of_a_file_is_its_experiment(name: str) -> None:
+    analysis, text = ANALYSES[name]
+    np.save("k.npy", [[1.0]])
+    np.save("y.npy", [1.5])
+    Path("e.toml").write_text(text)
+    expected = repr(analysis(Experiment.load("e.toml")))
+    assert repr(analysis("e.toml")) == repr(analysis(Path("e.toml"))) == expected
+
+
+@pytest.mark.parametrize("analysis", [*(x for x, _ in ANALYSES.values()), recovery, depth_limits])
+def test_what_is_no_experiment_is_refused_by_all_analyses(analysis: Callable[[Any], Any]) -> None:
+    for source in (3, None, {"network": {}}):
+        with pytest.raises(SpecError, match="experiment"):
+            analysis(source)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -122,7 +123,7 @@ class AtRest:
 
 
 def at_rest(
-    program: Program | Experiment,
+    program: Program | Experiment | str | Path,
     *,
     steps: int | None = None,
     values: Mapping[Symbol | str, RealNumber] | None = None,
@@ -143,7 +144,8 @@ def at_rest(
     :class:`~numerics.errors.SpecError` for an experiment that is not descent on fixed data and for fewer than
     FEWEST steps, and ValueError for a program without ``steps``, ``values`` or ``data``.
     """
-    if isinstance(program, Experiment):
+    if isinstance(program, Experiment | str | Path):
+        program = Experiment.of(program)
         _require_descent(program)
         problem = Problem.of(program)
         program, values, data = problem.program, problem.values, problem.arrays
