@@ -476,7 +476,7 @@ def _linear_in_steps(e: Expr) -> Expr:
 
 
 def _part_at_zero(part: Expr, jump: Expr, u: Expr) -> Expr:
-    """Return ``part/jump`` where u is zero, the value of a step function there; 1/2 if it is no number."""
+    """Return ``part/jump`` where u is zero, the value of a step function there; 1/2 if it is not a number."""
     if jump == 0:
         return S.Half
     for z in sorted(u.free_symbols, key=spelled):

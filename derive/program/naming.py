@@ -79,7 +79,9 @@ def name_conflicts(
     kinds: dict[str, str] = {}
     for kind, name in declared:
         if not isinstance(name, str) or not name.isidentifier():
-            yield f"{name!r} is no name of a {kind}: use letters, digits and underscores, not a digit first"
+            yield (
+                f"{name!r} is not a name of a {kind}: use letters, digits and underscores, not a digit first"
+            )
         elif name in kinds:
             both = f"two {_plural(kind)}" if kinds[name] == kind else f"a {kinds[name]} and a {kind}"
             yield f"{name} is the name of {both}: give one of them another name"
@@ -220,7 +222,10 @@ def _index_conflicts(kinds: dict[str, str], indices: set[Symbol], expressions: l
         elif any(y.name == x.name and y != x for y in numbers | indices):
             yield f"the index {x} and another symbol are both called {x}: give one of them another name"
         elif not x.name.isidentifier():
-            yield f"{x.name!r} is no name of an index: use letters, digits and underscores, not a digit first"
+            yield (
+                f"{x.name!r} is not a name of an index: use letters, digits and underscores, not a digit "
+                "first"
+            )
         elif x != (partner := primed(x)) and partner in indices:
             yield f"the index {partner} is the name of a second {x} in correlations: rename one of them"
     for x in sorted({x for x in numbers if x.name in (t.name, s.name)} - {t, s}, key=str):

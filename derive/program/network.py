@@ -369,8 +369,8 @@ class Network:
         not as a number.
         """
         ranges = {r.index: r for r in (IndexRange(mu, S.One, P), *self.ranges)}
-        # an attribute has the index of a unit, which is no index of the loss: attributes are left out of the
-        # search
+        # An attribute has the index of a unit, which is not an index of the loss: attributes are left out of
+        # the search.
         units = {x.name for x in self.attributes}
         loss = loss.xreplace({a: S.One for a in loss.atoms(AppliedUndef) if name_of(a) in units})
         read = [a.args for a in loss.atoms(AppliedUndef) if not any(x.has(AppliedUndef) for x in a.args)]
@@ -1192,7 +1192,7 @@ def _require_free(taken: set[str], gradients: Mapping[str, Gradient], error: str
         if name in taken or name in seen:
             raise ProgramError(f"{name} is the name of {what} and of something else: rename one of them")
         if not name.isidentifier():
-            raise ProgramError(f"{name!r} is no name of {what}: use letters, digits and underscores")
+            raise ProgramError(f"{name!r} is not a name of {what}: use letters, digits and underscores")
         seen.add(name)
 
 

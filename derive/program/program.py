@@ -452,7 +452,7 @@ def _problems_of_terms(program: Parts, d: Definition) -> Iterator[str]:
             )
         elif isinstance(whole, Sum) and (inside := weights - term.atoms(Product)):
             yield (
-                f"{d.lhs} contains {whole}: a vector parameter is no term of a sum over an index; "
+                f"{d.lhs} contains {whole}: a vector parameter is not a term of a sum over an index; "
                 f"define a field for {min(inside, key=str)} and sum that"
             )
     yield from _problems_of_members(program, d)

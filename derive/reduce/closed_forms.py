@@ -196,7 +196,8 @@ def conserved(odes: Sequence[Eq], degree: int = 2) -> tuple[Expr, ...]:
     for e in odes:
         if not isinstance(e.lhs, Derivative):
             raise ValueError(
-                f"{e.lhs} = {e.rhs} is no differential equation: the left-hand side must be a time derivative"
+                f"{e.lhs} = {e.rhs} is not a differential equation: the left-hand side must be a time "
+                "derivative"
             )
     rates = {e.lhs.expr: e.rhs for e in odes}
     slots = {x: Symbol(f"_{k}") for k, x in enumerate(rates)}

@@ -267,7 +267,7 @@ class Equilibrium(ConditionalResult):
         Raises
         ------
         NotApplicable
-            If :meth:`linear_saddle` raises it, if ``numbers`` has a key that is no name of a symbol of the
+            If :meth:`linear_saddle` raises it, if ``numbers`` has a key that is not a name of a symbol of the
             equations, or an equation is not linear in the kernel for which it is solved.
 
         Examples
@@ -353,7 +353,7 @@ def _require_gradients(program: Program) -> None:
     if wrong:
         raise NotApplicable(
             f"the equilibrium is not derived: the update of {wrong[0]} is not minus the gradient of the "
-            "loss, so that the stationary density of the weights is no exponential of an energy"
+            "loss, so that the stationary density of the weights is not an exponential of an energy"
         )
     speeds = {w.name: _speed(program, w) for w in program.trained()}
     first, *others = speeds

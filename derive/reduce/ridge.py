@@ -409,7 +409,7 @@ def _error(program: Program, out: Definition) -> Definition:
 
 
 def _tangent(theory: Theory) -> Equation:
-    """Return the equation of the tangent kernel; raise NotApplicable if updates are no gradients."""
+    """Return the equation of the tangent kernel; raise NotApplicable if updates are not gradients."""
     if not theory.observables:
         raise NotApplicable(
             f"{theory.program.name} has no tangent kernel: its updates are not gradients of its output"

@@ -333,8 +333,8 @@ def whitened(theory: TwoLayer | Theory | Program, degree: int = 2) -> Whitened:
     Raises
     ------
     NotApplicable
-        If ``degree`` is no integer of at least 1, the equations do not close, or the conserved quantities do
-        not leave one separable equation, as with ``degree`` below 2.
+        If ``degree`` is not an integer of at least 1, if the equations do not close, or if the conserved
+        quantities do not leave one separable equation, as with ``degree`` below 2.
 
     Examples
     --------

@@ -65,7 +65,7 @@ class StepRow:
 
     @cached_property
     def neighbour(self) -> Expr:
-        """The same function at the neighbouring layer; 0 if the equation is no recursion in the layer."""
+        """The same function at the neighbouring layer; 0 if the equation is not a recursion in the layer."""
         function = self.symbol.func, self.symbol.args[1:]
         return next((x for x in Add.make_args(self.rhs) if (x.func, x.args[1:]) == function), S.Zero)
 

@@ -276,8 +276,8 @@ def lazy_modes(theory: Theory) -> LazyModes:
 def wide(theory: Theory) -> Theory:
     """Return a theory of structured data for N -> oo, with averages over modes written as sums.
 
-    Raises NotApplicable for a depth that is a number, at which layers are no recursion, and for a theory with
-    a symbol of the laws, which would be read as that of the theory.
+    Raises NotApplicable for a depth that is a number, because a recursion over layers needs a symbol, and for
+    a theory that contains a symbol of the laws, which would be read as that of the theory.
     """
     for x, meaning in _SYMBOLS.items():
         if x in theory.symbols.values():

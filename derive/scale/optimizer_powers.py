@@ -231,7 +231,7 @@ class OptimizerPowers(ConditionalResult):
         Raises
         ------
         NotApplicable
-            If a kind of weight of the program has no power, and for keys that are no kinds.
+            If a kind of weight of the program has no power, and for keys that are not kinds.
         """
         kinds, multipliers = kinds_of(self.program), {}
         powers_ = _powers_by_kind(scales, kinds.values())
@@ -387,11 +387,13 @@ def kinds_of(program: Program) -> dict[str, str]:
 def _powers_by_kind(scales: Mapping[str, Any], needed: Collection[str]) -> dict[str, Expr]:
     """Return the powers a of multipliers ``N^-a`` by kind of weight as expressions.
 
-    Raises NotApplicable for keys that are no kinds, and if a kind that is ``needed`` is missing.
+    Raises NotApplicable for keys that are not kinds, and if a kind that is ``needed`` is missing.
     """
     require_type(scales, Mapping, "scales", "a mapping from kinds of weights to powers, such as {'input': 0}")
     if unknown := [x for x in scales if x not in KINDS]:
-        raise NotApplicable(f"scales: {unknown[0]!r} is no kind of weight: must be one of {', '.join(KINDS)}")
+        raise NotApplicable(
+            f"scales: {unknown[0]!r} is not a kind of weight: must be one of {', '.join(KINDS)}"
+        )
     if missing := [x for x in KINDS if x in needed and x not in scales]:
         raise NotApplicable(f"scales: {', '.join(missing)} missing; give the power a of the multiplier N^-a")
     return {kind: exact(kind, scales[kind]) for kind in scales}
@@ -477,7 +479,7 @@ def scaling_faults(
     Raises
     ------
     NotApplicable
-        If a kind of weight of the program has no power, and for keys that are no kinds.
+        If a kind of weight of the program has no power, and for keys that are not kinds.
     ValueError
         For the name of no wrong scaling.
 
@@ -493,7 +495,7 @@ def scaling_faults(
     """
     if unknown := [x for x in changes if x not in CHANGES]:
         accepted = ", ".join(map(repr, CHANGES))
-        raise ValueError(f"changes: {unknown[0]!r} is no wrong scaling: must be one of {accepted}")
+        raise ValueError(f"changes: {unknown[0]!r} is not a wrong scaling: must be one of {accepted}")
     right = found.exponents(scales)
     before = _FirstChanges(found, right)
     result = []

@@ -118,7 +118,7 @@ class Counted:
         if (name, layer) not in self.nodes:
             known = ", ".join(n if x is None else f"{n}({x})" for n, x in self.nodes)
             asked = name if site is None else f"{name}({site})"
-            raise KeyError(f"{asked} is no field or number of the program: must be one of {known}")
+            raise KeyError(f"{asked} is not a field or number of the program: must be one of {known}")
         return self.found.get((name, layer, require_integer("step", step, 0, self.requested)), ())
 
     def power(self, name: str, site: Any = None, step: int = 0) -> Expr | None:
@@ -241,7 +241,8 @@ def _known_matrices(program: Program, names: Collection[str]) -> frozenset[str]:
     chosen = frozenset([names] if isinstance(names, str) else names)
     if unknown := sorted(chosen - {*known}):
         raise NotApplicable(
-            f"spectral: {unknown[0]!r} is no trained matrix of the program: must be one of {', '.join(known)}"
+            f"spectral: {unknown[0]!r} is not a trained matrix of the program: must be one of "
+            f"{', '.join(known)}"
         )
     return chosen
 

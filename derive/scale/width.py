@@ -658,7 +658,7 @@ def _by_name(program: Program, exponents: Mapping[Any, Any]) -> dict[str, Any]:
     """Return the values of exponents of N, which are given by name or symbol, by name.
 
     ``a_W`` is the exponent of a family of weights, and ``a_W(1)`` that of its member of layer 1. Raises
-    NotApplicable for names that are no exponents of the program, and for layers that do not exist.
+    NotApplicable for names that are not exponents of the program, and for layers that do not exist.
     """
     require_type(exponents, Mapping, "exponents", "a mapping from names to numbers, such as {'a_w': 0}")
     known, layers = symbols_of(program), _layers_of_exponents(program)

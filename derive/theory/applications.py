@@ -960,7 +960,7 @@ def _gradient_squared(
 
 
 def _goes_both_ways(reading: Reading, w: TrainedMatrix) -> bool:
-    """Return whether both a matrix and its transpose are used, without which its updates are no gradient.
+    """Return whether both a matrix and its transpose are used, without which its updates are not a gradient.
 
     A matrix that multiplies given vectors, such as inputs, needs no transpose: the result is True. It is also
     True for a matrix without a use.

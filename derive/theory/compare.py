@@ -241,7 +241,7 @@ def _at_deltas(x: Mul) -> Expr:
 def _inner_letters(e: Any, level: int = 0) -> Any:
     """Return ``e`` with the sums and integrals inside of functions, averages and powers in normal form.
 
-    Such sums are no addends of ``e``, whose normal form therefore leaves them as they are. ``level`` is the
+    Such sums are not addends of ``e``, whose normal form therefore leaves them as they are. ``level`` is the
     number of functions, averages and powers around ``e``. It is part of the names of variables, so that they
     differ from those of the sums around them.
     """

@@ -204,7 +204,7 @@ class _Classes:
 
         ``scope`` maps indices to their members in the classes of equal indices, and ``item`` is the statement
         with ``e``. An argument such as ``a + 1`` or 3, which is neither an index nor contains a function,
-        distinguishes values of the index. The times t and s are no indices.
+        distinguishes values of the index. The times t and s are not indices.
         """
         name = str(e.func)
         item.reads.add(name)

@@ -94,7 +94,7 @@ def _mean(theory: TheoryData, square: Expr) -> Expr:
 
 
 def _multiple(program: Program, q: OrderParameter, square: Expr) -> Expr | None:
-    """Return a correlation at equal times over the average of ``square``; None if it is no multiple of it.
+    """Return a correlation at equal times over the average of ``square``; None if it is not a multiple of it.
 
     The correlation is an average over units, or a sum of averages over units that differ.
     """

@@ -81,9 +81,11 @@ def local_slopes(
     The first and the last ``window // 2`` times have no slope. ``errors`` are the absolute errors of the
     values, taken to be independent; without them the values are exact.  The error of a slope is the
     propagated error of the values plus the difference between the slopes of a cubic and a parabola, which is
-    larger than the error of the cubic. Raises ValueError for a window that is no odd integer or below 5, for
-    fewer points than the window, for times that do not increase or are not positive, for values that are not
-    positive, for negative errors or another number of them, and for numbers that are not finite.
+    larger than the error of the cubic.
+
+    Raises ValueError for a window that is not an odd integer of at least 5, for fewer points than the window,
+    for times that do not increase or are not positive, for values that are not positive, for negative errors
+    or another number of them, and for numbers that are not finite.
 
     >>> t = np.geomspace(10, 1e5, 9)
     >>> found = local_slopes(t, 3 * t**-0.5 + 2 / t)

@@ -276,7 +276,7 @@ def early_time(
 def _at(formulas: EarlyTime, numbers: Mapping[str, float], theory: Theory) -> EarlyTime:
     """Return the first step of a program with its growth factor and critical rate at ``numbers``, by name.
 
-    Raises SpecError for a symbol of the formula without a number, for a number that is no symbol of the
+    Raises SpecError for a symbol of the formula without a number, for a number that is not a symbol of the
     theory, and for a formula with a root.
     """
     symbols = {x.name: x for x in formulas.formula.free_symbols}

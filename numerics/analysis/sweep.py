@@ -317,7 +317,7 @@ class Grid:
 def _values_by_key(over: Mapping[str, Iterable[object]]) -> dict[str, list[object]]:
     """Return the values of each key as a list; numbers and arrays of NumPy become those of Python.
 
-    Raises SpecError for an argument that is not a mapping, for a name that is no key of a table, and for
+    Raises SpecError for an argument that is not a mapping, for a name that is not a key of a table, and for
     values that are text or no list.
     """
     require_mapping("over", over, '{"TABLE.KEY": values}, such as {"training.steps": [10, 20]}')
@@ -325,7 +325,7 @@ def _values_by_key(over: Mapping[str, Iterable[object]]) -> dict[str, list[objec
     for path, given in over.items():
         if not isinstance(path, str) or "." not in path:
             shown = list(given) if isinstance(given, Iterable) else given
-            raise SpecError(str(path), shown, "is no key of the file", "TABLE.KEY, such as training.steps")
+            raise SpecError(str(path), shown, "is not a key of the file", "TABLE.KEY, such as training.steps")
         if isinstance(given, str) or not isinstance(given, Iterable):
             raise SpecError(path, given, "is not a list of values", f"[{value_to_toml(given)}]")
         values[path] = [plain_value(x) for x in given]

@@ -261,7 +261,7 @@ def experiment_in(
     for key, value in changes.items():
         section, _, name = key.rpartition(".")
         if not section:
-            raise SpecError(key, value, "is no key of the file", "TABLE.KEY, such as training.steps")
+            raise SpecError(key, value, "is not a key of the file", "TABLE.KEY, such as training.steps")
         tables.setdefault(section, {})[name] = value
     if not read:
         return Experiment.without_arrays(tables)

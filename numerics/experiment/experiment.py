@@ -676,7 +676,7 @@ class Experiment:
             value = plain_value(new_value)
             if section not in SECTIONS or not key:
                 accepted = f"TABLE.KEY, such as training.steps, with the table {', '.join(SECTIONS)}"
-                raise SpecError(str(path), value, "is no key of the file", accepted)
+                raise SpecError(str(path), value, "is not a key of the file", accepted)
             if section == "data" and self.samples is not None:
                 problem = "cannot be changed by replace(), which keeps the samples"
                 raise SpecError(path, value, problem, "keys of tables other than [data]")

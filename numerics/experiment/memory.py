@@ -141,8 +141,8 @@ def tables_of_program(program: Program) -> tuple[tuple[TrainingRule, RuleTables]
         tables = next((x for x in alike if share_of_noise(rule, x) is not None), None)
         if tables is None and alike and not rule.discrete:
             raise NotApplicable(
-                f"the noise of {rule!r} is no constant multiple of that of another weight of the same flow: "
-                "write a rule in steps, or noise with a constant ratio"
+                f"the noise of {rule!r} is not a constant multiple of that of another weight of the same "
+                "flow: write a rule in steps, or noise with a constant ratio"
             )
         pairs.append((rule, tables or _named(rule, system, program, [x for _, x in pairs])))
     return tuple(pairs)

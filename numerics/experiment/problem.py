@@ -307,7 +307,7 @@ class Problem:
         }
         for name, value in given.items():
             if name not in symbols and name not in sizes:
-                raise SpecError(f"numbers.{name}", value, "is no symbol of the theory", ", ".join(symbols))
+                raise SpecError(f"numbers.{name}", value, "is not a symbol of the theory", ", ".join(symbols))
         for name, x in symbols.items():
             if name in given:
                 require_domain(written, x, given[name])

@@ -167,7 +167,7 @@ def integrated(program: Program) -> Program:
         if isinstance(rule, NonlinearRule):
             return rule_tables.nonlinear(rule)
         share = share_of_noise(rule, rule_tables)
-        assert share is not None  # rules whose noise is no multiple have tables of their own
+        assert share is not None  # rules whose noise is not a multiple have tables of their own
         return rule_tables.rule(share)
 
     return program.with_rules(tabulated)

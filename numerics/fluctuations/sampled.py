@@ -622,7 +622,7 @@ class SampledFluctuations:
         change = self._source_change(number, direction)
         if change is None:
             return Move(self.values, direction, start, step)
-        # After the step, the covariance of the pivots (sources that are no linear combinations of earlier
+        # After the step, the covariance of the pivots (sources that are not linear combinations of earlier
         # ones) is 1 + step * inner in the basis of the change. It must stay positive definite, so that the
         # norm of `inner` limits the step.
         inner = np.linalg.norm(change.inner, 2) if change.inner.size else 0.0

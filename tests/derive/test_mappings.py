@@ -46,7 +46,7 @@ MAPPINGS: dict[str, Callable[[], Any]] = {
     "with_exponents": lambda: with_exponents(parametrized(TWO), {"misspelt": 1}),
     "a layer": lambda: with_exponents(parametrized(TWO), {"a_W(7)": 1}),
     "a layer of one weight": lambda: with_exponents(parametrized(TWO), {"a_w(1)": 1}),
-    "a layer that is no number": lambda: with_exponents(parametrized(TWO), {"a_W(x)": 1}),
+    "a layer that is not a number": lambda: with_exponents(parametrized(TWO), {"a_W(x)": 1}),
     "a layer of symbolic depth": lambda: with_exponents(parametrized(mlp()), {"a_W(1)": 1}),
     "exponents in use": lambda: with_exponents(TWO, {"d": 1}),
     "parametrized": lambda: parametrized(TWO, {"misspelt": 1}),

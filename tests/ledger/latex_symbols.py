@@ -53,7 +53,7 @@ SYNONYMS = {
 """Other ways in which an operator is printed."""
 _MARKS = "mathbb mathcal bm boldsymbol mathbf frac hat tilde bar delta ddot dot dots cdots top langle rangle"
 MARKS = frozenset(_MARKS.split())
-"""Macros that are no letters."""
+"""Macros that are not letters."""
 _WORDS = re.compile(
     r"\\(text|operatorname|mathrm|begin|end|label|substack)\s*\{[^{}]*\}|\\(left|right|quad|qquad|cdot|big|Big)"
 )
@@ -108,7 +108,7 @@ def numbers_of_claim(claim: dict[str, Basic]) -> set[int]:
             found.update({abs(int(e.p)), int(e.q)})
         elif isinstance(e, Sum | Integral):
             visit(e.args[0])
-        elif isinstance(e, Heaviside | Derivative):  # the value at zero and the order are no numbers of print
+        elif isinstance(e, Heaviside | Derivative):  # value at zero, order: not numbers of print
             return
         elif not isinstance(e, AppliedUndef | Symbol | MatrixExpr) or isinstance(e, MatAdd | MatMul):
             for x in e.args:

@@ -121,4 +121,4 @@ def test_printed_kernels_are_right_for_one_hidden_layer():
     assert np.log2(gaps[1] / gaps[0]) == pytest.approx(4.0, abs=0.3)
     ansatz = figure_4.ansatz(task, 0.7).H
     cut = np.abs(ansatz - figure_4.full(task, 0.7).H).max()
-    assert cut < 0.05  # A = B = 0 is no approximation here; (4) in steps is
+    assert cut < 0.05  # A = B = 0 is not an approximation here; (4) in steps is

@@ -421,11 +421,11 @@ def test_a_table_may_be_left_out_as_none() -> None:
 @pytest.mark.parametrize(
     ("changes", "names"),
     [
-        ({"network": {"depth": 2}}, r"network = \{depth = 2\}: is no key of the file"),
-        ({"network": None}, "network: is no key of the file"),
-        ({"network.": 1}, "network. = 1: is no key of the file"),
-        ({"net.depth": 1}, "net.depth = 1: is no key of the file .*network, data, training, solver"),
-        ({1: 1}, "1 = 1: is no key of the file"),
+        ({"network": {"depth": 2}}, r"network = \{depth = 2\}: is not a key of the file"),
+        ({"network": None}, "network: is not a key of the file"),
+        ({"network.": 1}, "network. = 1: is not a key of the file"),
+        ({"net.depth": 1}, "net.depth = 1: is not a key of the file .*network, data, training, solver"),
+        ({1: 1}, "1 = 1: is not a key of the file"),
         ("network.depth", 'changes = "network.depth": is str, not a mapping'),
     ],
 )

@@ -59,7 +59,7 @@ WRONG: dict[str, tuple[str, Callable[[], Any]]] = {
         "f(mu, t): q(mu, t - 1) is at another time",
         lambda: trained(output=q(mu, t) + q(mu, t - 1)),
     ),
-    "an index that is no integer": (
+    "an index that is not an integer": (
         "the loss (-f(mu, t) + y(nu))**2/2 is summed over the indices of the forward pass, and nu",
         lambda: trained((y(nu) - f(mu, t)) ** 2 / 2),
     ),

@@ -179,10 +179,10 @@ def test_an_output_may_be_called_like_a_source() -> None:
         ({"eta": "w"}, "two symbols are called w"),
         ({"eta": "P"}, "P is the number of samples, and another symbol is called P"),
         ({"c": "w"}, "w(t) has 1 arguments, but the weight w has 0"),
-        *(({"a": x}, "is no name of a field") for x in BAD),
-        *(({"U": x}, "is no name of a matrix") for x in BAD),
-        *(({"K": x}, "is no name of a kernel") for x in BAD),
-        ({"i": ""}, "is no name of an index"),
+        *(({"a": x}, "is not a name of a field") for x in BAD),
+        *(({"U": x}, "is not a name of a matrix") for x in BAD),
+        *(({"K": x}, "is not a name of a kernel") for x in BAD),
+        ({"i": ""}, "is not a name of an index"),
     ],
 )
 def test_names_of_a_user_that_collide_are_refused_by_name(names: dict[str, str], told: str) -> None:

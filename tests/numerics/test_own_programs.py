@@ -209,7 +209,7 @@ def test_refusals_say_the_names_of_the_author(name: str) -> None:
     arrays = {k: x for k, x in case.arrays.items() if k != lost}
     with pytest.raises(SpecError, match=f"arrays.{lost}: is missing"):
         numerics.solve(case.make(), numbers=case.numbers, arrays=arrays, times=range(STEPS))
-    with pytest.raises(SpecError, match=r"numbers\.speed = 1\.0: is no symbol"):
+    with pytest.raises(SpecError, match=r"numbers\.speed = 1\.0: is not a symbol"):
         numerics.solve(case.make(), **{**given(case), "numbers": {**case.numbers, "speed": 1.0}})
 
 

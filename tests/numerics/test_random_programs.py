@@ -96,7 +96,7 @@ def test_a_theory_of_another_learning_rate_is_seen() -> None:
 
 @pytest.mark.slow
 def test_a_theory_with_numbers_that_are_not_finite_has_diverged() -> None:
-    """Responses to them are no error of linear algebra."""
+    """Responses to them are not an error of linear algebra."""
     assert not checked(Case(draw(74), FAST), "networks").startswith("failed")
 
 

@@ -26,7 +26,7 @@ print(*sys.modules)
 @pytest.mark.parametrize(("count", "dimensions"), [(1, 1), (3, 2), (64, 40), (100, 300)])
 def test_points_are_those_of_scipy(count: int, dimensions: int) -> None:
     (own,) = np.random.default_rng(count).spawn(1)
-    with warnings.catch_warnings():  # a number of points that is no power of two
+    with warnings.catch_warnings():  # a number of points that is not a power of two
         warnings.simplefilter("ignore", UserWarning)
         theirs = qmc.Sobol(dimensions, seed=np.random.default_rng(count)).random(count)
     assert (uniform_points(count, dimensions, own) == theirs.T).all()

@@ -154,7 +154,7 @@ class Gaussians(RandomVariables):
 
     def apply(self, f: CompiledFunction, args: list[RandomValue], tangent: bool) -> Power:
         """Raise ``Unserved``: polynomials are sums of products, other functions have no finite expansion."""
-        raise Unserved(f"{f.expr} is no polynomial: only polynomial activations have exact averages")
+        raise Unserved(f"{f.expr} is not a polynomial: only polynomial activations have exact averages")
 
     def total(self, values: list[RandomValue]) -> RandomValue:
         """Return the sum; a sum of numbers stays a number, because it may be a bound of an index."""

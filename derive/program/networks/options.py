@@ -124,8 +124,8 @@ def activation_of(activation: str | Any) -> Activation:
         body = function(slot)
     except (TypeError, ValueError, AttributeError) as error:
         raise ProgramError(
-            f"activation = {activation!r}: is no function of one SymPy expression; write it with functions "
-            "of SymPy, such as sympy.tanh"
+            f"activation = {activation!r}: is not a function of one SymPy expression; write it with "
+            "functions of SymPy, such as sympy.tanh"
         ) from error
     if not isinstance(body, Expr) or not body.has(slot):
         raise ProgramError(f"activation = {activation!r}: must depend on the field it is applied to")
@@ -387,7 +387,7 @@ def training_rule(
     if kept != 0 and heat != 0:
         raise ProgramError(
             f"momentum = {momentum} with temperature = {temperature}: noise that enters through a velocity "
-            "(underdamped Langevin dynamics) is no training rule here; leave one of them out"
+            "(underdamped Langevin dynamics) is not a training rule here; leave one of them out"
         )
     if rule in ENTRYWISE:
         _require_zero(rule, {"momentum": kept, "temperature": heat})

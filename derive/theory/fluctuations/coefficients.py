@@ -132,8 +132,8 @@ def noise(theory: FluctuationData, first: FluctuatingParameter, second: Fluctuat
     """Return N times the covariance of two averages over units, while order parameters are fixed.
 
     The second order parameter has other indices and times. The result contains a Kronecker delta of layers.
-    It is zero for different populations, and if one of the two is no average but a function of other order
-    parameters.
+    It is zero for different populations, and if one of the two is not an average but a function of other
+    order parameters.
     """
     first_placed = with_renamed_indices(first, {})
     second_placed = with_other_indices(second, indices_and_times(first))
@@ -179,8 +179,8 @@ def _influences(
     """Yield the derivatives of the terms in the exponent E of one unit by the order parameter ``by``.
 
     The path integral over the fields of one unit has the weight exp(E). The unit is one of those over which
-    ``unit_of`` is an average; nothing is yielded if that is no average. Derivatives that are zero are left
-    out.
+    ``unit_of`` is an average; nothing is yielded if that is not an average. Derivatives that are zero are
+    left out.
     """
     if unit_of.home is None:
         return

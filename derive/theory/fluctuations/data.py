@@ -191,7 +191,7 @@ class FluctuationData(Rewritable):
 
     @cached_property
     def depths(self) -> tuple[IndexRange, ...]:
-        """Range of a symbolic depth for which no range of layers is empty; () if the depth is no symbol."""
+        """Range of a symbolic depth in which no range of layers is empty; () if the depth is a number."""
         depth = self.program.depth
         if not depth.is_Symbol:
             return ()

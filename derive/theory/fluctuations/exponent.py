@@ -7,7 +7,7 @@ sites. With the order parameters as variables it is, for one unit,
     sum over definitions hat(x) (right-hand side)                 if it contains a number or average
     (1/2) sum            hat(chi) hat(chi') covariance
 
-in which kernels, numbers and covariances are functions of order parameters. Numbers that are no averages,
+in which kernels, numbers and covariances are functions of order parameters. Numbers that are not averages,
 such as errors, are functions of other order parameters. A function of fields that contains a number, such as
 ``tanh(h/sqrt(m))``, becomes a separate field where it is averaged, so that order parameters average fields
 alone. All terms are taken from the path integral.

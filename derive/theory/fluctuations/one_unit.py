@@ -285,7 +285,7 @@ def holds(condition: Any, values: Mapping[Symbol, Expr], q: PlacedParameter) -> 
     """Return whether an inequality holds at all values of the indices of the order parameter ``q``.
 
     ``values`` gives the values of other indices. The result is False if the inequality contains no index in
-    ``values``, or if the condition is no inequality with >= or <=.
+    ``values``, or if the condition is not an inequality with >= or <=.
     """
     gap = gap_of(condition)
     if gap is None or not set(values) & gap.free_symbols:

@@ -497,7 +497,7 @@ class _Assign:
 
 
 def _largest(*arrays: Array | None) -> float:
-    """Return the largest absolute value of all entries, zero if there are none; None is no array."""
+    """Return the largest absolute value of all entries, zero if there are none; None counts as no array."""
     return float(np.max([np.max(np.abs(a), initial=0.0) for a in arrays if a is not None]))
 
 

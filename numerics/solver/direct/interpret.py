@@ -452,6 +452,6 @@ KINDS = ("fields", "sources", "scalars", "order", "observables")
 def _kind(layout: Layout, name: str) -> str | None:
     """Return the group of quantities that contains a name: "fields", "sources", "scalars" or another.
 
-    The result is None for a name that is no quantity of the theory, such as given data.
+    The result is None for a name that is not a quantity of the theory, such as given data.
     """
     return next((k for k in KINDS if name in getattr(layout, k)), None)

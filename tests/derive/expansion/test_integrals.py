@@ -326,7 +326,7 @@ def test_the_printed_tangent_kernel_holds_for_one_layer_and_without_tied_weights
     printed = claimed("selfconsistent2023", "16")["K"].expand().coeff(gamma0, 2)
     printed = opened(printed.subs({first: 1, second: 2}))
     here = {mu: 1, alpha: 2}
-    free = series(2, tied=False)  # whose updates are no gradient: the sum over layers is what is printed
+    free = series(2, tied=False)  # whose updates are not a gradient: the sum over layers is what is printed
     for depth in (1, 2):
         layers = [
             free.entry("G", 2).subs(ell, k + 1) * Function("K_x")(mu, alpha) + free.entry("H", 2).subs(ell, k)

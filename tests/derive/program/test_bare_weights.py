@@ -59,7 +59,7 @@ BARE: dict[str, tuple[Callable[[], Any], str]] = {
     "decays": (lambda: GradientDescent(eta, decay={"A": 1}), "must be a number or a SymPy expression"),  # type: ignore[arg-type]
     "momenta": (lambda: Momentum(eta, {"A": 1}), "must be a number or a SymPy expression"),  # type: ignore[arg-type]
     "rules in place of one": (lambda: trained(rule={"A": GradientDescent(eta)}), 'rules={"W": ...}'),
-    "rule of nothing": (lambda: trained(rules={"B": GradientDescent(eta)}), "'B' is no trained weight"),
+    "rule of nothing": (lambda: trained(rules={"B": GradientDescent(eta)}), "'B' is not a trained weight"),
     "no rule": (lambda: trained(rules={"A": 3}), "A is trained by 3"),
 }
 

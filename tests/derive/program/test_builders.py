@@ -309,10 +309,10 @@ def test_defaults_of_builders_go_together() -> None:
 # -- refusals ------------------------------------------------------------------------------------------------
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
-    "functions of numbers": (lambda: mlp(2, math.tanh), "activation = .*: is no function of one SymPy"),
+    "functions of numbers": (lambda: mlp(2, math.tanh), "activation = .*: is not a function of one SymPy"),
     "two arguments": (
         lambda: mlp(2, Lambda((tau, lam), tau * lam)),
-        "activation = .*: is no function of one",
+        "activation = .*: is not a function of one",
     ),
     "one exponent": (lambda: block_program(gammas=(1,)), r"gammas = \(1,\): must be two exponents"),
     "listed data": (lambda: isotropic(data=["x"]), r"data = \['x'\]: must be"),  # type: ignore[arg-type]

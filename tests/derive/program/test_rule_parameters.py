@@ -92,7 +92,7 @@ OPTIONS: dict[str, tuple[str, Callable[[], Any]]] = {
     "a pair": ("rates = ('W', 2): must be a mapping such as", lambda: Parametrization(rates=("W", 2))),
     "text": ("fan_in['W'] = '2': must be a number", lambda: Parametrization(fan_in={"W": "2"})),
     "another weight": (
-        "rates of the parametrization: 'V' is no weight of the network (there are W, w)",
+        "rates of the parametrization: 'V' is not a weight of the network (there are W, w)",
         lambda: own(GradientDescent(eta), parametrization=Parametrization(rates={"V": 2})),
     ),
     "no parametrization": (
@@ -100,7 +100,7 @@ OPTIONS: dict[str, tuple[str, Callable[[], Any]]] = {
         lambda: own(GradientDescent(eta), parametrization={"W": 2}),
     ),
     "another field": (
-        "gradients: 'k' is no field or number of the network (there are f, h)",
+        "gradients: 'k' is not a field or number of the network (there are f, h)",
         lambda: own(GradientDescent(eta), gradients={"k": Gradient("g")}),
     ),
     "feedback of another kind": (
@@ -108,13 +108,13 @@ OPTIONS: dict[str, tuple[str, Callable[[], Any]]] = {
         lambda: own(GradientDescent(eta), feedback={"W": 2}),
     ),
     "feedback of a frozen vector": (
-        "feedback: 'w' is no trained weight of the network (there are W)",
+        "feedback: 'w' is not a trained weight of the network (there are W)",
         lambda: own(
             GradientDescent(eta), frozen="w", feedback={"w": GaussianVector("v", Population("units"))}
         ),
     ),
     "feedback of a frozen matrix": (
-        "feedback: 'W' is no trained weight of the network (there are w)",
+        "feedback: 'W' is not a trained weight of the network (there are w)",
         lambda: own(GradientDescent(eta), frozen="W", feedback={"W": GaussianMatrix("V", *PAIR)}),
     ),
     "a class of rules": (

@@ -174,7 +174,7 @@ def test_what_leaves_the_targets_is_refused():
     ids=["logistic", "hinge", "outputs", "quadratic"],
 )
 def test_samples_that_are_no_indices_of_vectors_are_refused(options, reason):
-    """Errors that are no linear function of outputs differ with the basis, and so do several targets."""
+    """Errors that are not a linear function of outputs differ with the basis, and so do several targets."""
     with pytest.raises(NotApplicable, match=reason):
         whitened_deep(mean_field(mlp(1, **options)))
 

@@ -379,7 +379,7 @@ def test_depths_that_are_no_chain_have_no_polynomial() -> None:
 
 
 def test_a_recurrence_that_multiplies_is_told_apart() -> None:
-    """Planted error: every layer doubles its input, which is no polynomial in the layer."""
+    """Planted error: every layer doubles its input, which is not a polynomial in the layer."""
     right = theory(None, "population")
     wrong = [
         replace(u, covariance=2 * u.covariance) if str(u.symbol.func) == "u" else u for u in right.sources

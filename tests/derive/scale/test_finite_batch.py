@@ -54,7 +54,7 @@ def test_a_factor_in_the_theory_is_a_factor_of_the_law(name: str, what: str) -> 
 
 
 def test_sources_that_are_kept_are_refused() -> None:
-    """Samples that are used again are no fresh drive."""
+    """Samples that are used again are not a fresh drive."""
     with pytest.raises(NotApplicable):
         batch_noise(mean_field(structured(data="full-batch", noise=True)))
 

@@ -61,7 +61,7 @@ def at_time(a: AppliedUndef, *times: Expr) -> None:
 def lattice(expr: Expr, axes: Sequence[Symbol], sizes: Sequence[int], read: Read) -> Array:
     """Return a sum of products as an array over ``axes``; Theta(t - s) is read as ``w(t, s)``.
 
-    ``read`` gives the array of an applied function and the symbols of its axes; indices that are no axes are
+    ``read`` gives the array of an applied function and the symbols of its axes; indices that are not axes are
     summed.
     """
     expr = expr.xreplace({Heaviside(t - s): PAST})

@@ -157,9 +157,8 @@ def forward_kernels() -> Evidence:
     forgotten = _gap(ONE, 3, no_move, "Phi")
     return conclude(
         "perturbation_kernels:forward_kernels",
-        "(P.15), (P.20) and (P.22) are exact in every layer.  The covariance of the layer below is no small "
-        "part: "
-        f"without it Phi^3 is off by {forgotten:.3g} of its largest entry.",
+        "(P.15), (P.20) and (P.22) are exact in every layer.  The covariance of the layer below is not a "
+        f"small part: without it Phi^3 is off by {forgotten:.3g} of its largest entry.",
         *findings,
         contradicts("Phi^3 without the layer below", forgotten, SEEN),
     )

@@ -221,7 +221,7 @@ class Reading:
             if name in self.operators:
                 order = int(e.args[0]) if len(e.args) == 2 else 0
                 return np.asarray(self.operators[name][order] @ self.vector(e.args[-1]))
-            raise KeyError(f"{e} is no vector")
+            raise KeyError(f"{e} is not a vector")
         if isinstance(e, Add):
             return np.asarray(sum(self.vector(a) for a in e.args))
         if isinstance(e, Mul):
@@ -232,7 +232,7 @@ class Reading:
         if isinstance(e, Pow) and e.exp.is_Integer:
             base = self.vector(e.base)
             return np.asarray(np.multiply.reduce(np.stack([base] * int(e.exp)), axis=0))
-        raise KeyError(f"{e} is no vector")
+        raise KeyError(f"{e} is not a vector")
 
     def kernel(self, e: Expr) -> Any:  # noqa: PLR0911 (one return for each kind of expression)
         """Return the value of an expression in kernels, at order zero of all its parts."""
@@ -260,7 +260,7 @@ class Reading:
             return self._fixed(int(args[0]), args[1], args[2])
         if name.startswith("hessian"):
             return layer.hessian(name[-1], self.kernel(args[0]), self.vector(args[1]), self.vector(args[2]))
-        raise KeyError(f"{e} is no kernel")
+        raise KeyError(f"{e} is not a kernel")
 
     def _place(self, e: Expr) -> int:
         assert self.layer is not None

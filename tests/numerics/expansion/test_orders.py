@@ -250,7 +250,7 @@ def test_finite_networks() -> None:
         network = Network(400, seed, depth=1, eta=0.1, gamma0=1.0, nu=4.0, alpha=4.0, center=True)
         network.target *= np.sqrt(400) / np.linalg.norm(
             network.target
-        )  # its length is no part of the question
+        )  # its length is not a part of the question
         curves.append(np.diagonal(network.run(9)["C_v"].real))
     mean, error = np.mean(curves, 0), np.std(curves, 0, ddof=1) / np.sqrt(len(curves))
     off = [np.abs(partial_sum(series, 1 / 4, n).test_loss.values - mean) for n in range(4)]
@@ -341,7 +341,7 @@ def test_the_truncation_error_counts_orders_and_not_positions() -> None:
 
 
 def test_the_truncation_error_of_a_series_with_unknown_orders() -> None:
-    """A series ends before the first unknown order, as that of relu; standard errors are no series."""
+    """A series ends before the first unknown order, as that of relu; standard errors are not series."""
     known, unknown = [[1.0], [0.5], [0.25]], [[1.0], [0.5], [np.nan]]
     columns = {"a": known, "b": unknown, "c": [[np.nan]] * 3, "a_stderr": known}
     series = xr.Dataset({name: (("order", "time"), x) for name, x in columns.items()}, {"order": [0, 1, 2]})

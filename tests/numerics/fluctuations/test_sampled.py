@@ -260,7 +260,7 @@ def test_too_many_order_parameters_of_a_nonlinear_network_are_refused() -> None:
 
 
 def test_outputs_at_several_positions() -> None:
-    """Outputs at each position have variances; the kernel of their pairs is no variable of results."""
+    """Outputs at each position have variances; the kernel of their pairs is not a variable of results."""
     units, inputs = Population("units"), Population("input", given=True)
     p = Symbol("p", integer=True, positive=True)
     f, y = Function("f"), Function("y")

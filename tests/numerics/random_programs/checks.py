@@ -368,7 +368,7 @@ def reliable(case: Case, found: Numbers, networks: Numbers) -> int:
         idle = tuple(k + 1 for k in idle_axes(case, name))
         f, y = np.expand_dims(found.mean[name], idle), np.asarray(case.drawn.arrays[target])
         y = np.moveaxis(y, -1, 0) if y.ndim == f.ndim else y[None]
-        # a target at the next position: what stands first is no target
+        # a target at the next position: what stands first is not a target
         y = y[
             tuple(slice(max(m - n, 0) if n > 1 else 0, None) for m, n in zip(y.shape, f.shape, strict=True))
         ]

@@ -74,7 +74,7 @@ def measured(program: Program, kernels: MeasuredKernels, times: int) -> xr.Datas
 def test_a_field_without_layers_is_measured_alike_under_any_name(
     kernels: MeasuredKernels, ordered: bool
 ) -> None:
-    """The kernels of a field ``h`` without layers are called Phi and G; their axes are no layers."""
+    """The kernels of a field ``h`` without layers are called Phi and G; their axes are not layers."""
     for times in (2, 3):
         found, other = (measured(program_of(x, ordered=ordered), kernels, times) for x in ("h", "k"))
         assert {*found.data_vars} == {*other.data_vars}

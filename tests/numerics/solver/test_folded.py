@@ -235,7 +235,7 @@ def test_unwatched_runaway_ends_plainly() -> None:
 
 def test_what_is_linear_in_the_past_is_for_it() -> None:
     for rule, projected, fits in (("gd", True, True), ("gd", False, False), ("flow", True, False)):
-        table = lower(solvable(2, rule, "mean", projected))  # w(t, s) q(t, s) is no row of few coordinates
+        table = lower(solvable(2, rule, "mean", projected))  # w(t, s) q(t, s) is not a row of few coordinates
         assert foldable(Plan(table), Rows(table, 4, {P: 3.0}, {})) == fits
     arguments = problem("full", 2, 4, 0.1)
     table, data = arguments["table"], (4, arguments["constants"], {})

@@ -101,7 +101,7 @@ def test_it_is_the_flow_of_short_explicit_steps(network: dict[str, Any], trainin
 
 
 def test_test_points_and_kernels_are_read_between_nodes() -> None:
-    """Output times are no nodes: kernels there are those of a grid that has them."""
+    """Output times are not nodes: kernels there are those of a grid that has them."""
     given = {
         "network": {"depth": 1, "activation": "tanh"},
         "training": {"rule": "flow", "points": 3, "time": 4.0},

@@ -54,7 +54,7 @@ def are_paired(fields: np.ndarray) -> bool:
     ],
 )
 def test_paths_are_paired_where_signs_are_no_symmetry(activation: Any, paired: bool) -> None:
-    """Check that paths are paired only if signs of sources are no symmetry.
+    """Check that paths are paired only if signs of sources are not a symmetry.
 
     Pairs halve the number of points. Signs are a symmetry of all sources for odd functions, and of those of
     features for even ones.

@@ -344,7 +344,7 @@ def test_losses_of_an_output(objective: str, network: dict[str, Any]) -> None:
 def test_losses_over_all_outputs_are_marched(targets: NDArray[np.float64]) -> None:
     """The error of each output is a sum over all of them: with linear layers no paths are needed for it.
 
-    Where targets are no probabilities losses may be negative, of paths too.
+    Where targets are not probabilities losses may be negative, of paths too.
     """
     tables = {
         "network": {"depth": 2, "outputs": 2, "gamma0": 2.0},
