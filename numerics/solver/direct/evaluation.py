@@ -1,8 +1,8 @@
 """Direct evaluation of any derived theory at few steps, samples and layers.
 
-It is slow, uses one code path for all theories, and shares no code with the marches, so that it serves as
-their reference. The input are a theory, numbers and data; the output are order parameters and scalars at all
-times.
+It is slow, uses one code path for all theories, and serves as the reference of the marches. With them it
+shares compiled functions of expressions (:mod:`numerics.lowering.expressions`), but no code that solves
+equations. The input are a theory, numbers and data; the output are order parameters and scalars at all times.
 """
 
 from __future__ import annotations
