@@ -29,7 +29,7 @@ from derive.show.conditions import ConditionalResult
 from derive.theory import Equation, Source, Theory
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BlockLimit(ConditionalResult):
     """Limit of infinite depth of a network whose blocks have inner layers.
 

@@ -99,7 +99,7 @@ class Dropped:
     order: Expr
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LayerTime(ConditionalResult):
     """Equations of a linear residual network in layer time.
 
@@ -264,7 +264,7 @@ class LayerTime(ConditionalResult):
         return aligned_latex((*self.integrals, *self.correlations, *self.scalars))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class InfiniteDepth(ConditionalResult):
     """Series of a network of L layers about infinite depth: ``sum over n <= order of L**(n power) X_n``.
 
@@ -860,7 +860,7 @@ class _Expansion(_EquationTerms):
 # |tau - tau_2|.
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Diversity(ConditionalResult):
     """Squared distance of neighbouring layers of a field, ``<(x(tau) - x(tau_2))**2>``.
 

@@ -477,7 +477,7 @@ def with_activation(theory: Theory, function: Callable[[Expr], Expr]) -> Theory:
     return replace(theory, order_parameters=tuple(put(q) for q in theory.order_parameters))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BranchDiversity(ConditionalResult):
     """Difference of neighbouring branches of a deep nonlinear residual network.
 

@@ -47,7 +47,7 @@ DRIFT = S.NegativeOne
 """Power of L with which drift, and white noise in its unit, enter a layer."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LayerProcess(ConditionalResult):
     """Stochastic differential equations in layer time, with the averages that close them.
 

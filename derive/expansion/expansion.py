@@ -15,6 +15,7 @@ from sympy import Expr, Symbol, sympify
 
 from derive.calculus.series import PowerSeries
 from derive.errors import require_order
+from derive.show.summary import Summarised
 from derive.show.text import wrap
 
 COLUMNS = 110
@@ -22,7 +23,7 @@ PrintedBlock = Iterable[tuple[str, list[str]]]
 """Pairs of the text of a left-hand side and the texts of the terms of its right-hand side."""
 
 
-class Expansion(ABC):
+class Expansion(Summarised, ABC):
     """Base class of expansions of a theory: coefficients of its quantities in powers of a small ``variable``.
 
     Coefficients are known up to ``order``. The variable is ``gamma0``, ``|gamma0|``, ``1/nu``, ``1/alpha``,

@@ -26,7 +26,7 @@ from derive.linear.closure import linear_closure
 from derive.theory import Theory
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LinearExpansion(LinearSeries, Expansion):
     """Order parameters of a linear theory as power series in gamma0.
 

@@ -27,6 +27,7 @@ from derive.expansion.errors import OUTPUT
 from derive.expansion.expansion import placed_layer
 from derive.linear.closure import LinearClosure
 from derive.linear.operators import J, Kernel, Operator, WithoutCode, operator
+from derive.show.summary import Summarised
 
 
 class Memory(WithoutCode, Expr):  # type: ignore[misc, unused-ignore]
@@ -495,8 +496,8 @@ WORDS = 8
 """Highest order that is written in words; each gamma0^2 multiplies their number by thirteen."""
 
 
-@dataclass(frozen=True)
-class LinearSeries:
+@dataclass(frozen=True, repr=False)
+class LinearSeries(Summarised):
     """Series in gamma0 of a linear theory's operators, output and tangent kernel, in operator words.
 
     A word is a product of kernels, its letters. ``sums[X][n]`` maps the words in order n of the operator X to

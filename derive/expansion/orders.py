@@ -97,7 +97,7 @@ def at_order(a: AppliedUndef, *orders: int) -> AppliedUndef:
     return Function(named(a.func, *orders))(*a.args)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TheorySeries(Expansion):
     """Linear theory in powers of a small parameter.
 
@@ -790,7 +790,7 @@ def _weighted(x: Term) -> Term:
 # -- the modified equation -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ModifiedEquation(Expansion):
     """Differential equation behind a map, as power series in its step.
 

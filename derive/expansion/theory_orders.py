@@ -39,7 +39,7 @@ UNKNOWN = Dummy("beyond")
 """Factor that marks an order which is not known."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class StrengthSeries(TheorySeries):
     """Expansion of a linear theory in powers of gamma0, as a theory whose fields are the coefficients.
 

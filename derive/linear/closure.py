@@ -21,6 +21,7 @@ from derive.errors import NotApplicable
 from derive.linear.form import Row, linear_form
 from derive.linear.operators import J, Kernel, coefficient, matrix, operator, operator_latex, size, solve_for
 from derive.program import Program
+from derive.show.summary import Summarised
 from derive.theory import Equation, OrderParameter, Source, Theory
 from derive.theory.conditioning import theory_of
 from derive.theory.families import families
@@ -29,8 +30,8 @@ NAMES = {"h": "C", "h_y": "C", "p": "C_p", "g": "D"}
 """Name of the kernel through which a field depends on past fields, by the name of the field."""
 
 
-@dataclass(frozen=True)
-class LinearClosure:
+@dataclass(frozen=True, repr=False)
+class LinearClosure(Summarised):
     """Linear theory as equations between operators, written as noncommutative words.
 
     A word is a product of letters, each of which is an operator over samples and times

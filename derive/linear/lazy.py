@@ -22,11 +22,12 @@ from derive.linear.projection import tidy_sums
 from derive.program import Program
 from derive.program.rules import accumulate
 from derive.show.latex import aligned_latex
+from derive.show.summary import Summarised
 from derive.theory import Theory
 
 
-@dataclass(frozen=True)
-class Lazy:
+@dataclass(frozen=True, repr=False)
+class Lazy(Summarised):
     """Linear theory at ``gamma0 = 0``.
 
     ``fields`` are the fields, which equal their Gaussian sources; ``kernels`` are the kernels C and D of each

@@ -41,6 +41,7 @@ from derive.linear.form import LinearTerm, Row, linear_form
 from derive.linear.operators import Kernel, T, matrix, operator, size, solve_for
 from derive.program.naming import free_name
 from derive.show.latex import aligned_latex
+from derive.show.summary import Summarised
 from derive.theory import Equation, OrderParameter, Source, Term, Theory
 
 EquationLike = TypeVar("EquationLike", Eq, Equation)
@@ -69,8 +70,8 @@ class PerturbedSource:
     singles: tuple[Expr, ...] = ()
 
 
-@dataclass(frozen=True)
-class CrossLayer:
+@dataclass(frozen=True, repr=False)
+class CrossLayer(Summarised):
     """Closed recursions over layers for the responses of a linear theory to its Gaussian sources.
 
     ``R_hu(ell, k, t, s) = d h(ell, t) / d u(k, s)`` is the response of the field h to the source u. Its
@@ -600,8 +601,8 @@ START = operator("O")
 """The operator that repeats the value at time 0 at all times."""
 
 
-@dataclass(frozen=True)
-class Transfer:
+@dataclass(frozen=True, repr=False)
+class Transfer(Summarised):
     """Responses ``H_y_into(t, s)`` of fields y to a unit perturbation of the equation of ``into`` at time s.
 
     ``equations`` determine them for every field y on the units of ``into``; ``reduced`` are those that remain

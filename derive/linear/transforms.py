@@ -44,6 +44,7 @@ from derive.calculus.symbols import IndexRange, s, t
 from derive.errors import NotApplicable
 from derive.linear.form import LinearTerm, Row, linear_form
 from derive.show.latex import aligned_latex
+from derive.show.summary import Summarised
 from derive.theory import OrderParameter, Source, Theory
 
 z, z_ = Symbol("z", positive=True), Symbol("zprime", positive=True)
@@ -90,8 +91,8 @@ class PairEquation:
         return Eq(self.symbol, Add(*[self.expr(x) for x in self.terms]), evaluate=False)
 
 
-@dataclass(frozen=True)
-class Transforms:
+@dataclass(frozen=True, repr=False)
+class Transforms(Summarised):
     """Laplace transforms of a linear theory at the rates z and z'.
 
     ``responses`` are equations for the transforms ``R(z)`` of responses, whose right-hand sides contain other

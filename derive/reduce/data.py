@@ -39,6 +39,7 @@ from derive.program.networks.random_data import M
 from derive.program.parts import gaussian
 from derive.program.training import TrainedMatrix
 from derive.show.latex import aligned_latex
+from derive.show.summary import Summarised
 from derive.theory import Equation, OrderParameter, Source, Term, Theory
 from derive.theory.unfold import covariance
 
@@ -506,8 +507,8 @@ class Part:
     expr: Expr
 
 
-@dataclass(frozen=True)
-class LossDecomposition:
+@dataclass(frozen=True, repr=False)
+class LossDecomposition(Summarised):
     """Correlation function of the errors as a sum of contributions of the sources of error.
 
     ``parts`` are the contributions. ``transfers`` contain the responses ``H`` in them: those of all fields to

@@ -62,7 +62,7 @@ _HALF = S.Half
 _PAIR = ((mu, 1, P), (alpha, 1, P))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Equilibrium(ConditionalResult):
     """Action per unit of width and its saddle point, for a chain of ``depth`` hidden layers.
 

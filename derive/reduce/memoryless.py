@@ -33,6 +33,7 @@ from derive.errors import NotApplicable
 from derive.program.nonlinear import require_linear_rules
 from derive.program.rules import TrainingRule, entry_covariance
 from derive.show.latex import aligned_latex
+from derive.show.summary import Summarised
 from derive.theory import Equation, Source, Term, Theory
 
 
@@ -51,8 +52,8 @@ class State:
     ranges: tuple[IndexRange, ...] = ()
 
 
-@dataclass(frozen=True)
-class Markov:
+@dataclass(frozen=True, repr=False)
+class Markov(Summarised):
     """Theory as a dynamical system: the present state determines the next one.
 
     ``start`` are the Gaussian variables that are drawn at time 0 (sources) with their covariances, ``states``

@@ -25,12 +25,13 @@ from derive.program.nonlinear import require_linear_rules
 from derive.reduce.memoryless import Motion
 from derive.reduce.single_site import SingleSite, every_index, require_flow
 from derive.show.latex import aligned_latex
+from derive.show.summary import Summarised
 from derive.theory import Equation, OrderParameter, Theory
 from derive.theory.conditioning import theory_of
 
 
-@dataclass(frozen=True)
-class TwoLayer:
+@dataclass(frozen=True, repr=False)
+class TwoLayer(Summarised):
     """Theory of one hidden layer under gradient flow, as differential equations.
 
     ``fields`` are the equations of the fields (F.5, E.1; with noise their drift), ``start`` the covariances
@@ -133,8 +134,8 @@ def two_layer(theory: Theory | Program) -> TwoLayer:
 # -- moments in exact steps ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class MomentSteps:
+@dataclass(frozen=True, repr=False)
+class MomentSteps(Summarised):
     """Map of moments at one time: ``step[x]`` is x after one step, and ``initial[x]`` is x at time 0."""
 
     theory: Theory

@@ -42,6 +42,7 @@ from derive.reduce.memoryless import exponential
 from derive.reduce.moments import two_layer
 from derive.show.conditions import ConditionalResult
 from derive.show.latex import aligned_latex
+from derive.show.summary import Summarised
 from derive.theory import Equation, Theory
 from derive.theory.applications import read
 from derive.theory.names import vector
@@ -73,8 +74,8 @@ class Share:
         return Sum(value, *[r.limits for r in self.layers]) if self.layers and value != 0 else value
 
 
-@dataclass(frozen=True)
-class OutputRate:
+@dataclass(frozen=True, repr=False)
+class OutputRate(Summarised):
     """Rate of change of the output under gradient flow with weight decay and noise.
 
     It is ``df/dt = gain - decay sum contraction + diffusion/2 sum curvature``; ``gain`` is the tangent kernel
@@ -294,7 +295,7 @@ def _slope(*args: Expr) -> Expr:
 # -- ridge regression ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Representer(ConditionalResult):
     """Output at rest of a homogeneous network with weight decay, as kernel ridge regression.
 

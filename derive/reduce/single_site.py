@@ -35,11 +35,12 @@ from derive.errors import NotApplicable
 from derive.linear.projection import tidy_sums
 from derive.reduce.memoryless import Motion, motions
 from derive.show.latex import aligned_latex
+from derive.show.summary import Summarised
 from derive.theory import Equation, Theory
 
 
-@dataclass(frozen=True)
-class SingleSite:
+@dataclass(frozen=True, repr=False)
+class SingleSite(Summarised):
     """Stochastic process of one unit of a hidden layer.
 
     ``flows`` are the equations of motion of the fields with a source or memory, such as h and z. Their

@@ -41,13 +41,14 @@ from derive.program.nonlinear import require_linear_rules
 from derive.program.program import Program
 from derive.program.rules import accumulate, entry_covariance
 from derive.show.latex import aligned_latex
+from derive.show.summary import Summarised
 from derive.theory import Equation, OrderParameter, Source, Term, Theory
 
 # -- at all times: only the output moves ---------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Static:
+@dataclass(frozen=True, repr=False)
+class Static(Summarised):
     """Theory at ``gamma0 = 0``, where only the output moves; symbols of other quantities have no times.
 
     ``fields`` are the remaining equations, ``sources`` and ``kernels`` (correlation functions) refer to each
@@ -177,8 +178,8 @@ tau = Symbol("tau", nonnegative=True)
 """The difference of two times."""
 
 
-@dataclass(frozen=True)
-class Stationary:
+@dataclass(frozen=True, repr=False)
+class Stationary(Summarised):
     """Kernels of a theory at ``gamma0 -> 0`` and then at long times, as functions of the time lag ``tau``.
 
     ``entry`` is the covariance of an entry of the weights at two times, the same for all weights; ``fields``

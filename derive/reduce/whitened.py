@@ -52,6 +52,7 @@ from derive.program.networks.options import has_sample_weights
 from derive.reduce.closed_forms import Separable, conserved, separable
 from derive.reduce.moments import MomentSteps, TwoLayer, moment_steps, two_layer
 from derive.show.latex import aligned_latex
+from derive.show.summary import Summarised
 from derive.theory import Equation, Term, Theory
 
 n = Function("n")
@@ -279,8 +280,8 @@ def whitened_steps(steps: MomentSteps) -> MomentSteps:
     return moment_steps(whitened_deep(steps.theory))
 
 
-@dataclass(frozen=True)
-class Whitened:
+@dataclass(frozen=True, repr=False)
+class Whitened(Summarised):
     """Theory of one hidden layer for ``K_x = 1``, reduced to one equation and solved.
 
     ``tensors`` are the functions of samples in terms of their projections on the targets, ``scalar`` the
@@ -424,8 +425,8 @@ def _readable(e: Expr, x: Expr, start: Expr) -> Expr:
     return e.replace(lambda p: p.is_Pow and p.exp == half, rewritten_root)
 
 
-@dataclass(frozen=True)
-class Limits:
+@dataclass(frozen=True, repr=False)
+class Limits(Summarised):
     """Limits of the whitened two-layer dynamics at small and large gamma0.
 
     ``lazy`` is the equation of the error at gamma0 = 0 and ``lazy_solution`` its solution (F.13). At large

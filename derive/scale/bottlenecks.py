@@ -99,7 +99,7 @@ class Resources:
     edge: Expr
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Bottleneck(ConditionalResult):
     """Effect of one finite size on a power law of the loss (rich regime, or random features).
 

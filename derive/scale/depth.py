@@ -111,7 +111,7 @@ z = Symbol("z", positive=True)
 # -- first step in closed form -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DepthFirstStep(Shown, ConditionalResult):
     """First step of a linear residual network, as functions of the layer ``ell`` and the exponents.
 
@@ -439,7 +439,7 @@ def statements(p: DepthExponents, first: DepthFirstStep) -> tuple[Statement, ...
 # -- classification ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DepthClass(Shown, ConditionalResult):
     """Classification of one pair (alpha, gamma); names as in depth2023, Def. 7.2-7.7.
 
@@ -851,7 +851,7 @@ def _check(rule: str | Entrywise) -> None:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FirstUpdate(Shown, ConditionalResult):
     """First step at width one and rate eta: ``x_1^L = x_0^L - eta L^-alpha A_L + O(eta^2)``.
 

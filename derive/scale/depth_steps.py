@@ -479,7 +479,7 @@ class Shown:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DepthExponents(Shown, ConditionalResult):
     """Powers of the depth L in the first step, for ``alpha >= 1/2``, and in ``later`` at all steps.
 

@@ -44,7 +44,7 @@ SHORT = 60
 """Number of terms of a numerator from which on it is not factored, because that takes long."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class MemoryFree(ConditionalResult):
     """Memory-free recursion ``C_v(t + 1) = factor C_v(t) + drive`` of the loss, with its neglected terms.
 

@@ -50,7 +50,7 @@ _x = Dummy("x", positive=True)
 """Variable of generating functions, whose n-th coefficient belongs to the step n."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BatchNoise(ConditionalResult):
     """Loss of lazy, infinitely wide descent on fresh batches, as a renewal equation.
 

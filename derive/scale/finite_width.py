@@ -197,7 +197,7 @@ def _first_in_response() -> Expr:
     return simplify(up - more)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class WidthNoise(ConditionalResult):
     """Order 1/N of the lazy loss of a flow, as a variance and a shift of the mean.
 

@@ -421,7 +421,7 @@ class ExactSteps(Unrolled):
         return x / y
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FewSteps(ConditionalResult):
     """Correlation function at the first times, rational in the symbols of the theory.
 
@@ -890,7 +890,7 @@ def exact_steps(theory: Theory, order: tuple[Symbol, int] | None = None) -> Exac
 # -- the first step of every depth --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FirstStep(ConditionalResult):
     """Correlation function, such as ``C_v``, before and after the first step.
 

@@ -73,7 +73,7 @@ from derive.theory import Equation, OrderParameter, Term, Theory, mean_field
 REGIMES = ("rich", "lazy")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LargestRate(ConditionalResult):
     """Largest learning rate, ``prefactor * nu**exponent`` to leading order.
 
@@ -262,7 +262,7 @@ size = Symbol("S", positive=True)
 """Squared singular value over :attr:`Aligned.strengths`, equal for all weights of a balanced network."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Aligned(ConditionalResult):
     """Deep linear network with aligned weights of rank one.
 
@@ -532,7 +532,7 @@ i, j = Symbol("i", nonnegative=True), Symbol("j", nonnegative=True)
 """Distances of a layer from the first and from the last one."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Balance(ConditionalResult):
     """Sizes of the fields and of the learning rate of a linear theory as gamma0 -> oo.
 

@@ -94,7 +94,7 @@ def _crossing(below: Callable[[Any], bool], high: Any, digits: int) -> Any:
 # -- from the responses --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LazyKernel(ConditionalResult):
     """Eigenvalue distribution of the tangent kernel of a lazy network.
 
@@ -557,7 +557,7 @@ def _turning(gap: Callable[[Any, Any], Any], start: float) -> Any:
 # -- from the first steps ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LazySteps(ConditionalResult):
     """Moments of the spectrum of the lazy tangent kernel, and the noise of fresh batches.
 

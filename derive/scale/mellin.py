@@ -55,6 +55,7 @@ from derive.calculus.sums import gathered
 from derive.calculus.symbols import exact
 from derive.errors import NotApplicable, require_integer
 from derive.show.latex import latex
+from derive.show.summary import Summarised
 
 
 def power_in(e: Expr, x: Expr) -> Expr:
@@ -100,8 +101,8 @@ class Power:
         return (other.coefficient / self.coefficient) ** (1 / simplify(self.power - other.power))
 
 
-@dataclass(frozen=True)
-class Powers:
+@dataclass(frozen=True, repr=False)
+class Powers(Summarised):
     """Function of a large ``variable`` as a sum of powers, up to ``O(variable^error)``.
 
     ``error`` is minus infinity if the remainder falls faster than any power. ``conditions`` are relations

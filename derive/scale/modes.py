@@ -153,7 +153,7 @@ def numbers(depth: Any, source: Any, capacity_: Any, *, summed: bool = False) ->
 # -- gamma0 = 0 --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LazyModes(ConditionalResult):
     """Solution of the theory of structured data at ``gamma0 = 0``, for each mode.
 
@@ -452,7 +452,7 @@ def in_modes(samples: Theory, targets: Mapping[Symbol, Expr]) -> InTime:
 # -- order gamma0^2 at late times --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LeadingOrder(ConditionalResult):
     """Loss ``lazy + gamma0^2 correction + O(gamma0^4)`` at late times, both as sums of powers of t.
 

@@ -24,7 +24,7 @@ from derive.show.conditions import ConditionalResult
 from derive.show.latex import aligned_latex
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BranchPowers(ConditionalResult):
     """Powers of L for the weights of branches, for ``alpha >= 1/2``; see :func:`depth_powers`.
 

@@ -130,7 +130,7 @@ class WeightPowers:
         return {n: getattr(self, n) for n in ("variance", "gradient", "rate", "epsilon", "decay")}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class OptimizerPowers(ConditionalResult):
     """Powers of the width of every weight of a program; see :func:`optimizer_powers`.
 

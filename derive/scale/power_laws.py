@@ -101,7 +101,7 @@ _t, _t_ = Dummy("t", positive=True), Dummy("t'", positive=True)
 # -- data --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FixedData(ConditionalResult):
     """Lazy flow on the same P samples, infinitely wide, in Laplace transforms with the rate z.
 
@@ -355,7 +355,7 @@ def _at_two(e: Expr) -> Expr:
 # -- laws ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PowerLaw(ConditionalResult):
     """Power law ``loss ~ constant t^-exponent`` at late times.
 

@@ -72,7 +72,7 @@ _mode, _t, _t_ = (Dummy(n, positive=True) for n in ("lamda", "t", "t'"))
 _SECOND: Mapping[Expr, Expr] = {z: z_, cut: cut_, share: share_}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RandomFeatures(ConditionalResult):
     """Theory of random features with its responses eliminated.
 

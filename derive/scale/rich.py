@@ -99,7 +99,7 @@ SIZES: Mapping[str, Callable[..., Expr]] = {"h": c_h, "g": c_g}
 SHAPES = tuple(f"C_{name}" for name in SIZES)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RankOne(ConditionalResult):
     """Closed equations of a structured theory in the rich regime, before any power law is assumed.
 
@@ -637,7 +637,7 @@ class NormPart:
     known: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RichScaling(ConditionalResult):
     """Power laws of gradient flow on power-law data in the rich regime, at late times.
 

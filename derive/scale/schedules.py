@@ -25,7 +25,7 @@ T = Symbol("T", positive=True)
 """Number of steps of the schedule."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BestSchedule(ConditionalResult):
     """Schedule ``eta(t) ~ T^peak (1 - t/T)^decay`` of T steps, whose final loss is ``~ T^loss``.
 

@@ -392,7 +392,7 @@ class Condition:
         return Eq(self.power, 0, evaluate=False)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Constraints(ConditionalResult):
     """Conditions on the exponents of the width N in a program: powers of N that must be zero.
 
@@ -768,7 +768,7 @@ def solve_linear(powers: list[Expr], names: tuple[Expr, ...]) -> dict[Expr, Expr
 WidthPowers = Mapping[QuantityAtLayer, Expr | None]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class WidthClass(ConditionalResult):
     """Exponents of N in the sizes of all quantities of a program, and in their changes by training.
 

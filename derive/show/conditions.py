@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+from derive.show.summary import Summarised
 
-class ConditionalResult(ABC):
+
+class ConditionalResult(Summarised, ABC):
     """Base class of results that hold in a limit, or under an assumption.
 
     Examples

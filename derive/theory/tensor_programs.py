@@ -26,6 +26,7 @@ from derive.program.parts import Definition
 from derive.show.arranged import with_distinct_variables
 from derive.show.latex import PaperLatex
 from derive.show.notation import Notation, notation
+from derive.show.summary import Summarised
 from derive.show.text import PaperText
 from derive.theory.applications import Application, Parameter, Reading, read
 from derive.theory.data import Equation, TheoryData
@@ -64,8 +65,8 @@ class Partial(_Symbol):
     """Derivative ``Partial(Z(x), Hat(W y))`` of :math:`Z^x` by a Gaussian part."""
 
 
-@dataclass(frozen=True)
-class TensorProgram:
+@dataclass(frozen=True, repr=False)
+class TensorProgram(Summarised):
     """Theory written in the notation of Tensor Programs.
 
     There, a product ``W x`` with a random matrix is the sum of a Gaussian part, ``Hat(W x)``, and of a part

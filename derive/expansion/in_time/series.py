@@ -412,7 +412,7 @@ SIDES = {"H": 2, "K": 2, "G": 0, "A": 1, "B": 1, "C": 1, "D": 1, "Delta": 1, "f"
 """Number of mode indices of each quantity."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class InTime(Expansion):
     """Series in gamma0 of a linear theory, with coefficients that are explicit functions of time.
 

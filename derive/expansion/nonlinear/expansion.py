@@ -348,7 +348,7 @@ EARLIER = Heaviside(t - s, 0)
 """Causality factor of responses: one at s < t, else zero; it is not printed."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class NonlinearExpansion(Laws, Expansion):
     """Order parameters of a nonlinear theory as power series in gamma0.
 

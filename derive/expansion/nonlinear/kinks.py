@@ -126,7 +126,7 @@ class AverageJump:
     after: Cases = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class KinkExpansion(Expansion):
     """First powers of ``|gamma0|`` of a network whose phi has a kink at zero.
 

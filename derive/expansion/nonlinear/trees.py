@@ -28,6 +28,7 @@ from derive.calculus.sums import gathered
 from derive.calculus.symbols import L
 from derive.errors import NotApplicable
 from derive.expansion.nonlinear.single_site import Edge, Neighbour, Site
+from derive.show.summary import Summarised
 
 ROW, COL, BOUND = 0, 1, 2
 """Numbers of samples: that of the row, that of the column, and from BOUND on those summed over."""
@@ -704,8 +705,8 @@ class Law:
     terms: Terms
 
 
-@dataclass(frozen=True)
-class Laws:
+@dataclass(frozen=True, repr=False)
+class Laws(Summarised):
     """Recursions over layers of all tensors in the order parameters of a theory, up to an order in gamma0.
 
     A tensor is the factor of a forest, an iterated sum over times. ``site`` are the equations of one layer,

@@ -29,7 +29,7 @@ bias, spread = Symbol("a", positive=True), Symbol("b", positive=True)
 """Coefficients of bias and variance in the loss: ``a/N^q`` and ``b/(N E)``."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BestEnsemble(ConditionalResult):
     """Best number of networks at a fixed cost.
 
@@ -103,7 +103,7 @@ class BestEnsemble(ConditionalResult):
         return aligned_latex(Eq(x, e, evaluate=False) for x, e in pairs)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class EnsembleLaw(ConditionalResult):
     """Mean loss of the average output of E networks of N units.
 

@@ -37,7 +37,7 @@ RichnessSeries = list[PolyElement]
 """Coefficients of powers of ``gamma0^2``."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FeatureLearning(ConditionalResult):
     """N times the covariances (N Cov) of error and tangent kernel of a linear network in powers of gamma0.
 

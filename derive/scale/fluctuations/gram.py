@@ -60,7 +60,7 @@ class GramMatrices:
     kernels: Mapping[Expr, ImmutableMatrix]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class GramRecursion(ConditionalResult):
     """Linear networks with one hidden layer, exactly at every width N.
 

@@ -40,7 +40,7 @@ from derive.show.latex import aligned_latex
 from derive.theory.fluctuations import fluctuations
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class InitialCovariance(ConditionalResult):
     """N times the covariance of two observables at the start of training.
 
@@ -84,7 +84,7 @@ class InitialCovariance(ConditionalResult):
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class InitialMean(ConditionalResult):
     """Observable of infinitely wide networks at the start of training.
 

@@ -44,7 +44,7 @@ k, mode, k_, mode_ = (Symbol(x, integer=True, positive=True) for x in ("k", "l",
 """Eigenvectors of the tangent kernel."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LazyFluctuations(ConditionalResult):
     """N times the covariance of errors of lazy networks, to leading order in 1/N.
 

@@ -62,7 +62,7 @@ last = Symbol("r", positive=True)
 """The value of ``growth`` at the end of training."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class OneSample(ConditionalResult):
     """Linear network with one hidden layer and one sample, as two components.
 
@@ -341,7 +341,7 @@ def _in_squares(Q: ImmutableMatrix, rows: Matrix) -> tuple[Expr, Expr]:
 # -- in flow -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class OneLayerFlow(ConditionalResult):
     """Linear network with one hidden layer and one sample in flow, at every width.
 

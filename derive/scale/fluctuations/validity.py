@@ -25,7 +25,7 @@ y = Symbol("y", real=True)
 """The target of a mode."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class WidthValidity(ConditionalResult):
     """Widths N below which the leading order in 1/N of the loss of lazy networks fails.
 
