@@ -95,7 +95,7 @@ class Arranged:
             parts.append(f"{self.left}{self.added(p.inside)}{self.right}")
         for i, x in enumerate(p.tail):
             factor, behind = self.factor(x), p.tail[i + 1 :]
-            bracketed = _reaches_over(x, behind) or self.runs_on(x, bool(parts), bool(behind))
+            bracketed = _reaches_over(x, behind) or self.runs_on(x, any(parts), bool(behind))
             parts.append(self.bracketed(factor) if bracketed else factor)
         return " ".join(filter(None, parts)) or "1"
 

@@ -6,7 +6,7 @@ import re
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sympy import Add, Derivative, Expr, Function, Mul, Pow, Rational, Symbol, sympify
+from sympy import Add, Derivative, Expr, Function, Mul, Pow, Rational, Symbol, sqrt, sympify
 
 from derive.calculus.averages import Response
 from derive.program import gamma0, t
@@ -83,6 +83,11 @@ def test_products_of_powers_are_read_back(factors: list[Expr], number: Expr) -> 
     reader = Reader(text(expr))
     assert (reader.sum() / expr).equals(1)
     assert not reader.tokens
+
+
+def test_an_inverse_root_without_other_factors_has_no_brackets() -> None:
+    assert text(a - 1 / sqrt(x)) == "a - 1/√x(t)"
+    assert text(a - y / sqrt(x)) == "a - (1/√x(t)) y(t)"
 
 
 def test_a_factor_behind_a_derivative_is_not_in_it() -> None:
