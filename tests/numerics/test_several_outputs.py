@@ -315,3 +315,19 @@ def test_outputs_do_not_depend_on_the_kernels_that_are_computed() -> None:
     np.testing.assert_allclose(alone.f, every.f, rtol=1e-9, atol=1e-12)
     assert "tangent_kernel" in every
     assert "tangent_kernel" not in alone
+
+
+def test_averages_of_three_factors() -> None:
+    """The first step is eta times the inner products of gradients, which are three times those of inputs."""
+    units, pixels, c = Population("units"), Population("pixels", given=True), Symbol("c", integer=True)
+    x, code, two = GivenVector("x", pixels, "gram"), Field("code", units), IndexRange(c, S.One, S(2))
+    E, v = GaussianMatrix("E", units, pixels), GaussianVector("v", units)
+    d, r, goal = GaussianVector("d", units, indices=(two,)), Function("r"), Function("goal")
+    lines = {code(mu, t): E @ x(mu), r(mu, c, t): Mean(v.symbol * d(c) * code(mu, t)) / gamma0}
+    network = Network("product", (code,), lines, weights=(E, d, v), given=(x,), ranges=(two,))
+    program = network.train((goal(mu, c) - r(mu, c, t)) ** 2 / 2, GradientDescent(eta))
+    goals = np.transpose([*TARGETS.values()])
+    posed = {**given(1, samples=256, method="paths"), "arrays": {"gram": GRAM, "goal": goals}}
+    found = numerics.solve(program, kernels="none", **posed)
+    expected = 3 * NUMBERS["eta"] * np.array(GRAM) @ goals
+    assert (np.abs(found.f[1] - expected) <= bound(4, LEVEL, 7) * found.f_stderr[1]).all()

@@ -679,6 +679,8 @@ def test_sums_in_functions_are_compared_with_all_of_their_indices() -> None:
 
     assert compare(nested(A(i, j), j, i), nested(A(j, i), j, i))
     assert not compare(nested(A(i, j), j, i), nested(A(k, i), i, k))
+    twice = [tanh(Sum(tanh(Sum(e, (i, 1, 3))), (j, 1, 3))) for e in (A(i, j), A(j, i))]
+    assert compare(of(twice[0]), of(twice[1]))
     flat = tanh(Sum(A(i, j) * c(i), (i, 1, 3), (j, 1, 3)))
     assert not compare(of(flat), nested(A(j, i), j, i))
     assert compare(of(flat), of(tanh(Sum(A(i, j) * c(j), (i, 1, 3), (j, 1, 3)))))
