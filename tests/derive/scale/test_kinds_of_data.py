@@ -60,6 +60,11 @@ def test_theories_without_label_noise() -> None:
         best_schedule(replace(batches(), label=S.Zero))
 
 
+def test_the_variance_of_labels_is_the_square_of_sigma() -> None:
+    noisy = mean_field(structured(data="full-batch", rule="flow", noise=True))
+    assert label_variance(noisy) == Symbol("sigma", positive=True) ** 2
+
+
 @pytest.mark.slow
 def test_fixed_samples_without_label_noise() -> None:
     """Nothing but the terms of label noise is left out."""

@@ -301,6 +301,9 @@ def test_roots_of_negative_numbers_are_no_numbers(value: RealNumber) -> None:
     theory = mean_field(mlp(1)).map(lambda e: e.xreplace({gamma0: sqrt(root)}))
     with pytest.raises(Diverged, match="at step 0"):
         evaluate(theory, steps=1, values={"P": 1, "eta": 0.1, "root": value}, data=ONE_SAMPLE)
+    theory = mean_field(mlp(1)).map(lambda e: e.xreplace({eta: sqrt(root)}))
+    with pytest.raises(Diverged, match="at step 1"):
+        evaluate(theory, steps=2, values={"P": 1, "gamma0": 1, "root": value}, data=ONE_SAMPLE)
 
 
 @pytest.mark.parametrize("name", ["steps", "samples", "replicas"])
