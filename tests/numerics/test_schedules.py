@@ -397,6 +397,15 @@ def test_noise_that_is_zero_at_the_given_times_is_integrated(diffusion: Expr, to
     assert found[-1, -1] == pytest.approx(total, rel=1e-9)
 
 
+def test_noise_of_a_velocity_that_is_zero_at_the_given_times_is_integrated() -> None:
+    """The variance is the integral of the noise at u times (1 - exp(u - 2))^2."""
+    noise = Matrix([[0, 0], [0, Max(0, t * (1 - t))]])
+    system = LinearSystem(Matrix([[0, 1], [0, -1]]), Matrix([0, 1]), noise)
+    found = StepwiseSystem.of(system, False, {}, np.linspace(0, 2, 3), {}).tables(noisy=True)[2]
+    u = np.linspace(0, 1, 100001)
+    assert found[-1, -1] == pytest.approx(np.trapezoid(u * (1 - u) * (1 - np.exp(u - 2)) ** 2, u), rel=1e-8)
+
+
 def test_a_flow_whose_velocity_relaxes_ever_faster_is_integrated() -> None:
     """``m dQ/dt = U - Q``, ``m = exp(-t^2)``: steps that are not stable there gave 2e72 in place of 0.64."""
     (_, tables), *_ = tables_of_program(mlp(1, rule=MomentumFlow(exp(-(t**2)))))
