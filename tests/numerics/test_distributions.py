@@ -205,8 +205,9 @@ def test_refusals() -> None:
 )
 def test_paths_that_diverged_are_refused(distribution: Callable[[xr.DataArray], object]) -> None:
     """A share of units counted them as larger than every number."""
-    with pytest.raises(ValueError, match="paths have 1 entries that are nan or infinite"):
-        distribution(runs(np.array([[0.1, 0.2], [0.3, np.nan]])))
+    for entry in (np.nan, np.inf):
+        with pytest.raises(ValueError, match="paths have 1 entries that are nan or infinite"):
+            distribution(runs(np.array([[0.1, 0.2], [0.3, entry]])))
 
 
 def test_one_value_is_a_list_of_one() -> None:
