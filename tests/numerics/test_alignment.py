@@ -95,6 +95,8 @@ def test_a_power_and_its_error() -> None:
     assert excess((held - 0.95) / np.sqrt(0.05 * 0.95 / 200)) < 1
     misfit = np.array([p.misfit for p in found])
     assert excess((misfit.mean() - 1) / misfit.std(ddof=1) * np.sqrt(200)) < 1
+    exact = fitted_power(x, 3 * x**-1.5, 0.01 * x**-1.5)
+    assert (exact.exponent, exact.factor) == (pytest.approx(-1.5), pytest.approx(3))
     bent = fitted_power(x, 3 * x**-1.5 + 0.1, 0.05 * x**-1.5)
     assert bent.misfit > 10
 

@@ -110,6 +110,14 @@ def test_sums_of_given_numbers_before_an_output(method: str) -> None:
     np.testing.assert_allclose(outputs(scaled, method), outputs(scaled, "direct"), atol=1e-9)
 
 
+def test_flows_with_responses_at_equal_times_list_none() -> None:
+    flow = program(Sum(b(p), (p, 1, 3)), GradientFlow(), layered=True)
+    arrays = {"K_x": [[1.0]], "y": [1.0], "b": ARRAYS["b"]}
+    given: dict[str, Any] = {"numbers": {"gamma0": 1.0}, "arrays": arrays, "times": [0.0, 0.01]}
+    found = numerics.solve(flow, solver=Solver(method="march"), **given)
+    assert not {"A", "B"} & {*found.data_vars}
+
+
 @pytest.mark.slow
 def test_flows_of_units_that_are_multiplied_by_given_numbers() -> None:
     """Densities of responses ended in a ValueError of shapes; such flows have none."""

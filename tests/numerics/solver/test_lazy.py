@@ -318,6 +318,14 @@ def test_small_kernels_are_as_exact_as_large_ones(activation: str, scale: float)
     assert 1e-17 < ours.error < 1e-9
 
 
+def test_errors_of_averages_are_relative_to_them() -> None:
+    small, large = (
+        solved(mlp(1, lambda x: x**3), values={eta: 0.1, P: 2}, data={"K_x": k * np.eye(2), "y": TARGETS[:2]})
+        for k in (1e-8, 1.0)
+    )
+    assert small.error == pytest.approx(large.error, rel=1e-3, abs=0)
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [

@@ -56,5 +56,7 @@ def test_responses_are_divided_by_the_scale_of_the_program(scale: Expr) -> None:
                 solver=Solver(method="march"),
             )
         )
+    # The first update adds eta to the response of h to g in each layer; the second layer reads the first one.
+    np.testing.assert_allclose(np.ravel(solved[0]["A"].isel(time=1, time_=0)), [0.1, 0.2])
     for name in ("f", "A", "B", "Phi", "G"):
         np.testing.assert_allclose(solved[0][name], solved[1][name], atol=1e-12)
