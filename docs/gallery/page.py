@@ -15,28 +15,50 @@ from typing import Any
 
 from gallery import HERE, Number, said_of
 
-HEAD = """# Gallery
+HEAD = r"""# Gallery
 
-{redone} figures of the three papers, redone: the derived theory as lines, trained networks as points with
-bars of one standard error. Each has a script that runs from the project's root,
+For readers who want to compare figures of three papers with the derived theories. The papers are
+{{cite:t}}`linear2025`, {{cite:t}}`selfconsistent2023` and {{cite:t}}`depth2023`. {redone} of their figures
+are computed again here. In most panels lines are the derived theory, and points are trained networks with
+bars of one [standard error](../reference/glossary.md). Each figure has a script that runs from the
+project's root:
 
     python docs/gallery/linear2025/figure_2.py [--full] [-o DIR] [--format svg]
 
-draws the picture and prints its numbers: each with its error bar, the expected value, and their distance in
-errors; then the verdicts of the [ledger](../ledger/index.md) on the entries about the figure. Without
-`--full` sizes are small and a script takes seconds; with it they are nearer to the papers'. Results are
-kept in `out/gallery/kept` and not computed twice. Numbers and pictures below are those of the short form.
+The script draws the picture and prints its numbers: each with its error bar, the expected value, and the
+distance of the two in error bars ("errors apart"). Then it prints the verdicts of the
+[ledger](../ledger/index.md) on its entries about the figure. Without `--full` sizes are small, and a script
+takes seconds. With `--full` sizes are nearer to those of the papers. Results are kept in
+`out/gallery/kept`. They are not computed again while the sources and the settings are the same, unless
+`--fresh` is given. Numbers and pictures below are those of the short form.
 
-A number *agrees* if a correct theory would deviate by as much once in a hundred times (Sidak's bound over
-all compared values) and if it is at least five errors away from an alternative: from zero, or, where zero is
-expected, from half a power or from the target. Otherwise it is *not distinguished* from the alternative: the
-worst of the compared values is shown, often a late one that is nearly zero. A form is *rejected* at five
-errors or more.
+Symbols are those of [Conventions](../reference/conventions.md). Text writes `gamma0` for $\gamma_0$ and
+`nu` for $\nu$. `beta` is the factor of the branch in residual networks (`beta0` is this factor times
+$\sqrt L$), and on power-law data it is the exponent $b$ of the target.
+
+An error bar is a standard error over networks or sampled paths, or an estimate of another error, or both
+together. Other errors are those of a grid of rates, of an extrapolation, of the solution of the theory, and
+of terms of order $1/N$. Each number has an allowed distance. Usually a correct theory exceeds the allowed
+distance in at most one of a hundred repetitions (Sidak's bound for all compared values together). Some
+numbers have a fixed allowed distance of three or five error bars. Of several compared values the page shows
+the worst one, often a late one that is nearly zero.
+
+- *agrees*: the number is within the allowed distance, and it is at least five error bars away from an
+  alternative. The alternative is zero. Where zero is expected, the alternative is 1/2 for a power, and 1
+  for an output.
+- *not distinguished*: the number is within the allowed distance, and less than five error bars away from
+  the alternative.
+- *rejected*: the number is compared with a form that should be wrong, and is more than five error bars away
+  from it (three in figure 7 of linear2025).
+
+The tables name the entries of the ledger, each with its verdict: `10` is equation (10) of the paper, and
+`14 text` is a statement in the text at equation (14). The last column is the processor time of the short
+form.
 
 `python docs/gallery/page.py` makes this page.
 """
 
-TABLE = "| figure | its first number | ledger | seconds |\n| --- | --- | --- | --- |"
+TABLE = "| figure | first number of its list below | ledger | seconds |\n| --- | --- | --- | --- |"
 
 
 def scripts() -> list[Path]:

@@ -1,7 +1,8 @@
 """Classes of depthwise parametrisations of linear residual networks.
 
-Counting powers of the depth decides which powers in the branch and in the updates are stable, and which learn
-features. Squares mark the powers that are measured in solved theories.
+The branch has a factor L^-alpha and the updates a factor L^-gamma. Counting powers of the depth L decides
+which pairs (alpha, gamma) are stable, and which learn features. Squares mark the pairs that are measured in
+solved theories.
 """
 
 import sys

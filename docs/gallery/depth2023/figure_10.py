@@ -1,7 +1,8 @@
 """Learning rates of descent on linear residual networks of growing depth.
 
-With Depth-muP learning rates carry over between depths. With the branch over the root of the depth alone they
-must fall, and without any scaling they collapse.
+The rate that leaves a tenth of the error changes little with the depth in Depth-muP (alpha = gamma = 1/2). It
+falls faster with the depth if only the branch is scaled (alpha = 1/2, gamma = 0), and by orders of magnitude
+without any scaling.
 """
 
 import sys

@@ -1,7 +1,8 @@
-"""Learning rates as in figure 10 with branches over the depth (alpha = 1).
+"""Learning rates as in figure 10, with branches over the depth (alpha = 1).
 
-Features are learnt, but layers are redundant. In linear networks under descent learning rates carry over here
-as well, so that this theory does not show the shift of the paper.
+The class of this parametrisation in figure 1 is redundant: features are learnt, but layers are alike. The
+rate that leaves a tenth of the error is the same for both depths within its error. So linear networks under
+descent do not show the shift of the paper.
 """
 
 import sys

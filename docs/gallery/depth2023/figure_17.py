@@ -1,7 +1,7 @@
 """Distance of two layers as a function of their distance in depth.
 
-It grows like the root with Depth-muP (diversity exponent 1/2), and linearly with branches over the depth
-(exponent 0).
+At small distances it grows like the root with Depth-muP (diversity exponent 1/2), and linearly with branches
+over the depth (exponent 0).
 """
 
 import sys

@@ -1,6 +1,6 @@
-"""Root mean squares of the layers of a deep linear residual network with one sample a step.
+"""Root mean squares of the layers of a deep linear residual network.
 
-Over the steps of training they converge, as the width grows, to the theory of infinite width.
+Each step of training has one sample. As the width N grows, networks converge to the theory of infinite width.
 """
 
 import sys

@@ -1,6 +1,6 @@
 """Limit of infinite depth of the network of figure 8 at infinite width.
 
-Its theory of finite depth converges like 1/L to that of infinite depth.
+Points are the theory of finite depth. It converges like 1/L to that of infinite depth.
 """
 
 import sys

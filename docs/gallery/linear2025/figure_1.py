@@ -1,7 +1,7 @@
 """Width and depth of a linear network on isotropic data.
 
-In NTK scaling wider networks become lazy, in mean-field scaling they learn faster, and the theory holds at
-any depth.
+In NTK scaling wider networks become lazy. In mean-field scaling wider networks learn faster. Networks of one,
+two, four and six hidden layers are compared with the theory.
 """
 
 import sys

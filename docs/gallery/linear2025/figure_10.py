@@ -1,7 +1,7 @@
-"""Exponents of the loss on hard tasks with power-law data.
+"""Exponents of the loss on a hard task with power-law data.
 
-Local slopes of the loss of gradient flow end at the derived exponents, which depend on the depth. The printed
-exponent is that of one hidden layer.
+Local slopes of the loss of gradient flow approach the derived exponents, which depend on the depth. The
+printed exponent is that of one hidden layer.
 """
 
 import sys

@@ -1,6 +1,6 @@
 """Dependence of the best learning rate on the width.
 
-It moves with the width in NTK scaling, and hardly in mean-field scaling.
+The best rate moves with the width in NTK scaling, and hardly in mean-field scaling.
 """
 
 import sys

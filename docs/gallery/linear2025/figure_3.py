@@ -1,7 +1,8 @@
 """Overfitting of few data and noise of small batches in linear networks.
 
-Few data are fitted quickly and then overfitted. With fresh batches small ones are slow, and the error that
-remains is noise. Wide networks do not overfit at the start.
+The fewer the samples, the faster falls the training loss. With alpha = 0.5 the test loss falls, and then
+rises slowly. With fresh batches the loss falls more slowly for small batches. At the end most of this loss is
+the noise of the labels, 0.09.
 """
 
 import sys

@@ -1,7 +1,8 @@
 """Speed of training of residual networks.
 
-A larger gamma0 speeds training up but not its first step, the branch changes both, and with the branch over
-the root of the depth the loss converges to a limit like 1/L.
+A larger gamma0 makes training faster, but not its first step. A larger branch makes all steps faster. With
+the branch beta0 over the root of the depth the loss converges to a limit, and its distance to the limit falls
+like 1/L.
 """
 
 import sys

@@ -1,7 +1,7 @@
 """Learning rates of residual networks of several depths.
 
-With a branch of one the best rate falls by orders of magnitude with the depth. With a branch over the root of
-the depth it falls much less.
+With a branch of one the best rate falls by more than two orders of magnitude from L = 2 to L = 8. With the
+branch 1.25/sqrt(L) it falls much less.
 """
 
 import sys

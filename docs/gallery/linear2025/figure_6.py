@@ -1,6 +1,7 @@
 """Learning curves on power-law data at finite batch and width.
 
-The theory holds approximately. Easy tasks are learnt with the lazy exponent, hard ones with a larger one.
+The theory is an approximation at finite batch and width. An easy task (beta > 1) is learnt with nearly the
+same slope as in the lazy limit, and a hard task (beta < 1) with a larger slope.
 """
 
 import sys

@@ -1,6 +1,7 @@
 """Learning rates of SGD on power-law data.
 
-The best rate moves with the width in NTK scaling and stays in mean-field scaling.
+Stars mark the best rates of the theory on a grid of rates. The best rate moves with the width in NTK scaling,
+and by at most one step of the grid in mean-field scaling.
 """
 
 import sys

@@ -1,7 +1,8 @@
-"""Online descent at a learning rate above the largest stable one.
+"""Online descent with batches of three sizes at one learning rate.
 
-The loss rises at first and recovers if features are learnt. The derived growth of the first step holds for
-one step and no more.
+With the two smaller batches the theory's loss rises at first, and then falls because features are learnt. In
+the lazy limit the loss with the smallest batch keeps rising. The derived growth of the first step does not
+hold for later steps.
 """
 
 import sys

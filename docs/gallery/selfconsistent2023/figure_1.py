@@ -1,7 +1,9 @@
 """Losses, preactivations and kernels of tanh networks with three hidden layers.
 
-It shows how kernels of finite networks align with those of the theory. Finite width matters most in the last
-layer at the start, and in the first at the end.
+The panels 1 - A show the misalignment of kernels: one minus the cosine between kernels of finite networks and
+those of the theory. In the panels against N bars are standard deviations over networks. At the end of
+training the misalignment of Phi grows with the layer at gamma0 = 0.1, and falls with the layer at gamma0 =
+1.5.
 """
 
 import sys

@@ -1,6 +1,7 @@
-"""Losses and alignment of kernels of deep linear networks on the digits.
+"""Losses and kernels of deep linear networks on the digits.
 
-Kernels of deeper networks turn more at the same gamma0.
+The turn of a kernel is one minus the cosine between the kernel at the end and at the start. In the theory the
+mean turn over layers is larger for L = 4 than for L = 1 at the same gamma0.
 """
 
 import sys

@@ -1,7 +1,7 @@
 """Relu networks with weight decay at several gamma0.
 
-The more features they learn, the smaller is the last loss and the closer the last kernel to the targets.
-Below a threshold in gamma0, which the caption lacks, all decays to zero.
+The larger gamma0, the smaller is the last loss, and the closer is the last kernel to the targets. Below a
+threshold in gamma0, which the paper's caption does not name, outputs decay to zero.
 """
 
 import sys

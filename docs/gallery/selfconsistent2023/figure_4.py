@@ -1,7 +1,9 @@
 """Approximations of the theory of a deep linear network.
 
-The static kernel, the leading order and independent backward matrices agree at small gamma0, and only the
-full theory (or higher orders) at larger ones.
+The static kernel has features that stand still, the leading order is the expansion to gamma0^2, and
+independent matrices are drawn anew for the backward pass. The right panel shows the cosine between kernels of
+networks and of each theory. It is nearly the same for all at gamma0 = 0.2. At gamma0 = 1 each approximation
+fails in the loss or in the trace of the last kernel.
 """
 
 import sys

@@ -1,7 +1,8 @@
 """Convolutional networks on small images.
 
-At fixed gamma0 networks of several channel counts and the theory agree, and larger gamma0 turns the last
-kernel further towards the targets. On these few images it does not train faster, as it does in the paper.
+Networks of two channel counts, extrapolated to infinitely many channels, are compared with the theory. A
+larger gamma0 turns the last kernel further towards the targets. Training is not faster at larger gamma0 on
+these few images, whereas in the paper it is.
 """
 
 import sys

@@ -1,7 +1,8 @@
 """Tanh networks on clusters of points.
 
-At small gamma0 the kernel is static. With features training is faster, and kernels at the end are blocks, one
-for each class.
+At gamma0 = 0.2 the loss is nearly that of the static kernel. At larger gamma0 training is faster. At gamma0 =
+3 the last Phi at the end has one block for each class, and G between classes is nearly as large as G within
+them.
 """
 
 import sys

@@ -1,7 +1,7 @@
 """One hidden layer on whitened data.
 
-One differential equation for the error goes from an exponential at small gamma0 to a logistic sigmoid at
-large ones.
+Inputs are orthogonal: their kernel is the identity. The error solves one differential equation. Its solution
+is an exponential at small gamma0, and approaches a logistic sigmoid at large gamma0.
 """
 
 import sys

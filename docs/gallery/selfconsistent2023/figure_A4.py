@@ -1,7 +1,8 @@
 """Gradient independence at gamma0 = 1.5.
 
-It is exact with one hidden layer, wrong for deeper networks, and right for networks with independently drawn
-backward matrices.
+This approximation takes backward matrices as independent of the forward ones. It is exact with one hidden
+layer, wrong with three, and right for networks whose backward matrices are drawn independently (untied
+networks).
 """
 
 import sys

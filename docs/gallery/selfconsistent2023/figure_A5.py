@@ -1,6 +1,7 @@
 """Deeper convolutional networks over a wide range of gamma0.
 
-Theory and networks of two channel counts agree, in losses and in the last kernel.
+Networks of two channel counts, extrapolated to infinitely many channels, are compared with the theory in the
+loss and in the last kernel.
 """
 
 import sys
