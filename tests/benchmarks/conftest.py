@@ -4,7 +4,7 @@ python -m pytest tests/benchmarks --benchmark-enable
 python -m pytest tests/benchmarks --benchmark-enable --page=docs/benchmarks.md --before=FOLDER
 
 The folder is a checkout of an earlier version, whose benchmarks run first, by its own tests. Its times are
-listed beside those of this version: `git worktree add FOLDER df5dac88` is version 0.2.
+listed beside those of this version: `git worktree add FOLDER df5dac88` is a commit of version 0.2.
 """
 
 from __future__ import annotations
@@ -28,46 +28,76 @@ orphan: true
 
 # Benchmarks
 
-Written by `python -m pytest tests/benchmarks --benchmark-enable --page=docs/benchmarks.md --before=FOLDER`;
-ordinary test runs time nothing.  P samples, T times (steps + 1), L hidden layers.  Columns `before` are times
-of version 0.2 (commit df5dac88), measured by its own tests in the same session, before those of this version,
-and `times_faster` is their ratio: what runs second may wait for memory that the machine lent elsewhere.
-Commands are run in turn.
+This page is for readers who want to know how long a solution takes and how its time grows with the size of
+the problem. It lists recorded times. Symbols are in [Conventions](reference/conventions.md) and terms in
+the [glossary](reference/glossary.md).
 
-Gflop counts the matrix products of a march that finds the rows of all samples: their number grows as L P T^3.
-Products with responses, which are triangular, count half; rows of kernels that are the same number at all
-times count nothing, because running sums do for them.  On fixed data nothing needs the rows of samples once
-outputs are read in the first layer (`derive.linear.overlap`): the march takes L T^3 + P T^2 + P^2 T
-operations, so that its share of the rate of one big matrix product has no bound, and small problems spend
-their time in the interpreter.
+`python -m pytest tests/benchmarks --benchmark-enable --page=FILE --before=FOLDER` measures these tables and
+writes them to FILE. FOLDER is a checkout of an earlier version. Without `--benchmark-enable` no table is
+printed or written.
 
-On random data every field is single: a row is a matrix-vector product, which is bound by the reading of the
-matrix, some ten times slower than a matrix product.  The march folds the distant past into few coordinates
-instead (`numerics.solver.linear.folded`), and keeps what it neglects below 2e-13.
-`over_matrix_products` is its time over that which the counted operations take at the rate of one large
-matrix product, measured in the same run on the same threads.  Folding takes fewer operations than are
-counted, so that the number falls with T. Threads fold the arrays between them; the steps of a block follow
-each other on one.  A time is the best of several runs, after one that uses the memory for the first time.
+P is the number of samples, T the number of times (steps + 1), L the number of hidden layers, and S the
+number of sampled paths of a replica. Columns `before` are those of the earlier version. They were measured
+by its own tests in the same session, before the others; only commands were run by both versions in turn.
+`times_faster` is the time before over the new time. It can be too small, because a virtual machine that
+runs for longer may have to wait for memory. Times are wall-clock times, except those of commands and
+derivations, which are processor times.
 
-Algorithm 1 of selfconsistent2023 is implemented in `tests/reference/alternating.py`. As printed it solves
-for the Jacobians of each path, by LU in batched LAPACK; the second row uses that they are triangular in
-time, which is not in the paper. Particles with two replicas are one solution with standard errors from
-twice the paths of one iteration; errors are root mean squares over all entries, over several seeds, from
-the solution of many paths whose own error is the last row. On nonlinear problems Gflop counts products with
-the paths, S (P T)^2 each, and triangular solves, (P T)^3; small problems spend their time in the
-interpreter, so that seconds grow more slowly than what is counted. Stein's lemma fits P T numbers from S
-paths: see the table of its bias over S / (P T).
+Gflop counts the operations of the matrix products of a march that finds the rows of all samples. For many
+samples and layers their number grows as L P T^3. Products with responses, which are triangular, count half.
+Rows of kernels that are the same number at all times count nothing, because they are found by running sums.
+`of_the_matrix_product_rate` is the number of counted operations in a second, over the same number of one
+large matrix product. On fixed data the march needs fewer operations than are counted. Outputs are read in
+the first layer (`derive.linear.overlap`), and then no equation needs the rows of samples in other layers.
+The march takes some L T^3 + P T^2 + P^2 T operations, so that `of_the_matrix_product_rate` can exceed 1.
+Small problems spend their time in the Python interpreter.
 
-Whole solutions of twelve programs stand beside networks of widths 128 and 256 (of random features the next
-multiples of the number of modes) whose mean, extrapolated in 1/N, has as standard error the error that the
-solution reports (of an exact one, the accuracy that is asked): 16 networks of each width are measured, and
-their processor time is scaled by the square of the error. What extrapolation leaves of 1/N^2 is not counted.
-Networks measure losses and errors alone, and so does `losses_s`; `all_kernels_s` is the time of a solution
-as `numerics.solve` gives it by default, with the kernels of all pairs. Both are processor times with the
-derivation of the theory, without imports. The ratio grows as the accuracy rises, because the error of
-networks falls like the root of their number and that of paths faster.
+On random data every field is single: it has no index of samples. A row is then a matrix-vector product.
+Reading the matrix limits its speed, so that it is some ten times slower than a matrix product. From 240
+times on the march therefore folds the distant past into few coordinates (`numerics.solver.linear.folded`),
+on random data and on fixed data. The part of a row that folding neglects is at most 2e-13 of the size of
+its array. In the tables of random data `over_matrix_products` is the time of the march over the time that
+the counted operations take at the rate of one large matrix product, measured in the same run with the same
+threads. Folding takes fewer operations than are counted, so that this number falls with T. If several
+threads are allowed, they fold the arrays in parallel; the steps of a block run one after the other. The
+tables over T and L list the best of several runs, after one that uses the memory for the first time; the
+residual network ran once.
 
-Sampled paths run on a graphics card, too (`solver.device`): [its times](how-to/solver.md#on-a-graphics-card).
+Algorithm 1 of {cite:t}`selfconsistent2023` is implemented in `tests/reference/alternating.py`. The row "as
+printed" solves for the Jacobians of each path by LU in batched LAPACK. The second row uses that they are
+triangular in time, which is not in the paper. Rows named "particles" are [sampled
+paths](reference/glossary.md) of this package. Two replicas of them are one solution with standard errors,
+from twice the paths of one iteration of algorithm 1. Errors are root mean squares over all entries and over
+six seeds of the difference from a solution with many paths, whose own standard error is the last row. On
+nonlinear problems Gflop counts products with the paths, some S (P T)^2 each, and triangular solves, some (P
+T)^3. Small problems spend their time in the interpreter, so that seconds grow more slowly than the counted
+operations. In the column `responses`, `stein` means that responses are found by Stein's lemma, which fits P
+T numbers from S paths; the table of its bias lists the bias over S / (P T). `jacobian` means that they are
+derivatives along the paths.
+
+Solutions of programs are compared with finite networks that reach the same error. Networks have the widths
+128 and 256; if the program has modes or other attributes, the smaller width is the next multiple of their
+number, and the larger one is twice the smaller. 16 networks of each width are measured. Their mean is
+extrapolated to infinite width, linearly in 1/N. `networks_s` is the processor time of so many networks that
+the standard error of the extrapolated mean is the error that the solution reports, or the requested
+accuracy if the solution is exact. Terms of order 1/N^2, which the extrapolation leaves, are not counted as
+an error. Networks and the solutions of `losses_s` compute losses and errors, without kernels;
+`all_kernels_s` is the time of a solution as `numerics.solve` gives it by default, with the kernels of all
+pairs. Both are processor times that include the derivation of the theory, but not imports. `times_less` is
+`networks_s` over `losses_s`. It mostly grows with the accuracy: the error of networks falls as the root of
+their number, and that of paths can fall faster.
+
+Exponents are slopes of the logarithm of seconds, bytes or counted operations over that of T, P, L or S:
+over all rows, or over the two or three largest sizes.
+
+The section "Against the published fixed-point scheme" compares the march with the scheme that
+{cite:t}`selfconsistent2023` prints for linear networks, on the same problem. `ratio` is its time over that
+of the march, `ratio_solve` over that of `solve` without kernels, and `ratio_full` over that of `solve` with
+all kernels. The scheme predicts outputs by Euler steps of a flow, so that $\\Delta$ differs from that of
+the march at first order in the step.
+
+Sampled paths can also run on a graphics card (`solver.device`): [its
+times](how-to/solver.md#on-a-graphics-card).
 
 """
 

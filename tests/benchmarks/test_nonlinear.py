@@ -95,7 +95,7 @@ def test_particles_against_algorithm_1(timed, note):
     )
     old, ours = "algorithm 1, as printed", "particles, 2 replicas"
     ratio = {w: seconds[w] / seconds[ours] for w in seconds}
-    note("How many times faster than it two replicas are", **ratio)
+    note("Time of each solver over that of two replicas", **ratio)
     assert all(rows[ours][n] < 1 for n in rows[ours])
     if timed:
         assert ratio[old] > 200
