@@ -100,7 +100,8 @@ def page() -> str:
             "theory to second order in $\\gamma_0$, and `verify` compares derivations, solution and",
             'networks. "yes": the command has run on the network. A number in brackets: the command',
             "refuses the network, with the message of this number below the table.",
-            f"`python -m tests.numerics.networks` writes this page and runs each cell on at most {STEPS} steps.",
+            "`python -m tests.numerics.networks` writes this page and runs each cell on at most "
+            f"{STEPS} steps.",
             "",
             "| network | " + " | ".join(f"`{c}`" for c in COMMANDS) + " |",
             "| --- " * (len(COMMANDS) + 1) + "|",
