@@ -30,6 +30,7 @@ from derive.program import (
 from derive.program.shifted_constants import shifted_reads
 from numerics.errors import SpecError
 from numerics.experiment.schema import Solver
+from numerics.lowering.linear import NotLinear, lower
 from numerics.simulation import simulate_program
 from numerics.solver.direct import evaluate
 from tests.derive.once import mean_field
@@ -127,6 +128,12 @@ def test_a_shifted_output_goes_round_a_ring_and_its_targets_follow() -> None:
     first = networks.f.values[0]
     slope = SHORT - np.roll(first, -1, axis=1) + first / 2
     np.testing.assert_allclose(networks.Delta[0], np.roll(slope, 1, axis=1) - slope / 2, atol=1e-12)
+
+
+def test_the_linear_march_refuses_an_output_at_a_shifted_index() -> None:
+    program = reader((f(mu, p + 1, t) - f(mu, p, t) / 2 - y(mu, p)) ** 2 / 2)
+    with pytest.raises(NotLinear, match=r"is read at p \+ 1, and the linear march takes indices without"):
+        lower(mean_field(program))
 
 
 def test_an_array_and_an_output_are_not_shifted_along_one_index() -> None:
