@@ -109,7 +109,8 @@ def without_cases_of_fields(e: Expr, where: str, vectors: Collection[Symbol] = (
     for jump in sorted(e.atoms(*JUMPS), key=spelled):
         if _jumps(jump, vectors):
             raise _jumping(where, jump)
-    e = e.replace(lambda x: isinstance(x, SingularityFunction), lambda x: x.rewrite(Piecewise))
+    if e.has(SingularityFunction):
+        e = e.replace(lambda x: isinstance(x, SingularityFunction), lambda x: x.rewrite(Piecewise))
     e = _with_signs(e, vectors)
 
     def read(x: Piecewise) -> Expr:
@@ -410,7 +411,8 @@ def _with_signs(e: Expr, vectors: Collection[Symbol]) -> Expr:
     step function and a constant, because the product of a step and a point mass in its derivative has no
     value.
     """
-    if not e.has(Pow, *STEPS, re, im, conjugate):
+    # Only a root makes an absolute value, and only an absolute value a sign.
+    if not (e.has(*STEPS, Abs, re, im, conjugate) or any(not x.exp.is_Integer for x in e.atoms(Pow))):
         return e
     real = {q: Dummy(real=True) for q in _opaque(e, vectors)}
     masked = e.xreplace(real)
