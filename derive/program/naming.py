@@ -270,6 +270,10 @@ def inconsistent_uses(
             )
         if name in attributes and len(use.args) != 1:
             yield f"{use} is the attribute {name}, whose one index is that of a unit: write {name}(k)"
+        elif name in attributes and not use.args[0].is_integer and use.args[0] != t:
+            # Theories for sampled paths write attributes as fields, with the time in place of the unit.
+            unit = use.args[0]
+            yield f'the unit {unit} of {use} is not an integer: write Symbol("{unit}", integer=True)'
         known = first.setdefault(name, use)
         plain = not any(x.atoms(AppliedUndef) for x in (*use.args, *known.args))
         if name not in weights and (

@@ -450,7 +450,7 @@ class TheoryData(Rewritable):
         expressions += [q.definition for q in self.order_parameters]
         statements = self.stated()
         bounds = [x for e in statements for r in e.ranges for x in (r.lower, r.upper)]
-        indices = {t, s, ell} | {r.index for e in statements for r in e.ranges}
+        indices = {t, s, ell} | {r.index for e in statements for r in e.ranges} | self.program.unit_indices
         free = {x for e in (*expressions, *bounds) for x in sympify(e).free_symbols}
         rules = (w.rule for w in self.program.trained())
         free |= {x for rule in rules if isinstance(rule, NonlinearRule) for x in rule.parameters}

@@ -863,6 +863,17 @@ def test_an_attribute_is_written_with_the_index_of_a_unit(indices: tuple[Expr, .
         Network("own", (h,), lines, (w,), attributes=(a,)).train((y(t) - f(t)) ** 2 / 2, GradientDescent(eta))
 
 
+def test_the_unit_of_an_attribute_is_an_integer() -> None:
+    """Any other symbol was a parameter without a value."""
+    units, f, y = Population("units"), Function("f"), Function("y")
+    h, w, a = Field("h", units), GaussianVector("w", units), Attribute("a", units)
+    lines = {h(t): a(Symbol("k")) * w.symbol, f(t): Mean(h(t) ** 2)}
+    with pytest.raises(
+        ProgramError, match=r'unit k of a\(k\) is not an integer: write Symbol\("k", integer=True'
+    ):
+        Network("own", (h,), lines, (w,), attributes=(a,)).train((y(t) - f(t)) ** 2 / 2, GradientDescent(eta))
+
+
 @pytest.mark.parametrize("name", ["z", "g"])
 def test_a_table_called_like_a_gradient_of_a_builder_is_told_so(name: str) -> None:
     with pytest.raises(ProgramError, match=rf"^{name} is the name of a gradient .* and of something else"):

@@ -101,6 +101,7 @@ def test_the_symbols_of_a_theory_stand_in_its_equations() -> None:
     memory = theory.equation("h", 1).terms[-1].expr
     assert not memory.subs(theory.symbols["gamma0"], 1).has(theory.symbols["gamma0"])
     assert set(mean_field(isotropic(2, noise=True)).symbols) == {"alpha", "eta", "gamma0", "nu", "sigma"}
+    assert set(mean_field(structured()).symbols) == {"B", "L", "M", "N", "eta", "gamma0"}  # not the mode k
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
