@@ -1161,7 +1161,7 @@ def _require_known(named: Mapping[str, Any], key: str, known: Collection[str], w
     for name in named:
         if name not in known:
             there = ", ".join(sorted(known))
-            raise ProgramError(f"{key}: {name!r} is no {what} of the network (there are {there})")
+            raise ProgramError(f"{key}: {name!r} is not a {what} of the network (there are {there})")
 
 
 def _require_notation(notation: Mapping[Expr, str] | None) -> None:
