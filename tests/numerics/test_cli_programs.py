@@ -14,15 +14,33 @@ from numerics.cli.commands import app
 from numerics.results import load
 
 PROGRAMS = """
-from derive.program import L, adam, isotropic, mlp, perceptron
-from derive.program.rules import GradientDescent, Momentum
+from derive import program
+from derive.program import L, mlp
+from derive.program.rules import Momentum
 
-one = mlp(1, "linear")
-momentum = one.with_rule(Momentum(one.rule.rate, 0.5))
-flow = mlp(1, "linear", "flow")
-series = mlp(L, "linear")
-isotropic = isotropic(1)
-perceptron = perceptron()
+
+def one():
+    return mlp(1, "linear")
+
+
+def momentum():
+    return one().with_rule(Momentum(one().rule.rate, 0.5))
+
+
+def flow():
+    return mlp(1, "linear", "flow")
+
+
+def series():
+    return mlp(L, "linear")
+
+
+def isotropic():
+    return program.isotropic(1)
+
+
+def perceptron():
+    return program.perceptron()
 """
 
 STEPS = ["--set", "training.learning_rate=0.1", "--set", "training.steps=2"]

@@ -82,7 +82,7 @@ def test_products_are_cut_off_and_only_powers_divide() -> None:
 
 def test_what_is_refused() -> None:
     given = {"steps": 2, "order": 2, "values": {eta: HALF, P: 1}}
-    with pytest.raises(Unserved, match="no polynomial"):
+    with pytest.raises(Unserved, match="not a polynomial"):
         evaluate_series(mean_field(mlp(1, tanh)), data={"K_x": [[1]], "y": [1]}, **given)
     with pytest.raises(ValueError, match="K_x"):
         evaluate_series(mean_field(mlp(1, x**2)), data={"y": [1]}, **given)
