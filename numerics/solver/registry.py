@@ -104,7 +104,7 @@ the outputs once that kernel is known, and only the march computes it, so that `
 
 
 ON_DEVICES = ("paths",)
-"""Methods that run on ``solver.device``; the others run on the CPU."""
+"""Methods that run on ``solver.device``. The others run on the CPU only, and refuse another device."""
 
 
 @dataclass(frozen=True)
