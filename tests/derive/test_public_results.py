@@ -111,6 +111,7 @@ def test_a_program_at_a_depth_has_one_at_symbolic_depth(depth: int, options: dic
     assert at_symbolic_depth(mlp(depth, "tanh", **options)) == mlp(L, "tanh", **options)
 
 
+@pytest.mark.slow
 def test_theories_at_a_depth_are_expanded() -> None:
     general, at_two = (derive.expand(mean_field(mlp(n, "erf")), gamma0, 1) for n in (L, 2))
     assert str(at_two) == str(general)

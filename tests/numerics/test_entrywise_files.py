@@ -105,6 +105,7 @@ def test_a_file_is_simulated_as_its_program(rule: str) -> None:
         require_equal(file, own, name)
 
 
+@pytest.mark.slow
 def test_a_decay_of_a_file_may_move_with_the_time() -> None:
     """Decay is the share of the weight over the rate of the same step."""
     rate = RISE_AND_FALL

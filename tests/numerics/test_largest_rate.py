@@ -75,6 +75,7 @@ def test_settling_needs_a_rate_that_learns() -> None:
 # -- the command -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "wide.toml"
     file.write_text(FILE)

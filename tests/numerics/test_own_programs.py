@@ -227,6 +227,7 @@ def test_files_take_a_readout_that_starts_at_zero() -> None:
             file.replace({"network.init_variance": variances})
 
 
+@pytest.mark.slow
 def test_limits_take_programs_with_numbers(tmp_path: Path) -> None:
     """The first step of a program has the number that it has of the file with the same numbers."""
     program = isotropic(data="online", center=True)

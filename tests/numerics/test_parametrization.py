@@ -13,6 +13,7 @@ COMMAND = import_module("numerics.cli.limits")
 TABLES = import_module("numerics.cli.optimizers")
 
 
+@pytest.mark.slow
 def test_width_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["limits", "parametrization", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)

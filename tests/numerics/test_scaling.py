@@ -123,6 +123,7 @@ def test_crossovers(depth, source):
     check_crossover(depth, source, 1e5)
 
 
+@pytest.mark.slow
 def test_batches_obey_the_renewal_equation():
     """Lazy online descent, solved: the loss is the signal plus the gain times earlier losses."""
     modes, steps, B, rate, noise = 40, 12, 4, 0.2, 0.5

@@ -139,6 +139,7 @@ def test_noise_and_decay_have_their_gaussian_at_rest() -> None:
     assert (rate.replace(p, lambda *_: warmer).doit() / warmer).expand() != 0
 
 
+@pytest.mark.slow
 def test_moments_by_ito() -> None:
     """d<h h>/dt of a linear layer with noise: drift on either factor, and 2 T K."""
     h = Function("h")

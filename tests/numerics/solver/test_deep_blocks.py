@@ -56,6 +56,7 @@ def excess_of(gap: Any, *errors: Any, systematic: Any = 0.0) -> float:
     return excess(beyond[scale > 0] / scale[scale > 0], REPLICAS - 1)
 
 
+@pytest.mark.slow
 def test_a_program_states_its_depth() -> None:
     """Cells are layers, and L in the branch and in the rates of a program becomes their number."""
     whole = problem(heads(ONE), steps=3)

@@ -151,6 +151,7 @@ def test_small_steps_of_descent_are_the_flow_at_first_order(loss):
     assert np.log2(np.array(gaps[:-1]) / gaps[1:]) == pytest.approx(1.0, abs=0.2)
 
 
+@pytest.mark.slow
 def test_too_many_nodes_is_not_converged():
     with pytest.raises(NotConverged, match=r"diverges on every time grid of up to \d+ nodes"):
         solve(flow(1, 1, time=1e12, rtol=1e-12).replace({"solver.method": "march"}), kernels="none")

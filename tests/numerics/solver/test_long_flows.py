@@ -159,6 +159,7 @@ def test_weights_by_sample(network: dict[str, Any]) -> None:
         by_sample(bare)
 
 
+@pytest.mark.slow
 def test_widths_of_any_digits_leave_no_update_out() -> None:
     """Numbers whose products round differently in another order had one memory term not recognised."""
     network = {"activation": "linear", "gamma0": 1.7, "relative_widths": [1.94, 1.67]}

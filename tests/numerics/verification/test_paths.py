@@ -84,6 +84,7 @@ def test_a_march_that_is_not_the_theory_is_seen():
         assert sampled.same("march", march, written, QUICK.replicas).passed == (theory is small.discrete)
 
 
+@pytest.mark.slow
 def test_descent_is_sampled_as_its_flow_is():
     """With a velocity no nodes follow the flow, but its steps have them: errors of both are compared."""
     flow = {"rule": "flow", "time": 1.0, "points": 3, "momentum": 2.0}
