@@ -388,7 +388,7 @@ class PowerSeries:
     def _of(self, operation: Callable[..., list[Expr]], *xs: Sequence[Expr]) -> PowerSeries:
         """Return the series that ``operation(ring, *xs)`` computes from lists ``xs`` of coefficients.
 
-        Its order is the lowest of theirs.
+        A list of n coefficients has the order n - 1. The result has the lowest order of the lists.
         """
         return PowerSeries(tuple(operation(Expressions(min(map(len, xs)) - 1), *xs)), self.variable)
 

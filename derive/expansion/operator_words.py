@@ -56,7 +56,11 @@ class Memory(WithoutCode, Expr):  # type: ignore[misc, unused-ignore]
     is_commutative = False
 
     def __new__(cls, kernel: Any, order: Any, body: Any) -> Memory:
-        """Return the memory of the correlation ``body`` in a kernel, with the given order of the error."""
+        """Return the term of a kernel with a correlation times the error at one order in gamma0.
+
+        ``kernel`` is the name of the kernel, ``order`` the order in gamma0 of the error, and ``body`` the
+        operator word of the correlation.
+        """
         name = Symbol(str(kernel))
         return Expr.__new__(cls, name, Integer(order), sympify(body))  # type: ignore[no-any-return]
 

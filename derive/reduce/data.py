@@ -428,6 +428,11 @@ class _Modes:
         self.old, self.program = theory, theory.program
         place = self.program.attributes[0].population
         units = theory.program.unit_indices
+        if not units:
+            raise NotApplicable(
+                "no definition of the program uses an attribute, so that there is no index of the unit: use "
+                "the attribute in a definition, or leave it out of attributes"
+            )
         if len(units) != 1:
             raise NotApplicable(
                 "the index of the unit (or mode) has several names in the attributes of the program: "

@@ -41,8 +41,8 @@ def exponent(e: Expr, powers: Mapping[Expr, Expr]) -> Expr:
     """
     c, exponents = Dummy("c", positive=True), []
     shown = str(e).replace("_", "")
-    # `monomial` is the power of c that e gains by its factors that are powers of keys; `other_factors` is the
-    # product of its other factors.
+    # `monomial` is the power of c that e gains by its factors that are integer powers of keys, and
+    # `other_factors` is the product of all other factors.
     monomial, other_factors = S.Zero, S.One
     for x in Mul.make_args(e):
         base, n = x.as_base_exp()

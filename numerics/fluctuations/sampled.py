@@ -408,10 +408,10 @@ class SampledFluctuations:
     def _responses_and_pairs(self, number: int, parts: Iterable[PathArrays]) -> tuple[Array, Array]:
         """Return the responses of a site, and derivatives ``<d (x x') / d hat>`` of products of fields.
 
-        Responses ``<d x / d hat>`` are ``(responses,)``; ``parts`` are batches of paths. The derivatives are
-        ``(responses, fields)``: x is the field of the response, hat its hat, and x' runs over all fields that
-        stand in responses. A hat is the response field conjugate to a field: the average of a field times a
-        hat is the response of the field. A site is a population at one layer.
+        The responses ``<d x / d hat>`` have the shape ``(responses,)``, and the derivatives the shape
+        ``(responses, fields)``. A row is a response: it gives x and hat. A column gives x', one of the fields
+        x of all responses. A derivative by a hat is a derivative by a shift of a product of weights with a
+        vector. ``number`` is that of the site, a population at one layer; ``parts`` are batches of its paths.
         """
         units, samples = self.units[number], self.paths[number].samples
         response_fields, hats = units.first[units.response_range], units.second[units.response_range]

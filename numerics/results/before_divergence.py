@@ -25,8 +25,9 @@ def before_divergence(problem: Problem, run: Callable[[Problem], RunResult], rea
     ``run`` solves a problem and raises Diverged if the solution diverges within its times. ``reason`` is the
     error that it raised for all times.
     """
-    # The number of times before the divergence is searched between two bounds: with the first `works` of the
-    # times of the problem a run succeeds, with the first `fails` of them it diverges.
+    # The number of times before the divergence is searched between two bounds. With the first `fails` of the
+    # times of the problem a run diverges. With the first `works` of them a run succeeds, or there are too few
+    # times to run.
     result, works, fails = None, 0, len(problem.times)
     latest = reason
     while fails - works > 1:

@@ -100,17 +100,20 @@ class Values:
 class Tables:
     """Data that the user gave for the constants of a program, and how the program uses their indices.
 
-    A constant is an array, a mapping or a function. The first entry of an array belongs to the lower bound of
-    the range of its index; if only integers are used as indices, to 1, or to the lowest of them if that is
-    less. Mappings have the indices as keys (an integer, or a tuple of integers); functions take them as
-    arguments. Ranges below are by name and position of the index.
+    A constant is an array, a mapping or a function. The first entry of an array belongs to the lower
+    bound of the range of its index, or to the lowest integer that the program uses as this index if that
+    is less. Without a range it belongs to 1, or to this integer if that is less. Mappings have the
+    indices as keys (an integer, or a tuple of integers); functions take them as arguments. Ranges below
+    are by name and position of the index.
 
     Attributes
     ----------
     data
         The constants.
     seen
-        Range (first, last) of an index whose values are exactly known; the array must have this length.
+        Range (first, last) of an index whose values are exactly known. The array has one entry for each value
+        from the lowest to the highest of this range and of the integers used as this index. If the index is
+        also shifted, the array may be longer.
     loose
         Range (first, last) of an index that may be periodic, or that counts time steps.
     """

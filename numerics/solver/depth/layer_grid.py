@@ -126,8 +126,9 @@ class LayerGrid:
     """Solution on ``layers`` cells of layer time, for ``steps`` times.
 
     ``values`` holds the tensors by name, with the axes: layer times (nodes), data indices, times t, s.
-    Responses are zero at s > t. For a response that jumps at tau = ``tau_`` its diagonal has the value at tau
-    > ``tau_``, and ``under`` the one at tau < ``tau_``, with one axis of layer times.
+    Responses are zero at s > t. If a response jumps at tau = ``tau_``, its entries at tau = ``tau_`` in
+    ``values`` are the limits from tau > ``tau_``. ``under`` holds the limits from tau < ``tau_``; its arrays
+    have one axis of layer times.
     """
 
     layers: int
