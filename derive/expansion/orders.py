@@ -117,8 +117,8 @@ class TheorySeries(Expansion):
         Names of given functions of two times, such as the weights ``w(t, s)`` of past steps, that are power
         series in the small parameter as well.
     scales : tuple of (str, Expr)
-        Pairs of a response's name and a factor: the response of ``theory`` is the factor times that of
-        ``scaled``, in which its source has been multiplied by this factor.
+        Pairs (name of a response, factor). The source of this response in ``scaled`` is the factor times that
+        in ``theory``. The response of ``theory`` is then the factor times the response of ``scaled``.
 
     Notes
     -----

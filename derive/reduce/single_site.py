@@ -177,7 +177,7 @@ class SingleSite(Summarised):
         """
         if samples is not None:
             require_samples(samples, "drift_pde")
-        # `density` stands for the unknown density p, and slope(x, y) for its derivative by x and y.
+        # `density` stands for the unknown density p, slope(x) for dp/dx, and slope(x, y) for d^2 p/(dx dy).
         density, slope = Dummy("p"), Function("slope")
         total = density * self.compression()
         for x in self.flows:

@@ -173,8 +173,9 @@ def count_powers(
     steps : int, optional
         Number of updates, at least 0.
     assumed : bool, optional
-        Whether every field and number, such as an error, is assumed to be of order one before training once
-        its own power has been counted (the step of an induction over layers).
+        Whether every field and number before training, such as an error, is replaced by one of order one
+        after its own power has been recorded. Each layer is then counted as if all layers below were of order
+        one (the step of an induction over layers).
     first : bool, optional
         Whether only the first order in the updates is kept.
     until : Sequence[tuple[str, Expr | None]], optional

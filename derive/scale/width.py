@@ -1096,7 +1096,7 @@ class _Symmetry:
         return conditions
 
     def gradients(self, w: Any, coefficient: Expr, env: IndexExpressions) -> list[Expr]:
-        """Return the change of the exponent of N in each term of a gradient.
+        """Return the change of the exponent of N under the rescaling, for each term of a gradient.
 
         The gradient is ``coefficient`` times the vectors of the update of the weight ``w``. ``env`` has the
         values of its indices.

@@ -482,7 +482,8 @@ class Closed:
         # Kernels are divided by their largest entry, because squares of small kernels underflow.
         size = float(np.max(np.abs(self.kernel))) or 1.0
         f, known = lazy.output(0) / size, lazy.weight @ lazy.errors[0] @ (self.kernel / size)
-        # Outputs are divided by their largest value, because their squares underflow after short times.
+        # `f` and `known` are divided by the largest entry of `known`, because their squares underflow if
+        # times are short.
         scale = float(np.max(np.abs(known))) or 1.0
         if scale < np.finfo(float).tiny:
             raise Diverged(

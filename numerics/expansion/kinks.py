@@ -478,10 +478,11 @@ def from_other_samples(k: int, sources: Sources, motion: UnitMotion) -> Array:
 
 
 def follow(k: int, sources: Sources, motion: UnitMotion) -> UnitsAtKink:
-    """Return the units whose field at sample k is at the kink, with their slopes at all times.
+    """Return the units whose field at sample k is close to the kink, with their slopes at all times.
 
-    Initial positions are divided into intervals at the values for which the field crosses the kink at some
-    time, so that slopes are constant in each interval.
+    The initial position x is the distance of the initial field from the kink, divided by ``|gamma0|``. The
+    range of x contains all units that cross the kink. It is divided at x = 0 and at the values of x for which
+    the field at sample k is at the kink at some time, so that slopes are constant in each interval.
     """
     from_kink, N = motion.slope_effect[k, k], sources.r.shape[1]
     T = len(from_kink)

@@ -375,7 +375,11 @@ class QuantityTables:
 
     @cached_property
     def populations(self) -> list[SampledPopulation]:
-        """Groups of correlated sources: those :attr:`components` that are sampled, each jointly."""
+        """Those :attr:`components` that contain sources; the members of each one are sampled jointly.
+
+        A population has one or several groups of correlated sources, and the quantities and attributes that
+        depend on them.
+        """
         number = {n: i for i, group in enumerate(self.groups) for n in group}
         candidates = [(x, tuple(dict.fromkeys(number[n] for n in x if n in number))) for x in self.components]
         return [SampledPopulation(groups, members) for members, groups in candidates if groups]

@@ -374,10 +374,10 @@ class ExponentBuilder:
         return Add(*[self._with_auxiliary_fields(x, known) for x in Add.make_args(unit.expand())])
 
     def _with_auxiliary_fields(self, term: Expr, ranges: list[IndexRange]) -> Expr:
-        """Return a product in which one auxiliary field replaces all factors at a time t or s.
+        """Return a product in which all factors at one time are replaced by one auxiliary field.
 
-        This is done at each time at which one of the factors contains a scalar of the program, so that
-        averages contain fields alone. ``ranges`` are the ranges of the indices.
+        This is done at time t, at time s or at both, wherever a factor at this time contains a scalar of the
+        program, so that averages contain fields alone. ``ranges`` are the ranges of the indices.
         """
         constant, at = S.One, dict[Expr, Expr]()
         for x in Mul.make_args(term):

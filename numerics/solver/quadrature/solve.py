@@ -502,8 +502,8 @@ class _NodeSolver:
         body = read_average(average.body)
         if isinstance(body, MeanResponse):
             raise Unserved(
-                f"the order parameter {e} is a response, which a theory without memory does not have: use "
-                "another method"
+                f"the order parameter {e} is a response, and this method computes none, because it solves "
+                "theories without memory: use another method"
             )
         late, early = body.late, body.early.xreplace({s: t})
         sizes = self.system.extents.sizes
