@@ -259,17 +259,26 @@ class Gradients:
         The named function, a vertex of the graph, stands for a function of fields such as ``phi(h)`` at its
         indices. A vector without fields stays as it is too. ``d`` is the definition that contains the vector,
         ``indices`` are those of the definition and its sums. Raises ProgramError if no field in the vector
-        has all indices of the vector.
+        has all indices of the vector. A field that is summed inside of the vector does not count, because its
+        gradient would be summed once more.
         """
         atoms = self._atoms(vector)
+        summed = {x for e in vector.atoms(Sum) for x in e.bound_symbols}
+        at_one_index = [a for a in atoms if not a.free_symbols & summed]
         plain = not {name_of(a) for a in vector.atoms(AppliedUndef)} & self.scalars
-        if not atoms or (len(atoms) == 1 and plain and _linear(vector, atoms[0])):
+        single = len(atoms) == len(at_one_index) == 1 and plain
+        if not atoms or (single and _linear(vector, atoms[0])):
             return vector
-        single = len(atoms) == 1 and plain
         if single and (known := self._known_vertex(vector)) is not None:
             return known
-        covers = [a for a in atoms if vector.free_symbols & indices <= a.free_symbols]
+        covers = [a for a in at_one_index if vector.free_symbols & indices <= a.free_symbols]
         if not covers:
+            if len(at_one_index) < len(atoms):
+                raise ProgramError(
+                    f"the definition of {d.lhs} applies a matrix to {vector}, which sums over fields: write "
+                    "the sum in front of the product, as in Sum(V @ h(p), (p, 1, 3)), or define a field that "
+                    f"is {vector}"
+                )
             raise ProgramError(
                 f"the definition of {d.lhs} contains {vector}, in which no single field has all indices of "
                 f"the expression: define a field that is {vector}"
