@@ -244,8 +244,9 @@ def _fixed(piece: _Piece, limits: list[tuple[Any, ...]]) -> tuple[int, int, Expr
 def _finish(piece: _Piece, target: AppliedUndef, ranges: Sequence[IndexRange], continuous: bool) -> Expr:
     """Return a summand of a functional derivative as an expression, with its remaining deltas and conditions.
 
-    ``ranges`` are those of the indices of ``target``. Conditions that hold in all of them are left out; a
-    summand that is zero in all of them is 0. With ``continuous`` a delta of times is a Dirac delta.
+    ``ranges`` are the ranges of the indices of ``target``. A condition that holds everywhere in the ranges is
+    left out. The result is 0 if a delta or a condition is never fulfilled there. With ``continuous`` a delta
+    of times is a Dirac delta.
     """
     value = piece.coefficient
     for a, b in piece.deltas:

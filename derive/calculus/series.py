@@ -513,8 +513,8 @@ class PowerSeries:
         missed = front * Max(sizes[-1], sizes[-2] * q) * q * z / (1 - q * z)
         if len(sizes) == 2:
             missed = front * sizes[-1]
-        # The estimate `missed` holds where a geometric series of ratio q z converges, late * z**half < early.
-        # `late` may contain symbols and vanish at their values; then q is zero and tells nothing.
+        # `missed` is used only where the geometric series of ratio q z converges, late * z**half < early. If
+        # `late` vanishes at the values of its symbols, q is zero and the estimate is infinite.
         return Piecewise((missed, And(late > 0, late * z**half < early)), (S.Infinity, True))
 
     def pade(self, m: int, n: int) -> Expr:

@@ -210,7 +210,10 @@ class Gradients:
         indices = {r.index for r in d.ranges} | bound
 
         def with_node(e: Product) -> Expr:
-            """Return a product with a named function for its vector, and other scalars in front."""
+            """Return a matrix product whose vector is a named function; a multiple of one field stays as it is.
+
+            Factors with an index that no field in the vector has, such as ``c(p)``, are put in front.
+            """
             number, vector = self._beside(e.vector, indices)
             return number * Product(e.matrix, e.transposed, self._node(d, vector, indices))
 

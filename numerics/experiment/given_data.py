@@ -208,9 +208,10 @@ def _require_squares(name: str, value: Array) -> None:
 
 
 def literals_in(program: Program, sizes: Mapping[str, float]) -> dict[Slot, Literals]:
-    """Return axes of arrays by (array, axis): those read at integers or at indices with a known first value.
+    """Return the first index value and the integers that are read, for axes of arrays by (array, axis).
 
-    An example is the second axis in ``y(mu, 2)``. ``sizes`` are numbers for the symbols of sizes, by name.
+    Only axes that are read at integers, or at indices with a known first value, are included. An example is
+    the second axis in ``y(mu, 2)``. ``sizes`` maps names of symbols of sizes to numbers.
     """
     return literals_of(_uses(program), _lowest(program, sizes), {x.kernel for x in program.given})
 

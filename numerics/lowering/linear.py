@@ -111,7 +111,7 @@ def _axes(atom: Expr) -> tuple[Symbol, ...]:
 
 
 def require_averages_at_present(theory: Theory) -> None:
-    """Raise NotLinear for a field or a scalar at time zero, except for a field in the equation of a field."""
+    """Raise NotLinear if a field or scalar is read at time zero; equations of fields may read fields there."""
     moving, fields = moving_nodes(theory), {e.name for e in theory.equations}
     equations = {e.rhs for e in theory.equations}
     for e in expressions_of(theory):

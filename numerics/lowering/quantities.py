@@ -528,7 +528,10 @@ class _QuantityReader:
                 if x.args[-1] != t and not self.tables.is_at_zero(x):
                     raise Unserved(f"{x} is used in an equation at time t, but its time is not t")
                 if set(indices_of(x)) - set(indices):
-                    raise Unserved(f"{x} has an index that {node[0]} does not have")
+                    raise Unserved(
+                        f"{x} has an index that {node[0]} does not have: sum over this index, or give it to "
+                        f"{node[0]}"
+                    )
         return Quantity(node, indices, self.extents.shape(indices), expr, memories, entries)
 
     def _gates_outside(self, x: Sum) -> Expr:
