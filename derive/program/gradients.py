@@ -210,7 +210,7 @@ class Gradients:
         indices = {r.index for r in d.ranges} | bound
 
         def with_node(e: Product) -> Expr:
-            """Return a matrix product whose vector is a named function; a multiple of one field stays as it is.
+            """Return a matrix product whose vector is a named function, or a multiple of one field as it is.
 
             Factors with an index that no field in the vector has, such as ``c(p)``, are put in front.
             """

@@ -905,8 +905,8 @@ def lazy_steps(theory: Theory, steps: int = 2) -> LazySteps:
         )
     plain_steps(theory.program)
     number = theory.program.depth.is_Integer
-    # w_star is the initial error. Its covariance is multiplied by the symbol SIZE, so that the first step gives
-    # the noise of batches as a function of the initial loss.
+    # w_star is the initial error. Its covariance is multiplied by the symbol SIZE, so that the first step
+    # gives the noise of batches as a function of the initial loss.
     covariances = {
         u: u.covariance * (SIZE if u.symbol.func == Function("w_star") else 1) for u in theory.sources
     }
