@@ -34,7 +34,7 @@ from numerics.names import MemberKey
 from numerics.paths import Block, Paths, dimension, gathered
 from numerics.solver.named_values import Evaluated, averaged, stacked
 from numerics.solver.paths.accuracy import reach
-from numerics.solver.paths.causal_order import Model, derivative_paths, group_of, moves, size_of
+from numerics.solver.paths.causal_order import Model, derivative_paths, group_of, moves, size_of, sources_now
 from numerics.solver.paths.collocation import Stepping
 from numerics.solver.paths.exchange import Asymmetry, exchangeable_values
 from numerics.solver.paths.gaussian import Room
@@ -832,8 +832,9 @@ def _responses(model: Model, asked: Responses, steps: int) -> dict[MemberKey, st
     """Return for each response, by key, whether it is computed by "jacobian" or by "stein".
 
     ``asked`` is the choice of the caller. "auto" takes "jacobian" for linear theories, and for sources of at
-    most FEW entries in all steps if no function between source and response jumps. Raises ValueError for
-    "jacobian" if a function jumps.
+    most FEW entries in all steps if no function between source and response jumps. It also takes "jacobian"
+    for responses whose value at equal times was taken out of the theory (`_ends_before_present`). Raises
+    ValueError for "jacobian" if a function jumps, and for "stein" for responses without that value.
     """
     chosen: dict[MemberKey, str] = {}
     responding = {
@@ -850,11 +851,32 @@ def _responses(model: Model, asked: Responses, steps: int) -> dict[MemberKey, st
                 f"responses = 'jacobian' cannot give {name_of(n)}, because a function between the source "
                 "and the field jumps; responses = 'stein' or 'auto' would do"
             )
+        ended = any(_ends_before_present(model, n, c) for c in ways)
+        if ended and (asked == "stein" or "jumps" in kinds):
+            raise ValueError(
+                f"{name_of(n)} has no value at equal times in this theory, although its field depends on the "
+                "source at its own time: Stein's lemma cannot tell neighbouring times apart, and "
+                "responses = 'jacobian' needs functions that do not jump"
+            )
         groups = [model.groups[group_of(model, c.source)] for c in ways]
         entries = steps * max(sum(prod(model.tables.sources[x][1]) for x in g) for g in groups)
-        along = linear or ("jumps" not in kinds and entries <= FEW)
+        along = linear or ended or ("jumps" not in kinds and entries <= FEW)
         chosen[n] = "jacobian" if asked == "jacobian" or (asked == "auto" and along) else "stein"
     return chosen
+
+
+def _ends_before_present(model: Model, n: MemberKey, c: PathResponse) -> bool:
+    """Return whether a response ``n`` is used for s < t only, although it does not vanish at s = t.
+
+    ``c`` is the response as an average over paths. Such theories are edited ones, as by
+    `derive.reduce.responses.without_equal_times`. Stein's lemma divides a response between neighbouring times
+    whose sources are nearly equal. The sum over all times is right, but not a sum that leaves one time out.
+    """
+    if c.source not in sources_now(model, c.quantity, group_of(model, c.source)):
+        return False
+    sums = (x for q in model.tables.quantities.values() for y in q.memories.values() for x in y)
+    uses = [x for x in sums if n in {node_of(a) for a in x.kernel.atoms(AppliedUndef)}]
+    return model.tables.entries[n].causal == "strict" or (uses != [] and not any(x.through for x in uses))
 
 
 def kept(march: PathMarch, paths: Paths, times: Sequence[int], replica: int) -> dict[str, Block]:

@@ -5,11 +5,13 @@ These sources are correlated with earlier ones.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from sympy import Function, S, tanh
+from sympy import Expr, Function, S, Sum, tanh
 
 from derive.program import (
     Field,
@@ -27,9 +29,11 @@ from derive.program import (
     mu,
     t,
 )
-from derive.theory import mean_field
+from derive.reduce.responses import without_equal_times
+from derive.theory import Theory
 from numerics.solver.paths import solve_particles
 from tests.chance import excess, in_errors
+from tests.derive.once import mean_field, mlp
 
 units, pixels = Population("units"), Population("pixels", given=True)
 MATRICES = {
@@ -91,3 +95,41 @@ def assert_the_lemma_holds(program: Program, ridge: float | None = None) -> None
     bias = 4 / 512 * np.abs(along.value("f"))[1:]  # of order 1/samples, and in no standard error
     error = np.hypot(along.stderr("f"), lemma.stderr("f"))[1:] + bias
     assert excess(in_errors(gap, error), replicas - 1) < 1
+
+
+def cut_in_equations(theory: Theory) -> Theory:
+    """Return a theory whose equations sum responses up to the step before, and whose responses stay."""
+
+    def earlier(e: Expr) -> Expr:
+        def cut(x: Sum) -> Sum:
+            return Sum(x.function, *[(i, a, t - 1 if b == t else b) for i, a, b in x.limits])
+
+        return e.replace(lambda x: isinstance(x, Sum), cut)
+
+    cut = (replace(e, terms=tuple(x.rewrite(earlier) for x in e.terms)) for e in theory.equations)
+    return replace(theory, equations=tuple(cut))
+
+
+@pytest.mark.parametrize("cut", [without_equal_times, cut_in_equations])
+def test_a_response_without_its_value_at_equal_times_needs_derivatives(
+    cut: Callable[[Theory], Theory],
+) -> None:
+    """The lemma divides a response between neighbouring times: G was too small by half."""
+    given: dict[str, Any] = {
+        "values": {eta: 0.1, gamma0: 1.0, P: 1},
+        "data": {"K_x": [[1.0]], "y": [1.0]},
+        "samples": 256,
+        "replicas": 8,
+        "steps": 27,
+    }
+    edited = cut(mean_field(mlp(2, "erf")))
+    taken = solve_particles(edited, **given)
+    along_paths = solve_particles(edited, responses="jacobian", **given)
+    gap = taken.value("G", 1) - along_paths.value("G", 1)
+    errors = np.hypot(taken.stderr("G", 1), along_paths.stderr("G", 1))
+    last = in_errors(gap[..., -1, -1], errors[..., -1, -1])
+    assert excess(last, taken.replicas - 1) < 1
+    with pytest.raises(ValueError, match="Stein's lemma cannot tell neighbouring times apart"):
+        solve_particles(edited, responses="stein", **given)
+    with pytest.raises(ValueError, match="has no value at equal times in this theory"):
+        solve_particles(cut(mean_field(mlp(2, "relu"))), **given)
