@@ -173,7 +173,7 @@ def _slope_of_loss(
     the name and the indices of a weight, field or scalar. The loss is summed over its free indices.
     """
     assert program.loss is not None
-    network = _TinyNetwork(program, numbers, directions)
+    network = _TinyNetwork(program, numbers, directions, differentiates=True)
     total = mpmath.mpf(0)
     for env in numbers.assignments(ranges_of_loss(program.definitions, program.loss)):
         (value,) = network.value(program.loss, env)
@@ -198,6 +198,8 @@ class _Numbers:
             if r.index in samples:
                 self.sample_counts |= _ends(r)
         self.table: dict[Symbol, Any] = {}
+        self.entries: dict[tuple[str, int], tuple[int, int]] = {}
+        """The first and last entry of an axis of a constant that the forward pass and the loss read."""
         self.lines: dict[str, dict[MemberIndices, tuple[Definition, IndexValues]]] = {}
         """For each field or scalar, by its indices: its definition, and the values of the indices in that."""
         self.rings: dict[tuple[str, int], tuple[int, int]] = {}
@@ -212,6 +214,18 @@ class _Numbers:
         self.matrices = {m.name: m for m in map(gaussian, program.matrices)}
         self.vectors = {v.name: v for v in map(parameter, program.vectors)}
         self.layered = {x.name for x in program.fields if x.layered or x.ordered}
+
+    def entry_of(self, name: str, i: int, at: int, forward: bool) -> int:
+        """Return the entry along axis ``i`` of a constant ``name`` that is read as entry ``at``.
+
+        The forward pass and the loss (``forward``) read the entries that exist. A gradient reads ``y(p - 1)``
+        where an output is periodic in p, which goes round within these entries.
+        """
+        low, high = self.entries.get((name, i), (at, at))
+        if forward:
+            self.entries[name, i] = min(low, at), max(high, at)
+            return at
+        return low + (at - low) % (high - low + 1)
 
     def symbol(self, x: Symbol) -> Any:
         """Return the number that stands for a symbol in the check; always the same for one symbol.
@@ -328,6 +342,8 @@ class _TinyNetwork:
     directions: Mapping[tuple[str, MemberIndices], Any]
     computed: dict[tuple[str, MemberIndices], DualVector] = field(default_factory=dict)
     evaluations: int = 0
+    differentiates: bool = False
+    """Whether the loss is differentiated, by the forward pass alone; else updates are evaluated."""
 
     # -- expressions -----------------------------------------------------------------------------------------
 
@@ -416,6 +432,7 @@ class _TinyNetwork:
         if any(a.has(AppliedUndef) for a in args):
             return self._function(e, env)
         key = tuple(self._place(name, i, a, env) for i, a in enumerate(args))
+        key = tuple(self.numbers.entry_of(name, i, at, self.differentiates) for i, at in enumerate(key))
         if self.program.given_of(name) is not None:
             return [(2 * entry(name, key, i), None) for i in range(UNITS)]
         return [(mpmath.mpf(1) / 2 + entry(name, key) / 2, None)]
@@ -457,7 +474,8 @@ class _TinyNetwork:
     def _function(self, e: Expr, env: IndexValues) -> DualVector:
         """Return the value of a function of quantities, entry by entry, and its derivative."""
         at_indices = {x: Integer(env[x]) for x in _leaves(e) if x in env}
-        e = _at(e, at_indices) if at_indices else e
+        if at_indices and (here := _at(e, at_indices)) != e:
+            return self.value(here, env)  # a power such as h**p may have become the field h
         leaves = _leaves(e)
         names = {x: _argument(i) for i, x in enumerate(leaves)}
         shape = _shape(e, tuple(names.items()))

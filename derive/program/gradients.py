@@ -274,7 +274,14 @@ class Gradients:
             return vector
         if single and (known := self._known_vertex(vector)) is not None:
             return known
-        covers = [a for a in at_one_index if vector.free_symbols & indices <= a.free_symbols]
+        # A constant with an index, as in tanh(c(p) h(p)), moves with the index of the field.
+        moves = single and bool(_beside_field(vector, atoms[0]) & indices)
+        covers = [
+            a
+            for a in at_one_index
+            if vector.free_symbols & indices <= a.free_symbols
+            and ((single and not moves) or all(len(x.free_symbols & indices) < 2 for x in a.args))
+        ]
         if not covers:
             if len(at_one_index) < len(atoms):
                 raise ProgramError(
@@ -290,12 +297,20 @@ class Gradients:
         time = t if any(a.args[-1] == t for a in atoms) else cover.args[-1]
         cover = cover.func(*cover.args[:-1], time)
         name, home = f"{owner}:{len(self.nodes)}", self.slots[owner]
-        if single:
+        if single and not moves:
             place, body = Function(name)(*home, t), vector.subs(cover, Function(owner)(*home, t))
         else:
             pairs = zip(cover.args[:-1], home, strict=True)
-            moved = {x: slot - (a - x) for a, slot in pairs for x in a.free_symbols & indices}
+            moved = {x: _solution(a, x, slot) for a, slot in pairs for x in a.free_symbols & indices}
             place, body = Function(name)(*cover.xreplace(moved).args), vector.xreplace(moved)
+            first = home[:1] if self.fields[owner].layered or self.fields[owner].ordered else ()
+            shifted = {x for x, to in moved.items() if to not in home and not to.free_symbols & {*first}}
+            # Beyond the end of its range a shifted index is periodic, which a number or weight is not.
+            if shifted & vector.replace(self._is_periodic, _one).free_symbols:
+                raise ProgramError(
+                    f"the definition of {d.lhs} applies a matrix to {vector}, in which a shifted index is "
+                    f"also a number or the index of a weight: define a field that is {vector}"
+                )
         self.nodes[name], self.owner[name], self.slots[name] = (place, body), owner, home
         return Function(name)(*cover.args)
 
@@ -307,7 +322,7 @@ class Gradients:
         for name, (place, body) in self.nodes.items():
             if self.owner[name] != name_of(atoms[0]) or len(self._atoms(body)) != 1:
                 continue
-            if e.subs(atoms[0], atoms[0].func(*place.args)) == body:
+            if _at_place(e, atoms[0], place) == body:
                 return Function(name)(*atoms[0].args)
         return None
 
@@ -323,7 +338,8 @@ class Gradients:
                 place, body = self.nodes[name_of(a)]
                 inside = self._atoms(body)
                 numbers = {name_of(x) for x in body.atoms(AppliedUndef)} & self.scalars
-                if len(inside) == 1 and not numbers:
+                fixed = len(inside) == 1 and not _beside_field(body, inside[0]) & place.free_symbols
+                if fixed and not numbers:
                     table[a] = body.subs(inside[0], inside[0].func(*a.args))
                 else:
                     table[a] = body.xreplace(dict(zip(place.args, a.args, strict=True)))
@@ -518,6 +534,43 @@ class Gradients:
             f"{span.lower}..{span.upper}, and {range_of_index.index} does not take all of its values, as a "
             f"periodic index does; keep {range_of_index.index} where the argument is inside"
         )
+
+    def _require_periodic(self, use: _Use, solved: _Solved, spans: SlotRanges, axis: bool) -> None:
+        """Raise :class:`ProgramError` if a use contains a number or weight that a periodic index selects.
+
+        Beyond the end of its range a periodic index is that at the other end: for ``p * h(p + 1)`` the
+        gradient would contain ``p - 1`` = 0 in place of the last value. Arrays of constants are read as
+        periodic there.
+        A Kronecker delta is right if the argument of the target is in its range where the delta is one.
+        """
+        runs, label = dict(use.runs), spelled(_plain(use.by, dict(use.runs)))
+        in_ranges = [c for x, r in use.runs for c in between(x, r.lower, r.upper, label)]
+        for x in sorted(self._rings(use, solved, spans, axis), key=spelled):
+            place = solved.places[x]
+            argument, span = use.target.args[place], spans[place]
+            assert span is not None
+
+            def inside(e: Expr, x: Dummy = x, argument: Expr = argument, span: IndexRange = span) -> bool:
+                """Return whether ``e`` is a delta that is one only where the target is in its range."""
+                if not isinstance(e, KroneckerDelta) or x not in e.args:
+                    return False
+                at = argument.xreplace({x: next((a for a in e.args if a != x), x)})
+                return all(implied(c, in_ranges) for c in between(at, span.lower, span.upper, label))
+
+            for e in (use.factor, use.inner):
+                rest = e.replace(self._is_periodic, _one)
+                if x in rest.replace(inside, _one).free_symbols:
+                    index, to = runs[x].index, _plain(use.target, runs)
+                    raise ProgramError(
+                        f"{label}: the index {_plain(argument, runs)} of {self.written(to)} leaves its range "
+                        f"{span.lower}..{span.upper} and is periodic, but {index} is also a number or the "
+                        f"index of a weight there: define a field or number that is {self.written(to)}, or "
+                        f"write an array of constants, such as c({index})"
+                    )
+
+    def _is_periodic(self, e: Expr) -> bool:
+        """Return whether ``e`` is a field, number, given vector or array of constants at its indices."""
+        return isinstance(e, AppliedUndef) and name_of(e) not in self.vectors
 
     def domain(self, name: str) -> Conditions:
         """Return the conditions outside of which the gradient with respect to ``name`` is zero.
@@ -783,6 +836,7 @@ class Gradients:
             free.append(name)
         target = name_of(use.target)
         spans, axis = self.ranges[target], self._on_axis(target)
+        self._require_periodic(use, solved, spans, axis)
         domain = [c.xreplace(names) for c in self._domain(use, solved, spans, axis)]
         support = [c.xreplace(names) for c in self._support(use, solved, spans, axis)]
         labelled = [c for x in self.labels for c in self._in_range(self.range_of(x))]
@@ -1039,7 +1093,7 @@ class Gradients:
         first, others = _family(weight)[:1], _family(weight)[1:]
         spans: SlotRanges = (*(first if solved.low == ANY[0] else [None] * len(first)), *others)
         domain = self._domain(use, solved, spans, bool(symbol.args))
-        rename, over = self._summed(use, solved, domain, spans)
+        rename, over = self._summed(use, solved, domain, spans, {r.index for r in _family(weight)})
         known = [c for r in (*over, *filter(None, spans)) for c in self._in_range(r)]
         chosen = indicator(needed([c.xreplace(rename) for c in domain], known))
         at = {x: e.xreplace(rename) for x, e in solved.indices.items()} | rename
@@ -1058,12 +1112,13 @@ class Gradients:
         return solved, _times(outer, chosen)
 
     def _summed(
-        self, use: _Use, solved: _Solved, domain: Conditions, spans: SlotRanges
+        self, use: _Use, solved: _Solved, domain: Conditions, spans: SlotRanges, own: set[Symbol]
     ) -> tuple[dict[Any, Any], tuple[IndexRange, ...]]:
         """Return new names and ranges of the indices over which the term of an update is summed.
 
         Names are ``alpha`` for ``mu`` and ``p_`` for ``p``; an index of layers keeps its name, and if the
-        gradient is that of the loss, every index other than ``mu``. Each index takes all values that it has
+        gradient is that of the loss, every index other than ``mu`` and those in ``own``, the indices of the
+        family of weights. Each index takes all values that it has
         anywhere in the ``domain``: no range depends on another index. ``spans`` are the ranges of the
         weight's indices.
         """
@@ -1081,7 +1136,7 @@ class Gradients:
             if x in solved.indices:
                 continue
             layer = self._on_axis(name) and use.by.args[0].has(x)
-            kept = layer or (self.output is None and r.index != mu)
+            kept = layer or (self.output is None and r.index not in {mu, *own})
             rename[x] = r.index if kept else primed(r.index)
             run = IndexRange(rename[x], *hull(x, [*free, *slots], every, label))
             if layer:
@@ -1210,6 +1265,34 @@ def _with_tanh(e: Expr) -> Expr:
         return product
 
     return e.replace(lambda y: isinstance(y, Mul) and y.has(sinh) and y.has(cosh), divided)
+
+
+def _one(*_: Any) -> Expr:
+    """Return 1, in place of any part of an expression."""
+    return S.One
+
+
+def _beside_field(e: Expr, atom: Expr) -> set[Any]:
+    """Return the symbols of an expression that occur outside of the field ``atom``."""
+    symbols: set[Any] = e.xreplace({atom: _UNKNOWN}).free_symbols - {_UNKNOWN}
+    return symbols
+
+
+def _at_place(e: Expr, atom: Expr, place: Expr) -> Expr:
+    """Return a function of the field ``atom`` with the indices of ``place`` instead of those of this field.
+
+    Constants with the same index move with it: ``c(p)`` beside ``h(p + 1)`` is ``c(p - 1)`` beside ``h(p)``.
+    """
+    beside = _beside_field(e, atom)
+    pairs = zip(atom.args, place.args, strict=True)
+    moved = {x: _solution(a, x, to) for a, to in pairs for x in a.free_symbols & beside}
+    return e.xreplace({atom: _UNKNOWN}).xreplace(moved).xreplace({_UNKNOWN: atom.func(*place.args)})
+
+
+def _solution(argument: Expr, x: Symbol, value: Expr) -> Expr:
+    """Return the index ``x`` at which ``argument``, x or -x plus something, has a value."""
+    slope = S.NegativeOne if (argument + x).expand().free_symbols.isdisjoint({x}) else S.One
+    return slope * (value - (argument - slope * x))
 
 
 def _linear(e: Expr, atom: Expr) -> bool:

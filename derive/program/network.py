@@ -12,7 +12,22 @@ from functools import cached_property
 from itertools import count
 from typing import Any
 
-from sympy import Add, Dummy, Expr, Function, Heaviside, Mul, Pow, S, Sum, Symbol, factor_terms, log, sign
+from sympy import (
+    Add,
+    Dummy,
+    Expr,
+    Function,
+    Heaviside,
+    KroneckerDelta,
+    Mul,
+    Pow,
+    S,
+    Sum,
+    Symbol,
+    factor_terms,
+    log,
+    sign,
+)
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.sums import defined, drawn_out, over, rename_all_bound
@@ -1044,8 +1059,20 @@ class _Assembly:
 
         The function ``with_fields`` replaces them in an expression.
         """
-        indices = {r.index for r in d.ranges} | {x for e in d.rhs.atoms(Sum) for x, *_ in e.limits}
-        rhs = d.rhs.replace(lambda e: isinstance(e, Mean), lambda e: Mean(with_fields(e.args[0], indices)))
+
+        def written(e: Expr, indices: set[Symbol], in_mean: bool) -> Expr:
+            """Return an expression with fields in its means; ``indices`` have values where it stands."""
+            if not any(v.uses(e) for v in self.network.vectors):
+                return e
+            if isinstance(e, Sum):
+                return Sum(written(e.function, indices | {*e.bound_symbols}, in_mean), *e.limits)
+            if in_mean and not e.has(Sum):
+                return with_fields(e, indices)
+            if isinstance(e, AppliedUndef) or not e.args:
+                return e
+            return e.func(*[written(x, indices, in_mean or isinstance(e, Mean)) for x in e.args])
+
+        rhs = written(d.rhs, {r.index for r in d.ranges}, False)
         if rhs == d.rhs:
             return d
         # factors that are equal for all units go in front of sums
@@ -1090,11 +1117,19 @@ class _Assembly:
                 names = dict(zip(use.args, member.args, strict=True))
                 place = e.lhs.xreplace(names)
                 others = {r.index for r in e.ranges} & place.free_symbols
-                if not self.graph.varies(factor) and not factor.has(t) and others <= indices:
+                if factor.has(t, KroneckerDelta):
+                    continue  # a delta is zero, and nothing is divided by it
+                if not self.graph.varies(factor) and others <= indices:
                     return place / factor.xreplace(names)
         if v.name not in new_fields:
-            candidates = (e.rhs / u for e in derived for u in v.uses(e.rhs))
-            factor = next((x for x in candidates if not self.graph.varies(x) and not x.has(t)), S.One)
+            candidates = (
+                e.rhs / u
+                for e in derived
+                for u in v.uses(e.rhs)
+                if not (e.rhs / u).free_symbols & ({r.index for r in e.ranges} - {*u.args})
+            )
+            alike = (x for x in candidates if not self.graph.varies(x) and not x.has(t, KroneckerDelta))
+            factor = next(alike, S.One)
             home = next(x for x in self.network.fields if x.population.name == v.population.name)
             used = self.graph.taken | {self.graph.called(n) for n in self.graph.slots} | set(new_fields)
             used |= {x.name for x, _ in new_fields.values()}
