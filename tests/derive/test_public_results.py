@@ -79,6 +79,13 @@ def test_a_linear_expansion_can_be_pickled_after_use() -> None:
     assert copied.coefficient("H", 2) == expansion.coefficient("H", 2)
 
 
+def test_a_path_integral_can_be_pickled_after_use() -> None:
+    """The results that it had in memory contained a function that cannot be pickled."""
+    steps = derive.path_integral(mlp(1))
+    theory = steps.theory()
+    assert pickle.loads(pickle.dumps(steps)).theory() == theory
+
+
 TAKERS = {
     name: getattr(derive, name)
     for name in derive.__all__

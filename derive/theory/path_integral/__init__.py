@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import Any
 
 from sympy import Add, Eq, Expr
 
@@ -32,6 +33,10 @@ class PathIntegral:
     """
 
     program: Program
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return a recipe for pickle: the program alone, as results in memory contain local functions."""
+        return type(self), (self.program,)
 
     @cached_property
     def _action(self) -> Action:
