@@ -337,7 +337,8 @@ def _at(base: Expr, m: int, time: Expr) -> Expr:
     slope, start = Poly(base, argument).all_coeffs()
     if m < 1 or start == 0:
         raise NotApplicable(
-            f"the factor ({base})**{-m} of a generating function is not a pole away from zero"
+            f"the expansion is not derived: a generating function has the factor ({base})**{-m}, and only "
+            "negative powers of factors that do not vanish at zero are supported"
         )
     paths = ff(time + m - 1, m - 1) / factorial(m - 1)
     return start**-m * simplify(-slope / start) ** time * expand_func(paths)

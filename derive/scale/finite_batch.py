@@ -122,8 +122,8 @@ class BatchNoise(ConditionalResult):
         They are the leading powers of the signal and of the gain, with factors from the renewal equation. If
         the signal falls more slowly than the gain (``source < 2 - 1/capacity``), the loss is the amplified
         signal; for larger sources it falls as the gain, and no larger source makes it fall faster. If
-        ``names`` is true, the sums over all steps of the gain and of the signal are written as the symbols q
-        and A.
+        ``names`` is true, the sum of the gain over all steps is written as the symbol q, and that of the
+        signal as A.
         """
         loss, signal, gain, labels = self._renewed
         sums = {gain: q, signal: A} if names else {gain: self.amplification, signal: self.learnt}

@@ -775,7 +775,7 @@ class EveryDepth(ExactSteps, LayerFamilies):
         if remainder:
             raise NotApplicable(
                 "the first steps are not derived: a division leaves the polynomials, because "
-                f"{self.expr(x)} is not a polynomial times {self.expr(y)}"
+                f"{self.expr(x)} is not a polynomial times {self.expr(y)}; give the depth as a number"
             )
         return ratio.mul_term((tuple(j - i for i, j in zip(up, down, strict=True)), QQ.one))
 

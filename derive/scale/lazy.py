@@ -765,12 +765,13 @@ class LazySteps(ConditionalResult):
         [(1.0, 0.5), (3.0, 0.5)]
         """
         digits = require_integer("digits", digits, 1)
-        count = len(self.moments) // 2 if nodes is None else require_integer("nodes", nodes)
+        count = len(self.moments) // 2 if nodes is None else require_integer("nodes", nodes, 1)
         if any(not x.is_number for x in self.moments):
             raise NotApplicable("the moments of the kernel contain symbols: give numbers for all symbols")
         if not 1 <= count <= len(self.moments) // 2:
             raise NotApplicable(
-                f"nodes = {count}: needs {2 * count} moments, and {len(self.moments)} are known"
+                f"a spectrum of {max(count, 1)} nodes needs {2 * max(count, 1)} moments, and "
+                f"{len(self.moments)} are known: derive more moments, or give fewer nodes"
             )
         precision = digits + 10 * count
         m = [x if x.is_Rational else Rational(str(x.evalf(precision))) for x in (S.One, *self.moments)]

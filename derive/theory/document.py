@@ -204,7 +204,8 @@ class View:
     def families(self) -> Families:
         """Equations in which the separate equations of first and last layers are part of the layer families.
 
-        The base cases, values of order parameters beyond their range of layers, are included.
+        The base cases, such as ``H(0, ..) = K_x``, are included: values of order parameters at layers beyond
+        their range.
         """
         return families(self.theory)
 

@@ -532,7 +532,10 @@ class Closed:
         self.outputs.append(f)
 
     def remember(self, error: Array) -> None:
-        """Set the error to an array (T, P), independent of gamma0, and clear all results."""
+        """Set the error to an array (T, P), independent of gamma0, and clear the results of operations.
+
+        The outputs that :meth:`advance` has stored stay.
+        """
         self.plan = plan_of(self.layers, tuple(self.plan.numbers.items()), given=True)
         self.errors, self.known = [error], {}
 

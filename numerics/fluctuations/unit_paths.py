@@ -274,8 +274,8 @@ class SampledSite:
                         continue
                     if not isinstance(leaf, AppliedUndef):
                         raise Unserved(
-                            f"{feature.expr} contains {leaf}, which sampled paths cannot evaluate: it must "
-                            "be a field, an order parameter or a number"
+                            f"the function {feature.expr} of fields contains {leaf}, which sampled paths "
+                            "cannot evaluate: use fields, order parameters and numbers only"
                         )
                     if key_of(leaf) not in low.random and key_of(leaf) not in low.names:
                         raise Unserved(

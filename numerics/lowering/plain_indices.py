@@ -357,9 +357,10 @@ class _Unrolling:
     def _needs_integers(self, slot: Slot, a: Expr, use: _SourceUse) -> bool:
         """Return whether the use of a field requires that one of its indices is replaced by integers.
 
-        It does if the field is used over a part of the range of the index, at a shifted index, or at one
-        integer. A shift is allowed in a sum over a whole period, and an integer if no equation holds for all
-        values of the index. ``a`` is the argument of the field at the position ``slot``.
+        It does if the field is used at a shifted index, at one integer, or, outside of a sum over the index,
+        over a part of its range. A shift is allowed in a sum over a whole period. An integer is allowed if no
+        equation, source or order parameter holds for all values of the index. ``a`` is the argument of the
+        field at the position ``slot``.
         """
         if a in TIMES:
             return False
@@ -517,8 +518,8 @@ class _Unrolling:
 
         ``at`` maps indices to integers. A value beyond the range is taken modulo the period, except along
         indices that are computed in order, and in arrays of constants that the program itself reads at
-        shifted indices. If ``p + q`` becomes ``q + 2``, a constant is added so that the axis still begins at
-        the first value of p.
+        shifted indices. If ``p + q`` becomes ``q + 2`` in an array of data, a constant is added, so that
+        the same entry is read.
         """
         new = a.xreplace(dict(at))
         if (str(e.func), k) in self.shifted:

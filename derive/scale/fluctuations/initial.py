@@ -170,8 +170,9 @@ def initial_covariance(
         Network whose weights are drawn at the start.
     first : tuple[Any, ...]
         Name of an observable and its indices without times, such as ``("K", mu, alpha)`` for the tangent
-        kernel, ``("f", mu)`` for the output, or, at a depth that is a number, ``("H", 2, mu, alpha)`` for
-        a kernel of layer 2. Different symbols are different samples.
+        kernel, ``("f", mu)`` for the output, or ``("H", 2, mu, alpha)`` for a kernel of layer 2. With a
+        symbolic depth the layer is a number, ``L``, or ``L`` minus a number. Different symbols are different
+        samples.
     second : tuple[Any, ...] | None, optional
         Second observable; the first one by default.
 
