@@ -67,7 +67,7 @@ class PairMean(Expr):
 
     @property
     def body(self) -> Expr:
-        """The averaged expression, a function of the unit itself and of the copy."""
+        """The averaged expression: a function of the fields of the unit and of its independent copy."""
         return self.args[0]
 
     def _latex(self, printer: Any, *_: Any) -> str:

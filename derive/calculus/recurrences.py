@@ -689,7 +689,8 @@ class Recurrences:
         step = _power(m)
         value = S.Zero
         for (a, b), c in _monomials(self.settled(f)).items():
-            # m = q^step, and Z^b = q^(b ell) has the factor q^(b k) at ell + k: together the factor q^gap.
+            # With m = q^step, Z = q^ell and y = p(ell) Z^b, the term m y(ell + k) is q^(step + b k) Z^b
+            # p(ell + k). So p(ell + k) has the factor q^gap with gap = step + b k.
             gap = step + b * k
             value += c * self.particular(a, k, gap) * Z**b
         free = Z ** S(-step // k)

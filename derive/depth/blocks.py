@@ -261,9 +261,9 @@ def without_blocks(limit: LayerTime) -> LayerTime:
 
     A function of one layer time whose equation has no integral over layers is replaced by its right-hand side
     in the right-hand sides of these equations, unless its equation contains the function itself, directly or
-    through others. The differential equations and initial values are left unchanged. A delta that fixes the
-    time in a sum over times removes the sum without a check of its range, because functions in the summand
-    are causal and vanish outside of it.
+    through others. A function at a fixed layer time, such as 0, is not replaced. The differential equations
+    and initial values are left unchanged. A delta that fixes the time in a sum over times removes the sum
+    without a check of its range, because functions in the summand are causal and vanish outside of it.
     """
     inside = {
         str(e.lhs.func): e

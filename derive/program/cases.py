@@ -166,9 +166,10 @@ JUMPS = (acot, acoth, atan2, arg, ceiling, floor, frac, Mod)
 
 
 def _jumps(f: Expr, vectors: Collection[Symbol]) -> bool:
-    """Return whether ``f`` is one of the functions in ``JUMPS``, of a field or another quantity.
+    """Return whether ``f``, a function of a class in ``JUMPS``, depends on a field or another quantity.
 
-    ``atan2`` does not jump if its second argument is positive.
+    Symbols in ``vectors`` are weight vectors and count as quantities. The result is False for an ``atan2``
+    whose second argument is positive, because it does not jump.
     """
     positive = isinstance(f, atan2) and f.args[1].is_positive
     return bool(_quantities(f, vectors)) and not positive
@@ -346,8 +347,9 @@ def _evaluation(
 def _halved(ends: _Ends | None, value: Callable[[Any], Any], times: int) -> _Ends | None:
     """Return the part of an interval in which a function changes most, after some halvings.
 
-    ``ends`` are the ends of the interval and the values there. The result is None if a value is not defined,
-    or if the change falls below a quarter of that of the whole interval, as that of smooth functions does.
+    ``ends`` are the ends of the interval and the values there. The half with the larger change is kept,
+    ``times`` times. The result is None if ``ends`` is None, if a value is not defined, or if the last change
+    is at most a quarter of the change between the given ends, as it is for smooth functions.
     """
     if ends is None:
         return None

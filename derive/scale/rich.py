@@ -217,8 +217,9 @@ class RankOne(ConditionalResult):
         memories = _memory(self.theory, "h", ell + 1)[0], _memory(self.theory, "g", ell)[0].subs(ell, ell - 1)
         kernels = memories[0].subs(ell, ell - 1), memories[1].subs(ell, ell + 1)
         at_s, at_t = zip(*[x.as_independent(t, as_Add=False) for x in kernels], strict=True)
-        # h = at_t[0] y_h, g = at_t[1] y_g with y_h = int at_s[0] g ds, y_g = int at_s[1] h ds. By log sigma,
-        # y_h has the derivative rates[0] y_g, and y_g the derivative rates[1] y_h.
+        # h = at_t[0] y_h, g = at_t[1] y_g with y_h = int at_s[0] g ds, y_g = int at_s[1] h ds. The
+        # derivative of y_h with respect to log sigma, the logarithm of the singular value of the weights, is
+        # rates[0] y_g, and that of y_g is rates[1] y_h.
         rates = [simplify(at_s[i].subs(s, t) * at_t[1 - i] / speed) for i in (0, 1)]
         if any(r.has(t) for r in rates):
             raise NotApplicable(f"the response rates of a layer depend on time besides log sigma: {rates}")

@@ -355,8 +355,8 @@ class _Signs:
 
         Symbols of Tensor Programs never get parentheses.
         """
-        # SymPy's printers decide about parentheses by names of classes, and would take Dot for a scalar
-        # product.
+        # SymPy's printers set parentheses by names of classes, and would take Dot for a scalar product.
+        # Symbols of Tensor Programs are therefore printed here without this test.
         if isinstance(item, _Symbol):
             return str(self._print(item))  # type: ignore[attr-defined]
         return str(super().parenthesize(item, level, *args, **kwargs))  # type: ignore[misc]

@@ -110,7 +110,7 @@ class DenseFluctuations(LinearTheory):
     def R(self) -> Array:
         """Response ``(1 - D)^(-1)`` of order parameters (rows) to shifts of each other (columns).
 
-        The shape is ``(kept, kept)``, where ``kept`` are the order parameters with different averages. D
+        The shape is ``(kept, kept)``: order parameters with equal averages share a row and a column. D
         holds their derivatives with respect to each other. The response is computed one time after the other,
         because D is causal.
         """

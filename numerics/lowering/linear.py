@@ -392,7 +392,7 @@ class _Lowering:
 
         ``axes`` are the indices and times of the kernel; the product is summed over all other indices. A sum
         that does not depend on t, ``sum_j a_j(s) b_j,row(s)``, becomes a tensor of its own, which is computed
-        once a step. Raises NotLinear for an order parameter with exchanged times (s, t), and for a
+        once a step. Raises NotLinear for an order parameter whose times are (s, t) and not (t, s), and for a
         coefficient that depends on an index.
         """
         parts, instant = [], False

@@ -205,7 +205,7 @@ class _Reader:
         u = next((u for u in sources if u.layers), sources[0] if sources else None)
         if u is None:
             raise NotApplicable(
-                f"the theory has no Gaussian source {name}, the initial weights' part of a field"
+                f"the theory has no Gaussian source {name}, through which the initial weights enter a field"
             )
         kernel = self.kernel(u.covariance, u.symbol.args[0])
         if kernel is None:
