@@ -287,7 +287,7 @@ class _Closure:
             outside = ", ".join(str(r.lhs) for r in self.rows if r.layers is None)
             raise NotApplicable(
                 f"the equation of {outside} does not belong to the family of layers; a closure takes "
-                "theories in which all equations of fields belong to it, or none"
+                "theories in which all equations of fields belong to it, or theories without such a family"
             )
         sites = sorted({_site(r) for r in self.rows}, key=lambda x: (not x.is_Integer, str(x)))
         blocks = [(site, [r for r in self.rows if _site(r) == site]) for site in sites]

@@ -575,8 +575,9 @@ class _Bottlenecks:
             )
             if not norm_effect.known or simplify(power + gap) != 0 or relative_effect.has(*SIZES):
                 raise NotApplicable(
-                    f"bottleneck {decrease.name}: the noise and the decrease of sigma**2, the squared "
-                    "singular value of the weights, must change the loss by the same power of time"
+                    f"bottleneck {decrease.name}: the effects of the noise and of the decrease of sigma**2, "
+                    "the squared singular value of the weights, must be derived, with the same power of time "
+                    "and a ratio without sizes"
                 )
             number += relative_effect * norm_effect.size.subs(X, 1)
         front = tidied(noise_share * self.integrated_kernel.coefficient**power)

@@ -947,8 +947,8 @@ class FirstStep(ConditionalResult):
         """Ratio of the correlation function after and before the first step, by default ``C_v(1)/C_v(0)``.
 
         For ``C_v`` it is the ratio of the test losses against targets without label noise. It is sorted by
-        powers of the learning rate, or of all other symbols if the rate is expressed by q, an eigenvalue of
-        the recursion in the layer; coefficients are factored.
+        powers of the learning rate. If the rate is expressed by q, an eigenvalue of the recursion from layer
+        to layer, it is sorted by powers of all symbols but q. Coefficients are factored.
         """
         growth = self.after / self.before
         if self.degree is not None:

@@ -93,8 +93,8 @@ class _FamilySearch:
         """Return the theory's equations and sources with first and last layers joined to layer families.
 
         Values of order parameters beyond their range of layers are found by comparison with the separate
-        equations. Separate equations that do not agree with these values are left out, and the search is
-        repeated.
+        equations. A separate equation that does not agree with these values stays separate, and so does each
+        one that needs a contradicted value. The search is then repeated.
         """
         ends = [*self.ends(self.theory.sources), *self.ends(self.theory.equations)]
         while True:

@@ -299,8 +299,8 @@ def _fields(
 class Pairing:
     """Term that the average over a random matrix adds to the exponent for two of its products with vectors.
 
-    It is ``-(strength/2N) sum first second``, where ``first`` is an inner product over the rows of the matrix
-    and ``second`` one over its columns, of the vectors or of hatted (conjugate) fields of the two products.
+    It is ``-(strength/2N) sum first second``. ``first`` is an inner product over the rows of the matrix, and
+    ``second`` is one over its columns. Each is between vectors or hatted (conjugate) fields of the products.
     ``strength`` is N times the covariance of an entry at two times; it contains a factor 2 if the products
     differ, and the correlation of the matrix with its transpose if the term comes from that. ``a`` is one
     product at time t, ``b`` the other one at time s, and ``other`` is b at time t.

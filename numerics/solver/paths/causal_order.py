@@ -103,9 +103,9 @@ class Model:
         return keys | self.read_at_zero
 
     def needed(self, entries: Iterable[PathEntry]) -> set[MemberKey]:
-        """Return the keys of quantities that are computed for order parameters, scalars and each other.
+        """Return the keys of quantities that order parameters, scalars, weights or each other need.
 
-        ``entries`` are the order parameters that a march computes.
+        The weights are those with an entrywise rule. ``entries`` are the order parameters of a march.
         """
         tables, found = self.tables, set[MemberKey]()
         todo = [n for x in tables.weights for nodes in x.nodes for n in nodes]
