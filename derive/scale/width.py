@@ -243,7 +243,7 @@ class _Rescaling:
         return cls(program, new, scales, larger, _INSIDE if _channels_called_c(program) else c)
 
     def multiplied(self, w: GaussianWeight, used: Expr, symbol: Expr) -> Expr:
-        """Return the use of a weight in an expression, times its new multiplier over its written one.
+        """Return the use of a weight in an expression, times the ratio of its new to its written multiplier.
 
         ``used`` is the use, such as a matrix product, and ``symbol`` the weight in it with its layer.
         """

@@ -377,8 +377,8 @@ class _Latex(_Signs, PaperLatex):
     }
 
     def _print_Pow(self, expr: Pow) -> str:
-        # The symbol has a superscript of its own. Without parentheses the exponent beside it would be an
-        # error in TeX.
+        # Some symbols, such as Z^{x}, have a superscript of their own. Without parentheses an exponent beside
+        # it would be an error in TeX. All symbols get parentheses.
         if isinstance(expr.base, _Symbol):
             return rf"\left({self._print(expr.base)}\right)^{{{self._print(expr.exp)}}}"
         return super()._print_Pow(expr)
