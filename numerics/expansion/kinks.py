@@ -394,9 +394,9 @@ class UnitsAtKink:
         """Return a product of powers of fields of the units, (T or 1, intervals).
 
         ``parts`` are the fields, each with its sample and power. The samples mu and alpha in them have the
-        numbers i and j. If ``columns`` is true, no field depends on the initial position x = u/|gamma0| of a
-        unit. The shape is then (T or 1, directions), with one column for each sampled direction of the
-        sources.
+        numbers i and j. If ``columns`` is true, no field depends on the initial position
+        ``x = u/|gamma0|`` of a unit. The shape is then (T or 1, directions), with one column for each sampled
+        direction of the sources.
         """
         product = np.ones((1, 1))
         for name, who, timed, power in parts:
