@@ -261,7 +261,8 @@ def plot_outputs(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) ->
     """
     if OUTPUT not in result:
         raise ValueError(
-            "the result contains no output f, because the program does not have exactly one output"
+            "the result contains no output f: theories of random data have none, and neither have programs "
+            "without a single output function"
         )
     ax = _axes(ax)
     names = [x for x in (OUTPUT, OUTPUT + STDERR, OUTPUT + VARIANCE, OUTPUT + SHIFT) if x in result]

@@ -367,7 +367,7 @@ def whitened(theory: TwoLayer | Theory | Program, degree: int = 2) -> Whitened:
     tensors = (_tensor(basis, e.lhs.args[0], start.rhs) for e, start in begun)
     return Whitened(
         theory,
-        # Functions without a sample index, for which both sides are the same, are left out.
+        # Functions without a sample index give the equation x = x, which is left out.
         tuple(e for e in tensors if e.lhs != e.rhs),
         scalar,
         tuple(Eq(k.subs(t, 0), v, evaluate=False) for k, v in initial.items()),

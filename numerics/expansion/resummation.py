@@ -173,7 +173,7 @@ def pade(coefficients: ArrayLike, m: int, n: int, z: float, shared: int = 0) -> 
 
 
 def _polynomial(c: Array, x: Array) -> Array:
-    """Return ``sum_k c[k] x**k``; further axes of c are those of x."""
+    """Return ``sum_k c[k] x**k``; x and the further axes of c are broadcast against each other."""
     total: Array = np.zeros(1)
     for k in range(len(c) - 1, -1, -1):
         total = total * x + c[k]

@@ -326,7 +326,7 @@ class Present(KnownArrays):
             )
         missing = [y for a in args for y in a.free_symbols if y not in at]
         if missing:
-            raise Unserved(f"{x} has the index {missing[0]}, which its expression does not have")
+            raise Unserved(f"{x} has the index {missing[0]}, which is not an index of the expression")
         return self.read(array, args, at)
 
     def total(self, x: Sum, axes: IndexSymbols) -> Array:

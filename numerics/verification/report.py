@@ -430,7 +430,7 @@ def page(
 
 
 def _svg(figure: Figure) -> str:
-    """Return a figure as an SVG element without date and program, so that equal figures have equal text."""
+    """Return a figure as an SVG element, without date and program; ids in its text are random."""
     text = io.StringIO()
     figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
     return text.getvalue()[text.getvalue().index("<svg") :]
