@@ -542,7 +542,10 @@ class GaussianAverage(Expr):
         powers = Mul(self.body, evaluate=True).as_powers_dict()
         x = next((x for x in chosen if x in self.variables and _counts(powers.get(x, S.Zero))), None)
         if x is None:
-            raise ValueError(f"{self.body} has no factor {' or '.join(map(str, chosen))}")
+            raise ValueError(
+                f"{self.body} has no factor that is a positive whole power of a Gaussian variable among "
+                f"{', '.join(map(str, chosen))}"
+            )
         slots, rest = self._slots(self.body / x)
         pairs = ((self.covariance(x, y), slot) for y, slot in slots.items())
         return Add(*[c * self._back(rest.diff(slot), slots) for c, slot in pairs if c != 0])

@@ -214,7 +214,8 @@ class Equilibrium(ConditionalResult):
                 numbers[Phihat(ell, i, j)] = Symbol(f"Phihat{low}{high}", real=True)
         e = self.exponent.subs(P, samples).doit().subs(numbers)
         (top,) = solve([e.diff(x) for x in hats], hats, dict=True)
-        # The Gaussian integral over the conjugate fields is the exponential of the exponent at its extremum.
+        # Up to a factor without h, the Gaussian integral over the conjugate fields is the exponential of the
+        # exponent at its extremum.
         return simplify(e.subs(top))
 
     def linear_saddle(self) -> tuple[Eq, ...]:
