@@ -375,7 +375,7 @@ class QuantityTables:
 
     @cached_property
     def populations(self) -> list[SampledPopulation]:
-        """Those :attr:`components` that contain sources; the members of each one are sampled jointly.
+        """Populations of units to sample: the :attr:`components` that contain sources, each sampled jointly.
 
         A population has one or several groups of correlated sources, and the quantities and attributes that
         depend on them.
