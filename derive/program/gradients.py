@@ -275,12 +275,13 @@ class Gradients:
         if single and (known := self._known_vertex(vector)) is not None:
             return known
         # A constant with an index, as in tanh(c(p) h(p)), moves with the index of the field.
-        moves = single and bool(_beside_field(vector, atoms[0]) & indices)
+        beside = _beside_field(vector, atoms[0]) & indices if single else indices
+        moves = single and bool(beside)
         covers = [
             a
             for a in at_one_index
             if vector.free_symbols & indices <= a.free_symbols
-            and ((single and not moves) or all(len(x.free_symbols & indices) < 2 for x in a.args))
+            and all(len(x.free_symbols & indices) < 2 for x in a.args if x.free_symbols & beside)
         ]
         if not covers:
             if len(at_one_index) < len(atoms):
@@ -301,8 +302,12 @@ class Gradients:
             place, body = Function(name)(*home, t), vector.subs(cover, Function(owner)(*home, t))
         else:
             pairs = zip(cover.args[:-1], home, strict=True)
-            moved = {x: _solution(a, x, slot) for a, slot in pairs for x in a.free_symbols & indices}
-            place, body = Function(name)(*cover.xreplace(moved).args), vector.xreplace(moved)
+            moved = {x: _solution(a, x, slot) for a, slot in pairs for x in a.free_symbols & beside}
+            if single:
+                place = Function(name)(*home, t)
+                body = _at_place(vector.subs(atoms[0], cover), cover, Function(owner)(*home, t))
+            else:
+                place, body = Function(name)(*cover.xreplace(moved).args), vector.xreplace(moved)
             first = home[:1] if self.fields[owner].layered or self.fields[owner].ordered else ()
             shifted = {x for x, to in moved.items() if to not in home and not to.free_symbols & {*first}}
             # Beyond the end of its range a shifted index is periodic, which a number or weight is not.
@@ -344,6 +349,10 @@ class Gradients:
                 else:
                     table[a] = body.xreplace(dict(zip(place.args, a.args, strict=True)))
         return e.xreplace(table) if table else e
+
+    def _shown(self, e: Expr, runs: Mapping[Dummy, IndexRange]) -> Expr:
+        """Return a quantity of the graph as the user wrote it, for messages."""
+        return self.written(_plain(e, dict(runs)))
 
     # -- derivatives of one definition -----------------------------------------------------------------------
 
@@ -437,7 +446,8 @@ class Gradients:
                 slope = affine_slope(argument, x)
                 if slope not in ((1,) if layer else (1, -1)):
                     raise ProgramError(
-                        f"{_plain(use.by, runs)}: each argument of {_plain(use.target, runs)} must be an "
+                        f"{self._shown(use.by, runs)}: each argument of "
+                        f"{self._shown(use.target, runs)} must be an "
                         "index plus or minus a number"
                     )
                 value = slope * (slot - (argument - slope * x))
@@ -451,7 +461,8 @@ class Gradients:
                     (low, high), family = ANY, False
                     if name_of(use.target) in self.slots:
                         raise ProgramError(
-                            f"{_plain(use.by, runs)}: the layers of {_plain(use.target, runs)} run from "
+                            f"{self._shown(use.by, runs)}: the layers of "
+                            f"{self._shown(use.target, runs)} run from "
                             f"{_plain(runs[x].lower, runs)} to {_plain(runs[x].upper, runs)}, which must not "
                             "depend on an index"
                         )
@@ -460,7 +471,8 @@ class Gradients:
             elif a != slot and name_of(use.target) in self.slots:
                 if name_of(use.target) not in self.scalars:
                     raise ProgramError(
-                        f"{_plain(use.by, runs)} uses {_plain(use.target, runs)} at one value of an "
+                        f"{self._shown(use.by, runs)} uses "
+                        f"{self._shown(use.target, runs)} at one value of an "
                         f"index: write a sum over {slot} with factors of 0 or 1 that select it"
                     )
                 chosen *= KroneckerDelta(slot, argument)
@@ -475,7 +487,7 @@ class Gradients:
         first index of the target is the layer, whose range is not among the conditions. Raises
         :class:`ProgramError` if another range ends at a periodic index.
         """
-        runs, label = dict(use.runs), spelled(_plain(use.by, dict(use.runs)))
+        runs, label = dict(use.runs), spelled(self._shown(use.by, dict(use.runs)))
         rings = self._rings(use, solved, spans, axis)
         conditions: Conditions = []
         for x, r in use.runs:
@@ -483,7 +495,8 @@ class Gradients:
                 continue
             if rings & (r.lower.free_symbols | r.upper.free_symbols):
                 raise ProgramError(
-                    f"{label}: the sum over {r.index} ends at a shifted index of {_plain(use.target, runs)}, "
+                    f"{label}: the sum over {r.index} ends at a shifted index of "
+                    f"{self._shown(use.target, runs)}, "
                     "which is periodic; keep its indices in their range, or let the sum end at a number"
                 )
             conditions += between(x, r.lower, r.upper, label)
@@ -507,7 +520,7 @@ class Gradients:
 
     def _rings(self, use: _Use, solved: _Solved, spans: SlotRanges, axis: bool) -> set[Dummy]:
         """Return the periodic indices of a use (:meth:`_goes_round`); arguments as in :meth:`_domain`."""
-        label = spelled(_plain(use.by, dict(use.runs)))
+        label = spelled(self._shown(use.by, dict(use.runs)))
         in_ranges = [c for x, r in use.runs for c in between(x, r.lower, r.upper, label)]
         return {x for x, i in solved.places.items() if self._goes_round(use, x, spans, i, in_ranges, axis)}
 
@@ -524,13 +537,14 @@ class Gradients:
         if not isinstance(argument, Add) or span is None or (axis and i == 0):
             return False
         runs = dict(use.runs)
-        label = spelled(_plain(use.by, runs))
+        label = spelled(self._shown(use.by, runs))
         if all(implied(c, in_ranges) for c in between(argument, span.lower, span.upper, label)):
             return False
         if (range_of_index.lower, range_of_index.upper) == (span.lower, span.upper):
             return True
         raise ProgramError(
-            f"{label}: the index {_plain(argument, runs)} of {_plain(use.target, runs)} leaves its range "
+            f"{label}: the index {_plain(argument, runs)} of "
+            f"{self._shown(use.target, runs)} leaves its range "
             f"{span.lower}..{span.upper}, and {range_of_index.index} does not take all of its values, as a "
             f"periodic index does; keep {range_of_index.index} where the argument is inside"
         )
@@ -543,7 +557,7 @@ class Gradients:
         periodic there.
         A Kronecker delta is right if the argument of the target is in its range where the delta is one.
         """
-        runs, label = dict(use.runs), spelled(_plain(use.by, dict(use.runs)))
+        runs, label = dict(use.runs), spelled(self._shown(use.by, dict(use.runs)))
         in_ranges = [c for x, r in use.runs for c in between(x, r.lower, r.upper, label)]
         for x in sorted(self._rings(use, solved, spans, axis), key=spelled):
             place = solved.places[x]
@@ -560,7 +574,7 @@ class Gradients:
             for e in (use.factor, use.inner):
                 rest = e.replace(self._is_periodic, _one)
                 if x in rest.replace(inside, _one).free_symbols:
-                    index, to = runs[x].index, _plain(use.target, runs)
+                    index, to = runs[x].index, self._shown(use.target, runs)
                     raise ProgramError(
                         f"{label}: the index {_plain(argument, runs)} of {self.written(to)} leaves its range "
                         f"{span.lower}..{span.upper} and is periodic, but {index} is also a number or the "
@@ -604,7 +618,7 @@ class Gradients:
         """
         spans, axis = self.ranges[name], self._on_axis(name)
         conditions = self._domain(use, solved, spans, axis) + self._support(use, solved, spans, axis)
-        label = spelled(_plain(use.by, dict(use.runs)))
+        label = spelled(self._shown(use.by, dict(use.runs)))
         for x, _ in use.runs:
             if x not in solved.indices:
                 *_, conditions = eliminated(x, conditions, label)
@@ -840,13 +854,15 @@ class Gradients:
         domain = [c.xreplace(names) for c in self._domain(use, solved, spans, axis)]
         support = [c.xreplace(names) for c in self._support(use, solved, spans, axis)]
         labelled = [c for x in self.labels for c in self._in_range(self.range_of(x))]
-        label = spelled(_plain(use.by, dict(use.runs)))
+        label = spelled(self._shown(use.by, dict(use.runs)))
         inner, known = _inner_first(free, use.runs, names), [*self.known(target), *labelled]
         total, left = summed(value.xreplace(names), inner, domain, support, known, label)
         if use.kind == "product":
             if left:
                 self._defined_for_product(use, solved, known)
             self._sums_all_members(use, solved, total)
+            if left and isinstance(total, Sum):  # a product of a matrix has its factors inside of the sum
+                return total.func(indicator(left) * total.function, *total.limits)
         return indicator(left) * total
 
     def _defined_for_product(self, use: _Use, solved: _Solved, known: Conditions) -> None:
@@ -858,15 +874,15 @@ class Gradients:
         """
         runs = dict(use.runs)
         for a, r in zip(use.by.args, self.ranges.get(name_of(use.by), ()), strict=False):
-            at, label = a.xreplace(solved.indices), spelled(_plain(use.by, runs))
+            at, label = a.xreplace(solved.indices), spelled(self._shown(use.by, runs))
             # Nothing is tested without a range (r is None), nor for a shifted index such as p + k, which is
-            # periodic: all of its values are defined.
-            if r is None or isinstance(at, Add):
+            # periodic: all of its values are defined. An index that is summed over stays in its range.
+            if r is None or isinstance(at, Add) or (a in runs and a not in solved.indices):
                 continue
             if not all(implied(c, known) for c in between(at, r.lower, r.upper, label)):
                 raise ProgramError(
                     f"{label}: it is defined for {at} = {r.lower}..{r.upper} only, but "
-                    f"{self.written(_plain(use.target, runs))} for other {at} too; define both for the same "
+                    f"{self._shown(use.target, runs)} for other {at} too; define both for the same "
                     "values, with factors of 0 or 1"
                 )
 
@@ -894,8 +910,8 @@ class Gradients:
                 if r is None or span is None:
                     continue
                 raise ProgramError(
-                    f"{_plain(use.by, runs)} applies {_plain(use.product.matrix, runs)} to "
-                    f"{self.written(_plain(use.target, runs))}, but is defined for {r.index} = "
+                    f"{self._shown(use.by, runs)} applies {_plain(use.product.matrix, runs)} to "
+                    f"{self._shown(use.target, runs)}, but is defined for {r.index} = "
                     f"{r.lower}..{r.upper} and the other for {span.lower}..{span.upper}: define both for the "
                     "same values, and leave values out in the loss, by a sum over the others"
                 )
@@ -1123,7 +1139,7 @@ class Gradients:
         weight's indices.
         """
         label, free = (
-            spelled(_plain(use.by, dict(use.runs))),
+            spelled(self._shown(use.by, dict(use.runs))),
             [x for x, _ in use.runs if x not in solved.indices],
         )
         slots = [r.index for r in spans if r is not None]
