@@ -32,6 +32,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Average
 from derive.calculus.symbols import IndexRange, ell, primed, s, t
 from derive.errors import ProgramError
+from derive.program.domains import between, hull
 from derive.program.index_ranges import require_ranges
 from derive.program.language import GaussianMatrix, GaussianVector, Mean, Population, Product, terms
 from derive.program.naming import free_name, unique_names
@@ -43,7 +44,8 @@ from derive.program.rules import entry_covariance
 from derive.program.training import Outer, TrainedMatrix, TrainedVector
 from derive.program.unused_layers import MemberBounds
 from derive.theory.data import Equation, Term
-from derive.theory.names import Registry, Vector, differs, unused_primed, vector
+from derive.theory.names import Registry, Vector, differs, unused_primed, vector, whole_range
+from derive.theory.shifted_products import products_at_plain_indices
 
 MatrixProductKey = tuple[str, bool, Expr]
 """A product: the name of its matrix, whether it is transposed, and the vector."""
@@ -610,7 +612,7 @@ def read(program: Program) -> Reading:
     (['u(1, mu, t)'], ['r(1, t)'])
     """
     require_ranges(program)
-    program = with_separate_ends(outer_products(program))
+    program = with_separate_ends(products_at_plain_indices(outer_products(program)))
     registry = Registry(program)
     reading = Reading(program, registry, nonempty(program.causal_order()))
     families_apart = separate_families(program)
@@ -622,14 +624,17 @@ def read(program: Program) -> Reading:
             m = program.matrix_of(product)
             matrix, trained = gaussian(m), m if isinstance(m, TrainedMatrix) else None
             members, separate = d.members(product, matrix), matrix.name in families_apart
-            sums = d.summed_over(product)
-            letters = dict.fromkeys((*indices, *(r.index for r in (*members, *sums))))
+            # The same product may be summed in several terms, with another index in each.
+            sums = sorted((x for e in d.rhs.atoms(Sum) if e.has(product) for x, *_ in e.limits), key=str)
+            letters = dict.fromkeys((*indices, *(r.index for r in members), *sums))
             i = member(matrix, product)
             use = Application(
                 product,
                 matrix,
                 trained,
-                vector(program, product.vector, d.ranges_of(product), members if separate else ()),
+                vector(
+                    program, product.vector, _whole_ranges(program, d, product), members if separate else ()
+                ),
                 i,
                 d.name,
                 layers=layer if i.has(ell) else (),
@@ -649,6 +654,26 @@ def read(program: Program) -> Reading:
         reading.parameters[d] = parameters
     _name_sources(reading)
     return reading
+
+
+def _whole_ranges(program: Program, d: Definition, product: Product) -> tuple[IndexRange, ...]:
+    """Return the ranges of a definition and of the sums over a product, for all values that the vector has.
+
+    The vector at the index r of ``Sum(R @ phi(h(r, t)), (r, 1, p))`` is needed for all r at which h is
+    defined: a response of ``R.T`` connects the positions r and p of different outputs, and other definitions
+    may apply R to it at other positions.
+    """
+    ranges = d.ranges_of(product)
+    members = {r.index for r in d.members(product, gaussian(program.matrix_of(product)))} | {ell}
+    whole = tuple(
+        r if r.index in members else whole_range(program, product.vector, r.index, r) for r in ranges
+    )
+    indices = {r.index for r in whole}
+    if not any({*r.lower.free_symbols, *r.upper.free_symbols} & indices for r in whole):
+        return whole
+    label = f"the definition of {d.lhs}"
+    domain = [x for r in whole for x in between(r.index, r.lower, r.upper, label)]
+    return tuple(IndexRange(r.index, *hull(r.index, indices, domain, label)) for r in whole)
 
 
 def with_separate_ends(program: Program) -> Program:

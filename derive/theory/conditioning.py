@@ -30,7 +30,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.pairs import Copy, EntryStep, PairMean
 from derive.calculus.sums import over
-from derive.calculus.symbols import IndexRange, s, t
+from derive.calculus.symbols import IndexRange, ell, s, t
 from derive.errors import require_type
 from derive.program.entrywise import Entrywise
 from derive.program.program import Program
@@ -46,7 +46,8 @@ from derive.theory.applications import (
     tangent_kernel,
 )
 from derive.theory.data import Source, Term
-from derive.theory.names import unused_primed
+from derive.theory.names import spelled_with_slots, unused_primed
+from derive.theory.shifted_products import products_at_plain_indices
 from derive.theory.theory import Theory
 
 
@@ -78,7 +79,7 @@ def mean_field(program: Program) -> Theory:
     r(L, t) + Sum(eta*gamma0*Delta(alpha, s)*h(L, alpha, s), (alpha, 1, P), (s, 0, t - 1))
     """
     require_type(program, Program, "mean_field", "a program")
-    return _Derivation(program).theory()
+    return _Derivation(products_at_plain_indices(program)).theory()
 
 
 def theory_of(source: Theory | Program, what: str) -> Theory:
@@ -154,7 +155,7 @@ class _Derivation:
         # term.
         if not a.is_random:
             return self.memory(a, a.trained) if a.trained is not None else []
-        if (key := str(a.source())) not in self.sources:
+        if (key := spelled_with_slots(a.source(), (r.index for r in a.ranges))) not in self.sources:
             self.sources[key] = self.covariance(a, a, S.One)
         terms = [Term.local(a.source(), "source", a.matrix.name, "Gaussian part of the product")]
         for b in self.partners(a):
@@ -272,7 +273,8 @@ class _Derivation:
 
     def parameter(self, v: Parameter) -> list[Term]:
         """Return the terms of a vector of weights: Gaussian initial value, and updates if it is trained."""
-        self.sources[str(v.source())] = self.parameter_source(v, v)
+        key = spelled_with_slots(v.source(), (r.index for r in v.ranges if r.index != ell))
+        self.sources[key] = self.parameter_source(v, v)
         name = v.initial.name
         terms = [Term.local(v.source(), "source", name, "value at initialisation")]
         if v.trained is not None:

@@ -22,7 +22,7 @@ from derive.calculus.symbols import IndexRange, ell, mu, primed, s, spelled, t
 from derive.errors import ProgramError
 from derive.program.language import Field, GivenVector
 from derive.program.naming import free_name, unique_names
-from derive.program.parts import gaussian, parameter
+from derive.program.parts import Definition, gaussian, parameter
 from derive.program.program import Program
 from derive.program.training import TrainedMatrix
 from derive.theory.data import OrderParameter
@@ -186,7 +186,8 @@ def canonical(v: Vector) -> Expr:
 class Registry:
     """Order parameters that a derivation has used so far, and the rules by which they are named.
 
-    ``found`` maps a name (for responses: the symbol as text) to the order parameter; methods add to it.
+    ``found`` maps a name to the order parameter; methods add to it. For a response the name is the symbol as
+    text, in standard indices.
     """
 
     program: Program
@@ -411,7 +412,8 @@ class Registry:
         For an index that numbers the fields of an ordered family, such as time steps of a recurrent network,
         they are those of the whole family.
         """
-        r, place = v.ranges[n], v.arguments[n]
+        place = v.arguments[n]
+        r = whole_range(self.program, v.body, place, v.ranges[n])
         for a, x in _fields_of(self.program, v.body):
             if x.ordered and a.args[0] == place:
                 r = self._layers(a)
@@ -464,11 +466,12 @@ class Registry:
         site = () if index is None else (index,)
         indices = [r.index for r in over]
         symbol = Function(name)(*site, *v.indices, *indices, t, s)
-        if str(symbol) not in self.found:
+        key = spelled_with_slots(symbol, (*v.indices, *indices))
+        if key not in self.found:
             definition = Average(Response(v.plain, source)) / scale
             vector_ranges = tuple(IndexRange(r.index, *self.extent(v, n)) for n, r in enumerate(v.ranges))
             ranges = (*((layers,) if layers else ()), *vector_ranges, *over)
-            self.found[str(symbol)] = OrderParameter(symbol, definition, "response", ranges, causal)
+            self.found[key] = OrderParameter(symbol, definition, "response", ranges, causal)
         return scale * Function(name)(*site, *v.arguments, *indices, t, s)
 
 
@@ -500,6 +503,40 @@ def _fields_in(body: Expr) -> str:
 def _innermost(body: Expr) -> list[AppliedUndef]:
     """Return the applied functions that contain no other applied function, sorted by name."""
     return sorted((a for a in body.atoms(AppliedUndef) if not a.atoms(AppliedUndef) - {a}), key=spelled)
+
+
+def spelled_with_slots(e: Expr, indices: Iterable[Symbol]) -> str:
+    """Return an expression as text with standard indices, equal for ``u(mu, p, t)`` and ``u(mu, r, t)``.
+
+    ``indices`` are those that are replaced. Definitions may use one product under different letters.
+    """
+    letters = tuple(dict.fromkeys(indices))
+    return str(e.xreplace(dict(zip(letters, _slots(len(letters)), strict=True))))
+
+
+def whole_range(program: Program, body: Expr, argument: Expr, r: IndexRange) -> IndexRange:
+    """Return the range of the index r of a vector ``body`` that is read at ``argument``.
+
+    It is the range in the definition of a field or number that the vector reads there, also if ``r``, the
+    range of a sum, is a part of it. Data have the range r, because they are periodic in it.
+    """
+    for a in sorted(body.atoms(AppliedUndef), key=str):
+        for position, x in enumerate(a.args):
+            for d in program.definitions if x == argument else ():
+                if d.name == str(a.func) and (defined := _range_of(d, position)) is not None:
+                    return IndexRange(r.index, defined.lower, defined.upper)
+    return r
+
+
+def _range_of(d: Definition, position: int) -> IndexRange | None:
+    """Return the range of an argument of a definition.
+
+    It is None if the argument is not an index, or if the range depends on other indices.
+    """
+    x = d.lhs.args[position]
+    r = next((r for r in d.ranges if r.index == x), None)
+    ends = set() if r is None else r.lower.free_symbols | r.upper.free_symbols
+    return None if ends & {y.index for y in d.ranges} else r
 
 
 def _slots(n: int) -> list[Symbol]:

@@ -378,4 +378,4 @@ def _expanded(program: Program) -> Fluctuations:
         exponent.parameters,
         exponent.terms,
     )
-    return Fluctuations(program, *parts)
+    return Fluctuations(integral.program, *parts)

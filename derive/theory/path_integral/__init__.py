@@ -20,6 +20,7 @@ from derive.theory.applications import read
 from derive.theory.data import Source, TheoryData
 from derive.theory.path_integral.action import Action, average_exponent, entries, legs
 from derive.theory.path_integral.saddle import Assembly, SaddlePoint, hatted_correlator
+from derive.theory.shifted_products import products_at_plain_indices
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,7 @@ def path_integral(program: Program) -> PathIntegral:
 @lru_cache(maxsize=32)
 def _carried_out(program: Program) -> PathIntegral:
     """Return the path integral of a program; the last 32 are cached."""
-    return PathIntegral(program)
+    return PathIntegral(products_at_plain_indices(program))
 
 
 __all__ = ["PathIntegral", "functional_derivative", "hatted_correlator", "path_integral"]

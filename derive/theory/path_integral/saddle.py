@@ -463,10 +463,18 @@ class Assembly:
         if a.layers and a.member != leg.use.member:
             moved[ell] = ell + (a.member - leg.use.member)
 
-        def here(e: Expr) -> Expr:
-            return self.action.merged_responses(with_time_covariances(e.xreplace(moved), self.action.legs))
+        def here(x: Term) -> Term:
+            """Return a term at the indices of a; summed indices that a has too get other names."""
+            names = {r.index: unused_primed(r.index, a.indices) for r in x.over if r.index in a.indices}
 
-        terms = [y.map(here) for x in self.saddle.single_site(leg) for y in self.structured(x)]
+            def at(e: Expr) -> Expr:
+                placed = e.xreplace({**names, **moved})
+                return self.action.merged_responses(with_time_covariances(placed, self.action.legs))
+
+            over = tuple(r.renamed(names.get(r.index, r.index)) for r in x.over)
+            return replace(x, over=over).map(at)
+
+        terms = [here(y) for x in self.saddle.single_site(leg) for y in self.structured(x)]
         terms = [replace(x, kernel=earlier(x.kernel)) if x.kind == "response" else x for x in terms]
         return [*terms, *(matrix_memory(self.reading, a, a.trained) if a.trained else [])]
 

@@ -116,7 +116,7 @@ ALLOWED = {
         "symbols_of",
         "symmetries",
     ),
-    *("label_variance", "require_free_layer_times"),
+    *("label_variance", "products_at_plain_indices", "require_free_layer_times"),
     *("tensor_program", "unknowns", "weight_in_loss", "weights", "width_constraints"),
     *("with_separate_ends", "without_equal_times", "without_responses", "without_silent"),
 }

@@ -265,7 +265,13 @@ def routes(case: Case) -> None:
     for q in (*theory.equations, *theory.scalars):
         if loose := letters & q.rhs.free_symbols - q.lhs.free_symbols:
             raise Wrong(f"the equation of {q.lhs} holds {loose}")
+        for e in q.rhs.atoms(Sum):
+            if len({*e.variables}) < len(e.variables):
+                raise Wrong(f"the equation of {q.lhs} sums twice over one index: {e}")
     for q in theory.order_parameters:
+        indices = {r.index for r in q.ranges}
+        if any(indices & (S(r.lower).free_symbols | S(r.upper).free_symbols) for r in q.ranges):
+            raise Wrong(f"the ranges of {q.symbol} depend on its indices: {q.ranges}")
         fields = {x.name for x in theory.program.fields}
         for a in q.definition.atoms(AppliedUndef):
             own = [x for x in a.args if x.is_Symbol]

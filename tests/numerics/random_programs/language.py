@@ -17,6 +17,7 @@ from sympy import (
     Expr,
     Function,
     Integer,
+    KroneckerDelta,
     Max,
     Rational,
     S,
@@ -174,6 +175,7 @@ class Writer:
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
         self.more = random.Random(f"more of {self.seed}")
+        self.beside = random.Random(f"beside fields of {self.seed}")
         self.array = np.random.default_rng(self.seed)
         self.taken: set[str] = set(RESERVED)
         self.words: dict[str, None] = {}
@@ -235,6 +237,10 @@ class Writer:
         x = Symbol(self.name(), **(assumptions or {"positive": True}))
         self.numbers[x.name] = value
         return x
+
+    def has_factors(self, p: float) -> bool:
+        """Return True with probability ``p``, from the random stream of factors beside fields."""
+        return self.beside.random() < p
 
     def number(self, *values: Expr) -> Expr:
         """Return one of the values, as it is or as a symbol."""
@@ -513,6 +519,89 @@ class Writer:
         self.arrays[name] = np.round(self.array.uniform(0.4, 1.2, count), 2)
         return Function(name)(e)
 
+    def factor(self, indices: Sequence[Symbol]) -> Expr:
+        """Return a factor that depends on indices: a constant, a delta, or an index as a number."""
+        own = self.beside.choice([*indices, *indices, None])
+        kind = self.beside.choice(["constant", "constant", "constant", "delta", "index"])
+        if kind == "constant" or own is None:
+            chosen = [own] if own is not None else list(indices)
+            times = (t,) if self.has_factors(0.1) else ()
+            return self.constant(*chosen, *times, spread=0.9) if chosen or times else S(3) / 4
+        self.say(f"{kind} beside a field")
+        if kind == "delta":
+            return self.beside.choice([KroneckerDelta(own, 1), 1 + KroneckerDelta(own, 2)])
+        return own / 2
+
+    def beside_factor(self, z: Expr, v: Vector) -> Expr:
+        """Return a function of a field ``z`` at its indices and of a factor with some indices of ``v``."""
+        c = self.factor(v.indices)
+        bent = self.beside.choice([tanh, sin, lambda x: x + tanh(x) / 2, lambda x: x * tanh(x)])
+        kind = self.beside.choice(["inside", "inside", "bias", "outside", "gate", "twice"])
+        return {
+            "inside": lambda: bent(c * z),
+            "bias": lambda: bent(c + z),
+            "outside": lambda: c * bent(z),
+            "gate": lambda: z * tanh(c * z),
+            "twice": lambda: self.factor(v.indices) * bent(c * z),
+        }[kind]()
+
+    def by_factors(self) -> None:
+        """Add a field: matrices or averages of functions that hold factors with indices beside a field."""
+        source = self.beside.choice([x for x in self.open if x.indices] or self.open)
+        layered, home = source.site is not None, source.of.population
+        made = Vector(Field(self.name(), home, layered=layered), source.indices, source.site)
+        there = self.positions and self.place in source.indices
+        kinds = ["product", "product", "sum of products", "two matrices", "average"]
+        if there:
+            kinds += ["over positions", "over positions", "reversed", "offsets", "moved"]
+        kind = self.beside.choice(kinds)
+        self.say(f"factors: {kind}")
+        line = self._with_factors(kind, source)
+        if self.has_factors(0.4):
+            line = self.factor(source.indices) * line if self.has_factors(0.5) else line + source() / 2
+        self.fields.append(made.of)
+        self.keep(made, line, [source])
+
+    def _with_factors(self, kind: str, source: Vector) -> Expr:
+        """Return a vector of one kind, of functions with factors beside ``source``."""
+        units = source.population
+        body = self.beside_factor(source(), source)
+        if kind == "average":
+            number = Function(self.name())(*source.indices, t)
+            w = self.vector(units)
+            self.forward[number] = Mean(w.symbol * body)
+            return source() * (1 + self.factor(source.indices) * tanh(number))
+        W = self.matrix(units, units)
+        if kind == "sum of products":
+            return (W @ body) + (W @ self.beside_factor(source(), source))
+        if kind == "two matrices":
+            return (W @ body) + (self.matrix(units, units) @ body)
+        if kind == "product":
+            return W @ body
+        return self._at_positions(kind, source, W, body)
+
+    def _at_positions(self, kind: str, source: Vector, W: GaussianMatrix, body: Expr) -> Expr:
+        """Return a vector of products at several positions."""
+        p = self.place
+        if kind == "moved":
+            return W @ self.beside_factor(source(**{p.name: p + 1}), source)
+        r = Symbol(next(x for x in ("r", "j", "q_", "d") if x not in self.taken), integer=True, positive=True)
+        self.taken.add(r.name)
+        if kind == "offsets":
+            run = IndexRange(r, S.One, S(2))
+            family = self.weight(
+                GaussianMatrix(self.name(), source.population, source.population, others=(run,))
+            )
+            moved = source(**{p.name: p + r})
+            inside = self.beside_factor(moved, source) if self.has_factors(0.5) else tanh(moved)
+            factor = self._of_member(r, 2) if self.has_factors(0.5) else S.One
+            return Sum(factor * (family(r) @ inside), (r, 1, 2))
+        if kind == "reversed":
+            return Sum(W @ body.xreplace({p: self.size + 1 - r}), (r, 1, self.size)) / 2
+        upper = self.beside.choice([p, self.size])
+        weight = self._table(p, r) if self.has_factors(0.5) else S.Half
+        return Sum(weight * (W @ body.xreplace({p: r})), (r, 1, upper))
+
     def by_positions(self) -> None:
         """Add a field: a sum over positions (a causal mask, attention, or a convolution)."""
         sources = [x for x in self.open if self.place in x.indices]
@@ -706,7 +795,8 @@ class Writer:
             source = n(ell, self.mu, t)
             self.all.append(Vector(n, (self.mu,), top))
             self.open.append(Vector(n, (self.mu,), top))
-        line = self.number(S.One, Rational(1, 2)) * (W(ell) @ self.bent(source)) + bias[1]
+        inside = self.beside_layers(self.bent(source), source, top)
+        line = self.number(S.One, Rational(1, 2)) * (W(ell) @ inside) + bias[1]
         if shared and self.chance(0.8):
             self.say("residual")
             line += self.number(S.One, Rational(1, 2)) * now
@@ -715,6 +805,18 @@ class Writer:
         self.open.append(last)
         self.all.append(last)
         self.populations[0] = layer.at(top)
+
+    def beside_layers(self, inside: Expr, source: Expr, top: Expr) -> Expr:
+        """Return ``inside``, a function of the layered field ``source``, sometimes with factors of layers."""
+        if not self.has_factors(0.15):
+            return inside
+        self.say("factors of layers")
+        count = (2 if top == L else int(top)) - 1
+        indices = self.beside.choice([(ell,), (ell, self.mu)])
+        name, shape = self.name(), (count, self.samples)[: len(indices)]
+        self.arrays[name] = np.round(self.array.uniform(0.4, 1.6, shape), 2)
+        c = Function(name)(*indices)
+        return self.beside.choice([c * inside, inside.xreplace({source: c * source}), tanh(c + source)])
 
     def begin_ordered(self, units: Population) -> None:
         """Add a field whose entries are computed one after another, with one matrix."""
@@ -748,6 +850,10 @@ class Writer:
         """Return an average of a body over units, summed over positions or kept at each."""
         if self.positions and self.place in v.indices:
             if self.chance(0.6):
+                if self.has_factors(0.15):
+                    self.say("factors in an output")
+                    c = self.factor((self.place,))
+                    body = body * c if self.has_factors(0.5) else body.xreplace({v(): c * v()})
                 return Sum(Mean(body), (self.place, 1, self.size)), tuple(
                     x for x in v.indices if x != self.place
                 )
@@ -926,6 +1032,8 @@ def _add_layers(w: Writer) -> None:
         w.by_members()
     if w.positions and w.also(0.25):
         w.by_places()
+    if w.has_factors(0.3):
+        w.by_factors()
 
 
 def _add_outputs(w: Writer) -> tuple[Expr, Expr]:
