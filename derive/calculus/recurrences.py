@@ -366,7 +366,7 @@ def factored(e: Expr) -> Expr:
     """
     number, powers = prime_factors(e)
     value = Mul(*[f.as_expr() ** power for f, power in powers])
-    # The number stays outside of the product: SymPy would multiply out a rational times a single sum.
+    # SymPy multiplies out a number times a single sum. `factor_terms` takes the number out again.
     return factor_terms(number * value) if value.is_Add else number * value
 
 
@@ -535,8 +535,8 @@ def _is_irreducible_along(u: Sequence[int]) -> bool:
     Integers at which small primes do not divide u are tried.
     """
     u = tuple(reversed(u))
-    # The largest divisor of the values at all integers: the first len(u) values determine the others, which
-    # are sums of them with integer coefficients.
+    # `always` is the greatest common divisor of the values at all integers. It follows from the first len(u)
+    # values, because each further value is a sum of multiples of them with integer coefficients.
     always = gcd(*[_horner(u, at) for at in range(len(u))])
     first, *others, bound = abs(u[0]), *(-abs(c) for c in u[1:]), 1
     while _horner((first, *others), bound) <= 0:

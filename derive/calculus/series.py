@@ -453,8 +453,8 @@ class PowerSeries:
         defined = {name for x in given if isinstance(x, dict) for name in x}
         if unknown := {x for c in self.coefficients for x in _functions(c) if str(x.func) not in defined}:
             raise ValueError(f"cannot evaluate {', '.join(sorted(map(str, unknown)))}: it has no definition")
-        # cse is not used on sums and averages, because it would extract subexpressions that contain their
-        # bound variables
+        # cse is off if a coefficient contains a sum, an integral or an average, because cse would extract
+        # subexpressions that contain their bound variables.
         bound = any(
             getattr(x, "is_averaged", isinstance(x, ExprWithLimits))
             for c in self.coefficients

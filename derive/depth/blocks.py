@@ -270,9 +270,9 @@ def without_blocks(limit: LayerTime) -> LayerTime:
         for e in (*limit.integrals, *limit.correlations)
         if e.lhs.args and e.lhs.args[0] == tau and not e.rhs.has(Integral) and e.lhs.args[1:2] != (tau_,)
     }
-    # A function whose equation contains itself, directly or through other functions, cannot be eliminated: it
-    # is in a cycle of the graph with the edges `needs`, from a function to one in its equation. An example
-    # are updates of two weights of one block, each of which contains the other.
+    # A function whose equation contains itself, directly or through other functions, cannot be eliminated.
+    # Such a function is in a cycle of the graph with the edges `needs`, from a function to one in its
+    # equation. Examples are updates of two weights of one block, each of which contains the other.
     needs = [(n, str(x.func)) for n, e in inside.items() for x in e.rhs.atoms(AppliedUndef)]
     edges = [(n, m) for n, m in needs if m in inside]
     parts = strongly_connected_components((list(inside), edges))
@@ -290,7 +290,8 @@ def without_blocks(limit: LayerTime) -> LayerTime:
     def put(e: Expr) -> Expr:
         """Replace functions within a block by their right-hand sides until none is left."""
         # A sum over times in which a delta fixes the time leaves the condition that this time is in the range
-        # of the sum. It is set to one, because causal functions in the summand vanish where it does not hold.
+        # of the sum. The condition is set to one, because causal functions in the summand vanish where it
+        # does not hold.
         while (substituted := evaluate_deltas(e.replace(known, value), lambda *_: S.One)) != e:
             e = substituted
         return e

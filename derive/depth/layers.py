@@ -573,7 +573,8 @@ def cuts(rows: list[LayerRecursion], slots: Mapping[str, int]) -> dict[str, int]
                 offsets[name] = at + min(begun.values())
         if len(offsets) == before:  # the remaining functions are smooth at ell = k: any offset will do
             offsets |= {n: 0 for e in of_two if (n := str(e.lhs.func)) not in offsets}
-    # Each function of two layers must jump where the functions in its equation do.
+    # Each function of two layers must jump where the functions in its equation do, or one layer below (above,
+    # for a recursion towards lower layers).
     for e in of_two:
         gaps = {offsets[str(e.lhs.func)] - e.shift - c for c in firsts(e).values()}
         if gaps - ({0, -1} if e.direction == 1 else {0, 1}):

@@ -856,8 +856,8 @@ class AnyDepth(Recursion[WordCoefficients]):
         self.steps[name, n] = S.Zero
         e = self.law(name, ell, n)
         step = self.steps.pop((name, n))
-        # Results of order n that were cached since may contain the unknown operator `name` as a letter. They
-        # are dropped from the cache.
+        # Results of order n that were cached since then may contain the unknown operator `name` as a letter.
+        # All results of order n are therefore dropped from the cache.
         self.cache = {k: v for k, v in self.cache.items() if k[1] != n}
         e = e and self.algebra.rest(e)
         if step == 0:

@@ -700,8 +700,8 @@ def transfer(theory: Theory, into: str) -> Transfer:
     )
     kernels: dict[Expr, Kernel] = {}
     system = {}
-    # Each row gives an equation of operators. UNIT, the last letter of every word, stands for the unit
-    # perturbation of the field `into`.
+    # Each row gives an equation of operators. UNIT stands for the unit perturbation of the field `into`. It
+    # is the last letter of every word of the solution.
     for r in form.rows:
         value = UNIT if r.name == into else S.Zero
         for a, entry in _entries(r).items():

@@ -413,7 +413,8 @@ def _with_signs(e: Expr, vectors: Collection[Symbol]) -> Expr:
     step function and a constant, because the product of a step and a point mass in its derivative has no
     value.
     """
-    # Only a root makes an absolute value, and only an absolute value a sign.
+    # Nothing is rewritten in an expression without roots, absolute values, step functions and parts of
+    # complex numbers: only roots of squares become absolute values, and only absolute values become signs.
     if not (e.has(*STEPS, Abs, re, im, conjugate) or any(not x.exp.is_Integer for x in e.atoms(Pow))):
         return e
     real = {q: Dummy(real=True) for q in _opaque(e, vectors)}
@@ -584,8 +585,9 @@ def _by_maxima(e: Piecewise, vectors: Collection[Symbol]) -> Expr:
     for r in relations:
         if isinstance(r, Eq | Ne) or not r.has(line.quantity):
             raise _Unread(f"the condition {spelled(r)} is not an inequality of a quantity")
-    # An average or a product with a matrix is another quantity, also if it contains the one in the
-    # conditions. Symbols stand for these quantities while that one is replaced.
+    # An average or a product with a matrix is another quantity than `line.quantity`, the quantity of the
+    # conditions, also if it contains `line.quantity`. Symbols stand for these averages and products while
+    # `line.quantity` is replaced.
     others = {q: Dummy() for q in _quantities(e, vectors) if not line.form.has(q) and q.has(Mean, Product)}
     cases = e.xreplace(others).xreplace(at)
     cuts = _ordered({c for r in relations for c in _roots(r.xreplace(at), line)})

@@ -661,8 +661,8 @@ class Network:
         layered = [x.name for x in self.fields if x.layered or x.ordered]
         summed = ranges_of_loss(forward, loss)
         forward = without_unused_layers(forward, layered, over(loss, [r.limits for r in summed]))
-        # Some indices have lost their range together with the unused layers: `kept` are the others. The sums
-        # of the loss over the lost ones are written into the loss.
+        # Some indices have lost their range together with the unused layers: `kept` are the ranges that are
+        # left. The sums of the loss over the other indices are written into the loss.
         kept = ranges_of_loss(forward, loss)
         loss = over(loss, [r.limits for r in summed if r not in kept])
         shorter = {m.name: without_unused_members(m, forward) for m in self.matrices}
@@ -854,7 +854,8 @@ class _Assembly:
             rule=self.rule,
             fields=tuple(x for x in fields if x.name in names or x in net.fields),
             definitions=definitions,
-            # finite networks draw random weights in this order: data, trained weights, feedback weights
+            # Finite networks draw matrices first, then vectors, each in this order: random data and other
+            # untrained weights, trained weights, feedback weights.
             matrices=(*(m for m in net.matrices if m in net.frozen), *matrices),
             vectors=(
                 *(v for v in net.vectors if v in net.frozen),
@@ -1075,7 +1076,7 @@ class _Assembly:
         rhs = written(d.rhs, {r.index for r in d.ranges}, False)
         if rhs == d.rhs:
             return d
-        # factors that are equal for all units go in front of sums
+        # factors that are equal for all units, except averages, go in front of sums
         return replace(
             d,
             rhs=drawn_out(self.graph.tidy(rhs), lambda x: not self.graph.varies(x) and not x.has(Mean)),
@@ -1159,8 +1160,8 @@ class _Assembly:
         h = Function("h")(*graph.slots["h"], t)
         node = next((n for n in graph.nodes if graph.owner[n] == "h"), None)
         vectors = {h: "H"} if node is None else {graph.written(Function(node)(*h.args)): "Phi"}
-        # G is the kernel of the gradient of h, if this gradient is `there` as a vector with a name. It is not
-        # if it is only a multiple of a vector of weights.
+        # G is the kernel of the gradient of h. It has this name only if the gradient is a field of the
+        # program (`there`), and not a mere multiple of a vector of weights.
         there = "h" in graph.place and graph.called("h") in names
         vectors |= {graph.backward(h): "G"} if there else {}
         return {vector: free_name(name, graph.taken | names) for vector, name in vectors.items()}

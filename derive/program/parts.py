@@ -386,8 +386,8 @@ def _needed_positions(program: Parts) -> dict[str, set[int]]:
     used_positions = _with_dependences(program, used_positions)
     loss = expression(program.loss or 0)
     for x in {r.index for d in program.definitions for r in d.ranges} & loss.free_symbols:
-        # A loss that does not depend on x is summed over x if its functions have the index x. They keep x,
-        # because without it the sum would have fewer terms.
+        # The loss is summed over x if its functions have the index x. If their values do not depend on x,
+        # they keep this index all the same, because without it the loss would lose the sum.
         if not _depends(loss, x, used_positions):
             for a in loss.atoms(AppliedUndef):
                 used_positions.get(str(a.func), set()).update(i for i, y in enumerate(a.args) if y.has(x))

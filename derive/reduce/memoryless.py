@@ -193,7 +193,8 @@ def _motion(theory: Theory, e: Equation) -> Motion:
         if simplify(x.rate + rate) != 0:
             raise NotApplicable(f"updates of {e.lhs} decay at another rate than its initial value: {x.total}")
         gains += x.gains
-    # Other sources may have fewer indices than the field, such as no layer.
+    # The indices of the partner are read off the source with the most indices. The other sources may lack
+    # indices of the field, such as the layer.
     named_most = max(sources, key=lambda u: len(u.symbol.args))
     other = dict(zip(named_most.symbol.args, named_most.partner.args, strict=True))
     partner = e.lhs.xreplace({x: y for x, y in other.items() if y != s})

@@ -459,8 +459,9 @@ class _Bottlenecks:
         decrease = self.integral(BATCH, Power(loss * self.summed_batch_variance(), self.before.power))
         first = replace(decrease, part=decrease.part.subs({loss: self.before.coefficient}))
         # The noise of batches is proportional to the loss. After the crossover the loss therefore determines
-        # the decrease of sigma^2, this decrease the kernel, and the kernel the loss. The equations of kernel
-        # and loss are solved together: the symbol `loss` must cancel in the loss that results, `after`.
+        # the decrease of sigma^2, the squared singular value of the weights; this decrease determines the
+        # kernel, and the kernel the loss. The equations of kernel and loss are solved together: the symbol
+        # `loss` must cancel in the loss that results, `after`.
         after, kernel, values = self.balanced(decrease)
         if after.coefficient.has(loss):
             raise NotApplicable(

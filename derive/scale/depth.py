@@ -595,8 +595,8 @@ class DepthParametrization:
         p, point = self.exponents, _Point(_number("alpha", alpha), _number("gamma", gamma))
         gain = point.sign(p.gain)
         names = ("output", "stream", "bracket", "preactivation", "feature", "noise", "drift", "linearisation")
-        # For a positive gain f_1, the output after one step, has the factor q^(L - 1), which grows faster
-        # than every power of L.
+        # `gain` is a power of L. If it is positive, the stream before training grows like exp(L^gain), faster
+        # than every power of L, and infinity stands for all other powers.
         exponents = {n: point.at(getattr(p, n)) if gain <= 0 else S.Infinity for n in names}
         size = {n: point.sign(getattr(p, n)) if gain <= 0 else 1 for n in names}
         kappa: Expr | None = None
@@ -643,8 +643,8 @@ class DepthParametrization:
             faithful_in_training=size["preactivation"] == 0,
             feature_learning=size["feature"] == 0,
             diversity=kappa,
-            # the linearisation is exact for large L if its error in each layer is o(1/L): the sum over L
-            # layers vanishes
+            # `linearisation` is the power of L of the error of the linearisation, summed over all layers; the
+            # linearisation is exact for large L if the power is negative
             layerwise_linear=size["linearisation"] < 0,
             exponents=exponents,
             statements=tuple(map(stated, self.statements)),
@@ -782,8 +782,8 @@ def trained_by(program: Program, rule: str | Entrywise) -> Program:
     if isinstance(rule, Entrywise):
         update = replace(W.update, coefficient=rate * factor_ ** rule_degrees(rule).degree)
         return replace(program, matrices=(replace(W, update=update),), descent=None)
-    # For one sample the gradient is an outer product c a b^T. Its entrywise power or sign is the outer
-    # product of the powers or signs of c, a and b, so that the step acts on these three.
+    # For one sample the gradient is an outer product c a b^T. Its sign, entry by entry, is the outer product
+    # of the signs of c, a and b, so that `step`, the identity or the sign, acts on these three.
     step = RULES[rule]
     update = replace(
         W.update, coefficient=rate * step(factor_), left=step(W.update.left), right=step(W.update.right)
@@ -927,8 +927,8 @@ def first_update(program: Program, rule: str | Entrywise = "sgd") -> FirstUpdate
     square = factor_terms((_repeated(moment_step, L) * start)[2]).subs(
         layer_increase, powsimp(change / (factor_ * L**-c))
     )
-    # `moments` are averages of powers of the factor of one layer, to the power L; they tend to one as L
-    # grows, for alpha > 1/2.
+    # `moments` are averages of powers of the factor of one layer. Their powers of order L, which `square`
+    # contains, tend to one as L grows, for alpha > 1/2.
     leading = powsimp(square.subs(dict.fromkeys(moments, 1)).expand())
     growth = moments[power_of_factor[2]]
     at_half = exp(limit((L * (growth - 1)).subs(alpha, Rational(1, 2)).expand(), L, oo))

@@ -310,17 +310,17 @@ def width_noise(theory: Theory, samples: Theory, modes: LazyModes) -> WidthNoise
             "the source r0 of the output must have the variance C_g(1, t, s)/N, as from initial weights at "
             f"width N; divided by C_g(1, t, s), it is {share}"
         )
-    # The variance is the drive times the squared response. The drive is d/dt d/ds of C_g(1, t, s) at order
-    # gamma0^2, a sum over modes, of which this is the summand. The response is that of v to a step of its
-    # source.
+    # The variance is a double integral over earlier times of the drive times the response at both times. The
+    # drive is d/dt d/ds of C_g(1, t, s) at order gamma0^2, a sum over modes with the summand `drive_summand`.
+    # The response is that of v to a step of its source.
     drive_summand = in_modes(samples, {rate_: S.One}).coefficient("G", 2, layer=1).diff(t, s)
     drive_summand = drive_summand.subs(rate_, K * lamda(k)).subs(K, modes.kernel) * weight * start**2
     step = response_transforms(summed, "xi")["v"].subs(K, modes.kernel) / z
     step_response = simplify(inverse_laplace_transform(factor(step), z, age))
     response_summand = weight * step_response.subs(age, t) * step_response.subs(age, s)
-    # The loss is the square of the mean error plus the variance. Its first part changes by twice the lazy
-    # error times the shift of the mean error. The fluctuations of one mode shift the mean error of another:
-    # `shift` is the factor of the shifted mode, `driving` that of the fluctuating mode.
+    # The loss is the square of the mean error plus the variance. The square changes by twice the lazy error
+    # times the shift of the mean error. The fluctuations of one mode shift the mean error of another: `shift`
+    # is the factor of the shifted mode, `driving` that of the fluctuating mode.
     shift, driving = first.split()
     shift = 2 * weight * modes.error * shift
     rise = int(power_in(shift.subs(t, -age), age))

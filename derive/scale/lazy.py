@@ -207,7 +207,7 @@ class LazyKernel(ConditionalResult):
             growth = lambdify(eta, self.growth(steps, values), "mpmath")
             # The search ends at the rate 2 <k>/<k^2> (a little above it, for rounding), with the first two
             # moments <k> and <k^2> of the eigenvalues of the tangent kernel. After one step at this rate the
-            # loss has its initial value again, and for more steps the largest rate is smaller.
+            # loss has its initial value again, and for more steps the largest rate is not larger.
             high = mpmath.mpf(2) * float(first / second) * (1 + mpmath.mpf(10) ** -12)
             return float(_crossing(lambda rate: growth(rate) < 1, high, 16))
 
@@ -510,7 +510,7 @@ class _Responses:
             if u.symbol in sources:
                 return rewritten(sympify(u.covariance), self.names, self.start)
         # The equation of the field contains no Gaussian source with the factor one, so that the correlation
-        # is not the covariance of a source. A symbol stands for it, because only that it is finite matters.
+        # is not the covariance of a source. A symbol stands for it, because only its finiteness matters.
         return Dummy("c", positive=True)
 
 
@@ -775,8 +775,8 @@ class LazySteps(ConditionalResult):
             )
         precision = digits + 10 * count
         m = [x if x.is_Rational else Rational(str(x.evalf(precision))) for x in (S.One, *self.moments)]
-        # The nodes are the zeros of the polynomial of degree `count` that is orthogonal to all of lower
-        # degree. Its coefficients are the null vector of this matrix of moments.
+        # The nodes are the zeros of the polynomial of degree `count` that is orthogonal to all polynomials of
+        # lower degree. Its coefficients are the null vector of the matrix of the moments m_(i+j).
         null_vectors = Matrix(count, count + 1, lambda i, j: m[i + j]).nullspace()
         if len(null_vectors) != 1:
             raise NotApplicable(

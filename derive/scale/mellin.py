@@ -376,8 +376,8 @@ def euler(q: Expr, r: Expr, less: Any) -> Expr:
     q, r, less = exact("q", q), exact("r", r), _below_two(less)
     if less == 0 or r == 0:
         return 2**r / (q + 1)
-    # With q = r the integrand x^q (2 - x)^r is symmetric about x = 1, so that this is half of its integral
-    # from 0 to 2.
+    # With q = r the integrand x^q (2 - x)^r is symmetric about x = 1, so that its integral from 0 to 1 is
+    # half of its integral from 0 to 2.
     if less == 1 and simplify(q - r) == 0:
         return 2 ** (2 * q) * gamma(q + 1) ** 2 / gamma(2 * q + 2)
     return 2**r / (q + 1) * hyper([-r, q + 1], [q + 2], less / 2)

@@ -624,8 +624,8 @@ class Counting:
         summed_units, free_units = (start.rows, start.cols) if back else (start.cols, start.rows)
         v, size = self.vector_or_input(e.vector, env, step), self.size(summed_units, at)
         (variance,) = powers(sympify(start.variance).subs(at))
-        # The mean square of an entry is the variance divided by the number of columns, which is N unless the
-        # columns are given.
+        # The mean square of an entry is the variance divided by N. If the columns are given, it is the
+        # variance divided by a number that does not depend on N.
         power = variance - (S.Zero if start.cols.given else S.One)
         use, opposite = (start.name, member, back), (start.name, member, not back)
         parts = [self.source(use, p, (power + size) / 2) for p in v]

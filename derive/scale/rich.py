@@ -1033,8 +1033,9 @@ class RichBalance:
         # contribute to it. Their profiles F_q and F_r are one.
         if power == 0:
             norm = derivative(phi_**2).subs({F_q: 1, F_r: 1})
-        # `size` is e at first order. The relative change of sigma^2, which is (1 + e)^(rise - 2), equals
-        # `part.share` plus that of the norm of the learnt modes; both changes are proportional to e.
+        # `size` is e at first order. The relative change of sigma^2, the first order of (1 + e)^(rise - 2),
+        # equals `part.share` plus the relative change of the norm of the learnt modes. Both relative changes
+        # are proportional to e.
         size = part.share / (derivative((1 + e) ** (rise - 2)) - norm)
         remaining = (1 - (1 + e) * phi_).subs({F_q: 1 - F_q, F_r: 1 - F_r})
         profile_change = averaged(derivative(remaining**2), lambda p, s: missing(p, s, self.source), F_q, F_r)
@@ -1192,16 +1193,17 @@ def dropped(law: RichScaling) -> tuple[Neglected, ...]:
         elif source is not None:
             row(x.expr, e.lhs, squares / bottom**2)
         elif e.ranges and e.name in ("h", "g"):
-            # `now` is sigma(t), the singular value of the weights at time t, and also the integral of the
-            # memory from the first time to t. The integral of the response over it is constant/sigma(t), as
-            # an initial value of sigma would give, and a remainder that is smaller at late times.
+            # `now` is sigma(t), the singular value of the weights: its initial value `first` plus the
+            # integral of the memory up to the time t, so that sigma replaces time as variable of integration.
+            # The integral of the response over sigma(t) is constant/sigma(t), as a change of the initial
+            # value gives, plus a remainder that is smaller at late times.
             integral = expand(integrate(response, (then, first, now)) / now)
             row(x.expr, e.lhs, singular_value**-2, response, integral.coeff(1 / now) / now)
             # The first layer has a row of its own, because its h responds by gamma0 C_h0 to lowest order.
             if e.name == "h":
                 row(x.expr.subs(ell, 1), e.lhs.subs(ell, 1), squares / bottom**2)
         else:
-            # Here the dropped term contains the response of g(1) to h(1). To lowest order this response is
-            # gamma0 C_g(2), and its ratio to gamma0 C_g(1) is sigma^-2.
+            # The dropped term contains the response of g(1) to h(1). To lowest order this response is gamma0
+            # C_g(2), and its ratio to gamma0 C_g(1) is sigma^-2.
             row(x.expr, e.lhs, singular_value**-2)
     return tuple(rows)

@@ -901,8 +901,9 @@ def tangent_kernel(reading: Reading) -> tuple[Equation, ...]:
     """
     forward, scalars = _forward_weights(reading), reading.program.scalars
     weights = [w for w in reading.program.trained() if w.name in forward]
-    # With these rules the change of an output is not a sum of inner products of gradients with coefficients.
-    # The tangent kernel, which consists of these inner products, is then left out.
+    # With a rule that is nonlinear in the gradient the change of an output is not a sum of inner products of
+    # gradients with coefficients. The tangent kernel, which consists of these inner products, is then left
+    # out.
     nonlinear = (NonlinearRule, RewrittenSteps)
     if any(isinstance(w.rule, nonlinear) for w in weights):
         return ()
@@ -962,9 +963,10 @@ def _gradient_squared(
     inner = [r.renamed(first_indices[r.index]) for r in inner]
     first_ranges = (*outputs, *inner)
     second_ranges = tuple(r.renamed(primed(r.index)) for r in first_ranges)
-    # The kernel is a product of gradients of two outputs by the same weights. If these are a family of
+    # The kernel is a product of gradients of two outputs by the same weights. If the weights are a family of
     # vectors, such as one for each position, both gradients therefore have the index of the same member,
-    # whose range is added here. For a matrix the function `vector` below takes these indices from `family`.
+    # whose range is added here. For a matrix the function `vector` below takes the indices of the family from
+    # `family`.
     if not is_matrix:
         family_ranges = tuple(r for r in family if r.index not in first_indices)
         first_ranges, second_ranges = first_ranges + family_ranges, second_ranges + family_ranges

@@ -76,8 +76,6 @@ class _FamilySearch:
 
     def __init__(self, theory: TheoryData) -> None:
         self.theory = theory
-        # By (name, layer), the values of order parameters at layers beyond their range. They are functions of
-        # the arguments with which the order parameters are defined.
         self.known: dict[tuple[str, Expr], Expr] = {}
         self.parameters = {q.name: q for q in theory.order_parameters}
         items: tuple[EquationOrSource, ...] = (
@@ -167,9 +165,9 @@ class _FamilySearch:
             a = self.substituted(x)
             for atom in sorted((a for a in a.atoms(AppliedUndef) if self.outside(a)), key=str):
                 values = [v for k, b in boundary if k == kind and (v := _match(a, b, atom)) is not None]
-                # The value of `atom`, an order parameter at a base case, may contain only indices of `atom`
-                # and no field. The first line drops candidates with other indices, the second those with a
-                # field.
+                # The value of `atom`, an order parameter beyond its range of layers, may contain only indices
+                # of `atom` and no field. The first line drops candidates with other indices, the second those
+                # with a field.
                 values = [v for v in values if v.free_symbols & self.indices <= atom.free_symbols]
                 values = [v for v in values if not self.fields & {str(x.func) for x in v.atoms(AppliedUndef)}]
                 defined_arguments = dict(

@@ -395,8 +395,8 @@ class Registry:
         if any(x.ordered for _, x in fields):
             return slots
         letter_of_slot: dict[Symbol, Symbol] = {}
-        # The letters of a field are those of its definition. There is one for each field, because a Program
-        # refuses fields without one.
+        # The letters of a field are those of its first definition. Each field has a definition, because a
+        # Program refuses fields without one.
         for atom, _ in fields:
             d = next(d for d in self.program.definitions if d.name == str(atom.func))
             for slot, x in zip(atom.args, d.lhs.args, strict=True):

@@ -529,8 +529,8 @@ class AtCriticality:
         x = self.phi.variables[0]
         product = Poly(Mul(*[self.taylor.diff(x, a) for a in orders]), x)
         even = {k // 2: c * factorial2(k - 1) for (k,), c in product.terms() if k % 2 == 0}
-        # phi is a Taylor series that is truncated, and its derivatives lose the last terms. Therefore only
-        # powers of q up to TERMS - 4 are complete.
+        # The Taylor series of phi ends at x^17, and its derivative of order a ends a powers earlier. Powers
+        # of q up to TERMS - 4 = 4, that is of u up to 8, are complete for derivatives up to order 9.
         return {k: c for k, c in sorted(even.items()) if k <= TERMS - 4}
 
     def average(self, orders: DerivativeOrders) -> Leading:

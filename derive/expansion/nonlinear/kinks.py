@@ -322,7 +322,7 @@ class KinkExpansion(Expansion):
             slope = sigma(sample)
             feature = (phi(u(sample)), slope * (V(sample, time) if followed else Vbar(sample, time)))
         # z is r at order 0 and Z at order 1. Z contains features of order 0 only, and is therefore the same
-        # on the path of the unit and on its regular continuation.
+        # whether the slope of phi at the kink changes or keeps its initial value.
         z = r(at), Z(at, time)
         responses = {q.name: (q(sample), S.Zero) for q in (rho, upsilon)}
         return {"phi": feature, "z": z, "g": (slope * z[0], slope * z[1])} | responses
@@ -355,10 +355,11 @@ class KinkExpansion(Expansion):
                     change += number * Add(*[a[k] * b[n - k] for k in range(n + 1)])
                 if change.expand() != 0:
                     cases[are_kappa] = change.expand()
-                    # The motion of the source of h_kappa alone changes phi(h_kappa) too. The bulk contains
-                    # this change, which is subtracted here, times the other factor without a change of slope
-                    # (False). It does not contain r, the source of the backward field z, and therefore has an
-                    # average in Phi only.
+                    # The motion of the source of h_kappa alone changes phi(h_kappa) by `_excess`. The bulk
+                    # contains this change times the other factor at its initial slope (False), so that the
+                    # product is subtracted here. It occurs in Phi only: in f and A the other factor is
+                    # proportional to r, the source of z. The change does not depend on r, so that the average
+                    # of such a product is zero.
                     a, b = pair(are_kappa, False)
                     alone = (self._excess * b[0] if are_kappa[0] else 0) + (
                         a[0] * self._excess.subs(t, s) if are_kappa[-1] else 0
