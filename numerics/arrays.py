@@ -174,8 +174,9 @@ def torch_device(name: str) -> Device:
     from torch import cuda, empty
 
     is_graphics_card = name.startswith("cuda")
-    # An operation needs three times the bytes that it needs in NumPy, where arrays of zeros take no memory
-    # until they are written. A third of the free memory of a graphics card is therefore counted.
+    # On a graphics card an operation needs three times the bytes that it needs in NumPy, where arrays of
+    # zeros take no memory until they are written. A third of the free memory of a graphics card is therefore
+    # counted.
     memory = cuda.mem_get_info(name)[0] // 3 if is_graphics_card else CPU.memory
     return Device(array_namespace(empty(0)), name, memory)
 

@@ -275,7 +275,7 @@ def _at_small_targets(gibbs: Equilibrium, known: Mapping[str, Expr]) -> list[dic
     (out,) = (x for x in polynomial.free_symbols if x.name == OUTPUT)
     (y,) = polynomial.free_symbols - {out}
     ratio = Symbol("ratio", real=True)
-    # The lowest power of y is the only one that is left of the polynomial as y goes to zero.
+    # As y goes to zero, only the term of lowest power in y of the polynomial counts.
     in_y = Poly(polynomial.subs(out, ratio * y), y)
     limits = {x: cancel(e.subs(out, ratio * y)).subs(y, 0) for x, e in kernels.items()}
     return [{**x, OUTPUT: 0.0} for x in _positive_points(in_y.EC(), limits)]

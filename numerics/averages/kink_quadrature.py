@@ -101,7 +101,8 @@ class Moment:
         f = lambdify(self.slots, self.body, ["numpy", "scipy"], cse=True)
 
         def function(x: Array, y: Array) -> Array:
-            # Conditions of cases need arrays of equal shapes. Other functions take less time without them.
+            # Conditions of cases need arrays of equal shapes. Other functions take less time without
+            # broadcasting.
             values = f(*np.broadcast_arrays(x, y)) if self.body.has(Piecewise) else f(x, y)
             return np.broadcast_to(np.asarray(values, dtype=float), np.broadcast(x, y).shape)
 

@@ -126,6 +126,7 @@ def main() -> None:
         sys.stdout.flush()
     except OSError as error:
         status = status or _fail(f"output: {error.strerror}", BAD_INPUT)
-        # Python flushes stdout again at exit. Without this line that would repeat the error.
+        # Python flushes stdout again at exit, which would repeat the error. Stdout therefore goes to the null
+        # device.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     sys.exit(status)

@@ -341,9 +341,9 @@ def output_at(closed: Closed, error: Array, order: int, strength: float) -> Resu
     first = with_kernels(closed, strength, given, memories)
     before = first.output()
     for x in sorted(x for x in inner if x[0] not in narrow):
-        # `narrow` names the correlations that have resummed values. The others, x, are evaluated here with
-        # these values. Below, `without(narrow)` removes the values, and the equations give the `narrow` ones
-        # anew.
+        # `narrow` names the correlations that have resummed values. The other correlations x are evaluated
+        # from these values. Below, `without(narrow)` removes the values, and the equations give the
+        # correlations in `narrow` anew.
         first.at(*x)
     following = first.without(narrow)
     given = {x: following.at(*x) for x in inner if x[0] in narrow}

@@ -575,7 +575,7 @@ class SampledFluctuations:
             if x >= 0:
                 numbers[(x, y) if numbers[x, y] < 0 else (y, x)] = q
         # For two different vectors a and b, only one of q(a, b) and q(b, a) is an order parameter, and the
-        # number of the other one is -1. The former is used for both.
+        # number of the other one is -1. The number of the order parameter is used for both.
         numbers = np.where(numbers < 0, numbers.T, numbers)
         if (numbers < 0).any():
             return None
@@ -607,7 +607,7 @@ class SampledFluctuations:
         if not direction[entries].any():
             return None
         # The covariance is linear in the order parameters, so that the difference below is exact for every
-        # step. With this one they change by at most 1.
+        # step. With the step `size` the order parameters change by at most 1.
         size = 1 / np.abs(direction).max()
         change = (self.paths[number].site.sigma(self.values + size * direction) - sigma) / size
         return basis.split(change)

@@ -821,8 +821,9 @@ class _Letters:
         self.renamed: dict[Any, Any] = dict(
             zip(functions.ring.symbols, (self.time, *self.waves), strict=False)
         )
-        # In discrete time, series contain symbols for the fractions of the error that one step leaves.
-        # `fixed` maps each of these symbols to its expression, to be printed as a definition.
+        # In discrete time, series contain dummy symbols for the fractions of the error that one step leaves,
+        # or one for the weight of an update. `fixed` maps each of these symbols to its expression, to be
+        # printed as a definition.
         self.fixed: dict[Any, Expr] = {}
         for a, meaning in scales.names.items():
             if isinstance(a, Dummy):

@@ -472,7 +472,9 @@ class Folded:
         if isinstance(key, CorrelationArray):
             np.matmul(rows, X.T if transposed else X, out=out)
             return out
-        # the response at t to a source at s is zero for t < s, so that a block of times s needs only later t
+        # The response at t to a source at s is zero for t < s, so that a block of times s needs only times t
+        # from its first time on. For a transposed array, a block of times t needs only times s up to its last
+        # time.
         for low, high in pairwise((0, n // 4, n // 2, 3 * n // 4, n)):
             if transposed:
                 np.matmul(rows[:, :high], X[low:high, :high].T, out=out[:, low:high])

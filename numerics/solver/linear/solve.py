@@ -214,9 +214,9 @@ class _Run:
             return values, last.notes | self.kernel_error()
         tau = None
         if self.spectrum is not None:
-            # Steps grow at times beyond `tau`, the inverse of an estimate of the fastest rate. This has a
-            # factor gamma0, because features change at a rate of order gamma0. Converged results do not
-            # depend on it.
+            # Steps grow at times beyond `tau`, the inverse of an estimate of the fastest rate. The estimate
+            # has the factor max(1, gamma0), because features change at a rate of order gamma0. Converged
+            # results do not depend on the estimate.
             fastest = max(float(np.abs(a).max()) for a in self.spectrum.attributes.values())
             tau = 1 / ((self.variables.depth + 1) * fastest * max(1.0, self.constants.get(gamma0, 1.0)))
         even = Trapezoidal(times, rtol, first=COARSEST if tau is None else COARSEST_GRADED, tau=tau)
@@ -335,7 +335,7 @@ class _Run:
         values = self.variables.values(result, nodes, grid)
         read = {name: even.read(name, a) for name, a in values.items()}
         for name, a in values.items():
-            # Correlations of a single output have less than four axes. At equal times they are positive, so
+            # Correlations of a single output have fewer than four axes. At equal times they are positive, so
             # that their logarithms can be interpolated.
             if name.startswith("C_") and a.ndim < 4:
                 read[f"{name} now"] = even.log(np.einsum("...tt->t...", a))
