@@ -171,8 +171,8 @@ def _leaf(expr: Expr, target: AppliedUndef) -> list[_Piece]:
     for a in _occurrences(expr, target):
         others = [x for x in Mul.make_args(expr) if x != a]
         if a in Mul.make_args(expr) and not any(x.has(a) for x in others):
-            # The product contains the occurrence `a` once, as a factor: its derivative by `a` is the product
-            # of the other factors.
+            # The product contains the occurrence `a` of the function once, as a factor: its derivative by `a`
+            # is the product of the other factors.
             slope = Mul(*others)
         else:
             slot = Dummy("slot")
@@ -253,7 +253,8 @@ def _finish(piece: _Piece, target: AppliedUndef, ranges: Sequence[IndexRange], c
         if a == b:
             continue
         low, high = extremes(a - b, ranges)
-        # `low` and `high` are the bounds of a - b. If a - b is never zero, the delta of a and b is zero.
+        # `low` and `high` are the bounds of a - b over the ranges of indices. If a - b is never zero, the
+        # delta of a and b is zero.
         if low.is_positive or high.is_negative:
             return S.Zero
         value *= DiracDelta(a - b) if continuous and b == target.args[-1] else KroneckerDelta(a, b)

@@ -142,7 +142,8 @@ def _hermite(factors: list[Expr], variables: tuple[Expr, ...], matrix: MatrixBas
     ``<He_n(x) He_m(y)> = delta_nm n! <x y>^n`` for variables of variance one. None for other variances, for
     other factors, and for more than two of them.
     """
-    # A square He_n(x)**2 is written as He_n(x) He_n(x), so that it counts as two polynomials.
+    # The square He_n(x)**2 of a Hermite polynomial is written as He_n(x) He_n(x), so that it counts as two
+    # polynomials.
     factors = written_out(Mul(*factors))
     polynomials = [x for x in factors if isinstance(x, hermite_prob) and x.args[1] in variables]
     if len(polynomials) != len(factors) or not 1 <= len(polynomials) <= 2:

@@ -58,8 +58,8 @@ class RealInterval:
         factors = {e, *e.args} if e.is_Mul or e.is_Add else {e}
         if e.has(nan, zoo) or factors & {oo, -oo} or (e.has(I) and not e.is_real):
             return False
-        # Rational numbers are compared here, with finite ends only: the comparison of numbers with infinity
-        # takes SymPy long.
+        # Rational numbers are compared with the finite ends of the interval only, because SymPy takes long to
+        # compare numbers with infinity.
         if e.is_Rational:
             above = self.low is S.NegativeInfinity or (e > self.low if self.low_open else e >= self.low)
             below = self.high is S.Infinity or (e < self.high if self.high_open else e <= self.high)

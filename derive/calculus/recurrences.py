@@ -535,8 +535,9 @@ def _is_irreducible_along(u: Sequence[int]) -> bool:
     Integers at which small primes do not divide u are tried.
     """
     u = tuple(reversed(u))
-    # `always` is the greatest common divisor of the values at all integers. It follows from the first len(u)
-    # values, because each further value is a sum of multiples of them with integer coefficients.
+    # `always` is the greatest common divisor of the values of the polynomial with the coefficients u at all
+    # integers. It follows from the first len(u) values, because each further value is a sum of multiples of
+    # them with integer coefficients.
     always = gcd(*[_horner(u, at) for at in range(len(u))])
     first, *others, bound = abs(u[0]), *(-abs(c) for c in u[1:]), 1
     while _horner((first, *others), bound) <= 0:
@@ -689,8 +690,9 @@ class Recurrences:
         step = _power(m)
         value = S.Zero
         for (a, b), c in _monomials(self.settled(f)).items():
-            # With m = q^step, Z = q^ell and y = p(ell) Z^b, the term m y(ell + k) is q^(step + b k) Z^b
-            # p(ell + k). So p(ell + k) has the factor q^gap with gap = step + b k.
+            # In y(ell) = m y(ell + k) + f(ell) with m = q^step, Z = q^ell and y = p(ell) Z^b, the term m
+            # y(ell + k) is q^(step + b k) Z^b p(ell + k). So p(ell + k) has the factor q^gap with gap = step
+            # + b k.
             gap = step + b * k
             value += c * self.particular(a, k, gap) * Z**b
         free = Z ** S(-step // k)
@@ -739,7 +741,8 @@ def _apart(e: Expr) -> dict[Expr, Expr]:
     """
     if e == 0:
         return {}
-    # Symbols stand for the inverses of Z and Z_L, because SymPy would multiply out denominators.
+    # Symbols stand for the inverses of Z = q^ell and Z_L = q^L, because SymPy would multiply out
+    # denominators.
     inverse = {x: Dummy() for x in (Z, Z_L)}
     powers = [x for x in e.atoms(Pow) if x.base in inverse and x.exp.is_negative]
     named = e.xreplace({x: inverse[x.base] ** -x.exp for x in powers})

@@ -453,8 +453,8 @@ class PowerSeries:
         defined = {name for x in given if isinstance(x, dict) for name in x}
         if unknown := {x for c in self.coefficients for x in _functions(c) if str(x.func) not in defined}:
             raise ValueError(f"cannot evaluate {', '.join(sorted(map(str, unknown)))}: it has no definition")
-        # cse is off if a coefficient contains a sum, an integral or an average, because cse would extract
-        # subexpressions that contain their bound variables.
+        # Common subexpressions (cse) are not extracted if a coefficient contains a sum, an integral or an
+        # average, because they might contain bound variables.
         bound = any(
             getattr(x, "is_averaged", isinstance(x, ExprWithLimits))
             for c in self.coefficients
@@ -513,8 +513,10 @@ class PowerSeries:
         missed = front * Max(sizes[-1], sizes[-2] * q) * q * z / (1 - q * z)
         if len(sizes) == 2:
             missed = front * sizes[-1]
-        # `missed` is used only where the geometric series of ratio q z converges, late * z**half < early. If
-        # `late` vanishes at the values of its symbols, q is zero and the estimate is infinite.
+        # `missed` estimates the truncation error where the geometric series of ratio q z converges, late *
+        # z**half < early. `early` and `late` are the largest of the earlier and of the later ones among the
+        # last coefficients. If `late` vanishes at the values of its symbols, q is zero and the estimate is
+        # infinite.
         return Piecewise((missed, And(late > 0, late * z**half < early)), (S.Infinity, True))
 
     def pade(self, m: int, n: int) -> Expr:

@@ -72,8 +72,8 @@ class TruncatedField:
             kept = {m: c for m, c in value.numer.terms() if m[self.place] - low <= last}
             return self.field(value.numer.ring.from_dict(kept)) / self.field(value.denom)
         above, below = self.by_power(value.numer), self.by_power(value.denom)
-        # The quotient sum_k q_k x^k obeys sum_j below_j x^j sum_k q_k x^k = sum_k above_k x^k, which
-        # determines one q_k after the other.
+        # The quotient sum_k q_k x^k of the polynomials `above` and `below` in x obeys sum_j below_j x^j sum_k
+        # q_k x^k = sum_k above_k x^k, which determines one q_k after the other.
         quotient: dict[int, Any] = {}
         for k in range(min(above) - low, last + 1):
             known = (below[j] * quotient[k + low - j] for j in below if k + low - j in quotient)

@@ -300,9 +300,9 @@ def balance(
         rows = {n: rows[n] for n in _needed(rows, todo)}
     exponents = dict.fromkeys(rows, NOTHING)
     sizes = Sizes(exponents, {}, domain)
-    # The exponents are iterated from minus infinity, up to a largest number of times, until they no longer
-    # change. The exponent of a function is the largest of those of its terms, which `sizes` computes from the
-    # newest values in `exponents`.
+    # The exponents of L of all functions are iterated from minus infinity, up to a largest number of times,
+    # until they no longer change. The exponent of a function is the largest of those of its terms, which
+    # `sizes` computes from the newest values in `exponents`.
     for _ in range(2 * len(rows) + 2):
         before = dict(exponents)
         for name, counted_terms in rows.items():

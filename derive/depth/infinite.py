@@ -853,11 +853,11 @@ class _Expansion(_EquationTerms):
 # -- diversity -------------------------------------------------------------------------------------------
 #
 # A field is the sum over all sources of its response times the source, so that <x(tau, t) x(tau_2, s)> has
-# the form of the correlation at one layer, with each response at the layer of its own field.  Covariances
-# of sources do not depend on tau.  Therefore <(x(tau) - x(tau_2))**2> has that form too, with the increment
-# of each response in place of the response.  It is expanded in |tau - tau_2|: responses to the sources
-# between the two layers, a fraction |tau - tau_2| of all, jump; other increments are derivatives times
-# |tau - tau_2|.
+# the form of the correlation at one layer, with each response at the layer of its own field. Covariances of
+# sources do not depend on tau. Therefore the squared distance <(x(tau) - x(tau_2))**2> has that form too,
+# with the increment of each response in place of the response. The squared distance is expanded in |tau -
+# tau_2|: responses to the sources between the two layers, a fraction |tau - tau_2| of all sources, jump.
+# Other increments are derivatives times |tau - tau_2|.
 
 
 @dataclass(frozen=True, repr=False)
@@ -956,8 +956,8 @@ def diversity(limit: LayerTime, name: str) -> Diversity:
 
     both = e.rhs.replace(later, lambda x: x.func(tau_2, *x.args[1:]))
     two = e.lhs.func(tau, tau_2, *e.lhs.args[1:])
-    # The samples of both fields are all arguments but the layer time, which is first, and the times t and s,
-    # which are last.
+    # The samples of both fields of a correlation are all of its arguments except the layer time, which is
+    # first, and the times t and s, which are last.
     data = e.lhs.args[1:-2]
     now = {s: t} | dict(zip(data[len(data) // 2 :], data, strict=False))
     here = e.rhs.xreplace(now)

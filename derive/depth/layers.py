@@ -347,8 +347,8 @@ class LayerExpansion(SeriesRing[Expr]):
         plus terms at the layer where functions in ``body`` jump.
         """
         total = [Integral(x, (tau_, S.Zero, S.One)) if x != 0 else S.Zero for x in f]
-        # A function n of (ell + a, k) is above its source for k up to ell + a - cuts[n]. The next layer k is
-        # the first on its other side.
+        # A function of the layer ell + a and of the layer k of its source is on the upper side of the source
+        # for k up to ell + a - cuts[n], where n is its name. The next layer k is the first on the lower side.
         firsts = {n: a - self.cuts[n] + 1 for n, a in self._crossing(body, low, high)} if self.order else {}
         ends = self.missed(f, tau_, (S.Zero, low), (S.One, high + 1))
         jumps = self.jump(f, tau_, tau, firsts, (ABOVE, BELOW))

@@ -199,8 +199,9 @@ class _Effective:
         phi^(m) is the derivative of order m. For m > n the equal average ``V_nm(ell, past, time)`` is
         returned. The definition is added to the order parameters.
         """
-        # The two factors may be exchanged, V_mn(time, past) = V_nm(past, time). The factor with the lower
-        # order of derivative is written first, and for equal orders that at time t.
+        # V_mn(time, past) is the average of the derivatives of phi of orders m and n at two times, and equals
+        # V_nm(past, time). The factor with the lower order is written first, and for equal orders that at
+        # time t.
         if m > n or (m == n and past == t):
             m, n, time, past = n, m, past, time
         now, then = (self.covariance.xreplace(w) for w in ({s: t}, {t: s}))

@@ -392,8 +392,8 @@ class Recursion(Generic[AlgebraElement]):
         if name in self.laws:
             e = self.laws[name]
             return self.at_order(self.placed(e.rhs.subs(ell, layer + ell - e.lhs.args[1])), n)
-        # Otherwise the operator is a kernel: a response plus the memory of a correlation, both of the
-        # neighbouring layer.
+        # An operator without an equation of its own is a kernel. Its terms are responses, and memories of
+        # correlations, of the neighbouring layer.
         responses, memories = parts_of(self.kernels[name], self.closure)
         parts = [self.follow(str(x.func), self.placed(x.args[0].subs(ell, layer)), n) for x in responses]
         for x in memories:
@@ -856,8 +856,8 @@ class AnyDepth(Recursion[WordCoefficients]):
         self.steps[name, n] = S.Zero
         e = self.law(name, ell, n)
         step = self.steps.pop((name, n))
-        # Results of order n that were cached since then may contain the unknown operator `name` as a letter.
-        # All results of order n are therefore dropped from the cache.
+        # Results of order n that were cached during the evaluation may contain the unknown operator `name` as
+        # a letter. All results of order n are therefore dropped from the cache.
         self.cache = {k: v for k, v in self.cache.items() if k[1] != n}
         e = e and self.algebra.rest(e)
         if step == 0:

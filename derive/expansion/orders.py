@@ -670,8 +670,8 @@ def boundary_coefficients(order: int) -> tuple[Expr, ...]:
     (-1/2, 1/12, 0, -1/720)
     """
     z = Dummy("z")
-    # The coefficients in the formula are those of z/(e^z - 1), and `steps` is the series of the reciprocal
-    # (e^z - 1)/z.
+    # The coefficients in the formula of Euler and Maclaurin are those of z/(e^z - 1), and `steps` is the
+    # series of the reciprocal (e^z - 1)/z.
     steps = PowerSeries(tuple(Rational(1, factorial(n + 1)) for n in range(order + 1)), z)
     return (steps**-1).coefficients[1:]
 

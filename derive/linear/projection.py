@@ -173,7 +173,7 @@ class _Projection:
         self.layers = next((at.index(mu) for at in places if mu in at), 0)
         """Number of arguments before the index of samples: 1 for a family of layers, 0 for a single field."""
         self.split: dict[str, str] = {}  # response to a source of the field -> name of the projected response
-        # order parameter of the field at time t -> name of its projection
+        # `present` maps each order parameter of the field at time t to the name of its projection.
         self.present: dict[str, str] = {str(self.q): self.free("Q")}
         for x in theory.responses():
             response = next(iter(x.definition.atoms(Response)))

@@ -152,7 +152,8 @@ class _NamedAverages:
         if new and pattern not in self.definitions:
             name = next(x for x in map("average_{}".format, count(1)) if x not in self.taken)
             self.taken.add(name)
-            # The definition has mu in place of the index over which an update is summed, such as alpha.
+            # The definition of the scalar has mu in place of the index over which an update is summed, such
+            # as alpha.
             letters = {r.index: self.first[r.index] for r in runs if r.index in self.first}
             letters = {x: y for x, y in letters.items() if y not in mean.atoms(Symbol)}
             renamed = [r.renamed(letters.get(r.index, r.index)) for r in runs]

@@ -239,7 +239,7 @@ class _Numbers:
             elif x in self.sizes or x.is_integer:
                 self.table[x] = mpmath.mpf(SAMPLES if x in self.sample_counts else EXTENT)
             else:
-                # A parameter is a random number between 0.35 and 0.85, because `entry` is between -0.5 and
+                # The number for a parameter is between 0.35 and 0.85, because `entry` is between -0.5 and
                 # 0.5: positive, and neither small nor one.
                 self.table[x] = entry("symbol", x.name) / 2 + mpmath.mpf(3) / 5
         return self.table[x]
@@ -652,8 +652,9 @@ def _compiled(shape: Expr, count: int) -> Callable[..., Any]:
         try:
             return function(*arguments)
         except (NameError, ZeroDivisionError):
-            # mpmath does not have a function that occurs in `shape`, as in a loss of which only the
-            # derivative is needed, or `shape` is infinite, such as the slope of sqrt(Max(0, x)).
+            # The value is not defined: mpmath does not have a function in the expression `shape`, as in a
+            # loss of which only the derivative is needed, or `shape` is infinite, such as the slope of
+            # sqrt(Max(0, x)).
             return mpmath.nan
 
     return value

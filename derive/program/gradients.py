@@ -179,8 +179,8 @@ class Gradients:
         self.owner: dict[str, str] = {}
         self.domains: dict[str, Conditions] = {}
         self.slots = {d.name: _slots(definitions, d.name) for d in definitions}
-        # No name stands for a gradient yet, because no expression contains a gradient while vertices are
-        # made.
+        # No name stands for a gradient yet, because no expression contains a gradient while the vertices of
+        # the graph are made.
         self._called: dict[str, str] = {}
         graph = [self._with_nodes(d) for d in definitions]
         self._called = self._names_of_gradients()
@@ -226,8 +226,8 @@ class Gradients:
             """
             number, body = self.split(mean.args[0])
             groups: dict[Expr | None, Expr] = {}
-            # An activation may itself be a product, such as h (1 + erf(h))/2, so that factors of one field
-            # are grouped.
+            # An activation may itself be a product, such as h (1 + erf(h))/2, so that the factors with the
+            # same single field are grouped.
             for x in Mul.make_args(body):
                 atoms = self._atoms(x)
                 field_of_factor = atoms[0] if len(atoms) == 1 else None
@@ -274,7 +274,7 @@ class Gradients:
             return vector
         if single and (known := self._known_vertex(vector)) is not None:
             return known
-        # A constant with an index, as in tanh(c(p) h(p)), moves with the index of the field.
+        # A constant with an index, as in tanh(c(p) h(p)), is shifted together with the index of the field.
         beside = _beside_field(vector, atoms[0]) & indices if single else indices
         moves = single and bool(beside)
         covers = [
@@ -875,8 +875,8 @@ class Gradients:
         runs = dict(use.runs)
         for a, r in zip(use.by.args, self.ranges.get(name_of(use.by), ()), strict=False):
             at, label = a.xreplace(solved.indices), spelled(self._shown(use.by, runs))
-            # Nothing is tested without a range (r is None), nor for a shifted index such as p + k, which is
-            # periodic: all of its values are defined. An index that is summed over stays in its range.
+            # An index without a range (r is None) is not tested. Nor is a shifted index such as p + k, which
+            # is periodic: all of its values are defined. An index that is summed over stays in its range.
             if r is None or isinstance(at, Add) or (a in runs and a not in solved.indices):
                 continue
             if not all(implied(c, known) for c in between(at, r.lower, r.upper, label)):

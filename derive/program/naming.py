@@ -171,8 +171,8 @@ def wrong_heads(
             )
             continue
         *places, last = head.args
-        # An argument 0 is the initial value of an evolving field. Below, the name of the last argument is
-        # compared, because another symbol called t has a message of its own.
+        # An argument 0 in place of the time gives the initial value of an evolving field. Below, the name of
+        # the last argument is compared, because another symbol called t has a message of its own.
         starts = last == 0 and str(head.func) in evolving
         if str(last) != t.name and not starts:
             others = [x for x in (*places, *([last] if last in indices else [])) if not x.has(t)]
@@ -271,7 +271,8 @@ def inconsistent_uses(
         if name in attributes and len(use.args) != 1:
             yield f"{use} is the attribute {name}, whose one index is that of a unit: write {name}(k)"
         elif name in attributes and not use.args[0].is_integer and use.args[0] != t:
-            # Theories for sampled paths write attributes as fields, with the time in place of the unit.
+            # The argument t is allowed: theories for sampled paths write attributes as fields, with the time
+            # in place of the unit.
             unit = use.args[0]
             yield f'the unit {unit} of {use} is not an integer: write Symbol("{unit}", integer=True)'
         known = first.setdefault(name, use)

@@ -284,7 +284,7 @@ class Network:
             bare = d.rhs.replace(lambda e: isinstance(e, Mean), lambda _: S.One)
             if d is goal and numbers & {name_of(a) for a in bare.atoms(AppliedUndef)}:
                 # A loss that contains outputs outside of averages is a function of outputs, so that each of
-                # its averages becomes a scalar like them.
+                # its averages becomes a scalar, as outputs are.
                 return set(d.rhs.atoms(Mean))
             return _nonlinear_averages(d.rhs)
 

@@ -136,8 +136,9 @@ class _Rewriting:
             return None
         terms = w.update.terms
         linear = [n for (n,), _ in powers] == [1]
-        # A constant term of Q (n = 0) is not a product of vectors of the program. Nor are powers of a
-        # gradient with several terms, or of data, of which only inner products are known.
+        # The step is a polynomial Q of the gradient. Its constant term (n = 0) is not a product of vectors of
+        # the program. Nor are powers of a gradient with several terms, or of data, of which only inner
+        # products are known.
         if any(c.has(A) or n == 0 for (n,), c in powers) or (
             not linear and (len(terms) > 1 or self._of_data(terms[0]))
         ):
@@ -201,7 +202,7 @@ class _Rewriting:
         (row,) = samples
         column = row.renamed(_numbered(row.index, 2))
         # `one` and `two` are the sample indices of a scalar, formed from the sample index of the update. If
-        # the latter is the primed mu, mu is used in its place, so that no index of a scalar is the primed
+        # this index is the primed mu, mu is used in its place, so that no index of a scalar is the primed
         # form of another one.
         one = mu if primed(mu) == row.index else row.index
         two = _numbered(one, 2)

@@ -286,7 +286,8 @@ class LinearSystem:
         """
         u, first = (Dummy(n, integer=True, nonnegative=True) for n in ("u", "first"))
         kept = Dummy("kept", positive=True)
-        # The sum has a case for kept = 1, and a last case for all other values.
+        # SymPy gives the sum of kept^(2 u) over the steps u with a case for kept = 1, and a last case for all
+        # other values.
         in_general = summation(kept ** (2 * u), (u, 0, first - 1))
         if (1 - self.A**2).equals(0):
             return first, in_general.xreplace({kept: S.One})
@@ -375,7 +376,8 @@ class LinearSystem:
         """
         u, first, x, y = (Dummy(n, nonnegative=True) for n in ("u", "first", "x", "y"))
         inner = integrate(exp(-2 * self.A * u), (u, 0, first))
-        # SymPy gives a separate case for A = 0, which is the limit A -> 0 of the other one and is left out.
+        # SymPy gives the integral of exp(-2 A u) a separate case for A = 0. It is the limit A -> 0 of the
+        # other case and is left out.
         if isinstance(inner, Piecewise):
             inner = inner.args[0][0]
         covariance = self.diffusion * exp(self.A * (x + y)) * inner.subs(first, Min(x, y))

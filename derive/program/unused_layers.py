@@ -140,8 +140,8 @@ def _kept(d: Definition, read: list[MemberBounds], names: set[str]) -> Iterator[
     ``read`` are the first and last layers of all uses of the defined quantity. A quantity without uses, or
     one that is not in ``names``, is yielded unchanged.
     """
-    # Only quantities in `names` are restricted. One that is not used at all (no `read`) has no gradient and
-    # may stay.
+    # Only quantities in `names` are restricted. A quantity that is not used at all (`read` is empty) has no
+    # gradient and may stay.
     if d.name not in names or not read:
         yield d
         return

@@ -433,7 +433,7 @@ def _tidy(e: Expr) -> Expr:
     """Return an expression in which powers of one base are joined, simplified if it contains a time."""
     swapped, bases = _positive(e)
     joined = powsimp(swapped)
-    # `relaxation` writes times as dummy symbols.
+    # Dummy symbols count as times, because `relaxation` writes times as dummies.
     timed = any(x in (t, s) or isinstance(x, Dummy) for x in e.free_symbols)
     return (simplify(joined) if timed else joined).xreplace(bases)
 

@@ -274,10 +274,11 @@ def _batch_variance(form: LinearForm, theory: Theory) -> tuple[Expr, Expr]:
             "batches are not fresh, or a batch changes the learnt function within its own step"
         )
     (learnt_term,) = learnt_terms
-    # A step changes xi = c_g(1) phi by the weight of its memory times h0. Divided by c_g(1), the weight is
-    # the change of phi per h0.
+    # A step changes xi = c_g(1) phi, where phi is the learnt part of a mode, by the weight of the memory in
+    # xi times the field h0 of the mode. Divided by c_g(1), the weight is the change of phi per h0.
     phi_step = with_rank_one(learnt_term.weight).subs(s, t) / c_g(1, t)
-    # The same weight is the change in a step of X, the integral of the kernel C_g(1, t, t).
+    # The weight of the memory in xi is also the change in a step of X, the integral of the kernel C_g(1, t,
+    # t).
     kernel_step = with_rank_one(learnt_term.weight).subs(s, t)
     labels = factor_of(form.row("Delta"), "eps") ** 2 * source_of(theory, "eps").covariance
     variance = simplify(phi_step**2 * input_factor**2 * fresh / error / kernel_step)

@@ -153,7 +153,7 @@ class DepthFirstStep(Shown, ConditionalResult):
         :class:`NotApplicable` for an expression without one leading power.
         """
         e = value.subs(ell, tau * L).xreplace({self.gain: z / L})
-        # (1 + z/L)^(p L + r) tends to exp(p z)
+        # for large L, (1 + z/L)^(p L + r) tends to exp(p z)
         e = e.replace(
             lambda x: isinstance(x, Pow) and x.base == 1 + z / L, lambda x: exp(z * x.exp.expand().coeff(L))
         )
@@ -595,8 +595,8 @@ class DepthParametrization:
         p, point = self.exponents, _Point(_number("alpha", alpha), _number("gamma", gamma))
         gain = point.sign(p.gain)
         names = ("output", "stream", "bracket", "preactivation", "feature", "noise", "drift", "linearisation")
-        # `gain` is a power of L. If it is positive, the stream before training grows like exp(L^gain), faster
-        # than every power of L, and infinity stands for all other powers.
+        # If the exponent p.gain is positive, the variance of the stream before training grows like
+        # exp(L^p.gain), faster than every power of L, and infinity stands for all other exponents.
         exponents = {n: point.at(getattr(p, n)) if gain <= 0 else S.Infinity for n in names}
         size = {n: point.sign(getattr(p, n)) if gain <= 0 else 1 for n in names}
         kappa: Expr | None = None

@@ -153,8 +153,9 @@ def first_in_width(theory: Theory) -> FirstInWidth:
     if Function("R_hr")(ell, t, s) not in kernels_on(form.row("h", ell + 1), "g"):
         raise NotApplicable("the response R_hr of a layer must be a kernel of the memory in the layer above")
     learnt = form.row("xi")
-    # The Gaussian source of xi is r0 times a factor. The response of h0, a field of a mode, to that source is
-    # multiplied by this factor, to be the response to r0, and by gamma0. It is a Laplace transform.
+    # The Gaussian source of xi is r0 times a factor. `response` is the Laplace transform of the response of
+    # h0, a field of a mode, to this source, times the factor, so that it is the response to r0, and times
+    # gamma0.
     response = response_transforms(theory, "xi")["h0"] * factor_of(learnt, "r0") * gamma0
     (summed,) = (x for x in kernels_on(form.row("h", 1), "g") if x.has(Function("R_h0r0")))
     input_response = response * summed / Function("R_h0r0")(t, s)

@@ -667,7 +667,8 @@ class LayerFamilies(ABC):
                 self.as_function_of_layer(p.coeff_monomial(1)),
             )
         edges = {k: {d for d, c in row.items() if not self.vanishes(c)} for k, (row, _) in rows.items()}
-        # Families that depend on each other are one part, whose equations are solved together.
+        # Families of order parameters that depend on each other are one part, whose equations are solved
+        # together.
         for part in _groups(edges):
             values = []
             for k in part:

@@ -224,7 +224,7 @@ class LazyModes(ConditionalResult):
         M**a/(2*(L + 1))
         """
         decay = (self.with_K / self.with_K.subs(t, 0)).xreplace({lamda(k): (x := Dummy("x", positive=True))})
-        # decay rate of a small eigenvalue x, to first order in x
+        # decay rate of a mode with a small eigenvalue x, to first order in x
         slowest = -log(decay).diff(x).subs(x, 0) * x / t
         return factor(1 / simplify(slowest).xreplace({x: M**-capacity, K: self.kernel}))
 

@@ -212,7 +212,8 @@ class RankOne(ConditionalResult):
         down_a_layer = sizes[c_h(ell + 1, t)].subs(ell, ell - 1).subs(sigma(ell - 1, t), sigma(ell, t))
         neighbours = {c_h(ell, t): down_a_layer, c_g(ell, t): sizes[c_g(ell, t)]}
         neighbours |= {x.subs(t, s): e.subs(t, s) for x, e in neighbours.items()}
-        # d(log sigma)/dt, because `rates[1].rhs` is the derivative of sigma^2.
+        # `speed` is d(log sigma)/dt, because `rates[1].rhs` is the derivative of sigma^2 for a singular value
+        # sigma.
         speed = (self.rates[1].rhs / (2 * sigma(ell, t) ** 2)).xreplace(neighbours)
         memories = _memory(self.theory, "h", ell + 1)[0], _memory(self.theory, "g", ell)[0].subs(ell, ell - 1)
         kernels = memories[0].subs(ell, ell - 1), memories[1].subs(ell, ell + 1)
@@ -412,7 +413,8 @@ class _RankOne:
             last.xreplace({sigma(L, t): c_g(L, t)}) - flow.xreplace({ell: L}),
             within.subs(above) - flow,
             flow.xreplace({ell: ell + 1}).subs(above) - flow,
-            # The rate of gamma0^2 phi^2 of mode k, minus its summand in 2 gamma0 c_h(1) c_g(1).
+            # This entry is the rate of gamma0^2 phi^2 of mode k, where phi is its learnt part, minus its
+            # summand in 2 gamma0 c_h(1) c_g(1).
             powsimp(2 * gamma0**2 * phi(self.index, t) * phi_rate - at_bottom),
         )
         if any(simplify(x) != 0 for x in ends):

@@ -98,14 +98,15 @@ def best_schedule(noise: BatchNoise) -> BestSchedule:
         )
     u, tau, rate, mu, x = (Dummy(n, positive=True) for n in ("u", "tau", "eta", "mu", "x"))
     gain = u ** (2 * _h - 2)
-    # The best rate at each u minimises the noise, rate * gain, plus mu times the number of steps, 1/rate. The
-    # Lagrange multiplier mu is found below from the given number of steps T.
+    # u is the sum of the learning rates from a step to the end. The best rate at each u minimises the noise,
+    # rate * gain, plus mu times the number of steps, 1/rate. The Lagrange multiplier mu is found below from
+    # the given number of steps T.
     (best,) = solve((rate * gain + mu / rate).diff(rate), rate)
     step_count, noise_sum = (integrate(powsimp(e), (u, 0, tau)) for e in (1 / best, best * gain))
     (multiplier,) = solve(step_count - T, mu)
     noise_sum, first = (simplify(e.subs(mu, multiplier)) for e in (noise_sum, best.subs(u, tau)))
-    # With tau = T^x the signal is T^(-p x), where p is `_p`. The exponent x is that for which the noise is
-    # the same power of T.
+    # If the sum tau of all rates is T^x, the signal is T^(-p x), where p is `_p`. The exponent x is that for
+    # which the noise is the same power of T.
     (tau_power,) = solve(-_p * x - power_in(noise_sum, tau) * x - power_in(noise_sum, T), x)
     peak = power_in(first, tau) * tau_power + power_in(first, T)
     decay = power_in(best, u) / power_in(step_count, tau)

@@ -252,7 +252,8 @@ def _with_unused_variables(e: Any, taken: set[Any]) -> Any:
     used = taken | variables | body.atoms(Symbol) | e.atoms(Symbol)
     names: dict[Any, Any] = {}
     limits: list[Any] = []
-    # SymPy lists the outermost sum last. It comes first here, because bounds contain indices of outer sums.
+    # SymPy lists the outermost sum last. The loop begins with the outermost sum, because bounds contain
+    # indices of outer sums.
     for x, *bounds in reversed(e.limits):
         bounds = [_with_unused_variables(y, taken | variables).xreplace(names) for y in bounds]
         if x in taken:

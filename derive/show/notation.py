@@ -446,9 +446,9 @@ def unicode_name(latex: str) -> str:
     text = re.sub(r"\\(\w+)\s*\{(\\?\w+)\}", lambda m: m[2] + _MARKS[m[1]] if m[1] in _MARKS else m[0], text)
     text = re.sub(r"\\([A-Za-z]+)", lambda m: _letter(m[1]), text)
     text = re.sub(r"_\{?(\d+)\}?", lambda m: m[1].translate(_LOWER), text)
-    # The pattern allows no braces inside, so that the innermost subscript is found first. Its braces are
-    # dropped if it has one character, or else replaced by \0 and \1 until the end. The subscript around it
-    # then has no braces inside.
+    # The pattern allows no braces inside of a subscript, so that the innermost subscript is found first. Its
+    # braces are dropped if it has one character, or else replaced by \0 and \1 until the end. The subscript
+    # around it then has no braces inside.
     while nested := re.search(r"_\{([^{}]*)\}", text):
         mark = _together(nested[1])
         text = text.replace(nested[0], f"_{mark}" if len(mark) == 1 else f"_\0{mark}\1")

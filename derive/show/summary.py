@@ -64,8 +64,8 @@ def _brief(value: Any) -> str:
             return f"{type(value).__name__} of {operations} operations"
         return str(value)
     if isinstance(value, str) or not isinstance(value, Collection):
-        # The text that a dataclass generates is as long as its parts together: the name of the class stands
-        # for it. Theories and programs have a title in their first line.
+        # The text that a dataclass generates is as long as its parts together, so that the name of the class
+        # stands for it. Theories and programs have a title in their first line.
         generated = is_dataclass(value) and hasattr(type(value).__repr__, "__wrapped__")
         return type(value).__name__ if generated else repr(value).partition("\n")[0]
     if len(value) <= MOST_PARTS:

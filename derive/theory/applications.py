@@ -955,8 +955,8 @@ def _gradient_squared(
     if any((r.upper - r.lower).is_negative for r in family):
         return S.Zero, ()
     first_indices: dict[Any, Any] = {x: r.index for x, r in zip(error.args[:-1], outputs, strict=True)}
-    # An update is summed over the indices of the error, which are `first_indices`, and over indices within
-    # one output, such as positions. The latter are `inner`.
+    # An update is summed over the indices of the error, which are keys of `first_indices`, and over indices
+    # within one output, such as positions. The latter are `inner`.
     inner = [r for r in w.update.over if r.index not in first_indices]
     first_indices |= {r.index: Symbol(r.index.name.rstrip("_"), **r.index.assumptions0) for r in inner}
     second_indices = {x: primed(y) for x, y in first_indices.items()}

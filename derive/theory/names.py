@@ -391,7 +391,7 @@ class Registry:
         """
         fields = _fields_of(self.program, body)
         # The positions of an ordered family have several definitions, which may use different letters. The
-        # slots are then kept.
+        # standard indices `slots` are then kept.
         if any(x.ordered for _, x in fields):
             return slots
         letter_of_slot: dict[Symbol, Symbol] = {}

@@ -254,8 +254,8 @@ class _Translation:
         if name in self.sources:
             return self.source(e)
         if name in self.parameters:
-            # The notation has no symbols for order parameters: q is replaced by its definition, with the
-            # layers, indices and times of e.
+            # Tensor Programs have no symbols for order parameters: the order parameter e is replaced by its
+            # definition, with the layers, indices and times of e.
             q = self.parameters[name]
             values = dict(zip(q.symbol.args, e.args, strict=True))
             return self.expression(substitute(q.definition, values))
@@ -356,7 +356,7 @@ class _Signs:
         Symbols of Tensor Programs never get parentheses.
         """
         # SymPy's printers set parentheses by names of classes, and would take Dot for a scalar product.
-        # Symbols of Tensor Programs are therefore printed here without this test.
+        # Symbols of Tensor Programs are therefore printed without parentheses.
         if isinstance(item, _Symbol):
             return str(self._print(item))  # type: ignore[attr-defined]
         return str(super().parenthesize(item, level, *args, **kwargs))  # type: ignore[misc]

@@ -112,7 +112,7 @@ class Point:
                 return Outcome(str(result.attrs["status"]), result)
             if not retry and self.failed.exists():
                 return Outcome(json.loads(self.failed.read_text(encoding="utf-8"))["status"])
-        # A file that is incomplete, for example after a full disk, counts as none.
+        # A file that is incomplete, for example after a full disk, counts as missing.
         except (OSError, KeyError, ValueError):
             pass
         return None

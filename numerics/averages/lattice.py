@@ -202,8 +202,9 @@ def conditional_means(
         return np.concatenate(means)
 
     def near(position: Array) -> Array:
-        # Errors of the table count less where the lattice points have less weight: this is a Gaussian of
-        # `position` that is 1 at the centre and `tol` at the end of the range, where position = 1.
+        # Errors of the table count less where the lattice points have less weight. The weight is taken as a
+        # Gaussian of `position` that is 1 at the centre and `tol` at the end of the range, where position =
+        # 1.
         return np.asarray(tol ** (position**2)[:, None])
 
     return tabulated(exact, 1.01 * max(ends, 1e-3 * deviation), deviation, tol, near)
@@ -352,8 +353,8 @@ def averages(products: Sequence[ProductsByVariable], covariance: Array, rtol: fl
             break
         (first, scale, size), (second, _, _) = (lattice.summed(reordered, x) for x in (0.0, 0.5))
         # The sums `first` and `second` are over two lattices that differ by half a step. Half their
-        # difference bounds the error that the finite spacing causes; the second term is for the finite range
-        # and for the interpolated table, the third for rounding.
+        # difference bounds the error that the finite spacing causes. The second term of `error` is for the
+        # finite range and for the interpolated table, the third for rounding.
         error = np.abs(first - second) / 2 + lattice.tol * scale + ROUNDING * size
         if np.all(error <= 10 * lattice.tol * scale + 10 * ROUNDING * size):
             return (first + second) / 2, error

@@ -262,8 +262,8 @@ class ClosurePlan:
 
         def rule(n: int) -> Combination | None:
             """Return the coefficient of gamma0^n of an order parameter; None for zero."""
-            # `inner` is empty until the series is first needed. It is built only then, because equations of
-            # other layers may refer to this one.
+            # `inner` is empty until the series of the order parameter is first needed. The series is built
+            # only then, because equations of other layers may refer to it.
             if not inner:
                 inner.append(self.algebra.series(laws[name][site]))
             coefficient: Combination | None = inner[0].at(n)

@@ -784,8 +784,8 @@ class Patterns:
         Both are (P,). The means are conditional on the signs.
         """
         r, rho, xi, dimension = self.gaussian
-        # `signs` are the sides of the kink on which u is. There phi is linear: its slope is known, and the
-        # mean of phi(u) is phi of the mean of u.
+        # `signs` are the sides of the kink on which the source u is. On each side phi is linear: its slope is
+        # known, and the mean of phi(u) is phi of the mean of u.
         slopes, features = np.asarray(self.motion.side(signs)), np.asarray(self.motion.phi(means))
         upsilon = np.zeros(len(means))
         if BACKWARD_RESPONSE in self.layers.series.jumps and self.layer > 1:

@@ -250,8 +250,8 @@ class Evaluation:
         drive = self.setting.error.order([*lower, rest])
         if not np.any(drive):
             return drive, rest
-        # Here f_n = rest, and Delta_n = drive. For a loss that is not square, lower orders of f contribute to
-        # Delta_n, so that it may differ from zero without any feedback.
+        # Without feedback, f_n = rest and Delta_n = drive. For a loss that is not square, lower orders of f
+        # contribute to Delta_n, so that Delta_n may differ from zero.
         if feedback is None:
             return drive, rest
         return self.setting.error_and_output(self.weight, feedback, rest, lower)

@@ -574,8 +574,9 @@ class SampledFluctuations:
             x, y = place[a], place[b]
             if x >= 0:
                 numbers[(x, y) if numbers[x, y] < 0 else (y, x)] = q
-        # For two different vectors a and b, only one of q(a, b) and q(b, a) is an order parameter, and the
-        # number of the other one is -1. The number of the order parameter is used for both.
+        # For two different fields a and b, only one of the correlations q(a, b) and q(b, a) is an order
+        # parameter, and the number of the other one is -1. The number of the order parameter is used for
+        # both.
         numbers = np.where(numbers < 0, numbers.T, numbers)
         if (numbers < 0).any():
             return None

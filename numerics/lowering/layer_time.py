@@ -297,8 +297,8 @@ def _applied(e: AppliedUndef, layers: dict[str, int]) -> LayerProduct:
     The factor is a tensor, or a given function of a scalar, such as the slope of the loss. ``layers`` is the
     number of layer times of each tensor, by name.
     """
-    # If arguments contain applied functions, as in slope(f(mu, t)), this is a function that is given as data
-    # and is called with the value of a scalar. Otherwise it is a tensor that is read at indices.
+    # If arguments contain applied functions, as in slope(f(mu, t)), the function is given as data and is
+    # called with the value of a scalar. Otherwise it is a tensor that is read at indices.
     if any(x.has(AppliedUndef) for x in e.args):
         return LayerProduct(S.One, calls=(e,))
     name, args = str(e.func), tuple(e.args)

@@ -252,7 +252,8 @@ class Present(KnownArrays):
         """
         system = self.system
         # y(mu, 1) and y(1, mu) have the same key ("y", (1,)), but are different parts of one array. The key
-        # of data with numbers among the arguments is therefore replaced by one with their positions.
+        # of data with numbers among the arguments is therefore replaced by a key with the positions of the
+        # numbers.
         if node[0] in system.data and node[1]:
             node = str(x.func(*(a if a.is_Integer else Symbol("_") for a in x.args))), ()
         if node not in self.found:

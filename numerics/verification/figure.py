@@ -185,7 +185,7 @@ def _drawn(
     first = "11" if problem.outputs > 1 or problem.positions else ""
     if fixed:
         samples = problem.seen
-        # Traces are summed over positions too, for units that have them.
+        # Traces are summed over positions too, if the problem has positions.
         over, pair = (r"{\mu p}", r"{\mu p,\mu p}") if problem.positions else (r"\mu", r"{\mu\mu}")
         label = rf"$\frac{{1}}{{P}}\sum_{over} {phi}^\ell_{pair}(t,t)$"
         _kernels(middle, theory, networks, "Phi_trace", label, samples)

@@ -588,8 +588,9 @@ class Modes:
                         inner = x.term(m) * right
                         whole = x.integral(inner)
                         yield (i, j, last), left * whole
-                        # A causal b vanishes before the time s, so that the product is an integral from s to
-                        # t: the part from 0 to s is subtracted (in steps, the sum up to and including s).
+                        # If the second operator b of the product is causal, it vanishes before the time s, so
+                        # that the product is an integral from s to t: the part from 0 to s is subtracted (in
+                        # steps, the sum up to and including s).
                         if b.causal:
                             early = x.parts(whole + inner if x.discrete else whole).items()
                             yield from (((i, j, _times(p, last)), -(left * c)) for p, c in early)
@@ -836,9 +837,9 @@ class FromWords(OperatorValues):
         if value.causal and not value.flipped:
             value = self.algebra.product(value, self.product(ls[1:])) if ls[1:] else value
         else:
-            # The first letter is a constant kernel K or a transpose, and those to its right are transposes,
-            # as in the word K a^T b^T. Such a word is multiplied from the left, as (K a^T) b^T: in a product
-            # of two operators the first must be causal or the second a transpose.
+            # The first letter of the word is a constant kernel K or a transpose, and those to its right are
+            # transposes, as in the word K a^T b^T. Such a word is multiplied from the left, as (K a^T) b^T:
+            # in a product of two operators the first must be causal or the second a transpose.
             for x in ls[1:]:
                 value = self.algebra.product(value, self.letter(x))
         if self.errors_known(ls):

@@ -319,8 +319,8 @@ class ExpressionWriter:
         if not any(m[1:]):
             return power
         if not self.functions.discrete:
-            # The time and all factors of the rate are in one product: a number times a sum alone would be
-            # multiplied out by SymPy.
+            # The time and all factors of the rate are in one product, because SymPy would multiply out a
+            # number times a sum.
             return power * exp(Mul(*self.rate(m[1:]), time))
         waves = [
             Pow(Mul(*self.rate(tuple(int(j == k) for j in range(len(m) - 1)))), n * time)

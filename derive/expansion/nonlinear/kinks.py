@@ -321,8 +321,9 @@ class KinkExpansion(Expansion):
         else:
             slope = sigma(sample)
             feature = (phi(u(sample)), slope * (V(sample, time) if followed else Vbar(sample, time)))
-        # z is r at order 0 and Z at order 1. Z contains features of order 0 only, and is therefore the same
-        # whether the slope of phi at the kink changes or keeps its initial value.
+        # The backward field z is its source r at order 0 in |gamma0|, and has the coefficient Z at order 1. Z
+        # contains features of order 0 only, and is therefore the same whether the slope of phi at the kink
+        # changes or keeps its initial value.
         z = r(at), Z(at, time)
         responses = {q.name: (q(sample), S.Zero) for q in (rho, upsilon)}
         return {"phi": feature, "z": z, "g": (slope * z[0], slope * z[1])} | responses
@@ -355,11 +356,11 @@ class KinkExpansion(Expansion):
                     change += number * Add(*[a[k] * b[n - k] for k in range(n + 1)])
                 if change.expand() != 0:
                     cases[are_kappa] = change.expand()
-                    # The motion of the source of h_kappa alone changes phi(h_kappa) by `_excess`. The bulk
-                    # contains this change times the other factor at its initial slope (False), so that the
-                    # product is subtracted here. It occurs in Phi only: in f and A the other factor is
-                    # proportional to r, the source of z. The change does not depend on r, so that the average
-                    # of such a product is zero.
+                    # The motion of the source of h_kappa, the field at the kink, also changes phi(h_kappa),
+                    # by `_excess`. The bulk, the part without changes of slope, contains this change times
+                    # the other factor at its initial slope (False), so that the product is subtracted here.
+                    # It occurs in Phi only: in f and A the other factor is proportional to r, the source of
+                    # z. The change does not depend on r, so that the average of such a product is zero.
                     a, b = pair(are_kappa, False)
                     alone = (self._excess * b[0] if are_kappa[0] else 0) + (
                         a[0] * self._excess.subs(t, s) if are_kappa[-1] else 0
@@ -691,8 +692,8 @@ class KinkExpansion(Expansion):
             return e.replace(lambda y: isinstance(y, AppliedUndef) and str(y.func) == "K_x", lambda _: kernel)
 
         # `remembered` is the summand of the change of h at fixed slopes: a factor `force` times a sum or
-        # integral over the past, `inner`. At a slope sigma, with the integral v of the error, X changes by
-        # ``force r sigma v``.
+        # integral over the past, `inner`. At a slope sigma of phi, with the integral v of the error, the
+        # scaled distance X of h from the kink changes by ``force r sigma v``.
         remembered = numbered(self.moved(kappa, False).function)
         (inner,) = remembered.atoms(Integral, Sum)
         force = remembered / inner / (self.bulk.site.weight if isinstance(inner, Sum) else 1)

@@ -174,7 +174,8 @@ def _sorted(p: Piece) -> Piece:
         for j in sorted(children[i], key=nested):
             walk(j, here)
 
-    # The roots are ordered by their samples, so that the root with the sample of the row comes first.
+    # The roots of the trees are ordered by their samples, so that the root with the sample of the row comes
+    # first.
     for i in sorted(children[-1], key=lambda i: p.nodes[i].sample):
         walk(i, -1)
     return Piece(tuple(nodes), tuple(sorted(map(_symmetric, p.statics))), tuple(sorted(p.averages)))
@@ -323,7 +324,8 @@ def composed(kernel: Terms, field: Terms) -> Terms:
     def one(p: Piece, q: Piece) -> Piece:
         place = next(i for i, x in enumerate(p.nodes) if x.marked)
         label = p.nodes[place].sample
-        # the sample of the column of the kernel is now summed over, and gets a number that p does not contain
+        # The sample of the column of the kernel is now summed over, and gets a number that the product p does
+        # not contain.
         if label == COL:
             label = fresh(p) + BOUND
             p = p.renamed({COL: label})
@@ -743,8 +745,9 @@ class _TreeSearch:
         for n in range(order + 1):
             self.iterate(n)
             if n and self.found[OUTPUT, n]:
-                # f_n is a linear function of Delta_n plus a remainder. The remainder, which was found above
-                # not to vanish, drives Delta_n, so that order n of the error does not vanish.
+                # Order n of the output is a linear function of order n of the error, Delta_n, plus a
+                # remainder. The remainder, which was found above not to vanish, drives Delta_n, so that
+                # Delta_n does not vanish.
                 self.errors.add(n)
                 self.iterate(n)
 

@@ -222,7 +222,8 @@ def lazy_fluctuations(program: Program) -> LazyFluctuations:
     else:
         first, second = (-now * rate * x for x in (lamda_k, lamda_l))
         decay = exp(-first * t)
-        # The positive symbol `gap` stands for p - q, so that SymPy gives no separate case for p = q.
+        # The positive symbol `gap` stands for the difference p - q of two rates, so that SymPy gives no
+        # separate case for p = q.
         powers = exp(-p * t) * gap * integrate(exp(gap * s), (s, 0, t))
         powers = powsimp(powers.expand().subs(gap, p - q).expand())
         same = rate * integrate(exp(-p * t), (s, 0, t)).subs(p, first)

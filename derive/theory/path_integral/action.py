@@ -604,8 +604,9 @@ class Action:
         inner product in the exponent of one unit.
         """
         scale = self.reading.program.scale
-        # `one` is the average of the vector of p.a at time t times the hatted field of p.b at time s. In
-        # `two` the products and the times are exchanged.
+        # `one` is the response of the vector of p.a at time t to the source of p.b at time s, a multiple of
+        # the average of this vector times the hatted field of p.b. In `two` the products and the times are
+        # exchanged.
         one = self.symbol(p.a, p.b, t, s)
         two = self.symbol(p.b, p.a, s, t)
         k = p.strength / 2 * p.ratios[0] * p.ratios[1]

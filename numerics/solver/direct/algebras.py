@@ -138,8 +138,8 @@ class Linear(RandomVariables):
         ``a`` and ``b`` are coefficients of shape (sources, units). Entries of Sigma are computed when they
         are first needed, for nonzero coefficients only.
         """
-        # The columns are the sources in use. Only these count, because a value that has overflowed has the
-        # coefficient NaN for all others, too.
+        # `columns` are the sources in use. Only these count, because a value that has overflowed has the
+        # coefficient NaN for all other sources, too.
         entries = list(self.columns)
         rows, cols = (np.flatnonzero(x[: len(entries)].any(axis=1)) for x in (a, b))
         for i in rows:
@@ -279,7 +279,8 @@ class Gaussian:
         """
         variance = interpreter.covariance(entry, entry)
         c: list[float] = []
-        # no fixed range, because a covariance may need an average that draws sources and adds them to entries
+        # The loop has no fixed range, because a covariance may need an average that draws sources and adds
+        # them to `entries`.
         while len(c) < len(self.entries):
             c.append(interpreter.covariance(entry, self.entries[len(c)]))
         row = np.zeros(len(self.pivots) + 1)

@@ -340,8 +340,8 @@ def without_alternation(nodes: Array, at: Array) -> Array:
     [[-0.75, 0.5, 1.25]]
     """
     gaps = nodes[:, None] - nodes + np.eye(len(nodes))
-    # Weights of the values in their divided difference over all nodes. It is zero for values of a polynomial
-    # of a lower degree than that through all nodes.
+    # `difference` has the weights of the values in their divided difference over all nodes. The divided
+    # difference is zero for values of a polynomial of a lower degree than that through all nodes.
     difference = 1 / gaps.prod(axis=1)
     signs = (-1.0) ** np.arange(len(nodes))
     basis = lagrange(nodes, at)

@@ -505,8 +505,8 @@ class PathMarch:
         if term.gone:
             full = full.sum(axis=tuple(range(ndim - term.gone, ndim)))
         # `symbols` are the indices of the quantity that the kernel multiplies, and `term.inner` those that
-        # are summed over. Any other is also an index of the field q: the kernel gets a second axis for it, in
-        # which it is diagonal.
+        # are summed over. Any other index in `symbols` is also an index of the field q: the kernel gets a
+        # second axis for it, in which it is diagonal.
         if len(term.inner) < len(symbols):
             left = list(term.inner)
             for x in symbols:

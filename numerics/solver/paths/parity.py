@@ -225,7 +225,7 @@ def _parity_of_values(q: Quantity, values: Sequence[Any], signs: Sequence[int]) 
         for factor in (EVEN, ODD)
     )
     # The function is even and odd only if its values are zero. Variables with the sign 0 were replaced by
-    # zero, which may be the reason: the parity is known only if there are none.
+    # zero, which may be the reason: the parity is known only if no sign is 0.
     if even and odd:
         return EVEN if all(signs) else NEITHER
     return EVEN if even else ODD if odd else NEITHER

@@ -168,7 +168,7 @@ def _solved(  # noqa: PLR0915 - the notes of a result need all of its parts
         raise NotConverged(
             f"solver.accuracy = {accuracy:.1e}: {LOST.format(f'{cut:.1e} of a variance is negative')}"
         )
-    # `seen` is the part of the error that exceeds its noise; ``bias`` also contains the part that noise may
+    # `seen` is the part of the error that exceeds its noise; `bias` also contains the part that noise may
     # explain.
     seen = reached.bias + cut + (settled.seen if settled else 0.0)
     bias = reached.bias + cut + float(notes.get("grid_error", 0.0))
@@ -177,8 +177,8 @@ def _solved(  # noqa: PLR0915 - the notes of a result need all of its parts
         missed = missed + (settled.missed[name] if settled else 0.0)
         value = values[name]
         values[name + SYSTEMATIC] = np.broadcast_to(missed.reshape(-1, *(1,) * (value.ndim - 1)), value.shape)
-    # Systematic errors are measured for the variable "error", but not for the outputs. That of the outputs
-    # is taken to be larger by the same ratio as their standard error.
+    # Systematic errors are measured for the variable "error", but not for the outputs. The systematic error
+    # of the outputs is taken to be larger by the same ratio as their standard error.
     if {OUTPUT, "error"} <= {*values}:
         ratio = values[OUTPUT + STDERR].max() / (values["error" + STDERR].max() or 1.0)
         values[OUTPUT + SYSTEMATIC] = ratio * values["error" + SYSTEMATIC]
@@ -317,8 +317,8 @@ def forecast(problem: Problem, kernels: str = "full") -> tuple[float, float, flo
     accuracy = problem.solver.accuracy or ACCURACY
     error = accuracy if samples is None else max(SPREAD / samples, 1e-5)
     seconds = search.seconds * (GRIDS if problem.flow else 1.0)
-    # `prepared` is without responses, which are computed only with the last number of samples. Their time is
-    # added, for derivatives along the paths.
+    # `prepared` is without the responses that are derivatives along the paths, because these are computed
+    # only with the last number of samples. Their time is added.
     if complete is not prepared:
         seconds += REPLICAS * (complete.seconds(search.last) - prepared.seconds(search.last))
     return seconds, max(search.bytes, _held(complete, search.last)), error
