@@ -64,8 +64,8 @@ def equal_time_pairs(
     the theory: the pairs only state up to which time a response is summed.
     """
     applications = list(uses)
-    # Pairs of uses of one random matrix that respond to each other. One of them is transposed and the other
-    # is not or, if the matrix is correlated with its transpose (`symmetry` is not 0), they are any two.
+    # Pairs of uses of one random matrix that may respond to each other. One of them is transposed and the
+    # other is not. If the matrix is correlated with its transpose (`symmetry` is not 0), they are any two.
     coupled = [
         (a, b)
         for a in applications

@@ -368,8 +368,8 @@ def _rounded(expression: Expr, values: Mapping[Any, Expr]) -> str:
     from sympy import Float, lambdify
 
     number, symbols = expression.subs(values).as_independent(*expression.free_symbols, as_Add=False)
-    # mpmath computes with a fixed number of digits here, which is 100 times faster than SymPy's evalf,
-    # because evalf bounds the error of each factor.
+    # mpmath computes with a fixed number of digits. SymPy's evalf is slower, because it bounds the error of
+    # each factor.
     with workdps(DIGITS):
         value = lambdify([], number, "mpmath")()
     return str(Float(value, 6) * symbols)
