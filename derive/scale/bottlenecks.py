@@ -142,7 +142,8 @@ class Bottleneck(ConditionalResult):
         """
         if size not in SIZES:
             raise NotApplicable(
-                f"size = {size!r}: must be one of {', '.join(map(str, SIZES))}, with their assumptions"
+                f"size = {size!r}: must be one of {', '.join(map(str, SIZES))}, with the assumptions "
+                "of the symbols in derive.scale.bottlenecks.SIZES"
             )
         if self.crossover is None:
             raise NotApplicable(
@@ -205,7 +206,8 @@ def resources(reduced: RankOne, theory: Theory, online: Theory, steps: Theory) -
     weight = simplify(weight_in_loss(finite) * loss_per_noise / rate)
     if weight.has(k, t):
         raise NotApplicable(
-            f"the loss of a mode, divided by its rate and the noise, is {weight}: must not depend on k or t"
+            "the loss that noise adds to a mode, divided by the variance of the noise and by the rate at "
+            f"which this noise decays, is {weight}: must not depend on the mode k or the time t"
         )
     variance, label = _batch_variance(linear_form(batches), batches)
     return Resources(
@@ -228,7 +230,7 @@ def _rate(reduced: RankOne) -> Expr:
     past = reduced.memory
     rate = -simplify(past.function.diff(X) / past.function)
     if rate.has(X, *past.variables):
-        raise NotApplicable(f"the rate at which a mode forgets noise is {rate}: must not depend on time")
+        raise NotApplicable(f"the rate at which noise of a mode decays is {rate}: must not depend on time")
     return rate
 
 
@@ -376,7 +378,7 @@ def bottleneck(noise: Resources, law: RichScaling, name: str) -> Bottleneck:
     capacity of 1 or less.
     """
     if law.capacity.is_number and not law.capacity > 1:
-        raise ValueError(f"capacity = {law.capacity}: must be above 1, or the eigenvalues have no sum")
+        raise ValueError(f"capacity = {law.capacity}: must be above 1, or the eigenvalues have no finite sum")
     calculation = _Bottlenecks(noise, law)
     balances = {
         WIDTH: calculation.width,
@@ -467,7 +469,7 @@ class _Bottlenecks:
         if after.coefficient.has(loss):
             raise NotApplicable(
                 "the loss at late times, where the noise of batches limits it, is not determined: its "
-                f"expression still contains the loss: {after}"
+                f"expression still contains the loss {loss}: {after}"
             )
         kernel = kernel.subs({loss: after.coefficient})
         stays = valued(kernel.coefficient * eta, values)
@@ -579,7 +581,7 @@ class _Bottlenecks:
                 raise NotApplicable(
                     f"bottleneck {decrease.name}: the effects of the noise and of the decrease of sigma**2, "
                     "the squared singular value of the weights, must be derived, with the same power of time "
-                    "and a ratio without sizes"
+                    f"and a ratio without {', '.join(map(str, SIZES))}"
                 )
             number += relative_effect * norm_effect.size.subs(X, 1)
         front = tidied(noise_share * self.integrated_kernel.coefficient**power)

@@ -270,15 +270,15 @@ class _First:
         own_values = [a for a in sums.atoms(AppliedUndef) if str(a.func) == name]
         if len(own_values) != 1 or sums.atoms(AppliedUndef) != set(own_values) or constant.has(ell):
             raise NotApplicable(
-                f"the correlation {name} must be a sum of its own values and a constant; its terms are "
-                f"{terms}"
+                f"the correlation {name} must be a constant plus a multiple of the sum of its own values "
+                f"over layers; its terms are {terms}"
             )
         gain = sums.coeff(own_values[0]).replace(Heaviside, lambda *_: S.One)
         self.gain = gain if self.gain is None else self.gain
         if gain.has(ell, k) or (gain - self.gain).expand() != 0:
             raise NotApplicable(
-                f"all correlations must grow by the same factor per layer; {name} grows by {gain}, another "
-                f"one by {self.gain}"
+                "all correlations must grow per layer by the same factor 1 + g, and g must not depend on the "
+                f"layer; {name} has g = {gain}, and the first correlation has g = {self.gain}"
             )
         value = constant * q ** (ell if own_values[0].args[0] == k - 1 else L - ell)
         self.known[name] = value
@@ -299,8 +299,8 @@ class _First:
         increase = rewritten(increase, [name], lambda _: partial_sum)
         if increase.has(k) or increase.atoms(AppliedUndef):
             raise NotApplicable(
-                f"the increase of {name} from layer to layer depends on the layer of the source, which is "
-                "not solved"
+                f"the increase of {name} from layer to layer must be known and must not depend on the layer "
+                f"{k} of the source; it is {increase}, where {partial_sum} is {name}"
             )
         rate, source_term = increase.coeff(partial_sum), increase.subs(partial_sum, 0)
         growth = q if (rate - self.gain).expand() == 0 else 1 + rate
@@ -729,7 +729,10 @@ def _number(name: str, value: GivenNumber) -> Expr:
             raise ValueError
         return exponent
     except (ValueError, TypeError, SympifyError):
-        wanted = "an integer, a fraction like 1/2, a decimal number, or a real SymPy expression"
+        wanted = (
+            f"a rational number of at most {DIGITS} characters, such as 2, 1/2 or 0.5, or a real SymPy "
+            f"expression with symbols other than {L}"
+        )
         raise NotApplicable(f"{name} = {value!r}: an exponent must be {wanted}") from None
 
 
@@ -955,7 +958,7 @@ def _width_one(program: Program, rule: str) -> tuple[Expr, Expr]:
     if step(-S.One) != -step(S.One) or gaussian(W).variance != 1:
         raise NotApplicable(
             f"rule = {rule!r} must be odd in the gradient, and the initial entries of {W.name} must have the "
-            f"variance 1; it is {gaussian(W).variance}"
+            f"variance 1; their variance is {gaussian(W).variance}"
         )
     update = _outer_update(trained_by(program, rule))[1]
     lines = [(d.rhs, m) for d in program.definitions for m in d.rhs.atoms(Product)]
@@ -963,7 +966,10 @@ def _width_one(program: Program, rule: str) -> tuple[Expr, Expr]:
     (above, x), (below, dx) = numbers[False], numbers[True]
     y = (above / x).expand()
     if len(lines) != 2 or y.atoms(AppliedUndef) or (below / dx - y).expand() != 0:
-        raise NotApplicable("the stream and its gradient must be multiplied by the same factor in each layer")
+        raise NotApplicable(
+            "the equations of the stream and of its gradient must each contain one product with the matrix "
+            f"{W.name}, and a layer must multiply both by the same number"
+        )
     at = {x: Dummy("x", positive=True), dx: chi}
     change = above.diff(weight) * update.coefficient * update.left * update.right
     return y, simplify((change / (x * step(x))).xreplace(at))

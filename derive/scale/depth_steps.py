@@ -300,7 +300,10 @@ def ladder(theory: Theory) -> Ladder:
     families = [e for e in theory.equations if e.layers]
     by_direction = {e.lhs.args[0] - near.args[0]: e for e in families if (near := neighbour(e)) is not None}
     if set(by_direction) != {1, -1}:
-        raise NotApplicable("the theory must have exactly one residual stream and one gradient of it")
+        raise NotApplicable(
+            "the theory must have a residual stream, whose field depends on the layer below, and a gradient, "
+            "whose field depends on the layer above"
+        )
     up, down = by_direction[1], by_direction[-1]
     source = {e.name: str(x.field.func) for e in (up, down) for x in e.terms if x.kind == "source"}
     correlations: dict[str, str] = {}
@@ -313,7 +316,8 @@ def ladder(theory: Theory) -> Ladder:
     frozen = [n for u in theory.sources if not u.ranges and (n := str(u.symbol.func)) not in stream_sources]
     if not ({up.name, down.name} <= {*source} & {*correlations} and outputs and frozen):
         raise NotApplicable(
-            "the theory must have residual layers with a source each, and frozen input and output vectors"
+            "the stream and the gradient of the theory must each have a source and a correlation, the stream "
+            "must have an output, and the vector that reads the output must not be trained"
         )
     a, b = up.name, down.name
     return Ladder(up, down, correlations[a], correlations[b], source[a], source[b], frozen[-1], outputs[0])
@@ -621,8 +625,8 @@ def _require(sizes_: Sizes, name: str, like: ExponentMaximum) -> None:
     """
     if not all(any(STABLE.below(p, r) for r in like) for p in sizes_.exponents[name]):
         raise NotApplicable(
-            f"{name} at the second step is larger than at the first: it has the power "
-            f"L**({sizes_.exponent(name)})"
+            f"{name}, a change up to the second step, grows with a larger power of the depth than the change "
+            f"in the first step: it grows as L**({sizes_.exponent(name)})"
         )
 
 

@@ -228,7 +228,8 @@ class _EarlyRecursion:
             )
         if rule.memory(t, s)[1].has(t, s):
             raise NotApplicable(
-                "the factor of the updates depends on the time: give a constant learning rate"
+                "the factor of the updates depends on the time: give gradient descent with a constant "
+                "learning rate"
             )
         if self.remembered():
             raise NotApplicable(

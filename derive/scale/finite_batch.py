@@ -195,7 +195,8 @@ def batch_noise(theory: Theory) -> BatchNoise:
     gain = simplify(gain.subs(earlier, t - lag))
     if gain.has(t, Function("C_Delta")) or correlation.limits[0][0] != k:
         raise NotApplicable(
-            f"the contribution of batches to the loss, {correlation}, is not a sum over earlier steps"
+            f"the contribution of batches to the loss, {correlation}, must be a sum over modes and over "
+            "earlier steps s, of C_Delta(s, s) times a function of t - s"
         )
     driven = Sum(Sum(gain, *correlation.limits).subs(lag, t - s) * Function("C_Delta")(s, s), (s, 0, t - 1))
     renewal = Eq(

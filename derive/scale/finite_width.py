@@ -147,11 +147,13 @@ def first_in_width(theory: Theory) -> FirstInWidth:
     for row in (form.row("g", ell), form.row("g", L), form.row("h", ell + 1), form.row("h", 1)):
         if row.source.args[0] != row.field.args[0] or len({x.name for x in row.actions}) != 1:
             raise NotApplicable(
-                f"the equation of {row.lhs} must be its source plus a memory of the one other field of the "
-                "layer"
+                f"the equation of {row.lhs} must be a source of the same layer plus memories of exactly one "
+                "field"
             )
     if Function("R_hr")(ell, t, s) not in kernels_on(form.row("h", ell + 1), "g"):
-        raise NotApplicable("the response R_hr of a layer must be a kernel of the memory in the layer above")
+        raise NotApplicable(
+            "in the equation of h the memory of g must have the response R_hr of the layer below as a kernel"
+        )
     learnt = form.row("xi")
     # The Gaussian source of xi is r0 times a factor. `response` is the Laplace transform of the response of
     # h0, a field of a mode, to this source, times the factor, so that it is the response to r0, and times
@@ -169,8 +171,8 @@ def first_in_width(theory: Theory) -> FirstInWidth:
         e.has(t, s, N, gamma0, Function("R_h0r0"), Function("R_gu")) for e in (result.kernel, result.error)
     ):
         raise NotApplicable(
-            "the lazy correction of order 1/N must not depend on time differences, N or gamma0; it is "
-            f"{result}"
+            "the Laplace transforms of the lazy corrections of order 1/N must not contain t, s, N, gamma0, "
+            f"R_h0r0 or R_gu; they are {result}"
         )
     return result
 
@@ -308,8 +310,8 @@ def width_noise(theory: Theory, samples: Theory, modes: LazyModes) -> WidthNoise
     share = simplify((source_factor * gamma0) ** 2 * r0.covariance / Function("C_g")(1, t, s))
     if share != 1 / N:
         raise NotApplicable(
-            "the source r0 of the output must have the variance C_g(1, t, s)/N, as from initial weights at "
-            f"width N; divided by C_g(1, t, s), it is {share}"
+            "gamma0 times the source r0 of the output must have the covariance C_g(1, t, s)/N, as from "
+            f"initial weights at width N; divided by C_g(1, t, s), the covariance is {share}"
         )
     # The variance is a double integral over earlier times of the drive times the response at both times. The
     # drive is d/dt d/ds of C_g(1, t, s) at order gamma0^2, a sum over modes with the summand `drive_summand`.
@@ -448,6 +450,6 @@ def _check_pair(
     whole = integral(x * pair(x, 2 * end - x), (x, 0, 2 * end))
     if any(simplify(e.expand()) != 0 for e in (variance - halves, variance + mean - whole)):
         raise NotApplicable(
-            "the correction of order 1/N is not derived: the variance and the shift of the mean from two "
-            "modes are not integrals of one function of the two times"
+            "the correction of order 1/N is not derived: SymPy does not show that the variance and the "
+            "effect of the shifted mean of two modes sum to one convolution over time"
         )

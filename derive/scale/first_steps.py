@@ -152,7 +152,8 @@ class Unrolled:
         if x.over:
             raise NotApplicable(
                 f"the equation of a field has {x.expr}, a sum over {x.over[0].index}: the first steps are "
-                "derived for a network of one output on one vector of errors"
+                "derived for a network of one output on isotropic data, whose equations have no sums over "
+                "samples or modes"
             )
 
         def parts() -> Iterator[tuple[AppliedUndef, Any]]:
@@ -235,7 +236,7 @@ class Unrolled:
         if not all(isinstance(x, AppliedUndef) and str(x.func) in self.fields for x in fields):
             raise NotApplicable(
                 f"<{body}> is not an average over equivalent units of a product of fields: the first steps "
-                "are derived for networks whose units are statistically equal"
+                "are derived for linear networks whose units are statistically equal"
             )
         return self.overlap(*map(self.form, fields))
 
@@ -343,7 +344,10 @@ class ExactSteps(Unrolled):
         """Return the theory at its number of layers; raise NotApplicable if the depth is a symbol."""
         depth = theory.program.depth
         if not depth.is_Integer:
-            raise NotApplicable(f"depth = {depth}: exact steps beyond the first need a number, not a symbol")
+            raise NotApplicable(
+                f"depth = {depth}: steps beyond the first need a number of layers, or the depth {L} and an "
+                f"order in {eta}"
+            )
         return theory.at_depth(int(depth))
 
     def ring(self, symbols: Sequence[Symbol]) -> Any:
@@ -412,8 +416,8 @@ class ExactSteps(Unrolled):
             return self.field.from_sympy(e)
         except ValueError:
             raise NotApplicable(
-                f"{e} is not a number that is the same for all units: the first steps are derived for "
-                "networks whose units are statistically equal"
+                f"{e} must be a rational function of the numbers of the theory and must be the same for "
+                "all units of a layer"
             ) from None
 
     def quotient(self, x: Any, y: Any) -> Any:
@@ -652,7 +656,8 @@ class LayerFamilies(ABC):
             return self.check(group)
         if shifts not in ({S.One}, {S.NegativeOne}):
             raise NotApplicable(
-                f"{group[0][0]} of a layer must depend on that of one neighbouring layer, not on both sides"
+                f"{group[0][0]} of a layer must depend on order parameters of one neighbouring layer only; "
+                f"the distances to the layers on which it depends are {sorted(shifts, key=str)}"
             )
         shift = int(shifts.pop())
         names = {_symbol_of(k, ell + shift): Dummy() for k in group}
@@ -660,7 +665,9 @@ class LayerFamilies(ABC):
         for k in group:
             p = Poly(steps[k][0].xreplace(names), *names.values())
             if p.total_degree() > 1:
-                raise NotApplicable(f"{k[0]} of a layer must be linear in that of the neighbouring layer")
+                raise NotApplicable(
+                    f"{k[0]} of a layer must be linear in the order parameters of the neighbouring layer"
+                )
             coefficients = [self.as_function_of_layer(p.coeff_monomial(y)) for y in names.values()]
             rows[k] = (
                 dict(zip(group, coefficients, strict=True)),
@@ -775,8 +782,8 @@ class EveryDepth(ExactSteps, LayerFamilies):
         ratio, remainder = dividend.div(divisor) if y else (x, self.one)
         if remainder:
             raise NotApplicable(
-                "the first steps are not derived: a division leaves the polynomials, because "
-                f"{self.expr(x)} is not a polynomial times {self.expr(y)}; give the depth as a number"
+                "the first steps are not derived at symbolic depth: the quotient of "
+                f"{self.expr(x)} and {self.expr(y)} is not a polynomial; give the depth as a number"
             )
         return ratio.mul_term((tuple(j - i for i, j in zip(up, down, strict=True)), QQ.one))
 
@@ -847,8 +854,8 @@ class EveryDepth(ExactSteps, LayerFamilies):
         first = {p: c for p, c in m.terms() if p[self.place] == 0}
         if first and m.ring.from_dict(first) != 1:
             raise NotApplicable(
-                "an order parameter is multiplied from layer to layer, so that it is not a polynomial in the "
-                "layer"
+                "at learning rate zero an order parameter is multiplied from layer to layer by a factor "
+                "other than 0 and 1, so that it is not a polynomial in the layer; give the depth as a number"
             )
         return bool(first)
 
@@ -869,7 +876,8 @@ def _of_one_output(theory: Theory, name: str) -> AppliedUndef:
     head: AppliedUndef = theory.order_parameter(name).symbol
     if len(head.args) != 2:
         raise NotApplicable(
-            f"{name} has the index {head.args[0]}: the first steps need a theory of one output"
+            f"{name} has the index {head.args[0]}: the first steps are derived for a correlation function "
+            "without indices besides two times, such as C_v in a theory of one output"
         )
     return head
 
@@ -1013,8 +1021,9 @@ class FirstStep(ConditionalResult):
             )
         if self.degree != 2:
             raise NotApplicable(
-                "the learning rate above which the first step increases the loss has no closed form, "
-                f"because it is a root of a polynomial of degree {self.degree - 1}"
+                "the learning rate above which the first step increases the loss is given only if the ratio "
+                f"of the losses is a polynomial of degree 2 in the rate; its degree is {self.degree}: use "
+                "smallest_rate with numbers for the other symbols"
             )
         slope, constant = _unchanged_rates(self.growth_factor, eta).all_coeffs()
         return factor(-constant / slope)

@@ -365,8 +365,8 @@ class _Aligned:
         trained = {w.name for w in weights}
         if fixed := [gaussian(m).name for m in program.matrices if gaussian(m).name not in trained]:
             raise NotApplicable(
-                f"the rate is not derived for a matrix of samples ({', '.join(fixed)}): give the population "
-                "loss"
+                "the largest rate is not derived for programs with untrained random matrices, such as that "
+                f"of samples ({', '.join(fixed)}): in place of samples give the population loss"
             )
         if summed := next((w for w in weights if w.update.over), None):
             indices = ", ".join(str(r.index) for r in summed.update.over)
@@ -398,7 +398,8 @@ class _Aligned:
         singles = [w for w in self.matrices if not w.initial.index]
         if len(families) > 1 or len(singles) != 1:
             raise NotApplicable(
-                "the network must be a chain of one first matrix, a family of matrices, and a readout"
+                "the network must be a chain of one first matrix, at most one family of matrices of the "
+                "other layers, and a readout"
             )
         (first,) = singles
         h, g = (self.amplitude(x).func for x in (readout.update.vector, first.update.left))
@@ -483,7 +484,10 @@ class _Aligned:
         for d in self.program.definitions:
             if len(fixed) == 1 and d.rhs.has(fixed[0].symbol):
                 return self.amplitude(d.lhs), sqrt(fixed[0].variance)
-        raise NotApplicable("the program must have exactly one target")
+        raise NotApplicable(
+            "the program must have exactly one vector that is not trained, the target, and a field whose "
+            "definition contains this vector"
+        )
 
     def weight_times_update(self, w: TrainedMatrix | TrainedVector) -> Expr:
         """Return the singular value of a weight times the update of this value in a small step.
@@ -512,7 +516,8 @@ class _Aligned:
         e = cancel(e)
         if e.atoms(AppliedUndef) or e.free_symbols & {a for a in self.known if a.is_Symbol}:
             raise NotApplicable(
-                f"singular values grow at different rates: {e}; give layers of one width in a chain"
+                f"singular values grow at different rates, with the ratio {e}; give layers of one width in a "
+                "chain"
             )
         return e
 
@@ -837,7 +842,7 @@ def _sign(e: Expr) -> int:
         signs = {int(sign(c)) for c in Poly(x, i, j).coeffs()}
         if len(signs) > 1:
             raise NotApplicable(
-                f"the largest learning rate is not derived: the sign of the exponent {e} depends on the "
+                f"the largest learning rate is not derived: the sign of the exponent {e} may depend on the "
                 "depth or the layer"
             )
         product *= signs.pop()

@@ -243,7 +243,7 @@ class LazyKernel(ConditionalResult):
                 )
             numbers[x] = sympify(exact(str(x), v))
             if not numbers[x].is_Rational or (x.is_positive and not numbers[x] > 0):
-                kind = "positive number" if x.is_positive else "number"
+                kind = "positive rational number" if x.is_positive else "rational number"
                 raise ValueError(f"{x} = {v}: must be a {kind}, such as 0.7 or 2/3")
         return replace(self, equations={x: e.xreplace(numbers) for x, e in self.equations.items()})
 
@@ -338,8 +338,8 @@ class LazyKernel(ConditionalResult):
             return float(-1 / _turning(gap, float(self.depth + 1)))
         except (ValueError, ZeroDivisionError):
             raise NotApplicable(
-                "the edge of the kernel's spectrum is not found, because layers are much narrower than the "
-                "input: give wider layers"
+                "the edge of the kernel's spectrum is not found, as for many layers that are much narrower "
+                "than the input: give wider layers"
             ) from None
 
 
@@ -376,7 +376,7 @@ def lazy_kernel(theory: Theory, depth: int | None = None) -> LazyKernel:
     layers = int(program_depth) if program_depth.is_Integer else depth
     if layers is None or depth not in (None, layers):
         raise NotApplicable(
-            f"depth = {depth}: must be a number of hidden layers, that of the theory if it has one"
+            f"depth = {depth}: must be the number of hidden layers; that of the theory is {program_depth}"
         )
     plain_steps(theory.program)
     return LazyKernel(theory, layers, _Responses(theory.at_depth(layers)).equations())
@@ -397,12 +397,15 @@ class _Responses:
         self.power = {up: 1 for up, _ in pairs} | {down: -1 for _, down in pairs}
         trained = {w.name: w for w in theory.program.trained()}
         if any(gaussian(m).name not in trained for m in theory.program.matrices):
-            raise NotApplicable("the data are random samples: give the population loss")
+            raise NotApplicable(
+                "the lazy kernel is not derived for programs with untrained random matrices, such as that of "
+                "samples: in place of samples give the population loss"
+            )
         readouts = [w for w in trained.values() if isinstance(w, TrainedVector)]
         if len(readouts) != 1 or any(w.update.over for w in trained.values()):
             raise NotApplicable(
-                "the lazy kernel is derived for one output with one vector of readout weights; a network of "
-                "several outputs has a kernel for each pair of them"
+                "the lazy kernel is derived for one trained readout vector and for updates that are not "
+                "sums, as those of one output on isotropic data with the population loss"
             )
         self.unit = readouts[0].update.coefficient
         self.form = linear_form(theory)
@@ -491,7 +494,7 @@ class _Responses:
         if x.reach != "strict" or len(parameters) > 1:
             raise NotApplicable(
                 f"the lazy kernel is derived for gradient descent: the memory {x.expr} must be a sum over "
-                "earlier steps only, and must contain one order parameter"
+                "earlier steps only, and must contain at most one order parameter"
             )
         return x.weight.xreplace({a: self.start(a) for a in parameters}) / eta * y
 

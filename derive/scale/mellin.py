@@ -166,7 +166,8 @@ class Powers(Summarised):
         if len(top) != 1:
             powers = ", ".join(str(p.power) for p in self.terms)
             raise NotApplicable(
-                f"the symbols do not determine which of the powers {powers} of {self.variable} is the largest"
+                f"none of the powers {powers} of {self.variable} is known to be larger than all others: give "
+                "numbers for the symbols in them"
             )
         return top[0]
 
@@ -222,7 +223,9 @@ def mode_sum(F: Expr, y: Symbol, a: Any, b: Any, x: Symbol, *, terms: int = 3) -
     parts = _parts(F, y)
     converges = And(Gt(b, 0), Gt(simplify(a + b * _rise(F, y, parts[0].m)), 1))
     if converges == S.false:
-        raise NotApplicable(f"the sum over k of k^-({a}) F(k^-({b}) x) diverges at large k")
+        raise NotApplicable(
+            f"the sum over k of k^-({a}) F(k^-({b}) x) must converge at large k, with b = {b} positive"
+        )
     z = Dummy("z")
     transform = Add(*[p.mellin(z) for p in parts])
     tail = [x for p in parts for x in p.tail(terms)]
@@ -310,7 +313,10 @@ def convolution(  # noqa: PLR0913 - two sums, and the symbols and numbers of one
     less = _below_two(less)
     outer_sum = mode_sum(outer[0], y, outer[1], b, x)
     if len(outer_sum.terms) != 1 or outer_sum.error != -oo:
-        raise NotApplicable(f"the outer sum over modes, {outer_sum.expr}, is not a single power of {x}")
+        raise NotApplicable(
+            f"the outer sum over modes must be a single power of {x} without further powers; it is "
+            f"{outer_sum.expr}, up to a remainder of the power {outer_sum.error}"
+        )
     (front,), w = outer_sum.terms, outer_sum.terms[0].power
     inner_sum = mode_sum(inner[0], y, inner[1], b, x)
     terms = [
@@ -349,7 +355,10 @@ def full_convolution(
     sums = [mode_sum(F, y, a, b, x) for F, a in (first, second)]
     for expansion in sums:
         if len(expansion.terms) != 1 or expansion.error != -oo:
-            raise NotApplicable(f"the sum over modes {expansion.expr} is not a single power of {x}")
+            raise NotApplicable(
+                f"the sum over modes must be a single power of {x} without further powers; it is "
+                f"{expansion.expr}, up to a remainder of the power {expansion.error}"
+            )
     (d,), (w,) = (expansion.terms for expansion in sums)
     late = d.coefficient * w.coefficient * unit(d.power + weight, w.power)
     early = moment(first[0], y, first[1], b, weight) * w.coefficient
@@ -388,7 +397,8 @@ def _below_two(less: Any) -> Expr:
     value = exact("less", less)
     if value.is_number and not value < 2:
         raise NotApplicable(
-            f"less = {less}: must be below 2, or the argument 2 - less x vanishes in the integral"
+            f"less = {less}: must be below 2, or the argument 2 x - less tau of W vanishes in the integral "
+            "over tau from 0 to x"
         )
     return value
 
@@ -483,7 +493,8 @@ def _part(term: Expr, y: Symbol) -> _Part:
             c, q, p = c * constant**power, slope / constant, -power
         else:
             raise NotApplicable(
-                f"{term} is not a sum of terms y^m, y^m exp(-q y) and y^m (1 + q y)^-p with y = {y}"
+                f"the term {term} must have the form y^m, y^m exp(-q y) or y^m (1 + q y)^-p, with y = {y} "
+                "and a constant factor"
             )
     if (q != 0 and q.is_positive is not True) and not q.is_negative:
         raise NotApplicable(
@@ -509,7 +520,8 @@ def _rise(F: Expr, y: Symbol, one: Expr) -> Expr:
         return one + expand((F * y**-one).subs(y, small)).leadterm(small)[1]
     except (NotImplementedError, ValueError):
         raise NotApplicable(
-            f"the symbols do not determine the lowest power of {y} in {F} at small {y}"
+            f"SymPy does not find the lowest power of {y} in {F} at small {y}: give numbers or positive "
+            "symbols in this function"
         ) from None
 
 

@@ -146,7 +146,7 @@ def numbers(depth: Any, source: Any, capacity_: Any, *, summed: bool = False) ->
         if v.is_number and not v > 0:
             raise ValueError(f"{name} = {v}: must be positive")
     if summed and a.is_number and a <= 1:
-        raise ValueError(f"capacity = {a}: must be above 1, or the eigenvalues have no sum")
+        raise ValueError(f"capacity = {a}: must be above 1, or the eigenvalues have no finite sum")
     return values
 
 
@@ -362,8 +362,8 @@ def _at_zero(kernel: Expr, covariance: Expr) -> Expr:
     value = kernel.replace(Function("C_g"), lambda *_: covariance).subs(gamma0, 0)
     if value.has(t, s, AppliedUndef):
         raise NotApplicable(
-            f"the kernel {kernel} must not change in time at gamma0 = 0: use plain gradient descent or its "
-            "flow, with a constant learning rate"
+            f"the kernel {kernel} must be a constant at gamma0 = 0: use plain gradient descent or its flow, "
+            "with a constant learning rate"
         )
     return value
 

@@ -94,7 +94,8 @@ class BranchPowers(ConditionalResult):
             raise NotApplicable(f"alpha = {value}: must be a number of at least 1/2, such as 1/2 or 1")
         if number < S.Half:
             raise NotApplicable(
-                f"alpha = {value}: must be at least 1/2, because below the stream grows with the depth"
+                f"alpha = {value}: must be at least 1/2, because for smaller alpha the stream grows with the "
+                "depth"
             )
         values = {alpha: number}
         powers: dict[str, Any] = {

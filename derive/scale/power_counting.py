@@ -466,9 +466,8 @@ class Counting:
         """
         for node in until:
             if node not in self.rules:
-                raise NotApplicable(
-                    f"until: the program has no field or number {node[0]!r} at layer {node[1]}"
-                )
+                place = "" if node[1] is None else f" at layer {node[1]}"
+                raise NotApplicable(f"until: the program has no field or number {node[0]!r}{place}")
         step, stopped = 0, None
         try:
             for step in range(steps + 1):

@@ -338,7 +338,8 @@ def fixed_data(theory: Theory) -> FixedData:
     result = FixedData(theory, kernel, balance, freedom, signal, gain, label)
     if any(e.has(t, s, z, z_, R) for e in (freedom, signal, gain, label)):
         raise NotApplicable(
-            f"the kernels must depend on differences of times alone; times remain in {result}"
+            "the kernels must depend on differences of times, and their Laplace transforms on the cut-offs "
+            f"alone; a time, a rate or R_Delta remains in {result}"
         )
     return result
 
@@ -500,7 +501,8 @@ def rich_law(
     law = rich_scaling(reduced, values[L], values[beta], values[capacity_], task=task)
     if law.constant.has(nan, zoo):
         raise NotApplicable(
-            f"source = {values[beta]}: the closed form of the constant factor of the loss is 0/0 there"
+            f"source = {values[beta]}: the closed form of the constant factor of the loss is 0/0 or infinite "
+            "at this source"
         )
     before = modes.loss().subs(values).expr
     crossover = {"lazy": law.crossover(before)} if law.task == HARD else {}
@@ -562,7 +564,10 @@ def batch_law(
         leading = tails.subs(values).largest()
     except NotApplicable:
         where = tails.turns(beta).expand().subs(values)
-        raise NotApplicable(f"source = {values[beta]}: must be below or above {where}") from None
+        raise NotApplicable(
+            f"source = {values[beta]}: must be known to be below or above {where}, where two powers of t "
+            "are equal"
+        ) from None
     names = {x: e.subs(values) for x, e in ((q, noise.amplification), (A, noise.learnt))}
     sums = {x: e for x, e in names.items() if x == q or leading.coefficient.has(x)}
     rate = noise.kernel.subs(values)

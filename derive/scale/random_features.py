@@ -177,8 +177,8 @@ class RandomFeatures(ConditionalResult):
         denominator = _as_powers(denominator.subs(values))
         if len(denominator) != 1:
             raise NotApplicable(
-                "the loss of a mode at late times must be a sum of powers of the cut-off of the spectrum; "
-                f"it contains {e}"
+                "the denominator of the loss at late times must be a single power of the cut-off of the "
+                f"spectrum; the loss is {e}"
             )
         terms = []
         for p in _as_powers(numerator.subs(values)):
@@ -492,8 +492,8 @@ def eliminated(theory: Theory) -> RandomFeatures:
     error = factor(solved[letters[learnt.symbol]] * rates[z] * rates[z_])
     if error.has(share, share_) or learnt.units is None:
         raise NotApplicable(
-            "the correlation of errors also contains S, the sum of lamda/(lamda + lamda_c) over modes with "
-            "the cut-off lamda_c; it must contain other sums over modes only"
+            "the correlation C_v of errors must have an index of modes, and must not contain S, the sum of "
+            "lamda/(lamda + lamda_c) over modes with the cut-off lamda_c"
         )
     limits = learnt.units.limits
     balance = Eq(z, solution[z], evaluate=False)

@@ -195,7 +195,10 @@ class RankOne(ConditionalResult):
         solution = Integral(source * exp(-rate * (X - Y)), (Y, 0, X))
         residual = solution.diff(X) - source.subs(Y, X) + rate * solution
         if rate.has(learnt, size) or simplify(residual.expand().doit(integrals=False)) != 0:
-            raise NotApplicable(f"the equation of a mode is not linear in its learnt part: {speed}")
+            raise NotApplicable(
+                "the equation of a mode must be linear in its learnt part phi, with a factor of phi that "
+                f"does not depend on c_g(1); its right side is {speed}"
+            )
         return solution
 
     def inner_response(self) -> Expr:
@@ -223,7 +226,10 @@ class RankOne(ConditionalResult):
         # rates[0] y_g, and that of y_g is rates[1] y_h.
         rates = [simplify(at_s[i].subs(s, t) * at_t[1 - i] / speed) for i in (0, 1)]
         if any(r.has(t) for r in rates):
-            raise NotApplicable(f"the response rates of a layer depend on time besides log sigma: {rates}")
+            raise NotApplicable(
+                "the equations of a layer's responses, as functions of log sigma, must have coefficients "
+                f"that do not depend on time; they are {rates}"
+            )
         log_sigma, fields = Symbol("z", nonnegative=True), [Function(x) for x in ("y_h", "y_g")]
         system = [
             Eq(fields[i](log_sigma).diff(log_sigma), rates[i] * fields[1 - i](log_sigma)) for i in (0, 1)
@@ -240,7 +246,10 @@ class RankOne(ConditionalResult):
                 expand(simplify(response.rewrite(exp).subs(log_sigma, log(now / then)) * relative))
             )
         if simplify(responses[0] - responses[1]) != 0 or responses[0].has(t, s):
-            raise NotApplicable(f"h and g of a layer have different responses: {responses}")
+            raise NotApplicable(
+                "h and g of a layer must have the same response, which must depend on time by sigma alone; "
+                f"their responses are {responses}"
+            )
         return responses[0]
 
 
@@ -268,8 +277,8 @@ def _memory(theory: Theory, name: str, site: Expr | None = None) -> tuple[Expr, 
     terms = [x for x in theory.equation(name, site).terms if x.kind == "memory"]
     if len(terms) != 1 or terms[0].over:
         raise NotApplicable(
-            f"the equation of {name} must contain exactly one sum over the past, and contains "
-            f"{[x.expr for x in terms]}"
+            f"the equation of {name} must contain exactly one sum over the past, without a further index "
+            f"that is summed; it contains {[x.expr for x in terms]}"
         )
     return with_rank_one(terms[0].coefficient * terms[0].kernel), with_rank_one(terms[0].field)
 
@@ -391,7 +400,8 @@ class _RankOne:
         front = product_ / self.memory("xi", None, c_g(1, t))
         if front.has(s):
             raise NotApplicable(
-                f"{front}: the memory of the first layer is not proportional to the learnt part of a mode"
+                "the memory of the first layer must be proportional to the learnt part of a mode; their "
+                f"ratio {front} depends on the time s"
             )
         front = front.xreplace({self.h0.lhs: self.h0.rhs})
         return gamma0 * Sum(front / gamma0 * phi(self.index, t), self.limits)
@@ -577,7 +587,8 @@ def check_transforms(slope: Expr) -> None:
     )
     if any(gammasimp(e) != 0 for y in relations for e in _by_corners(y, (q, r), at)):
         raise NotApplicable(
-            f"the closed forms of the moments of the profile F do not fulfil x dF/dx = {slope}"
+            "SymPy does not show that the closed forms of the moments of the profile F fulfil "
+            f"x dF/dx = {slope}"
         )
 
 
@@ -937,9 +948,9 @@ class RichBalance:
         argument = next(-p.power for p in learnt.terms if p.coefficient.has(I_F))
         if simplify(memory(reduced, q).function - x * u**-q * exp(-x * (1 - u))) != 0:
             raise NotApplicable(
-                "the learnt fraction of a mode must follow the profile F_q, whose rate of change is "
-                "x*u**-q*exp(-x*(1 - u)) with x = lamda*X, and X the integral of the kernel over time; it "
-                f"is {memory(reduced, q)}"
+                "the learnt fraction of a mode must be the profile F_q, the integral of "
+                "x*u**-q*exp(-x*(1 - u)) over u from 0 to 1, with x = lamda*X, and X the integral of the "
+                f"kernel over time; it is {memory(reduced, q)}"
             )
         check_transforms(profile_slope(reduced, Symbol("q")))
         speed = power_in(named_integrated_kernel, late)

@@ -324,7 +324,7 @@ def _largest(powers: Iterable[Expr | None]) -> Expr | None:
             best = p
         elif not gap.is_nonpositive:
             raise NotApplicable(
-                f"it cannot be decided which of N^({p}) and N^({best}) is larger: give numbers for the "
-                "exponents"
+                f"it cannot be decided which of the powers {p} and {best} of a large number (width or depth) "
+                "is larger: give numbers for the exponents"
             )
     return best

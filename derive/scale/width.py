@@ -423,7 +423,7 @@ class Constraints(ConditionalResult):
         """
         known = (*REQUIREMENTS, *ENTRYWISE)
         if requirement not in known:
-            raise KeyError(f"{requirement!r}: must be one of {', '.join(map(repr, known))}")
+            raise KeyError(f"requirement = {requirement!r}: must be one of {', '.join(map(repr, known))}")
         return tuple(x for x in self.powers if x.requirement == requirement)
 
     @property
@@ -472,8 +472,8 @@ class Constraints(ConditionalResult):
         family = self.family()
         if not self.of(RAW_RATE):
             raise NotApplicable(
-                "every weight has a learning rate of its own, so that no common learning rate determines "
-                "a, the power of N of the scale of outputs"
+                "every weight has a learning rate of its own, so that no common learning rate determines a, "
+                "the exponent of the multiplier of the first matrix between layers (or of the readout)"
             )
         (rate,) = (x.power.xreplace(family) for x in self.of(RAW_RATE))
         solution = solve_linear([rate], (FREE,))
@@ -949,7 +949,7 @@ def _number(key: str, value: Any) -> Expr:
             return number
     except (ValueError, TypeError):
         pass
-    raise NotApplicable(f"{key} = {value!r}: must be a number, such as 1/2")
+    raise NotApplicable(f"{key} = {value!r}: must be a real number, such as 1/2")
 
 
 def named(program: Program, constraints: Constraints | None = None) -> dict[str, dict[str, Expr]]:

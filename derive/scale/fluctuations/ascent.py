@@ -96,7 +96,10 @@ def in_small_steps(program: Program) -> Program:
     ((start, weight),) = memory if len(memory) == 1 else {(S.Zero, S.Zero)}
     noise = any(rule.noise(t, s) != 0 for rule in rules)
     if start != 1 or weight.has(t, s) or noise:
-        raise NotApplicable("all weights must be trained by the gradient alone, with one learning rate")
+        raise NotApplicable(
+            "all weights must be trained by gradient descent or flow with one constant learning rate, "
+            "without decay, momentum or noise"
+        )
     summed_weight = weight.subs(program.roles.samples, 1) if program.roles.samples is not None else weight
     return program.with_rule(GradientDescent(eta if program.rule.discrete else eta * summed_weight))
 
@@ -169,8 +172,8 @@ def _interpolated(values: list[AscentCoefficients]) -> AscentCoefficients | None
     """
     if len(values) > DEEPEST:
         raise NotApplicable(
-            f"the coefficients are not polynomials in the depth, as far as {DEEPEST} layers tell: give a "
-            "number of layers"
+            f"no polynomials in the depth agree with the coefficients of networks of 1 to {DEEPEST} layers: "
+            "give a number of layers"
         )
     first = values[0]
     means = {n: _polynomial([x.means[n] for x in values]) for n in first.means}
@@ -284,7 +287,8 @@ class DrivenSteps:
         roles = program.roles
         if roles.output is None or roles.error is None or roles.samples is None:
             raise NotApplicable(
-                "no output of the program has an error signal on samples, because no loss trains it"
+                "the program must have a loss of an output on samples: give a program on fixed samples, such "
+                "as mlp()"
             )
         self.output, self.samples = str(roles.output.func), S(roles.samples)
         self.data = {str(roles.error.func): S.One, **{x.kernel: S(kernel) for x in program.given}}
@@ -412,7 +416,7 @@ class DrivenSteps:
         field_count = sum(str(a.func) in self.fields for a in atoms)
         if weight.has(AppliedUndef) or field_count > 1 or len(atoms) - field_count > 1:
             raise NotApplicable(
-                f"the term {e} must be a field times at most one kernel, as in a linear network"
+                f"the term {e} must contain at most one field and one order parameter, as in a linear network"
             )
         return self._polynomial(weight), atoms
 
@@ -491,7 +495,8 @@ class DrivenSteps:
             factors += [[(1, (True, self._key(x.field, {})))] for x in hats]
             if len(factors) != 2:
                 raise NotApplicable(
-                    f"the order parameter {q.symbol} must be an average of a product of two fields"
+                    f"the order parameter {q.symbol} must be an average of a product of two fields or "
+                    "response fields"
                 )
             self._units[key] = [
                 WeightedPair(weight * a * b & self.mask, x, y, key) for (a, x), (b, y) in product(*factors)

@@ -174,7 +174,8 @@ class EnsembleLaw(ConditionalResult):
         """
         if lazy.initial != 0:
             raise NotApplicable(
-                "the shift of lazy networks has a closed form only for centred outputs: give centred(program)"
+                "the shift of the mean output of lazy networks has a closed form only for centred outputs: "
+                "give centred(program)"
             )
         V_K, y = Symbol("V_K", positive=True), Symbol("y", real=True)
         decay = lazy.decay.subs(lazy.program.roles.samples, 1)
@@ -284,8 +285,8 @@ def best_ensemble(power: Expr | int = 2, order: int = 1) -> BestEnsemble:
     p = sympify(power)
     if not p.is_Rational or p < 1:
         raise NotApplicable(
-            f"power = {p}: the cost of a network grows as N^power, with a rational number from 1 on, such as "
-            "2 or Rational(3, 2)"
+            f"power = {p}: the power of the width in the cost of a network must be a rational number of at "
+            "least 1, such as 2 or Rational(3, 2)"
         )
     loss = bias / N**order + spread * N ** (p - 1) / cost  # bias, and variance for cost/N^p networks
     slope = (loss.diff(N) * N ** (order + 1)).expand()

@@ -254,7 +254,10 @@ def feature_learning(program: Program) -> FeatureLearning:
     """
     require_type(program, Program, "feature_learning", "a program")
     if program.rule.discrete:
-        raise NotApplicable("the series in gamma0 is derived for the training rule of a flow, not for steps")
+        raise NotApplicable(
+            "the series in gamma0 is derived for gradient flow and not for steps: give a program with "
+            "rule='flow'"
+        )
     now, start = error_slopes(program)
     if now != -1 or start not in (0, 1):
         raise NotApplicable(

@@ -203,8 +203,8 @@ def _require_closed(theory: Fluctuations) -> None:
                 )
     if any(not e.rhs.is_polynomial(*e.rhs.atoms(AppliedUndef)) for e in theory.definitions):
         raise NotApplicable(
-            "a field is not linear in the products of a weight and a vector, so that the recursion of the "
-            "Gram matrix does not close; use a network with one hidden linear layer"
+            "a field is not a polynomial in the products of a weight and a vector, so that the recursion of "
+            "the Gram matrix does not close; use a network with one hidden linear layer"
         )
 
 
@@ -249,8 +249,8 @@ def _remains(kernel: Expr, discrete: bool) -> Expr:
     fraction = simplify(kernel.subs(t, t + 1) / kernel if discrete else kernel.diff(t) / kernel)
     if fraction.has(s, t):
         raise NotApplicable(
-            "the training rule must have no memory besides the weights; earlier updates have the factor "
-            f"{kernel}"
+            "the training rule must have no momentum and no noise, and its decay must be constant; the "
+            f"factor of earlier updates, or the covariance of the source, is {kernel}"
         )
     return fraction
 
@@ -282,7 +282,9 @@ class _SampleRecursion:
         self.recursion, self.theory = recursion, recursion.theory
         roles = self.theory.program.roles
         if roles.samples is None:
-            raise NotApplicable("the program has no samples with an output each")
+            raise NotApplicable(
+                "the program must have an output on samples: give a program on fixed samples, such as mlp(1)"
+            )
         self.sizes = {S(roles.samples): Integer(samples)}
         self.products = {str(e.symbol.func) for e in self.theory.products}
 

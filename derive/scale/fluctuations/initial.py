@@ -221,7 +221,10 @@ def _member(units: InitialUnits, name_and_indices: tuple[Any, ...], any_layer: b
     q = units.theory.parameter(name)
     times = sum(x in (t, s) for x in q.symbol.args)
     if len(indices) != len(q.symbol.args) - times:
-        raise TypeError(f"{name} has {len(q.symbol.args) - times} indices, as in {q.symbol}")
+        raise TypeError(
+            f"{name} has {len(q.symbol.args) - times} indices besides the times, as in {q.symbol}, and "
+            f"{len(indices)} are given"
+        )
     observable: AppliedUndef = q.symbol.func(*map(S, indices), *[S.Zero] * times)
     ranges = {r.index: r for r in q.ranges}
     for index, value in zip(q.symbol.args, observable.args, strict=True):
@@ -415,8 +418,8 @@ class _LayerSweep:
         self._growths: dict[Expr, tuple[int, Expr]] = {}
         if any(q.home is not None and q.home.shared for q in units.theory.parameters):
             raise NotApplicable(
-                "the layers of a residual network are the same units, so that no recursion closes: give a "
-                "number of layers"
+                "the layers of a residual network share their units, so that kernels do not follow from one "
+                "neighbouring layer: give a number of layers"
             )
 
     # -- kernels of infinite width ---------------------------------------------------------------------------
@@ -467,8 +470,8 @@ class _LayerSweep:
                 if all(cancel(x - row.get(a, 0)) == 0 for a, x in self.units.feedback(kernel).items()):
                     return step, factor_
         raise NotApplicable(
-            f"{_timeless(kernel)} is not a constant times the same kernel of a neighbouring layer: "
-            "give a number of layers"
+            f"{_timeless(kernel)} must be a constant times the same kernel of one neighbouring layer, and is "
+            "not: give a number of layers"
         )
 
     def solved(self, e: Expr) -> Expr:
@@ -566,8 +569,8 @@ class _LayerSweep:
         ends = (x.first == 1 and step == -1) or (x.last == self.depth and step == 1)
         if not ends:
             raise NotApplicable(
-                f"the observable contains {x.atom} at the layers {x.first} to {x.last} only: give a number "
-                "of layers"
+                f"the observable contains {x.atom} at the layers {x.first} to {x.last} only; these must "
+                f"{'begin at layer 1' if step == -1 else 'end at the last layer'}: give a number of layers"
             )
 
     # -- covariance ------------------------------------------------------------------------------------------

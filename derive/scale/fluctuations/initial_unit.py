@@ -233,7 +233,7 @@ class InitialUnits:
                 if self._response(atom) != 0:
                     raise NotApplicable(
                         f"fluctuations at the start of training are not derived: the response {atom} is not "
-                        f"zero there, so that {field} is not Gaussian"
+                        f"zero, so that {field} is not Gaussian"
                     )
 
     def _response(self, atom: AppliedUndef) -> Expr:

@@ -248,7 +248,9 @@ def _rate(program: Program) -> Expr:
     require_linear_rules(program, "a lazy network with a tangent kernel")
     rules = {w.rule for w in program.trained()}
     if len(rules) != 1:
-        raise NotApplicable("all weights must have the same training rule")
+        raise NotApplicable(
+            "at least one weight must be trained, and all trained weights must have the same training rule"
+        )
     (rule,) = rules
     start, weight = map(S, rule.memory(t, s))
     if start != 1 or weight.has(t, s) or rule.noise(t, s) != 0:
@@ -276,7 +278,10 @@ def error_slopes(program: Program) -> tuple[Expr, Expr]:
     first = output.xreplace({t: S.Zero})
     now, start = rhs.diff(output), rhs.diff(first)
     if not (now.is_number and start.is_number) or rhs.has(Sum):
-        raise NotApplicable(f"the error {rhs} is not linear in its output: the loss is not a plain square")
+        raise NotApplicable(
+            f"the error {rhs} must be linear in the output of its own sample, with a number as the factor "
+            "and without sums, as for the square loss of one output"
+        )
     if len([a for a in rhs.atoms(AppliedUndef) if a.func == output.func]) > 2:
         raise NotApplicable(f"the error {rhs} must contain outputs at the same time and at time 0 alone")
     return now, start

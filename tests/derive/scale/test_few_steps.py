@@ -249,7 +249,7 @@ def test_what_has_no_recursion_is_refused(program: Callable[[], Program], reason
         (partial(isotropic, 1, data="online"), "centred"),
         (partial(isotropic, 1, data="full-batch", center=True), "constant kernel"),
         (partial(isotropic, 1, data="population", center=True, outputs=2), "one output"),
-        (partial(structured, 1), "is not a number that is the same for all units"),
+        (partial(structured, 1), "must be the same for all units"),
         (partial(isotropic, 1, data="population", center=True, rule=DECAY), "plain steps"),
         (partial(isotropic, 1, data="population", center=True, rule=MOMENTUM), "plain steps"),
     ],
@@ -262,7 +262,7 @@ def test_what_has_no_lazy_steps_is_refused(program: Callable[[], Program], reaso
 @pytest.mark.parametrize(
     ("program", "reason"),
     [
-        (partial(isotropic, data="online", center=True), "symbol"),
+        (partial(isotropic, data="online", center=True), "need a number of layers"),
         (partial(isotropic, 1, data="population", rule="flow"), "a training rule in steps"),
         (partial(isotropic, 1, data="population", outputs=2), "one output"),
         (partial(structured, 1), "equivalent units|index"),
@@ -374,7 +374,7 @@ def test_every_depth_at_once_is_each_depth(data: str) -> None:
 def test_depths_that_are_no_chain_have_no_polynomial() -> None:
     with pytest.raises(NotApplicable, match="residual"):
         few_steps(mean_field(isotropic(data="population", center=True, branch=1)), 1, order=(eta, 2))
-    with pytest.raises(NotApplicable, match="symbol"):
+    with pytest.raises(NotApplicable, match="need a number of layers"):
         few_steps(theory(None, "population"), 2, order=(gamma0, 2))
 
 

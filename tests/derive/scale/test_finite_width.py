@@ -44,7 +44,7 @@ def test_a_factor_in_the_theory_is_a_factor_of_the_mean(name: str, site: object)
 @pytest.mark.slow
 def test_a_factor_in_the_mean_alone_is_refused() -> None:
     """Variance and mean are then no longer one convolution."""
-    with pytest.raises(NotApplicable, match="not integrals of one function"):
+    with pytest.raises(NotApplicable, match="one convolution over time"):
         width_noise(doubled("h", 1, "response"), samples(), modes())
 
 

@@ -253,7 +253,7 @@ def test_series_of_equations_that_do_not_settle_are_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"data": "online"}, "matrix of samples"),
+        ({"data": "online"}, "untrained random matrices"),
         ({"data": "population", "branch": Rational(1, 2)}, "grow at different rates"),
         ({"data": "population", "rule": "flow"}, "plain steps"),
         ({"data": "population", "outputs": 2}, "the update of W0 is a sum over c"),

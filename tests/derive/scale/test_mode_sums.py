@@ -54,7 +54,7 @@ def test_a_logarithm_where_powers_meet(F, a, b):
 
 
 def test_a_sum_that_diverges_is_refused():
-    with pytest.raises(NotApplicable, match="diverges at large k"):
+    with pytest.raises(NotApplicable, match="must converge at large k"):
         mode_sum(exp(-y), y, 1, 2, x)
 
 
@@ -65,12 +65,12 @@ def test_symbols_leave_conditions():
     assert found.conditions.subs({alpha: 2, beta: 1}) == False  # noqa: E712  (a SymPy boolean)
     assert found.sorted({beta: 1 / (1 + y)}).terms[0].power == 1 - beta
     assert found.sorted({beta: 1 + y}).terms[0].coefficient == zeta(alpha * (beta - 1) + 1)
-    with pytest.raises(NotApplicable, match="do not determine which of the powers"):
+    with pytest.raises(NotApplicable, match="is known to be larger"):
         found.sorted()
 
 
 def test_another_form_is_refused():
-    with pytest.raises(NotApplicable, match="is not a sum of"):
+    with pytest.raises(NotApplicable, match="must have the form"):
         mode_sum(1 / (1 + y**2), y, 2, 2, x)
 
 

@@ -83,7 +83,7 @@ def test_the_best_number_of_networks() -> None:
         grid = width * np.array([0.9, 1.0, 1.1])
         losses = 0.7 / grid**order + 2.1 / grid * grid ** float(power) / 5000.0
         assert losses.argmin() == 1
-    with pytest.raises(NotApplicable, match="from 1 on"):
+    with pytest.raises(NotApplicable, match="of at least 1"):
         best_ensemble(Rational(1, 2))
     flat = ensemble_law(mlp(1)).best()
     assert flat.order == 1

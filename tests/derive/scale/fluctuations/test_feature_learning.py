@@ -61,13 +61,13 @@ def test_the_end_of_training_of_one_layer() -> None:
 
 
 def test_refusals() -> None:
-    with pytest.raises(NotApplicable, match="rule of a flow"):
+    with pytest.raises(NotApplicable, match="gradient flow and not for steps"):
         feature_learning(mlp(1))
     with pytest.raises(NotApplicable, match="as in a linear network"):
         feature_learning(mlp(1, "quadratic", rule="flow"))
     with pytest.raises(NotApplicable, match="natural numbers"):
         feature_learning(mlp(2, rule="flow", init_variance=Symbol("c", positive=True)))
-    with pytest.raises(NotApplicable, match="gradient alone"):
+    with pytest.raises(NotApplicable, match="without decay"):
         ascent_coefficients(mlp(1, weight_decay=Symbol("lam", positive=True)))
 
 

@@ -67,7 +67,7 @@ def test_rectifiers_by_depth() -> None:
 def test_kernels_that_are_no_powers_of_the_layer_need_a_number_of_layers() -> None:
     with pytest.raises(NotApplicable, match="give a number of layers"):
         covariance(mlp(activation="tanh"), ("K", mu, mu))
-    with pytest.raises(NotApplicable, match="are the same units"):
+    with pytest.raises(NotApplicable, match="share their units"):
         covariance(mlp(branch=Symbol("b", positive=True)), ("K", mu, mu))
     with pytest.raises(TypeError, match="has 2 indices"):
         covariance(mlp(1), ("K", mu))

@@ -91,7 +91,7 @@ def test_formulas() -> None:
 
 
 def test_refusals() -> None:
-    with pytest.raises(NotApplicable, match="not a plain square"):
+    with pytest.raises(NotApplicable, match="as for the square loss"):
         lazy(mlp(objective="logistic"))
     with pytest.raises(NotApplicable, match="without decay"):
         lazy(mlp(weight_decay=Symbol("lam", positive=True)))
