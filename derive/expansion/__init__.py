@@ -104,7 +104,7 @@ def expand(
         what = (
             "the only option is together"
             if in_size
-            else "an expansion in a size only has the option together"
+            else "only an expansion in one over a size has an option, which is together"
         )
         raise TypeError(f"expand() has no option {other[0]!r}: {what}")
     if isinstance(theory, Mapping):

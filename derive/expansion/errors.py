@@ -51,7 +51,10 @@ class ErrorLaw:
         output, body = scalars[out].lhs, scalars[error].rhs
         others = {x for x in body.atoms(AppliedUndef) if str(x.func) in scalars} - {output}
         if others or body.has(Derivative, Sum):
-            raise NotApplicable(f"the error {body} is not a function of the output {output} alone")
+            raise NotApplicable(
+                f"the error {body} must be a function of the output {output} alone, without derivatives and "
+                "sums"
+            )
         samples = [x for x in output.args if x != t]
         standard = {samples[0]: mu} if len(samples) == 1 and samples[0].is_Symbol else {}
         return cls(body.xreplace(standard), output.xreplace(standard))
@@ -72,7 +75,8 @@ class ErrorLaw:
         derivative = self.body.xreplace({self.output: x}).diff(x, k) / factorial(k) if k else self.body
         if k and derivative.has(DiracDelta, Heaviside, Derivative):
             raise NotApplicable(
-                f"the error {self.body}, or its slope, jumps in the output: beyond order 0 there is no series"
+                f"the derivative of order {k} of the error {self.body} with respect to the output jumps or "
+                "is not known: only order 0 of the series is given"
             )
         return derivative.xreplace({x: self.output})
 

@@ -415,8 +415,8 @@ class _Entries:
         before, constant, after = ls[: at[0]], ls[at[0]], ls[at[0] + 1 :]
         if any(not isinstance(x, transpose) for x in after):
             raise NotApplicable(
-                f"the product of operators {word} has a causal kernel to the right of its constant kernel; "
-                "only transposes may stand there"
+                f"the product of operators {word} has an operator other than a transpose to the right of its "
+                "constant kernel; only transposes may stand there"
             )
         for left, i in self.chain(before, row):
             for right, j in self.chain([x.args[0] for x in reversed(after)], col):

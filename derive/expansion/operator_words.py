@@ -206,7 +206,8 @@ def parts_of(kernel: Kernel, closure: LinearClosure) -> tuple[list[AppliedUndef]
         parameters = [a for a in part.atoms(AppliedUndef) if str(a.func) in names]
         if len(parameters) != 1:
             raise NotApplicable(
-                f"the term {part} of a kernel must contain one order parameter; it has {parameters or 'none'}"
+                f"the term {part} of a kernel must contain exactly one order parameter; it has "
+                f"{parameters or 'none'}"
             )
         (responses if part == parameters[0] else memories).append(parameters[0])
     return responses, memories
@@ -235,7 +236,8 @@ def layer_products(closure: LinearClosure) -> list[OperatorProduct]:
         atoms = [a for a in Mul.make_args(term.coefficient * term.kernel * term.field)]
         if term.remembers or len(limits) > 1 or not all(isinstance(a, AppliedUndef) for a in atoms if a != 1):
             raise NotApplicable(
-                f"the term {term.expr} of the tangent kernel is not a product of order parameters"
+                f"the term {term.expr} of the tangent kernel must be a product of order parameters, without "
+                "a sum over the past and with at most one sum over an index"
             )
         *first, last = sorted((a for a in atoms if a != 1), key=lambda a: a.has(*samples))
         out.append((limits[0] if limits else None, first[0] if first else None, last))
@@ -804,9 +806,9 @@ class _WordAlgebra:
         unknown = {w: c for w, c in a.items() if any(isinstance(x, Indexed) for x in w)}
         if beside := [w for w, c in unknown.items() if len(w) > 1 or c is not self.numbers.one]:
             raise NotApplicable(
-                "the equation of an operator contains it at the same order in the product "
-                f"{Mul(*beside[0])}, so "
-                "that it is not a sum over layers"
+                "the equation of an operator contains this operator at the same order, in the product "
+                f"{Mul(*beside[0])} or with a factor other than 1, so that the operator is not a sum over "
+                "layers"
             )
         return {w: c for w, c in a.items() if w not in unknown} or None
 
@@ -850,8 +852,7 @@ class AnyDepth(Recursion[WordCoefficients]):
         if (name, n) in self.steps:
             raise NotApplicable(
                 f"the operators {name} and {next(reversed(self.steps))[0]} depend on each other at one "
-                "order, so "
-                "that they are not solved by sums over layers"
+                "order, so that they are not solved by sums over layers"
             )
         self.steps[name, n] = S.Zero
         e = self.law(name, ell, n)

@@ -382,7 +382,10 @@ def expand_sizes(
     }
     right = [e.rhs for e in (*theory.equations, *theory.scalars)]
     if not any(x.has(size) for x in (*right, *(u.covariance for u in theory.sources))):
-        raise NotApplicable(f"the theory does not depend on {size}")
+        raise NotApplicable(
+            f"the theory does not depend on the symbol {size}; theory.symbols has the symbols of the theory, "
+            f"{', '.join(theory.symbols)}, with their assumptions"
+        )
     scales: list[tuple[str, Expr]] = []
     absorbed = theory
     for name in dict.fromkeys(name for x in values for name in scaled_sources(theory, x)):
@@ -438,8 +441,7 @@ class Expander(Expressions):
             if orders:
                 raise NotApplicable(
                     f"the name {name} is that of the part of {stem} of order "
-                    f"{', '.join(map(str, orders))}: give "
-                    "it another name"
+                    f"{', '.join(map(str, orders))}: give it another name"
                 )
         random = [x for x, kind in self.kinds.items() if kind in ("field", "source")]
         self.random = {named(x, n): x for x in random for n in range(order + 1)}
@@ -752,7 +754,10 @@ def expand_step_size(theory: Theory, order: int) -> TheorySeries:
                 "small steps"
             )
         if u.covariance.has(eta) or _counts_steps(u.covariance):
-            raise NotApplicable(f"the covariance of {u.symbol} depends on {eta}: {u.covariance}")
+            raise NotApplicable(
+                f"the covariance of {u.symbol} must not depend on {eta} or on the number of steps; it is "
+                f"{u.covariance}"
+            )
 
     def equation(e: Equation) -> Equation:
         return replace(e, terms=tuple(map(_weighted, e.terms)))
@@ -782,7 +787,8 @@ def _weighted(x: Term) -> Term:
         return x
     if x.reach != "strict" or x.field.has(eta) or kept.has(eta) or _counts_steps(kept):
         raise NotApplicable(
-            f"the term {x.expr} is not a sum over past updates with the weight {eta}; use plain descent"
+            f"the term {x.expr} must be a sum over past updates with the weight {eta}, as in gradient "
+            "descent without decay and momentum"
         )
     return replace(x, coefficient=S.One, kernel=kept * Function(WEIGHT)(t, s))
 

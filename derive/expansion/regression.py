@@ -156,7 +156,8 @@ class _Regression:
         wide = theory_limit(theory, {nu: oo}) if any(e.rhs.has(nu) for e in theory.equations) else theory
         if not any(e.name == "Delta" and e.rhs.has(Sum) for e in wide.equations):
             raise NotApplicable(
-                "the samples are not reused at every step: a series in 1/alpha needs a full batch"
+                "the samples must be used again at every step: give a theory with data='full-batch' for a "
+                "series in 1/alpha"
             )
         regression = _regression(wide)
         names = [q.name for q in regression.correlations()]

@@ -218,8 +218,7 @@ class _Strength(Expander):
             if (left := dependence.nonzero_part(pole)) != 0:
                 raise NotApplicable(
                     f"1/gamma0 remains in front of {left}, because the initial output of layers of finite "
-                    "width "
-                    "does not vanish with gamma0; infinitely wide layers have a series"
+                    "width does not vanish with gamma0; infinitely wide layers have a series"
                 )
         return dependence.theory()
 
@@ -276,9 +275,8 @@ class _Strength(Expander):
             self.known_to[name] = min(self.known_to[name], n - 1)
             if self.known_to[name] < 0:
                 raise NotApplicable(
-                    f"no order of {name} can be computed from lower orders: it grows like 1/gamma0, or "
-                    "powers of "
-                    "1/gamma0 multiply in it"
+                    f"no order of {name} can be computed from lower orders: {name} grows like 1/gamma0, or "
+                    "powers of 1/gamma0 multiply in it"
                 )
 
     def laurent(self, e: Expr) -> tuple[list[Expr], PowerCoefficients]:

@@ -316,8 +316,9 @@ def ladder(theory: Theory) -> Ladder:
     frozen = [n for u in theory.sources if not u.ranges and (n := str(u.symbol.func)) not in stream_sources]
     if not ({up.name, down.name} <= {*source} & {*correlations} and outputs and frozen):
         raise NotApplicable(
-            "the stream and the gradient of the theory must each have a source and a correlation, the stream "
-            "must have an output, and the vector that reads the output must not be trained"
+            "the stream and the gradient of the theory must each have a source and a correlation, an output "
+            "must contain the stream, and the theory needs a Gaussian source without a layer that does not "
+            "enter the stream, such as that of an untrained output vector"
         )
     a, b = up.name, down.name
     return Ladder(up, down, correlations[a], correlations[b], source[a], source[b], frozen[-1], outputs[0])

@@ -167,7 +167,7 @@ class Powers(Summarised):
             powers = ", ".join(str(p.power) for p in self.terms)
             raise NotApplicable(
                 f"none of the powers {powers} of {self.variable} is known to be larger than all others: give "
-                "numbers for the symbols in them"
+                "numbers, or symbols with assumptions that decide"
             )
         return top[0]
 

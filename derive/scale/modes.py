@@ -282,7 +282,8 @@ def wide(theory: Theory) -> Theory:
     for x, meaning in _SYMBOLS.items():
         if x in theory.symbols.values():
             raise NotApplicable(
-                f"the theory has the symbol {x}, which is {meaning} in laws of modes: give it another name"
+                f"the theory has the symbol {x}, which is {meaning} in laws of modes: rename the symbol of "
+                "the theory"
             )
     if theory.program.depth != L:
         raise NotApplicable(

@@ -52,7 +52,7 @@ from derive.expansion.in_time.operators import (
     OperatorValues,
     TimeErrorPowers,
 )
-from derive.expansion.operator_words import LinearSeries, require_layer
+from derive.expansion.operator_words import WORDS, LinearSeries, require_layer
 from derive.show import latex, text
 
 
@@ -148,7 +148,11 @@ def exact(name: str, x: Any) -> Expr:
     if value.is_real is False or (not value.is_finite and value.is_number):
         raise ValueError(f"{name}: {x} is not a real number")
     if value.has(Float):
-        raise ValueError(f"{name}: {x} is a decimal number; give an exact one, such as Rational('{x}')")
+        example = x if value.is_Float else 0.5
+        raise ValueError(
+            f"{name}: {x} contains a decimal number; give exact numbers, such as Rational('{example}') for "
+            f"{example}"
+        )
     return value
 
 
@@ -185,10 +189,10 @@ def scales_of(modes: Sequence[Mode], weight: Expr, discrete: bool) -> Scales:
     symbolic = any(v.free_symbols for v in values) or (discrete and not weight.is_Rational)
     if irrational and symbolic:
         raise NotApplicable(
-            f"the eigenvalues contain the irrational number {irrational[0]} and symbols, so that it "
-            "cannot be "
-            "decided which rates are equal; give numbers for all eigenvalues"
-            + (", the depth and the learning rate" if discrete else "")
+            f"the eigenvalues contain the irrational number {irrational[0]}, and the rates contain "
+            + ("symbols or an irrational learning rate" if discrete else "symbols")
+            + ", so that it cannot be decided which rates are equal; give numbers for all eigenvalues"
+            + (", and rational numbers for the depth and the learning rate" if discrete else "")
         )
     values, scales = (_steps if discrete else _flow)(values, weight)
     field, rates = construct_domain(values, field=True, extension=True)
@@ -196,8 +200,7 @@ def scales_of(modes: Sequence[Mode], weight: Expr, discrete: bool) -> Scales:
     if discrete and (vanishing := [m for m, v in zip(modes, decays, strict=True) if not v]):
         raise NotApplicable(
             f"the lazy error of eigenvalue {vanishing[0].eigenvalue} vanishes after one step, so that its "
-            "sums "
-            "are not geometric; choose another learning rate"
+            "sums are not geometric; choose another learning rate"
         )
     powers, exponents = _generators(field, decays, rates, discrete)
     return Scales(field, tuple(rates), powers, exponents, **scales)
@@ -755,7 +758,7 @@ def in_time(
     if depth is None and order > expansion.written:
         raise ValueError(
             f"order = {order}: at symbolic depth the coefficients are known to order {expansion.written}; "
-            "expand to a higher order, or give an integer depth"
+            f"expand to a higher order (at most {WORDS}), or give an integer depth"
         )
     law = ErrorLaw.of(closure.theory)
     if not law.affine or law.slope(1) != -1:

@@ -95,7 +95,7 @@ def laws_of_one_sample(laws: Laws, names: Collection[str]) -> dict[ForestCoeffic
             f"names: {other[0]!r} has no recursion over layers; those with one are {', '.join(known)}"
         )
     if not names:
-        raise ValueError(f"names: is empty; must have at least one of {', '.join(known)}")
+        raise ValueError(f"names is empty; must have at least one of {', '.join(known)}")
     chosen: dict[ForestCoefficient, set[ForestCoefficient]] = {}
     stack = [t for t in recursions if t.name in names]
     while stack:
@@ -381,8 +381,8 @@ def _tangent_products(
     require_order(n, laws.order)
     if len(samples_of(shape)) - BOUND > PERMUTED:
         raise NotApplicable(
-            f"order {n} of the tangent kernel is not known in closed form: its products are compared in all "
-            f"orders of their samples, up to {PERMUTED} of them"
+            f"shape: the forest has {len(samples_of(shape)) - BOUND} samples that are summed over, and at "
+            f"most {PERMUTED} are supported for order {n} of the tangent kernel"
         )
     wanted, products, others = standard(Piece(shape)), [], False
     for y in laws.site.tangent:
@@ -513,7 +513,9 @@ class AtCriticality:
         self.mu = -variance.get(2, S.Zero)
         if variance.get(1) != 1 or not self.mu.is_positive:
             raise NotApplicable(
-                f"the variance of {self.phi.expr} does not fall as 1/ell: <phi^2> = {variance}"
+                f"<phi^2> of phi = {self.phi.expr} must be q - mu q^2 + ..., with a positive mu, where q is "
+                "the variance of the argument, so that the variance falls as 1/ell; the coefficients of "
+                f"powers of q are {variance}"
             )
         self.laws = laws_of_one_sample(laws, names)
         self.found: dict[ForestCoefficient, Leading] = {}
@@ -565,9 +567,8 @@ class AtCriticality:
             return known
         if multiplier != 1:
             raise NotApplicable(
-                f"the recursion of {tensor.name} has the multiplier {multiplier} in deep layers, not 1, "
-                "so that "
-                "it has no power law"
+                f"the recursion of {tensor.name} must have the multiplier 1 in deep layers for a power law; "
+                f"the multiplier is {multiplier}"
             )
         return self.forward(known, rate) if step == -1 else self.backward(tensor, known, rate)
 

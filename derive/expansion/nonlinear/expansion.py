@@ -852,10 +852,12 @@ def expand_nonlinear(theory: Theory, order: int = 2) -> NonlinearExpansion:
     order = require_integer("order", order, 0)
     site = read(theory)
     if order > 0 and site.activation.expr.has(*KINKS):
+        with_kinks = ", ".join(sorted({str(x.func) for x in site.activation.expr.atoms(*KINKS)}))
         raise NotApplicable(
-            f"phi = {site.activation.expr} has a kink, which units within gamma0 of it cross, so that G, the "
-            "tangent kernel and the loss have a term of order |gamma0| and no Taylor series; order 0 exists, "
-            "and expand_kinks gives the next orders"
+            f"phi = {site.activation.expr} contains {with_kinks}, and orders above 0 are not "
+            "derived for such functions, because units that cross a kink of phi add terms of order |gamma0|; "
+            "order 0 exists, and expand_kinks gives the next orders for a phi that is piecewise linear with "
+            "a kink at 0"
         )
     solution = solved_laws(site, order)
     return NonlinearExpansion(site, order, solution.laws, solution.errors, theory)

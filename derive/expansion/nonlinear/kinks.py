@@ -815,7 +815,7 @@ def expand_kinks(theory: Theory) -> KinkExpansion:
     """
     lazy = expand_nonlinear(theory, 0)
     (slot,) = lazy.activation.variables
-    refused = NotApplicable(f"phi = {lazy.activation.expr} is not piecewise linear with a kink at 0")
+    refused = NotApplicable(f"phi = {lazy.activation.expr} must be piecewise linear with its only kink at 0")
     try:
         parts = jumps(lazy.activation.expr, slot)
     except OtherKind as error:

@@ -142,8 +142,8 @@ class _Reader:
         h, z = self.edges(self.family("h")), self.edges(self.family("z"))
         if len(self.weights) != 1:
             raise NotApplicable(
-                f"past updates enter with different weights: {sorted(map(str, self.weights))}; they must "
-                "be equal"
+                f"past updates must enter all memories with the same weight; the weights are "
+                f"{', '.join(sorted(map(str, self.weights))) or 'none'}"
             )
         A, B = self.response("r", "phi"), self.response("u", "g")
         tangent = tuple(self.summand(x) for e in self.theory.observables[:1] for x in e.terms)
@@ -210,9 +210,8 @@ class _Reader:
         kernel = self.kernel(u.covariance, u.symbol.args[0])
         if kernel is None:
             raise NotApplicable(
-                f"the covariance <{u.symbol} {u.partner}> = {u.covariance} must be one order parameter; "
-                "it is "
-                "not with weight decay or noise"
+                f"the covariance <{u.symbol} {u.partner}> = {u.covariance} must be one order parameter, as "
+                "without weight decay and noise"
             )
         return kernel
 
@@ -243,8 +242,8 @@ class _Reader:
         memory = term.kind == "memory"
         if not (memory or term.kind == "response") or len(term.over) != 1 or not term.remembers:
             raise NotApplicable(
-                f"the equation of {lhs} has the term {term.expr}; the expansion takes u or r, and responses "
-                "and memory summed over one sample"
+                f"the equation of {lhs} has the term {term.expr}; each term must be a source u or r, or a "
+                "sum of a response or memory over the past and over one index of samples"
             )
         sample, site = term.over[0].index, lhs.args[0]
         g, h = (Function(n)(site, sample, s) for n in ("g", "h"))
@@ -266,9 +265,8 @@ class _Reader:
         weight = Mul(*[f for f in factors if f not in (*kernels, gamma0, error)])
         if weight.has(mu, sample, ell) or not (memory or weight == 1):
             raise NotApplicable(
-                f"the term {term.expr} has the factor {weight}; a response must have none, and that of a "
-                "memory "
-                "must not depend on sample or layer"
+                f"the term {term.expr} has the factor {weight}; a response must have no factor, and that of "
+                "a memory must not depend on samples or on the layer"
             )
         if memory:
             self.weights.add(weight)

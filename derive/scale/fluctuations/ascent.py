@@ -172,8 +172,8 @@ def _interpolated(values: list[AscentCoefficients]) -> AscentCoefficients | None
     """
     if len(values) > DEEPEST:
         raise NotApplicable(
-            f"no polynomials in the depth agree with the coefficients of networks of 1 to {DEEPEST} layers: "
-            "give a number of layers"
+            f"the coefficients of networks of 1 to {DEEPEST} layers are not polynomials of a degree below "
+            f"{DEEPEST - CONFIRMING} in the depth: give a number of layers"
         )
     first = values[0]
     means = {n: _polynomial([x.means[n] for x in values]) for n in first.means}

@@ -49,7 +49,7 @@ def test_a_factor_in_the_mean_alone_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "site", "says"), [("h", ell + 1, "layer above"), ("g", ell, "must not change in time")]
+    ("name", "site", "says"), [("h", ell + 1, "of the layer below"), ("g", ell, "must be a constant")]
 )
 def test_a_factor_in_a_response_of_a_layer_is_refused(name: str, site: object, says: str) -> None:
     with pytest.raises(NotApplicable, match=says):

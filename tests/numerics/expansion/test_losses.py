@@ -90,7 +90,7 @@ def test_an_error_that_jumps_has_no_series_beyond_order_zero() -> None:
     own = experiment(0.5).replace({"training.objective": "hinge"})
     lazy = solve(own.replace({"network.gamma0": 1e-6}))
     assert expand(own, 0).train_loss.values[0] == pytest.approx(lazy.train_loss.values, abs=1e-9)
-    with pytest.raises(SpecError, match="jumps in the output") as refused:
+    with pytest.raises(SpecError, match="with respect to the output jumps") as refused:
         expand(own, 2)
     assert refused.value.key == "training.objective"
     with pytest.raises(NotApplicable, match="jumps"):

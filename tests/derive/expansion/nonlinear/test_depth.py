@@ -75,7 +75,7 @@ def test_what_has_no_recursion_over_layers_is_refused() -> None:
     for name in ("A", "foo", "K"):
         with pytest.raises(ValueError, match=f"names: '{name}' has no recursion over layers"):
             series.depth_dependence(names=(name,))
-    with pytest.raises(ValueError, match="names: is empty"):
+    with pytest.raises(ValueError, match="names is empty"):
         series.depth_dependence(names=())
     with pytest.raises(NotApplicable, match="one hidden layer has no recursions over layers"):
         expand_nonlinear(mean_field(mlp(1, Function("phi"))), 0).depth_dependence()

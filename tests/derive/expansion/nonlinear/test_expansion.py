@@ -174,7 +174,7 @@ def test_other_theories_are_refused(program: Callable[[], Program]) -> None:
 def test_kinks_are_refused_beyond_order_zero() -> None:
     theory = mean_field(mlp(L, "relu"))
     assert expand_nonlinear(theory, 0).order == 0
-    with pytest.raises(NotApplicable, match="has a kink"):
+    with pytest.raises(NotApplicable, match="cross a kink"):
         expand_nonlinear(theory, 1)
 
 

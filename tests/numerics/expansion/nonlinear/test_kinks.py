@@ -199,7 +199,7 @@ def test_what_is_refused() -> None:
         expand(experiment(2), 3)
     with pytest.raises(SpecError, match=r"training\.rule"):
         expand(experiment(2, rule="flow", time=1.0, points=3), 1)
-    with pytest.raises(SpecError, match="not piecewise linear"):
+    with pytest.raises(SpecError, match="must be piecewise linear"):
         expand(experiment(2, "abs(h - 1)"), 1)
     parallel = Experiment.from_dict(
         {"network": {"depth": 1, "activation": "relu"}, "training": {"learning_rate": 0.1, "steps": 2}},
