@@ -117,7 +117,10 @@ def expand(
         return expand_step_size(theory, order)
     size = 1 / small if small != 0 else small
     if not isinstance(size, Symbol):
-        raise ValueError(f"small = {small}: must be gamma0, eta, or one over a size, such as 1/nu")
+        raise ValueError(
+            f"small = {small}: must be the symbol gamma0 or eta of derive, with its assumptions, or one over a "
+            "size, such as 1/nu"
+        )
     return expand_sizes(theory, size, order, **options)
 
 

@@ -628,7 +628,8 @@ class Expander(Expressions):
             return [x if n == 0 else S.Zero for n in range(self.order + 1)]
         if x.has(AppliedUndef, Average):
             raise NotApplicable(
-                f"the factor {x} is not a field or order parameter: the theory must be linear"
+                f"the factor {x} is not a field or order parameter: the equations of the theory must be "
+                "polynomials in these, as for a linear network with the square loss"
             )
         if x.has(self.variable) and not (isinstance(x, Pow) and x.exp.is_Integer):
             raise NotApplicable(f"the factor {x} is not a power series in {self.variable}")

@@ -161,7 +161,8 @@ class DepthFirstStep(Shown, ConditionalResult):
         largest = [p for p in coefficients if all((p - r).is_nonnegative for r in coefficients)]
         if len(largest) != 1 or coefficients[largest[0]].has(L, alpha):
             raise NotApplicable(
-                f"{value} must have exactly one leading power of L at fixed z = {L * self.gain}"
+                f"the expression {value} must have exactly one leading power of L at fixed "
+                f"z = {L * self.gain}"
             )
         return L ** largest[0] * factor(coefficients[largest[0]])
 

@@ -301,8 +301,8 @@ def ladder(theory: Theory) -> Ladder:
     by_direction = {e.lhs.args[0] - near.args[0]: e for e in families if (near := neighbour(e)) is not None}
     if set(by_direction) != {1, -1}:
         raise NotApplicable(
-            "the theory must have a residual stream, whose field depends on the layer below, and a gradient, "
-            "whose field depends on the layer above"
+            "the theory must have a residual stream, a field whose equation contains the same field at the "
+            "layer below, and a gradient, whose equation contains the same field at the layer above"
         )
     up, down = by_direction[1], by_direction[-1]
     source = {e.name: str(x.field.func) for e in (up, down) for x in e.terms if x.kind == "source"}

@@ -271,7 +271,7 @@ def _all_steps(e: Expr, first: int) -> Expr:
     """
     ratio = simplify(e.subs(lag, lag + 1) / e)
     if ratio.has(lag):
-        raise NotApplicable(f"{e} is not a geometric sequence in the number of steps {lag}")
+        raise NotApplicable(f"the expression {e} is not a geometric sequence in the number of steps {lag}")
     return simplify(e.subs(lag, first)) * _geometric(ratio)
 
 

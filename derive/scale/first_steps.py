@@ -138,7 +138,11 @@ class Unrolled:
         row: Row
         row, values = self.find(((r.lhs, r) for r in self.rows), field)
         if row.given != 0:
-            raise NotApplicable(f"{row.given} in the equation of {row.lhs} is not linear in the fields")
+            raise NotApplicable(
+                f"the equation of {row.lhs} has the part {row.given} without a field or source: the first "
+                "steps are derived for equations that are linear in fields and sources, as those of "
+                "isotropic data"
+            )
         layer = {x: v for x, v in values.items() if x != t}
         terms = [tuple(x.map(lambda e: e.xreplace(layer)) for x in y) for y in (row.sources, row.actions)]
         return replace(row, sources=terms[0], actions=terms[1])
@@ -216,8 +220,8 @@ class Unrolled:
             averages = definition.atoms(Average)
             if len(averages) != 1:
                 raise NotApplicable(
-                    f"{a} is not a single average over equivalent units: the first steps are derived for "
-                    "networks whose units are statistically equal"
+                    f"the order parameter {a} is not a single average over equivalent units: the first steps "
+                    "are derived for networks whose units are statistically equal"
                 )
             (average,) = averages
             front = self.number((definition / average).expand())
@@ -273,7 +277,7 @@ class Unrolled:
         for head, item in items:
             if (values := match(head, a, ())) is not None:
                 return item, values
-        raise NotApplicable(f"the theory has no equation, source or average that determines {a}")
+        raise NotApplicable(f"the theory has no equation, source or average that determines the quantity {a}")
 
 
 def same_unit(theory: Theory, one: AppliedUndef, other: AppliedUndef) -> bool:
@@ -416,7 +420,7 @@ class ExactSteps(Unrolled):
             return self.field.from_sympy(e)
         except ValueError:
             raise NotApplicable(
-                f"{e} must be a rational function of the numbers of the theory and must be the same for "
+                f"the factor {e} must be a rational function of the numbers of the theory, the same for "
                 "all units of a layer"
             ) from None
 
@@ -656,8 +660,9 @@ class LayerFamilies(ABC):
             return self.check(group)
         if shifts not in ({S.One}, {S.NegativeOne}):
             raise NotApplicable(
-                f"{group[0][0]} of a layer must depend on order parameters of one neighbouring layer only; "
-                f"the distances to the layers on which it depends are {sorted(shifts, key=str)}"
+                f"the order parameters {', '.join(name for name, _ in group)} depend on each other, and must "
+                "do so over one layer in one direction only; the distances between their layers are "
+                f"{sorted(shifts, key=str)}"
             )
         shift = int(shifts.pop())
         names = {_symbol_of(k, ell + shift): Dummy() for k in group}
@@ -666,7 +671,7 @@ class LayerFamilies(ABC):
             p = Poly(steps[k][0].xreplace(names), *names.values())
             if p.total_degree() > 1:
                 raise NotApplicable(
-                    f"{k[0]} of a layer must be linear in the order parameters of the neighbouring layer"
+                    f"the order parameter {k[0]} of a layer must be linear in those of the neighbouring layer"
                 )
             coefficients = [self.as_function_of_layer(p.coeff_monomial(y)) for y in names.values()]
             rows[k] = (
@@ -702,7 +707,8 @@ class LayerFamilies(ABC):
                 expected = self.as_function_of_layer(self.unrolled.value(_symbol_of(k, site)))
                 if not self.vanishes(self.at(self.families[k], site) - expected):
                     raise NotApplicable(
-                        f"{k[0]} at layer {site} does not satisfy the closed form of the other layers"
+                        f"the order parameter {k[0]} at layer {site} does not satisfy the closed form of the "
+                        "other layers"
                     )
 
 

@@ -741,8 +741,8 @@ class _Balance:
             if (place := _layer(q.symbol, a)) is not None:
                 return self.average(q, place)
         raise NotApplicable(
-            f"the theory has no equation, source or average that determines {a}; give a network on isotropic "
-            "data, whose theory contains no given arrays"
+            f"the theory has no equation, source or average that determines the quantity {a}; give a network "
+            "on isotropic data, whose theory contains no given arrays"
         )
 
     def average(self, q: OrderParameter, place: Mapping[Expr, Expr]) -> Expr:

@@ -244,7 +244,7 @@ class LazyKernel(ConditionalResult):
             numbers[x] = sympify(exact(str(x), v))
             if not numbers[x].is_Rational or (x.is_positive and not numbers[x] > 0):
                 kind = "positive rational number" if x.is_positive else "rational number"
-                raise ValueError(f"{x} = {v}: must be a {kind}, such as 0.7 or 2/3")
+                raise ValueError(f"values: {x} = {v} must be a {kind}, such as 0.7 or 2/3")
         return replace(self, equations={x: e.xreplace(numbers) for x, e in self.equations.items()})
 
     def _require_numbers(self, values: Mapping[Symbol, Any]) -> None:

@@ -82,7 +82,7 @@ class Power:
         power = power_in(e, x)
         front = simplify(e * x**-power)
         if power.has(x) or front.has(x):
-            raise NotApplicable(f"{e} is not a constant times a power of {x}")
+            raise NotApplicable(f"the expression {e} is not a constant times a power of {x}")
         return cls(front, power)
 
     def at(self, x: Expr) -> Expr:
@@ -224,7 +224,8 @@ def mode_sum(F: Expr, y: Symbol, a: Any, b: Any, x: Symbol, *, terms: int = 3) -
     converges = And(Gt(b, 0), Gt(simplify(a + b * _rise(F, y, parts[0].m)), 1))
     if converges == S.false:
         raise NotApplicable(
-            f"the sum over k of k^-({a}) F(k^-({b}) x) must converge at large k, with b = {b} positive"
+            f"the sum over k of k^-a F(k^-b x) must converge at large k, and b must be positive; a = {a}, b "
+            f"= {b}"
         )
     z = Dummy("z")
     transform = Add(*[p.mellin(z) for p in parts])
@@ -493,18 +494,17 @@ def _part(term: Expr, y: Symbol) -> _Part:
             c, q, p = c * constant**power, slope / constant, -power
         else:
             raise NotApplicable(
-                f"the term {term} must have the form y^m, y^m exp(-q y) or y^m (1 + q y)^-p, with y = {y} "
-                "and a constant factor"
+                f"the term {term} must be a constant times {y}^m, {y}^m exp(-q {y}) or {y}^m (1 + q {y})^-p"
             )
     if (q != 0 and q.is_positive is not True) and not q.is_negative:
         raise NotApplicable(
-            f"the symbols do not determine whether {term} decays with {y}: declare positive ones, as in "
-            "Symbol('q', positive=True)"
+            f"the symbols do not determine whether the term {term} decays with {y}: declare positive ones, "
+            "as in Symbol('q', positive=True)"
         )
     if q.is_negative or (p is not None and not isinstance(c, Expr)):
         raise NotApplicable(
-            f"{term} grows exponentially with {y} or diverges at a positive {y}, so that its sum over modes "
-            "has no expansion in powers"
+            f"the term {term} grows exponentially with {y} or diverges at a positive {y}, so that its sum "
+            "over modes has no expansion in powers"
         )
     return _Part(c, m, q, p)
 

@@ -429,8 +429,8 @@ class _RankOne:
         )
         if any(simplify(x) != 0 for x in ends):
             raise NotApplicable(
-                "the squared singular values of the matrices do not grow at one rate; differences of the "
-                f"rates: {ends}"
+                "the squared singular values of the matrices must grow at the rate 2 gamma0 c_h c_g, as in "
+                f"gradient flow on the population loss; the differences from this rate are {ends}"
             )
         squares = {
             L: sigma(L, t) ** 2,

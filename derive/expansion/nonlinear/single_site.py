@@ -110,9 +110,9 @@ def read(theory: Theory) -> Site:
     names = [e.name for e in theory.equations]
     if set(names) != {"h", "z", "g"}:
         raise NotApplicable(
-            "the series in gamma0 of a nonlinear theory exists for perceptrons whose hidden layers are one "
-            "layered field, with one family of matrices between them; this theory has the fields "
-            f"{', '.join(sorted(set(names)))}"
+            "the series in gamma0 of a nonlinear theory needs the fields g, h and z, which perceptrons with "
+            "a nonlinear activation have, if their hidden layers are one layered field with one family of "
+            f"matrices between them; this theory has the fields {', '.join(sorted(set(names)))}"
         )
     deep = len(names) > 3
     families = {e.name for e in theory.equations if e.layers}

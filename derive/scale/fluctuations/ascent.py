@@ -287,8 +287,8 @@ class DrivenSteps:
         roles = program.roles
         if roles.output is None or roles.error is None or roles.samples is None:
             raise NotApplicable(
-                "the program must have a loss of an output on samples: give a program on fixed samples, such "
-                "as mlp()"
+                "the program must have exactly one trained output, a number for each sample such as f(mu, "
+                "t), with an error: give a program on fixed samples, such as mlp()"
             )
         self.output, self.samples = str(roles.output.func), S(roles.samples)
         self.data = {str(roles.error.func): S.One, **{x.kernel: S(kernel) for x in program.given}}

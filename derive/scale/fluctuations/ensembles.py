@@ -237,7 +237,10 @@ def ensemble_law(program: Program) -> EnsembleLaw:
     require_type(program, Program, "ensemble_law", "a program")
     output = program.roles.output
     if program.loss is None or output is None:
-        raise NotApplicable("the program has no loss, or no output with an error signal: give both")
+        raise NotApplicable(
+            "the program must have a loss and exactly one trained output, a number such as f(mu, t): give a "
+            "program with a loss of an output, such as mlp()"
+        )
     loss = sympify(program.loss)
     first = {a: S.Zero for a in loss.atoms(AppliedUndef) if a.func == output.func and a != output}
     names = {a: _target for a in loss.atoms(AppliedUndef) if str(a.func) == program.roles.target}

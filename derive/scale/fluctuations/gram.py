@@ -199,7 +199,7 @@ def _require_closed(theory: Fluctuations) -> None:
             if q.kind != "number" or any(b is not None and b.kind != "mean" for b in arguments):
                 raise NotApplicable(
                     f"the equations of a unit contain {q.symbol}, which is not a function of outputs; the "
-                    "recursion of the Gram matrix closes only for one hidden linear layer"
+                    "recursion of the Gram matrix closes only for one hidden linear layer on fixed samples"
                 )
     if any(not e.rhs.is_polynomial(*e.rhs.atoms(AppliedUndef)) for e in theory.definitions):
         raise NotApplicable(

@@ -470,8 +470,8 @@ class _LayerSweep:
                 if all(cancel(x - row.get(a, 0)) == 0 for a, x in self.units.feedback(kernel).items()):
                     return step, factor_
         raise NotApplicable(
-            f"{_timeless(kernel)} must be a constant times the same kernel of one neighbouring layer, and is "
-            "not: give a number of layers"
+            f"the kernel {_timeless(kernel)} must be a constant times the same kernel of one neighbouring "
+            "layer, and is not: give a number of layers"
         )
 
     def solved(self, e: Expr) -> Expr:
@@ -486,8 +486,8 @@ class _LayerSweep:
         layer = self.layer(atom)
         if layer is None:
             raise NotApplicable(
-                f"{atom} belongs to no single layer, so that it is not derived as a function of the layer: "
-                "give a number of layers"
+                f"the order parameter {atom} belongs to no single layer, so that it is not derived as a "
+                "function of the layer: give a number of layers"
             )
         step, factor_ = self.growth(atom)
         end = S.One if step == -1 else self.depth
@@ -517,8 +517,8 @@ class _LayerSweep:
                 layer, slope = self.layer(a), self.solved(body.diff(a))
                 if layer is None:
                     raise NotApplicable(
-                        f"{_timeless(atom)} contains {_timeless(a)}, which is not a kernel of a layer: give "
-                        "a number of layers"
+                        f"the observable {_timeless(atom)} contains {_timeless(a)}, which is not a kernel of "
+                        "a layer: give a number of layers"
                     )
                 if first is None:
                     slopes.append(_Slope(self.at(a, ell), slope, layer, layer))

@@ -67,7 +67,9 @@ class InitialUnits:
         q = self.family(atom)
         indices = match(q.symbol, atom, q.ranges)
         if indices is None:
-            raise KeyError(f"{atom} is not a member of the family {q.symbol} of order parameters")
+            raise KeyError(
+                f"the order parameter {atom} is not a member of the family {q.symbol} of order parameters"
+            )
         return {**indices, **START}
 
     def unit(self, atom: AppliedUndef) -> Expr:

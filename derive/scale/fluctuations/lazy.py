@@ -178,7 +178,10 @@ def _output(program: Program) -> str:
     """Return the name of the output of a program; raise NotApplicable without an output."""
     output = program.roles.output
     if output is None:
-        raise NotApplicable("no output of the program has an error signal, because no loss trains it")
+        raise NotApplicable(
+            "the program must have exactly one trained output, a number such as f(mu, t), with an error: "
+            "give a program with a loss of an output, such as mlp()"
+        )
     return str(output.func)
 
 
@@ -273,7 +276,10 @@ def error_slopes(program: Program) -> tuple[Expr, Expr]:
     """
     output, error = program.roles.output, program.roles.error
     if output is None or error is None:
-        raise NotApplicable("no output of the program has an error signal, because no loss trains it")
+        raise NotApplicable(
+            "the program must have exactly one trained output, a number such as f(mu, t), with an error: "
+            "give a program with a loss of an output, such as mlp()"
+        )
     rhs = next(d.rhs for d in program.definitions if d.name == str(error.func))
     first = output.xreplace({t: S.Zero})
     now, start = rhs.diff(output), rhs.diff(first)

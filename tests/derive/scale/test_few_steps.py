@@ -249,7 +249,7 @@ def test_what_has_no_recursion_is_refused(program: Callable[[], Program], reason
         (partial(isotropic, 1, data="online"), "centred"),
         (partial(isotropic, 1, data="full-batch", center=True), "constant kernel"),
         (partial(isotropic, 1, data="population", center=True, outputs=2), "one output"),
-        (partial(structured, 1), "must be the same for all units"),
+        (partial(structured, 1), "the same for all units"),
         (partial(isotropic, 1, data="population", center=True, rule=DECAY), "plain steps"),
         (partial(isotropic, 1, data="population", center=True, rule=MOMENTUM), "plain steps"),
     ],

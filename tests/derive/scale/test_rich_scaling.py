@@ -151,7 +151,7 @@ def test_unequal_last_layer_is_refused() -> None:
     bad = replace(
         theory, equations=tuple(replace(e, terms=terms) if e is wrong else e for e in theory.equations)
     )
-    with pytest.raises(NotApplicable, match="do not grow at one rate"):
+    with pytest.raises(NotApplicable, match="must grow at the rate"):
         rank_one(bad)
 
 

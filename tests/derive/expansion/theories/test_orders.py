@@ -177,7 +177,7 @@ def test_what_is_no_power_series_is_refused() -> None:
         expand_sizes(mean_field(isotropic()), alpha_B, 1)
     with pytest.raises(ValueError, match="order = -1"):
         expand_sizes(mean_field(isotropic()), nu, -1)
-    with pytest.raises(NotApplicable, match="must be linear"):
+    with pytest.raises(NotApplicable, match="as for a linear network"):
         _ = expand_step_size(mean_field(mlp(1, tanh)), 1).expanded
 
 
