@@ -118,8 +118,8 @@ def expand(
     size = 1 / small if small != 0 else small
     if not isinstance(size, Symbol):
         raise ValueError(
-            f"small = {small}: must be the symbol gamma0 or eta of derive, with its assumptions, or one over a "
-            "size, such as 1/nu"
+            f"small = {small}: must be the symbol gamma0 or eta of derive, with its assumptions, or one over "
+            "a size, such as 1/nu"
         )
     return expand_sizes(theory, size, order, **options)
 
