@@ -864,7 +864,9 @@ class AnyDepth(Recursion[WordCoefficients]):
         if step == 0:
             return e
         if step not in (1, -1):
-            raise NotApplicable(f"the recursion of {name} goes over {step} layers; it must go to a neighbour")
+            raise NotApplicable(
+                f"the recursion of {name} goes over {step} layers; it must relate neighbouring layers"
+            )
         if name in self.laws:
             place, value = self.ends[name]
         else:  # a kernel vanishes beyond the end of the network, where it has neither response nor memory

@@ -477,7 +477,8 @@ class Expander(Expressions):
         """
         if not isinstance(e.lhs, AppliedUndef):
             raise NotApplicable(
-                f"the equation of {e.lhs} gives its rate of change; it must give it as a sum over its past"
+                f"the equation of {e.lhs} gives a rate of change; the field must be given as a sum over its "
+                "past"
             )
         terms = [(x, self.series(x.coefficient * x.kernel * x.field, x)) for x in e.terms]
         for n in range(self.order + 1):

@@ -207,7 +207,7 @@ def resources(reduced: RankOne, theory: Theory, online: Theory, steps: Theory) -
     if weight.has(k, t):
         raise NotApplicable(
             "the loss that noise adds to a mode, divided by the variance of the noise and by the rate at "
-            f"which this noise decays, is {weight}: must not depend on the mode k or the time t"
+            f"which this noise decays, must not depend on the mode k or the time t; the quotient is {weight}"
         )
     variance, label = _batch_variance(linear_form(batches), batches)
     return Resources(
@@ -230,7 +230,9 @@ def _rate(reduced: RankOne) -> Expr:
     past = reduced.memory
     rate = -simplify(past.function.diff(X) / past.function)
     if rate.has(X, *past.variables):
-        raise NotApplicable(f"the rate at which noise of a mode decays is {rate}: must not depend on time")
+        raise NotApplicable(
+            f"the rate at which noise of a mode decays must not depend on time; this rate is {rate}"
+        )
     return rate
 
 
@@ -252,8 +254,9 @@ def _initial_variance(form: LinearForm, theory: Theory, reduced: RankOne) -> Exp
     stein = outside * front * covariance / c_g(1, t)
     if start.has(t, s, k) or simplify(entry / response * c_g(1, s) - stein) != 0:
         raise NotApplicable(
-            f"the source r0 must give phi an initial variance that is the same at all times and modes; it is "
-            f"{start}, with the response {entry} of the first layer"
+            "the source r0 must give phi, the learnt part of a mode, an initial variance that is the same at "
+            "all times and modes, and the response of h0 to r0 must follow from this variance by Stein's "
+            f"lemma; the variance is {start}, and the kernel of the first layer with the response is {entry}"
         )
     return start
 
@@ -273,7 +276,8 @@ def _batch_variance(form: LinearForm, theory: Theory) -> tuple[Expr, Expr]:
     layer_terms = [x for x in form.row("h", 1).actions if x.weight.has(Function("C_h0"))]
     if fresh.has(KroneckerDelta) or {x.reach for x in (*learnt_terms, *layer_terms)} != {"strict"}:
         raise NotApplicable(
-            "batches are not fresh, or a batch changes the learnt function within its own step"
+            "batches must be fresh at each step, and a batch must not change the learnt function within its "
+            "own step: give a theory with data='online'"
         )
     (learnt_term,) = learnt_terms
     # A step changes xi = c_g(1) phi, where phi is the learnt part of a mode, by the weight of the memory in
@@ -286,8 +290,8 @@ def _batch_variance(form: LinearForm, theory: Theory) -> tuple[Expr, Expr]:
     variance = simplify(phi_step**2 * input_factor**2 * fresh / error / kernel_step)
     if variance.has(t, s):
         raise NotApplicable(
-            f"the variance that batches add per unit of the integrated kernel is {variance}: must not change "
-            "in time"
+            "the variance that batches add per unit of the integrated kernel must not change in time; this "
+            f"variance is {variance}"
         )
     return variance, simplify(labels / KroneckerDelta(s, t))
 

@@ -1022,8 +1022,8 @@ class FirstStep(ConditionalResult):
         """
         if self.degree is None:
             raise NotApplicable(
-                "the learning rate above which the first step increases the loss has no closed form, "
-                "because the loss is not a polynomial in the learning rate"
+                "the learning rate above which the first step increases the loss is given only if the ratio "
+                "of the losses is a polynomial in the rate; this ratio is not, or contains a root q"
             )
         if self.degree != 2:
             raise NotApplicable(
@@ -1073,7 +1073,7 @@ def first_step(theory: Theory | Program, name: str = "C_v") -> FirstStep:
     theory = theory_of(theory, "first_step")
     require_linear_rules(theory.program, "the first step in closed form")
     if name not in {q.name for q in theory.correlations()}:
-        raise NotApplicable(f"the theory has no correlation function {name}, whose first step is wanted")
+        raise NotApplicable(f"name = {name!r}: the theory has no correlation function of this name")
     if theory.program.depth.is_Integer:
         exact, head = exact_steps(theory), _of_one_output(theory, name)
         before, after = (exact.expr(exact.value(head.func(Integer(k), Integer(k)))) for k in (0, 1))

@@ -889,8 +889,8 @@ class RichBalance:
         (total,) = reduced.norm.rhs.atoms(Sum)
         if total.function != phi(reduced.mode, t) ** 2:
             raise NotApplicable(
-                "the squared singular value must be a multiple of the sum over modes of their squared "
-                f"learnt parts; it is {total}"
+                "the squared singular value must contain the sum over modes of their squared learnt parts; "
+                f"the sum in it is {total}"
             )
         front, start = reduced.norm.rhs.coeff(total), reduced.norm.rhs.subs(total, 0)
         squared = reduced.norm.lhs.subs(sigma(t), reduced.singular(c)).subs(L, self.depth) * c**2

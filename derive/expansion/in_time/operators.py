@@ -727,8 +727,7 @@ class OperatorValues(ABC):
         if not quotients or any(q != quotients[0] for q in quotients) or not quotients[0]:
             raise NotApplicable(
                 "the ratios of the output at gamma0 = 0 to the eigenvalue times the integral of the error "
-                f"are {quotients}, for modes of nonzero eigenvalue; they must be the same in all, and not "
-                "zero"
+                f"are {quotients}, for modes of nonzero eigenvalue; the ratios must be equal and not zero"
             )
         return quotients[0]
 

@@ -259,7 +259,7 @@ class _Reader:
             )
         kernels = [f for f in factors if isinstance(f, AppliedUndef) and {sample, mu} <= set(f.args)]
         if len(kernels) > 1:
-            raise NotApplicable(f"the term {term.expr} has more than one kernel")
+            raise NotApplicable(f"the term {term.expr} must have at most one order parameter of two samples")
         kernel = self.kernel(Mul(*kernels), site)
         assert kernel is not None
         weight = Mul(*[f for f in factors if f not in (*kernels, gamma0, error)])

@@ -279,8 +279,8 @@ class InitialUnits:
                 slope = self.average(unit * factor * Hatted(field))
                 if slope != 0:
                     raise NotApplicable(
-                        f"fluctuations at the start of training are not derived: {first} depends on the "
-                        f"response {atom}"
+                        f"fluctuations at the start of training are not derived: the order parameter {first} "
+                        f"depends on the response {atom}"
                     )
         return {atom: x for atom, x in derivatives.items() if x != 0}
 

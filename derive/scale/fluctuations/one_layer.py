@@ -260,7 +260,7 @@ def one_sample(recursion: GramRecursion) -> OneSample:
     if len(matrices.errors) != 1:
         raise NotApplicable(
             "the weights of a unit are reduced to two components for a network with one output only; this "
-            f"one has {len(matrices.errors)}"
+            f"network has {len(matrices.errors)} outputs"
         )
     ((delta, error),) = matrices.errors.items()
     without_error = matrices.motion.xreplace({delta: S.Zero})

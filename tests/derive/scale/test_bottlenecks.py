@@ -53,7 +53,7 @@ def test_a_start_without_its_response_is_refused() -> None:
         replace(x, covariance=2 * x.covariance) if x.symbol.func == Function("r0") else x
         for x in theory.sources
     )
-    with pytest.raises(NotApplicable, match="must give phi an initial variance"):
+    with pytest.raises(NotApplicable, match="an initial variance that is the same"):
         resources(
             reduced(), replace(theory, sources=sources), mean_field(structured(noise=True)), population("gd")
         )
@@ -61,7 +61,7 @@ def test_a_start_without_its_response_is_refused() -> None:
 
 def test_batches_that_are_not_fresh_are_refused() -> None:
     online = with_source("u0", 1 / KroneckerDelta(s, t) + 1)
-    with pytest.raises(NotApplicable, match="not fresh"):
+    with pytest.raises(NotApplicable, match="must be fresh at each step"):
         resources(reduced(), population(), online, population("gd"))
 
 

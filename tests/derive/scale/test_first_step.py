@@ -162,5 +162,5 @@ def test_what_has_no_closed_form_is_refused(program: Callable[[], Program], reas
 
 
 def test_a_theory_without_the_function_is_refused() -> None:
-    with pytest.raises(NotApplicable, match="no correlation function C_v"):
+    with pytest.raises(NotApplicable, match="name = 'C_v': the theory has no correlation function"):
         first_step(mean_field(mlp(2)))
