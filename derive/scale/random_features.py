@@ -511,7 +511,9 @@ def _responses(transformed: Transforms) -> dict[Expr, Expr]:
     if len(cuts) != 1:
         raise NotApplicable(
             "the sums over modes in the equations of the responses must have one common cut-off lamda_c, "
-            f"as in sums of lamda/(lamda + lamda_c); their cut-offs are {', '.join(map(str, cuts))}"
+            "as in sums of lamda/(lamda + lamda_c); their cut-offs are "
+            f"{', '.join(map(str, cuts)) or 'none'}: give a theory of random features with sums over modes, "
+            "as mode_sums returns it"
         )
     (cutoff,) = cuts
 

@@ -839,7 +839,7 @@ def rich_scaling(
     ansatz: c_g(1, t) = B*X**q, where X is the integral of C_g(1, t, t)
     """
     values = numbers(depth, source, capacity)
-    task = kind_of(values[beta], task, "the norm of what is learnt")
+    task = kind_of(values[beta], task, "the norm of the learnt function")
     given(task)
     return RichBalance(reduced, values[L], values[beta], values[capacity_], task).law()
 

@@ -428,7 +428,8 @@ class DrivenSteps:
         p = Poly(e, eta)
         if not all(c.is_Integer and c >= 0 for c in p.coeffs()):
             raise NotApplicable(
-                f"the constants of the network must be natural numbers, but a term has the factor {e}"
+                "the factor of each term must be a polynomial in eta with natural numbers as coefficients, "
+                f"as for one output and constants that are natural numbers; a term has the factor {e}"
             )
         return int(sum(int(c) << BITS * n for (n,), c in p.terms())) & self.mask
 
