@@ -731,8 +731,8 @@ def _number(name: str, value: GivenNumber) -> Expr:
         return exponent
     except (ValueError, TypeError, SympifyError):
         wanted = (
-            f"a rational number of at most {DIGITS} characters, such as 2, 1/2 or 0.5, or a real SymPy "
-            f"expression with symbols other than {L}"
+            f"a rational number of at most {DIGITS} characters, the digits and + - . /, such as 2, 1/2 or "
+            f"0.5, or a real SymPy expression with symbols other than {L}"
         )
         raise NotApplicable(f"{name} = {value!r}: an exponent must be {wanted}") from None
 
