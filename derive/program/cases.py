@@ -119,8 +119,9 @@ def without_cases_of_fields(e: Expr, where: str, vectors: Collection[Symbol] = (
             return _by_maxima(x, vectors)
         except _Unread as reason:
             raise ProgramError(
-                f"{where}: {spelled(x)} cannot be read, because {reason}: write cases of one quantity "
-                "between numbers, such as Piecewise((h, h > 0), (h/5, True)), or Max, Min, Abs and Heaviside"
+                f"{where}: {spelled(x)} cannot be read, because {reason}: write conditions that compare one "
+                "quantity with numbers, as in Piecewise((h, h > 0), (h/5, True)), or Max, Min, Abs and "
+                "Heaviside"
             ) from None
 
     def written(x: Piecewise) -> Expr:
@@ -614,7 +615,10 @@ def _step(left: Expr, right: Expr, there: Expr, cut: Expr, line: _Line) -> Expr:
     jump, part = _gap(after, before), _gap(at_cut, before)
     value = S.One if part == jump else simplify(part / jump) if jump != 0 else S.Zero
     if (jump == 0 and part != 0) or not value.is_number:
-        raise _Unread(f"it has a value of its own at {spelled(line.form)} = {spelled(cut)}")
+        raise _Unread(
+            f"it has a value of its own at {spelled(line.form)} = {spelled(cut)}, which is not a fixed "
+            "combination of the limits from both sides"
+        )
     return jump * Heaviside(line.v - cut, value)
 
 
@@ -657,7 +661,7 @@ def _roots(r: Relational, line: _Line) -> list[Expr]:
     found: list[Expr] = []
     for gap in map(Expr.expand, gaps):
         if not gap.is_polynomial(line.v):
-            raise _Unread(f"{line.text(r)} has no threshold that is a number")
+            raise _Unread(_without_threshold(r, line))
         p = Poly(gap, line.v)
         if p.degree() == 1:
             a, b = p.all_coeffs()
@@ -665,8 +669,16 @@ def _roots(r: Relational, line: _Line) -> list[Expr]:
         elif p.degree() == 2 and not gap.free_symbols - {line.v}:
             found += [x for x in p.as_expr().as_poly(line.v).all_roots() if x.is_real]
         elif p.degree() > 0:
-            raise _Unread(f"{line.text(r)} has no threshold that is a number")
+            raise _Unread(_without_threshold(r, line))
     return found
+
+
+def _without_threshold(r: Relational, line: _Line) -> str:
+    """Return the reason for which the thresholds of a relation are not found."""
+    return (
+        f"the thresholds of {line.text(r)} are not known: they are found if its sides are polynomials of "
+        "first degree, or of second degree without other symbols"
+    )
 
 
 def _ordered(cuts: set[Expr]) -> list[Expr]:
@@ -725,7 +737,7 @@ def _value(form: Expr, cut: Expr, line: _Line) -> Expr:
     """Return the value of a form at a threshold; raise _Unread if it is not finite."""
     value = form.xreplace({line.v: cut})
     if value.has(nan, zoo, oo, -oo):
-        raise _Unread(f"{line.text(form)} has no value at {spelled(line.form)} = {spelled(cut)}")
+        raise _Unread(f"{line.text(form)} has no finite value at {spelled(line.form)} = {spelled(cut)}")
     return value
 
 

@@ -41,7 +41,10 @@ def centred(program: Program) -> Program:
     """
     output, error = program.roles.output, program.roles.error
     if output is None or error is None:
-        raise NotApplicable("no output of the program has an error signal, because no loss trains it")
+        raise NotApplicable(
+            "centring subtracts the initial value of one output; the program does not have exactly one "
+            "output (a scalar that the loss trains) with an error signal"
+        )
     moved = {output: output - output.xreplace({t: S.Zero})}
     definitions = tuple(
         replace(d, rhs=d.rhs.xreplace(moved)) if d.name == str(error.func) else d for d in program.definitions

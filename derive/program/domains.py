@@ -128,7 +128,7 @@ def eliminated(
         if slope not in (1, -1):
             raise ProgramError(
                 f"{label}: its gradient sums over the {index} with {_plain(Ge(x, 0))}, which is not a range "
-                f"of {index}; let limits be indices plus or minus numbers, and select by factors of 0 or 1"
+                f"of {index}; let limits be indices plus or minus numbers, and select terms by factors 0 or 1"
             )
         (lower if slope == 1 else upper).append((-slope * (x - slope * index)).expand())
     return lower, upper, others + [(b - a).expand() for a in lower for b in upper]

@@ -97,8 +97,8 @@ class Entrywise(NonlinearRule):
             states = tuple((x, expression(e, f"state {x} of {self.name}")) for x, e in self.states)
         except (TypeError, ValueError) as error:
             raise ProgramError(
-                f"states = {self.states!r} of {self.name}: must be pairs of a symbol and its next value, "
-                "such as ((m, b*m + (1 - b)*A),)"
+                f"states = {self.states!r} of {self.name}: must be pairs of a symbol and its next value (a "
+                "number or a SymPy expression), such as ((m, b*m + (1 - b)*A),)"
             ) from error
         object.__setattr__(self, "states", states)
         names = [x for x, _ in states]
@@ -107,7 +107,8 @@ class Entrywise(NonlinearRule):
         )
         if wrong is not None:
             raise ProgramError(
-                f"states of {self.name}: {wrong} must be a symbol of its own, other than A and t"
+                f"states of {self.name}: each state must be a symbol of its own, other than A and t, which "
+                f"{wrong} is not"
             )
         if not self.Q.free_symbols & {A, *names}:
             raise ProgramError(

@@ -111,7 +111,9 @@ def check_gradients(program: Program) -> list[WrongUpdate]:
     if program.loss is None:
         raise NotApplicable("the program states no loss, so there is no gradient to compare its updates with")
     if program.descent is None:
-        raise NotApplicable("the updates are not the gradient of the program's loss (its descent is None)")
+        raise NotApplicable(
+            "the updates are not the gradient of the loss, because descent of the program is None"
+        )
     if any(d.evolves for d in program.definitions):
         raise NotApplicable("fields that evolve in continuous time have no gradient at one time")
     if program.depth.has(L):
@@ -133,7 +135,7 @@ def _compare(program: Program, descent: Parametrization) -> list[WrongUpdate]:
     try:
         whole_slope, computed = _slope_of_loss(program, numbers, directions)
     except Undefined as missing:
-        raise NotApplicable(f"the forward pass cannot be written out: {missing}") from None
+        raise NotApplicable(f"the forward pass cannot be evaluated: {missing}") from None
     stated: list[tuple[Any, Any] | None] = []
     network = _TinyNetwork(program, numbers, {}, computed)
     for w in weights:
@@ -144,8 +146,9 @@ def _compare(program: Program, descent: Parametrization) -> list[WrongUpdate]:
     total = sum(x[0] for x in stated if x is not None)
     if mpmath.isnan(whole_slope + total):
         raise NotApplicable(
-            "gradients cannot be compared: the slope of the loss is not a number, because mpmath cannot "
-            "compute a function of the program at the values of the check"
+            "gradients cannot be compared: the slope of the loss or of an update is not a number, because a "
+            "function of the program has no value at the numbers of the check, or none that mpmath can "
+            "compute"
         )
     size = abs(whole_slope) + sum(x[1] for x in stated if x is not None)
     if None not in stated and abs(whole_slope - total) <= TOLERANCE * size:
@@ -356,7 +359,9 @@ class _TinyNetwork:
         """
         self.evaluations += 1
         if self.evaluations > LARGEST:
-            raise NotApplicable("even with two units a population the network is too large to write out")
+            raise NotApplicable(
+                "the network is too large to evaluate, even with two units in each population"
+            )
         if e.is_Rational:
             return [(mpmath.mpf(int(e.p)) / int(e.q), None)]
         if isinstance(e, Symbol):

@@ -36,13 +36,13 @@ def layer_count(depth: Any, key: str = "depth") -> Expr:
     >>> layer_count(2.5)
     Traceback (most recent call last):
     ...
-    derive.errors.ProgramError: depth = 2.5: must be an integer of at least 1, or a symbol such as L
+    derive.errors.ProgramError: depth = 2.5: must be an integer of at least 1, or an integer symbol
     """
     known = depth if isinstance(depth, Expr) else None
     if known is None and not isinstance(depth, bool | str) and hasattr(depth, "__index__"):
         known = Integer(index(depth))
     if known is None or known.is_integer is not True or (known.is_number and known < 1):
-        raise ProgramError(f"{key} = {depth}: must be an integer of at least 1, or a symbol such as L")
+        raise ProgramError(f"{key} = {depth}: must be an integer of at least 1, or an integer symbol")
     return known
 
 
@@ -191,7 +191,9 @@ class _NoNumber:
     def _refuse(self, *_: Any) -> Any:
         """Raise ProgramError with a message that shows the expression to write instead of the weight."""
         name = getattr(self, "name", "")
-        applied = f"{name} @ v, with a factor before brackets: b*({name} @ v)"
+        applied = (
+            f"{name} @ v for its product with a vector v, and put factors before brackets, b*({name} @ v)"
+        )
         instead = f"{name}.symbol" if isinstance(self, GaussianVector) else applied
         raise ProgramError(f"{name} is a {type(self).__name__}, which is not a number: write {instead}")
 
@@ -326,9 +328,9 @@ def _require_ranges(key: str, indices: object) -> None:
     """Raise ProgramError, naming ``key``, unless ``indices`` is a tuple of IndexRange objects."""
     wrong = [x for x in indices if not isinstance(x, IndexRange)] if isinstance(indices, tuple) else [indices]
     if wrong:
-        raise ProgramError(
-            f"{key} = {wrong[0]}: must hold index ranges, such as (IndexRange(c, S.One, S(2)),)"
-        )
+        one = "IndexRange(c, S.One, S(2))"
+        kind = f"an index range, {one}" if key.endswith(": index") else f"a tuple of index ranges, ({one},)"
+        raise ProgramError(f"{key} = {wrong[0]}: must be {kind}, for example")
 
 
 @dataclass(frozen=True)

@@ -420,8 +420,8 @@ class Network:
             for a in sorted(e.atoms(AppliedUndef), key=spelled):
                 if computed.get(name_of(a)) == len(a.args) > 0 and a.args[-1] not in (t, S.Zero):
                     raise ProgramError(
-                        f"{label}: {a} is at another time than {t}; write {t}, or 0 for the first step, "
-                        "because a network keeps nothing from step to step but its weights"
+                        f"{label}: {a} is at another time than {t}; write {t}, or 0 for the start of "
+                        "training, because a network keeps nothing else from earlier times but its weights"
                     )
 
     def _check_rings(self, lines: tuple[Definition, ...], loss: Expr) -> None:
@@ -453,7 +453,9 @@ class Network:
         for d in lines:
             bare = d.rhs.replace(lambda e: isinstance(e, Mean), lambda _: S.One)
             if d.name not in fields and bare.has(Product):
-                raise ProgramError(f"{d.lhs} = {d.rhs} is a vector: list {d.name} among the fields")
+                raise ProgramError(
+                    f"{d.lhs} = {d.rhs} is a vector: list {d.name} among the fields, or take a Mean"
+                )
             for message in nested_products(d):
                 raise ProgramError(message)
 
@@ -545,8 +547,9 @@ class Network:
             places |= {v.population.name for v in self.vectors if v.uses(mean)}
             if len(places) > 1:
                 raise ProgramError(
-                    f"{lhs}: {mean} pairs units of {' and '.join(sorted(places))}, different units, "
-                    "so that it has no limit: apply a matrix to one of them first"
+                    f"{lhs}: {mean} contains vectors of different populations, "
+                    f"{' and '.join(sorted(places))}, so that it has no limit of infinite width: apply a "
+                    "matrix to one of the vectors first"
                 )
 
     def _check_tied_layers(self, lines: tuple[Definition, ...]) -> None:
@@ -560,9 +563,9 @@ class Network:
                 read = {name_of(a) for a in q.vector.atoms(AppliedUndef) if a.args and a.args[0].has(layer)}
                 if d.name in read and not q.matrix.has(layer):
                     raise ProgramError(
-                        f"{d.lhs}: layers of {d.name} are different units, but share {q.matrix}: make the "
-                        "field Field(..., ordered=True), whose layers share units, with an index other than "
-                        f"{ell}, or give the matrix the index {layer}"
+                        f"{d.lhs}: layers of {d.name} share the matrix {q.matrix}, which only layers of an "
+                        "ordered field can: make the field Field(..., ordered=True), with an index other "
+                        f"than {ell}, or give the matrix the index {layer}"
                     )
 
     def _rules(self, rule: TrainingRule, rules: Mapping[str, TrainingRule] | None) -> dict[str, TrainingRule]:
@@ -684,7 +687,9 @@ class Network:
         lines = forward
         if whole:
             if not outputs and not loss.has(Mean):
-                raise ProgramError(f"the loss {loss} contains none of the outputs {', '.join(scalars)}")
+                raise ProgramError(
+                    f"the loss {loss} contains none of the outputs {', '.join(scalars) or '(none)'}"
+                )
             lines = (*forward, Definition(Function(LOSS)(t), _summed(forward, loss)))
             for x in outputs:
                 error_name = error if len(outputs) == 1 else free_name(f"{error}_{x}", taken)
@@ -706,11 +711,13 @@ def _remedy(index: Symbol) -> str:
     The index is the second time ``s``, or an index that the family of the weight does not have.
     """
     if index == s:
-        return f"but a factor is taken at the time of the update: write {t}"
+        return (
+            f"the second time of correlations, which a factor does not have: write a number, or {t} in a rate"
+        )
     if index in (mu, alpha):
         return (
-            "but a weight is the same for all samples: multiply the loss by a factor of samples, as in "
-            "rho(mu)*(y(mu) - f(mu, t))**2/2"
+            "but weights and widths are the same for all samples: multiply the loss by a factor of samples, "
+            "as in rho(mu)*(y(mu) - f(mu, t))**2/2"
         )
     return (
         "an index that the weights do not have: use indices of their own family, or a number for each weight"
@@ -1300,13 +1307,14 @@ def _defined_everywhere(loss: Expr, outputs: list[str]) -> None:
             continue
         if power is not None and not power.is_number:
             continue
-        whole = inside.is_nonzero if power is not None and power.is_integer else inside.is_positive
+        inverse = power is not None and power.is_integer
+        whole = inside.is_nonzero if inverse else inside.is_positive
         if not whole:
             back = {m: a for a, m in masks.items()}
             raise ProgramError(
-                f"the loss {loss} has no value where {inside.xreplace(back)} is not positive, and outputs "
-                "take every value while they are learnt: write it for any real output, such as "
-                "log(1 + exp(-f*y))"
+                f"the loss {loss} or its derivative may have no value where {inside.xreplace(back)} is "
+                f"{'zero' if inverse else 'not positive'}, and outputs take every real value while they are "
+                "learnt: write a loss that has a derivative at any real output, such as log(1 + exp(-f*y))"
             )
 
 

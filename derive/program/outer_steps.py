@@ -196,8 +196,8 @@ class _Rewriting:
         inner = [r for r in u.over if r not in samples]
         if more or len(samples) != 1:
             raise NotApplicable(
-                f"{w.name} moves by {rule.name}: its gradient must be one sum over samples, and is not for a "
-                "matrix that is used in several places or at several positions"
+                f"{w.name} moves by {rule.name}: its gradient must be one sum over samples; it is not if the "
+                "matrix is used in several places or at several positions, or if the loss has no samples"
             )
         (row,) = samples
         column = row.renamed(_numbered(row.index, 2))

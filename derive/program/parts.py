@@ -253,7 +253,8 @@ class Parts(Rewritable):
         if len(populations) != 1:
             places = sorted(f"{n}({i})" if i is not None else n for n, i in populations) or ["none"]
             raise ProgramError(
-                f"{vector} must be a vector of one population, but its fields belong to: {', '.join(places)}"
+                f"{vector} must be a vector of one population, but its fields belong to: {', '.join(places)} "
+                "(fields are here also vectors of weights or of data, and attributes)"
             )
         return next(iter(populations.values()))
 

@@ -357,9 +357,8 @@ def member(matrix: GaussianMatrix, product: Product) -> Expr:
     number of indices than its declaration.
     """
     if len(product.matrix.args) != len(matrix.symbol.args):
-        raise ProgramError(
-            f"{matrix.name} is a family of matrices: write {matrix.symbol}, not {product.matrix}"
-        )
+        kind = "family of matrices" if matrix.symbol.args else "single matrix"
+        raise ProgramError(f"{matrix.name} is a {kind}: write {matrix.symbol}, not {product.matrix}")
     return product.matrix.args[0] if matrix.index is not None else S.Zero
 
 
@@ -828,11 +827,12 @@ def _chains_run_one_way(
         numbers = [definitions[i] for i in component if definitions[i].name not in {f.name for f in fields}]
         if numbers:
             raise ProgramError(
-                f"{numbers[0].lhs} is a scalar of each place of an ordered field that the field at the next "
-                "place uses: write a field for each place, or keep the average outside of matrix products"
+                f"the scalar {numbers[0].lhs} and an ordered field depend on each other within a step, at "
+                "one place or from place to place, which is not supported: write a field for each place, or "
+                "keep the average outside of matrix products"
             )
     names = " -> ".join(str(definitions[i].lhs) for i in (*component, component[0]))
-    raise ProgramError(f"a field depends on itself within a step: {names}")
+    raise ProgramError(f"a field or scalar depends on itself within a step: {names}")
 
 
 def _within(
@@ -895,7 +895,7 @@ def chosen_depth(program: Program, depth: Any) -> Expr:
     layers = layer_count(depth)
     if any(x.layered for x in program.fields) and not program.depth.has(L) and layers != program.depth:
         raise ProgramError(
-            f"depth = {depth}: {program.name} has the depth {program.depth}, which is not changed; give "
+            f"depth = {depth}: {program.name} has the depth {program.depth}, which cannot be changed; give "
             f"{program.depth}, or build the program with the symbolic depth L"
         )
     return layers

@@ -587,7 +587,8 @@ def _indicator(condition: Any) -> Expr:
         gap = later if isinstance(condition, Ge | Gt) else -later
         return Heaviside(gap, S(int(isinstance(condition, Ge | Le))))
     raise ProgramError(
-        f"the condition {condition} of a coefficient: compare the time with a number, as t >= 5"
+        f"the condition {condition} in a coefficient of a training rule must be a comparison by <, <=, >, >= "
+        "or Eq, such as t >= 5, or several of them joined by And"
     )
 
 
@@ -776,7 +777,7 @@ class LinearRule(LinearSystemRule):
         object.__setattr__(self, "start", expression(self.start, "start"))
         if self.start.has(t):
             raise ProgramError(
-                f"start of LinearRule = {self.start}: must not depend on the time, because weights start once"
+                f"start of LinearRule = {self.start}: must not depend on the time: it is a factor of W(0)"
             )
         n = self.A.rows if isinstance(self.A, MatrixBase) else 1
         wanted = {"A": (n, n), "b": (n, 1), "diffusion": (n, n)}
@@ -815,8 +816,8 @@ def _require_covariance(noise: MatrixBase) -> None:
         raise ProgramError(f"{shown}: must be a covariance matrix, and this one is not symmetric")
     if not noise.free_symbols and noise.is_positive_semidefinite is False:
         raise ProgramError(
-            f"{shown}: must be a covariance matrix, and this one has a negative eigenvalue: reduce the "
-            "entries that are not on the diagonal"
+            f"{shown}: must be a covariance matrix, and this one has a negative eigenvalue: let variances on "
+            "the diagonal be >= 0, and reduce the other entries"
         )
 
 
@@ -1095,8 +1096,8 @@ def fixed_symbols(rule: TrainingRule) -> frozenset[Symbol]:
         stated = {"m(t)": left, "k(t, s)": kept, "the noise": rule.noise(_LATER, _PAST)}
     except (TypeError, ValueError) as error:
         raise ProgramError(
-            f"{rule!r} states no memory: {error}; memory(time, past) returns the pair m, k, and noise(time, "
-            "past) one value"
+            f"the memory or the noise of {rule!r} cannot be computed: {error}; memory(time, past) must "
+            "return the pair (m, k), and noise(time, past) one value"
         ) from error
     for name, value in stated.items():
         if not isinstance(value, Expr):

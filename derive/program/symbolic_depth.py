@@ -59,7 +59,8 @@ def at_symbolic_depth(program: Program) -> Program:
     }
     if last < 2 or not families:
         raise NotApplicable(
-            "the layers of the program are not one family, so that it cannot be written at symbolic depth"
+            f"the depth {last} cannot be replaced by a symbol: the program needs at least two layers, and a "
+            f"family of matrices with the index {ell}"
         )
 
     def end(layer: Expr) -> Expr:
@@ -90,7 +91,8 @@ def at_symbolic_depth(program: Program) -> Program:
     lifted: Program = replace(rewritten, depth=L)
     if lifted.at_depth(last) != program:
         raise NotApplicable(
-            "the layers of the program are not one family, so that it cannot be written at symbolic depth"
+            f"the depth {last} cannot be replaced by the symbol {L}: the layers of the program are not one "
+            f"family, because with {L} = {last} the result differs from the program"
         )
     return lifted
 

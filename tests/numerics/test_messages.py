@@ -107,7 +107,7 @@ def test_a_layer_index_that_no_matrix_has_is_not_called_another_symbol() -> None
     with pytest.raises(ProgramError, match=r"no matrix with an index says how far ell runs.*ordered=True"):
         network.train(f(mu, t) ** 2, GradientDescent(eta))
     ranged = replace(network, ranges=(IndexRange(ell, S.One, L - 1),))
-    with pytest.raises(ProgramError, match=r"different units, but share R.*ordered=True"):
+    with pytest.raises(ProgramError, match=r"share the matrix R.*ordered=True"):
         ranged.train(f(mu, t) ** 2, GradientDescent(eta))
 
 

@@ -94,7 +94,8 @@ def committee(  # noqa: PLR0913 (options of a network, most of them keywords)
     units, taught, turns = (IndexRange(i, S.One, layer_count(n, key)) for i, (key, n) in counts.items())
     if batches != 1 and not trained_by.discrete:
         raise ProgramError(
-            f"batches = {batches}: several batches need discrete steps, and rule = {rule!r} is a flow"
+            f"batches = {batches}: several batches need discrete steps, and rule = {rule!r} trains in "
+            "continuous time; use a rule such as 'gd'"
         )
     size, (at, turn) = expression(ratio, "ratio"), ((), ()) if batches == 1 else ((b,), (turns,))
     inputs, samples, others = Population("inputs"), Population("samples", size), Population("tests")

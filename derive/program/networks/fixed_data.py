@@ -158,7 +158,10 @@ def network(  # noqa: PLR0913 (options of a network, most of them keywords)
     if branch is not None:
         NONZERO.require(branch, "branch")
     if branch is not None and relative_widths is not None:
-        raise ProgramError("relative_widths with branch: the layers of a residual network are the same units")
+        raise ProgramError(
+            "relative_widths with branch: all layers of a residual network have the same units, and so one "
+            "width; leave relative_widths out"
+        )
     size = per_layer("init_variance", init_variance, 0, last)
     variance = size**2 if isinstance(init_variance, str) else size
     numbers = {"weight_decay": weight_decay, "momentum": momentum, "temperature": temperature}

@@ -114,11 +114,15 @@ def activation_of(activation: str | Any) -> Activation:
         free = sorted(activation.free_symbols, key=str)
         if len(free) != 1:
             raise ProgramError(
-                f"activation = {activation}: must contain one symbol, the field; it has {free}"
+                f"activation = {activation}: must contain exactly one symbol, which stands for the field; "
+                f"its symbols are {free}"
             )
         function = Lambda(free[0], activation)
     elif not callable(activation):
-        raise ProgramError(f"activation = {activation!r}: must be a name or a SymPy function such as tanh")
+        raise ProgramError(
+            f"activation = {activation!r}: must be a name or a SymPy function such as tanh, "
+            "or an expression in one symbol"
+        )
     slot = Dummy("x", real=True)
     try:
         body = function(slot)
@@ -128,7 +132,10 @@ def activation_of(activation: str | Any) -> Activation:
             "functions of SymPy, such as sympy.tanh"
         ) from error
     if not isinstance(body, Expr) or not body.has(slot):
-        raise ProgramError(f"activation = {activation!r}: must depend on the field it is applied to")
+        raise ProgramError(
+            f"activation = {activation!r}: must depend on the field, its argument, and return one SymPy "
+            "expression"
+        )
     return Activation(function, linear=body == slot)
 
 
@@ -284,12 +291,15 @@ def entrywise_rule(
     given = {key: x for key, x in constants.items() if key not in ENTRYWISE[rule]}
     if given:
         known = ", ".join(ENTRYWISE[rule]) or "none"
-        raise ProgramError(f"{', '.join(given)} with rule = {rule!r}: must be among its constants, {known}")
+        raise ProgramError(
+            f"{', '.join(given)} with rule = {rule!r}: the rule has no constant of this name; its constants: "
+            f"{known}"
+        )
     decay = expression(weight_decay, "weight_decay")
     if rule == "adam" and decay != 0:
         raise ProgramError(
-            f"weight_decay = {weight_decay} with rule = 'adam': must be 0, or the rule 'adamw', "
-            "whose decay does not enter the means of gradients"
+            f"weight_decay = {weight_decay} with rule = 'adam': the rule has no decay here; use the rule "
+            "'adamw', whose decay does not enter the means of gradients"
         )
     POSITIVE.require(samples, "samples")
     makers: dict[str, Callable[..., Entrywise]] = {
@@ -402,8 +412,8 @@ def training_rule(
         return MomentumFlow(kept, share)
     if rule == "flow":
         raise ProgramError(
-            f"momentum = {momentum} with weight_decay = {weight_decay} in continuous time: no training rule "
-            "here has both; use 'gd'"
+            f"momentum = {momentum} with weight_decay = {weight_decay}: the rules 'flow' and 'multistep' "
+            "have momentum or weight decay, but not both; use 'gd'"
         )
     if rule == "multistep":
         flow = training_rule("flow", **numbers)
@@ -427,7 +437,9 @@ def _require_zero(rule: str, numbers: dict[str, Expr]) -> None:
     """Raise :class:`ProgramError` for an option that is not zero, because entrywise rules do not have it."""
     for key, value in numbers.items():
         if value != 0:
-            raise ProgramError(f"{key} = {value} with rule = {rule!r}: must be 0, or the rule 'gd'")
+            raise ProgramError(
+                f"{key} = {value} with rule = {rule!r}: an entrywise rule has no {key} option; use 0, or 'gd'"
+            )
 
 
 def rule_of(
@@ -449,8 +461,8 @@ def rule_of(
     given = [key for key, value in numbers.items() if value != 0]
     if given:
         raise ProgramError(
-            f"{', '.join(given)}: belongs to a rule given by its name, not to {rule!r}; leave it out here, "
-            "and state in the rule object what the rule does"
+            f"{', '.join(given)} with rule = {rule!r}: options of a rule that is given by its name; leave "
+            "them out, and make the rule object with these properties"
         )
     trained_by: TrainingRule = _on_loss(rule, loss, samples)
     return trained_by
@@ -506,7 +518,10 @@ def objective_of(name: str, target: Expr, output: Expr, channels: IndexRanges = 
     if not isinstance(name, str) or name not in OBJECTIVES:
         raise ProgramError(f"objective = {name!r}: must be one of {', '.join(OBJECTIVES)}")
     if name == "cross-entropy" and not channels:
-        raise ProgramError("objective = 'cross-entropy' with one output: give an output for each class")
+        raise ProgramError(
+            "objective = 'cross-entropy': must have several outputs, one for each class, and the network has "
+            "one; give their number if the network has the option outputs, or use 'logistic' for two classes"
+        )
     return OBJECTIVES[name](target, output, channels)
 
 

@@ -252,8 +252,8 @@ def require_samples(noise: bool | Expr) -> None:
     """Raise ProgramError if label noise is asked for with a loss that has no samples."""
     if noise_strength(noise) != 0:
         raise ProgramError(
-            "noise: the population's loss has no samples, so its labels have no noise to fit; leave noise "
-            "out, or give samples with data = 'full-batch' or 'online'"
+            "noise with data = 'population': the population's loss has no samples, and so no labels with "
+            "noise; leave noise out, or give samples with data = 'full-batch' or 'online'"
         )
 
 
@@ -285,7 +285,7 @@ class _Linear:
         uneven = callable(widths) and not isinstance(widths, Expr)
         if uneven and branch is not None:
             raise ProgramError(
-                "widths: the layers of a residual network (with branch) are the same units; give one width "
+                "widths with branch: all layers of a residual network have the same units; give one width "
                 "for all layers instead of a function of the layer"
             )
         if parametrization not in ("mean-field", "ntk"):
@@ -459,7 +459,7 @@ def perceptron(  # noqa: PLR0913 (options of a network, most of them keywords)
     )
     cost = expression((LOSSES[loss] if isinstance(loss, str) else loss)(h(t), y(t)))
     if not cost.has(h(t)):
-        raise ProgramError(f"loss = {loss!r}: does not depend on the prediction")
+        raise ProgramError(f"loss = {loss!r}: does not depend on the prediction, its first argument")
     net = Network(
         f"perceptron on a {task}" if task == "mixture" else "perceptron with a teacher",
         (v, h, y, *fields),

@@ -91,7 +91,8 @@ def require_known(options: StreamOptions, without: str = "") -> None:
     for key, value in options.items():
         if key not in names:
             raise ProgramError(
-                f"{key} = {value!r}: is not an option of this builder; options are {', '.join(sorted(names))}"
+                f"{key} = {value!r}: the network has no option of this name; its options, beside the named "
+                f"parameters of its function, are {', '.join(sorted(names))}"
             )
     NONZERO.require(options.get("branch", 1), "branch")
 

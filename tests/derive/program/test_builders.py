@@ -324,20 +324,23 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "momentum and noise": (lambda: mlp(momentum=0.9, temperature=1), "momentum = 0.9.* with temperature = 1"),
     "momentum and decay in flow": (
         lambda: mlp(rule="flow", momentum=tau, weight_decay=lam),
-        "momentum = tau with weight_decay = lam in continuous time",
+        "momentum = tau with weight_decay = lam: the rules",
     ),
     "multistep with momentum and decay": (
         lambda: mlp(rule="multistep", momentum=tau, weight_decay=lam),
-        "momentum = tau with weight_decay = lam in continuous time",
+        "momentum = tau with weight_decay = lam: the rules",
     ),
-    "rule given twice": (lambda: mlp(rule=GradientFlow(), momentum=1), "belongs to a rule given by its name"),
+    "rule given twice": (
+        lambda: mlp(rule=GradientFlow(), momentum=1),
+        "options of a rule that is given by its name",
+    ),
     "rule given twice, tied": (
         lambda: recurrent(rule=GradientFlow(), weight_decay=1),
-        "belongs to a rule given by its name",
+        "options of a rule that is given by its name",
     ),
     "rule given twice, perceptron": (
         lambda: perceptron(rule=GradientFlow(), weight_decay=1),
-        "belongs to a rule given by its name",
+        "options of a rule that is given by its name",
     ),
     "unequal residual": (lambda: mlp(3, branch=1, relative_widths=[1, 2, 1]), "relative_widths with branch"),
     "depth": (lambda: convolution(0, positions=4, receptive=1), "depth = 0"),
@@ -353,7 +356,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "activation": (lambda: mlp(2, "swish"), "activation = 'swish': must be one of linear, relu"),
     "text is not parsed": (lambda: mlp(2, "tanh(h)"), "activation = 'tanh.h.'"),
     "constant activation": (lambda: mlp(2, lambda x: Integer(1)), "must depend on the field"),
-    "two symbols": (lambda: mlp(2, beta * tanh(lam)), "must contain one symbol"),
+    "two symbols": (lambda: mlp(2, beta * tanh(lam)), "must contain exactly one symbol"),
     "no activation": (lambda: mlp(2, 3.0), "activation = 3.0: must be a name or a SymPy function"),
     "noise from zero": (
         lambda: mlp(rule="flow", temperature=T, bias=0),

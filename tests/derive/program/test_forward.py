@@ -668,8 +668,8 @@ OTHER = Population("other", ratio=Symbol("a", positive=True))
 v, q_1 = Field("v", OTHER), q(1, mu, t)
 REFUSED: dict[str, tuple[Callable[[], Program], str]] = {
     "output not in the loss": (lambda: shallow(y(mu) ** 2), "contains none of the outputs f"),
-    "loss that outputs leave": (lambda: shallow(-y(mu) * log(out)), "outputs take every value"),
-    "loss with a pole": (lambda: shallow(y(mu) / out), "outputs take every value"),
+    "loss that outputs leave": (lambda: shallow(-y(mu) * log(out)), "outputs take every real value"),
+    "loss with a pole": (lambda: shallow(y(mu) / out), "outputs take every real value"),
     "unknown function": (
         lambda: shallow(square, {out: Mean(GaussianVector("w", layer.at(1)).symbol * Unknown(h(1, mu, t)))}),
         r"Unknown\(h\(1, mu, t\)\): Unknown has no known derivative",
@@ -679,7 +679,7 @@ REFUSED: dict[str, tuple[Callable[[], Program], str]] = {
         lambda: Network(
             "x", (h, v), {h(1, mu, t): W0 @ x(mu), out: Mean(h(1, mu, t) * v(mu, t))}, (W0,), given=(x,)
         ).train(square, rule),
-        "pairs units of layer and other",
+        "vectors of different populations, layer and other",
     ),
     "a name for two things": (
         lambda: Network("x", (h, Field("W0", layer)), {h(1, mu, t): W0 @ x(mu)}, (W0, w)).train(square, rule),
@@ -693,11 +693,11 @@ REFUSED: dict[str, tuple[Callable[[], Program], str]] = {
     ),
     "index of a vector without its range": (
         lambda: GaussianVector("w", layer, indices=(k,)),  # type: ignore[arg-type, return-value]
-        r"GaussianVector w: indices = k: must hold index ranges, such as \(IndexRange",
+        r"GaussianVector w: indices = k: must be a tuple of index ranges, \(IndexRange",
     ),
     "index of a matrix without its range": (
         lambda: GaussianMatrix("W", layer, layer, index=k),  # type: ignore[arg-type, return-value]
-        "GaussianMatrix W: index = k: must hold index ranges",
+        "GaussianMatrix W: index = k: must be an index range",
     ),
     "one position alone": (
         lambda: shallow(square, {q_1: h(1, mu, t), out: Mean(h(1, S(2), t))}),

@@ -228,8 +228,8 @@ def test_an_ill_posed_program_is_refused_with_the_reason(what: str) -> None:
         (lambda: entrywise_rule("sign", beta1=0.5), "beta1 with rule = 'sign'"),
         (lambda: mlp(2, loss="max"), "loss = 'max'"),
         (lambda: mlp().at_depth(0), "depth = 0"),
-        (lambda: mlp(2).at_depth(5), "depth = 5: .* has the depth 2, which is not changed"),
-        (lambda: mean_field(mlp(2)).at_depth(5), "depth = 5: .* has the depth 2, which is not changed"),
+        (lambda: mlp(2).at_depth(5), "depth = 5: .* has the depth 2, which cannot be changed"),
+        (lambda: mean_field(mlp(2)).at_depth(5), "depth = 5: .* has the depth 2, which cannot be changed"),
     ],
 )
 def test_the_builder_names_what_it_does_not_know(call: Callable[[], Program], reason: str) -> None:

@@ -69,7 +69,7 @@ def test_options_are_named() -> None:
         normalised(1, place="within")  # type: ignore[arg-type]
     with pytest.raises(ProgramError, match="normalisation"):
         normalised(1, normalisation="batch")  # type: ignore[typeddict-item]
-    with pytest.raises(ProgramError, match="offsets = True: is not an option"):
+    with pytest.raises(ProgramError, match="offsets = True: the network has no option"):
         normalised(1, offsets=True)
 
 
