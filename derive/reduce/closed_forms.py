@@ -109,7 +109,8 @@ def separable(rate: Expr, x: Symbol, start: Expr, time: Symbol) -> Separable:
     elapsed = weight * (atanh(reduced(inverse)) - atanh(reduced(begin)))
     if _over_roots(elapsed.diff(x) * rate) != 1:
         raise NotApplicable(
-            f"dx/dt = {rate} is not solved: the integral of 1/rate that was found has another derivative"
+            f"dx/dt = {rate} is not solved: the derivative of the integral of 1/rate that was found is not "
+            "1/rate"
         )
     E = Dummy("E", positive=True)  # exp(2 time / weight), the growth of (w - below)/(above - w)
     grown = E * ratio(begin)
@@ -196,8 +197,8 @@ def conserved(odes: Sequence[Eq], degree: int = 2) -> tuple[Expr, ...]:
     for e in odes:
         if not isinstance(e.lhs, Derivative):
             raise ValueError(
-                f"{e.lhs} = {e.rhs} is not a differential equation: the left-hand side must be a time "
-                "derivative"
+                f"{e.lhs} = {e.rhs} is not a differential equation: the left-hand side must be a "
+                "derivative, such as Derivative(x(t), t)"
             )
     rates = {e.lhs.expr: e.rhs for e in odes}
     slots = {x: Symbol(f"_{k}") for k, x in enumerate(rates)}

@@ -335,7 +335,9 @@ def equilibrium(theory: Theory) -> Equilibrium:
     if any(w.rule != program.rule for w in program.trained()):
         raise NotApplicable("the equilibrium needs one rule for all weights, because they have one prior")
     if has_sample_weights(program):
-        raise NotApplicable("the loss must weigh all samples equally: leave sample_weights out")
+        raise NotApplicable(
+            "the equilibrium needs a loss without weights of samples: leave sample_weights out"
+        )
     _require_gradients(program)
     inverse_temperature, prior = _gibbs(decay, diffusion)
     return _Measure(theory, strength, inverse_temperature, prior).action()
@@ -529,7 +531,7 @@ def _isolate(condition: Expr, unknown: AppliedUndef) -> Expr:
     slope = condition.coeff(unknown)
     constant = condition - slope * unknown
     if slope == 0 or constant.expand().has(unknown):
-        raise NotApplicable(f"the saddle-point equation {condition} = 0 does not determine {unknown}")
+        raise NotApplicable(f"the saddle-point equation {condition} = 0 is not linear in {unknown}")
     return (-constant / slope).expand()
 
 

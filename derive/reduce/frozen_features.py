@@ -89,7 +89,8 @@ class _Frozen:
         roles = source.program.roles
         if roles.output is None or roles.error is None:
             raise NotApplicable(
-                "the lazy limit needs an output with an error signal, and the program has none"
+                "the lazy limit needs one scalar output with an error signal, and the program does not have "
+                "exactly one"
             )
         self.output, self.error = str(roles.output.func), str(roles.error.func)
 
@@ -185,8 +186,8 @@ class _Frozen:
         errors = [a for a in u.coefficient.atoms(AppliedUndef) if str(a.func) == self.error]
         if more or len(errors) != 1:
             raise NotApplicable(
-                f"the lazy limit is not derived: the update of {w.name} does not contain the error of "
-                "one output"
+                f"the lazy limit is not derived: the update of {w.name} must be one term with the error of "
+                f"one output, and it has {len(more) + 1} terms, the first one with {len(errors)} errors"
             )
         (error,) = errors
         error_equation = next(e for e in self.source.scalars if e.name == self.error)

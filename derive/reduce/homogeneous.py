@@ -65,7 +65,7 @@ def exponent(e: Expr, powers: Mapping[Expr, Expr]) -> Expr:
         power = simplify(c * ratio.diff(c) / ratio) if plain != 0 else c
         if {c, *sizes.values()} & power.free_symbols or ratio.atoms(AppliedUndef):
             unknown = ", ".join(sorted({str(a.func) for a in e.atoms(AppliedUndef)}))
-            reason = " is not homogeneous: at c*x it is not a power of c times itself"
+            reason = " is not homogeneous: if its arguments grow by c > 0, it does not grow by a power of c"
             raise NotHomogeneous(
                 shown + (f" has no degree: {unknown} has no definition" if unknown else reason)
             )
@@ -270,12 +270,16 @@ class Chain:
         named = (d.lhs for d in program.definitions if names & {str(d.rhs), str(getattr(d.rhs, "func", ""))})
         read = [x for x in named if body.has(x)]
         if len(read) != 1:
-            raise NotApplicable(f"the output of {program.name} is not a readout of the last layer")
+            raise NotApplicable(
+                f"the output of {program.name} must contain exactly one readout vector, not {len(read)}"
+            )
         self.z = read[0]
         self.phi = body / self.z
         fields = [a for a in self.phi.atoms(AppliedUndef) if program.field_of(str(a.func))]
         if len(fields) != 1:
-            raise NotApplicable(f"the output must be a readout of one field, and it contains {self.phi}")
+            raise NotApplicable(
+                f"the output must be a readout of one field, and the readout multiplies {self.phi}"
+            )
         self.h = fields[0]
         self._check()
 

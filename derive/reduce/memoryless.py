@@ -211,7 +211,8 @@ def _source_relaxation(u: Source, discrete: bool) -> tuple[Expr, Expr, Expr]:
     moved = [a for a in u.covariance.atoms(AppliedUndef) if {t, s} & a.free_symbols]
     if moved:
         raise NotApplicable(
-            f"the source {u.symbol} is not a Markov process: its covariance contains {moved[0]}"
+            f"the source {u.symbol} is not a Markov process: its covariance contains {moved[0]}, which "
+            "changes with the fields"
         )
     try:
         return relaxation(u.covariance, discrete)

@@ -161,7 +161,8 @@ class _Rate:
         )
         if diffusion != 0 and any(passed):
             raise NotApplicable(
-                "backward fields skip layers, so their response to their own layer is not derived"
+                "the rate of the output with noise is not derived if a backward field contains that of the "
+                "next layer directly, as with skip connections"
             )
         shares = tuple(self.share(w) for w in self.program.trained() if w.name in names)
         error = self.error(next(iter(self.program.trained())))
@@ -174,7 +175,8 @@ class _Rate:
         errors = [a for a in atoms if str(a.func) in self.program.scalars]
         if len(errors) != 1:
             raise NotApplicable(
-                f"the update of {w.name} must contain one error signal; it contains {len(errors)}"
+                f"the coefficient of the update of {w.name} must contain one scalar, the error signal; it "
+                f"contains {len(errors)}"
             )
         return errors[0]
 
@@ -194,7 +196,8 @@ class _Rate:
         output_indices = dict(zip(error.args, self.output.args, strict=True))
         if any(r.index not in output_indices for r in w.update.over):
             raise NotApplicable(
-                f"the rate of the output is not derived: {w.name} is shared between positions"
+                f"the rate of the output is not derived: the update of {w.name} has a sum over an index that "
+                "the output does not have, such as one of positions"
             )
         factor = w.update.coefficient / (self.program.scale**2 * error * self.speed(w))
         if isinstance(w, TrainedVector):
@@ -385,9 +388,10 @@ def _ratio_at_rest(program: Program) -> Expr:
         )
     held = {held_at_rest(r) for r in rules}
     if None in held:
+        without = next(r for r in rules if held_at_rest(r) is None)
         raise NotApplicable(
-            f"the output comes to rest only with weight decay, and {type(rules[0]).__name__} has no "
-            "state at rest: use GradientDescent(rate, decay=...)"
+            f"the output comes to rest only with a constant weight decay, and {type(without).__name__} has "
+            "no state at rest here: use GradientDescent(rate, decay=...)"
         )
     if len(held) != 1:
         raise NotApplicable(
@@ -413,7 +417,8 @@ def _tangent(theory: Theory) -> Equation:
     """Return the equation of the tangent kernel; raise NotApplicable if updates are not gradients."""
     if not theory.observables:
         raise NotApplicable(
-            f"{theory.program.name} has no tangent kernel: its updates are not gradients of its output"
+            f"the theory of {theory.program.name} has no tangent kernel: its updates must be gradients of an "
+            "output times its error, each in one term, and its training rules linear"
         )
     return theory.observables[0]
 
@@ -438,7 +443,8 @@ def _at_rest(given: Definition, out: AppliedUndef, ridge: Expr, size: Expr) -> t
     a, b = (given.rhs.expand().coeff(x) for x in (out, y))
     if (given.rhs - a * out - b * y).expand() != 0 or a.has(out.func) or b.has(out.func):
         raise NotApplicable(
-            "ridge regression needs an error that is linear in the output, as with the square loss"
+            f"ridge regression needs an error a*{out} + b*{y} with factors a and b that do not contain {out} "
+            f"or {y}, as with the square loss, and the error is {given.rhs}"
         )
     K, k, targets = (MatrixSymbol(n, size, m) for n, m in (("K", size), ("k", S.One), ("y", S.One)))
     one = ridge * SymbolicIdentity(size)
@@ -483,7 +489,8 @@ def rest_points(theory: Theory) -> tuple[tuple[Expr, Expr, Expr], ...]:
     layer_theory = two_layer(theory)
     if not layer_theory.closed:
         raise NotApplicable(
-            "fixed points are not derived: the moments do not close, because the network is not linear"
+            "fixed points are not derived: the equations of the moments contain averages that are not "
+            "moments; use a linear network"
         )
     out = next(e for e in theory.scalars if e.rhs.has(Average)).lhs
     given = next(e for e in theory.scalars if e.rhs.has(out))

@@ -90,7 +90,7 @@ def static(theory: Theory) -> Static:
     for u in theory.sources:
         if timeless(sympify(u.covariance)).has(t, s):
             raise NotApplicable(
-                f"the source {u.symbol} moves at gamma0 = 0: its covariance is {u.covariance}"
+                f"the source {u.symbol} depends on the time at gamma0 = 0: its covariance is {u.covariance}"
             )
     sources = tuple(u.map(timeless) for u in theory.sources)
     kernels = tuple(q.map(timeless) for q in theory.correlations())
@@ -265,7 +265,8 @@ class _Stationary:
         entries = {self.entry(x) for x in {_weight_and_kernel(u.covariance)[0] for u in self.theory.sources}}
         if len(entries) != 1:
             raise NotApplicable(
-                f"stationary kernels need one rate for all weights, and these have the covariances {entries}"
+                "stationary kernels need one covariance of an entry at two times for all weights, and these "
+                f"have {entries}"
             )
         entry = entries.pop()
         fields = tuple(self.covariance(u, entry) for u in self.theory.sources)
@@ -372,7 +373,10 @@ class _Stationary:
                 continue
             if simplify(response_value.xreplace({a: -a for a in of_source}) + response_value) == 0:
                 return
-        raise NotApplicable(f"the response {q.symbol} = <{response_value}> does not vanish at gamma0 = 0")
+        raise NotApplicable(
+            f"stationary kernels are not derived: the response {q.symbol} = <{response_value}> is not shown "
+            "to vanish at gamma0 = 0"
+        )
 
 
 def _weight_and_kernel(covariance: Expr) -> tuple[Expr, Expr]:

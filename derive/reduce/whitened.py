@@ -104,10 +104,14 @@ class _Whitened:
             raise NotApplicable(f"whitened data: the theory has been rewritten already ({theory.reduction})")
         if has_sample_weights(theory.program):
             raise NotApplicable(
-                "whitened data: the loss must weigh all samples equally: leave sample_weights out"
+                "whitened data: the reduction needs a loss without weights of samples; leave sample_weights "
+                "out"
             )
         if any(len(a.args) > 1 for e in theory.scalars for a in e.rhs.atoms(Function("y"))):
-            raise NotApplicable("whitened data: the targets of several outputs have several directions")
+            raise NotApplicable(
+                "whitened data: the targets must have the index of samples only, so that they are one "
+                "direction"
+            )
         linear_form(theory)
         self.theory = theory
         self.random = {e.name for e in theory.equations} | {str(u.symbol.func) for u in theory.sources}
@@ -351,7 +355,9 @@ def whitened(theory: TwoLayer | Theory | Program, degree: int = 2) -> Whitened:
     if isinstance(degree, bool) or not (isinstance(degree, int | Integer) and degree >= 1):
         raise NotApplicable(f"whitened(degree={degree!r}): the degree must be an integer >= 1, such as 2")
     if not theory.closed:
-        raise NotApplicable("whitened data: the moment equations do not close; the network must be linear")
+        raise NotApplicable(
+            "whitened data: the moment equations contain averages that are not moments; use a linear network"
+        )
     basis = _Whitened(theory.theory)
     reduced = two_layer(basis.reduce())
     scalar = tuple(Eq(e.lhs, factor(e.rhs), evaluate=False) for e in reduced.closed)
@@ -406,7 +412,8 @@ def eliminate(invariants: tuple[Expr, ...], initial: dict[Expr, Expr], keep: Exp
     right = [b for b in solve(level, list(slots.values()), dict=True) if begins(b)]
     if len(right) != 1:
         raise NotApplicable(
-            f"the conserved quantities {invariants} do not determine {others} as functions of {keep}"
+            f"the conserved quantities {invariants} do not determine {others} as functions of {keep}, or "
+            "have several solutions with the initial values"
         )
     return {x: _readable(right[0][s], keep, initial[keep]) for x, s in slots.items()}
 
@@ -485,8 +492,8 @@ def _require_gamma0(w: Whitened, what: str) -> None:
     """Raise NotApplicable, for a result named ``what``, if the equation of the output contains no gamma0."""
     if not w.output.rhs.has(gamma0):
         raise NotApplicable(
-            f"{what} not derived: df/dt = {w.output.rhs} does not contain the symbol gamma0, so that the "
-            "program must have gamma0 as its scale and not a number"
+            f"{what} not derived: df/dt = {w.output.rhs} does not contain the symbol gamma0; use a program "
+            "whose scale is gamma0, and not a number"
         )
 
 

@@ -175,10 +175,10 @@ def site_form(e: Expr, program: Program) -> Expr:
     ("program", "reason"),
     [
         (lambda: mlp(2, phi, "gd"), "discrete steps"),
-        (lambda: feedback_alignment(2, phi, "flow"), "not gradients"),
+        (lambda: feedback_alignment(2, phi, "flow"), "must be gradients"),
         (lambda: convolution(2, phi, "flow", positions=3, receptive=1), "shared between positions"),
         (lambda: mlp(2, phi, "flow", bias=True), "adds a vector of weights"),
-        (lambda: mlp(2, phi, "flow", branch=T, weight_decay=lam, temperature=1), "skip layers"),
+        (lambda: mlp(2, phi, "flow", branch=T, weight_decay=lam, temperature=1), "skip connections"),
         (lambda: mlp(2, phi, "flow", momentum=T), "do not decay exponentially"),
     ],
     ids=["steps", "feedback", "convolution", "bias", "residual", "momentum"],

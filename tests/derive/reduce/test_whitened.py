@@ -168,7 +168,7 @@ def test_what_leaves_the_targets_is_refused():
     [
         ({"objective": "logistic"}, "samples are not indices of vectors"),
         ({"objective": "hinge"}, "samples are not indices of vectors"),
-        ({"outputs": 2}, "several directions"),
+        ({"outputs": 2}, "they are one direction"),
         ({"activation": "quadratic"}, "not linear"),
     ],
     ids=["logistic", "hinge", "outputs", "quadratic"],
