@@ -225,7 +225,7 @@ class _Term:
             if any(x.has(I) for x in self.b) and any(not u.soft for u in units):
                 raise NoClosedForm(
                     "the Gaussian average has no closed form here: it has a sign times an exponential whose "
-                    "exponent is imaginary in the variables"
+                    "exponent has a complex coefficient in a term of first degree"
                 )
             widening = eye(C.rows) + C * self.A
             size = cancel(widening.det())
@@ -595,7 +595,7 @@ class GaussianAverage(Expr):
         -a*<cos(x)>_{x}/2
         """
         if n < 0:
-            raise ValueError(f"n = {n}: the order of a Hermite polynomial is not negative")
+            raise ValueError(f"n = {n}: the order of a Hermite polynomial must not be negative")
         if variable is None and len(self.variables) != 1:
             raise ValueError(f"variable = None: must be one of {', '.join(map(str, self.variables))}")
         x = self._variable(self.variables[0] if variable is None else variable)
@@ -762,7 +762,8 @@ def _merged(variables: tuple[Expr, ...], matrix: MatrixBase) -> tuple[tuple[Expr
     """
     if matrix.shape != (len(variables), len(variables)):
         raise ValueError(
-            f"{len(variables)} variables need a square covariance, not one of shape {matrix.shape}"
+            f"{len(variables)} variables need a covariance of shape {(len(variables), len(variables))}, not "
+            f"one of shape {matrix.shape}"
         )
     kept = [i for i, x in enumerate(variables) if x not in variables[:i]]
     left = tuple(variables[i] for i in kept)

@@ -74,7 +74,7 @@ def jumps(e: Expr, x: Symbol) -> SignPolynomial:
     {}
     >>> jumps(Heaviside(x) * DiracDelta(x), x)
     Traceback (most recent call last):
-    derive.calculus.jumps.Ambiguous: sign(x) times DiracDelta(x) depends on how the jump is rounded
+    derive.calculus.jumps.Ambiguous: sign(x) times DiracDelta(x), or times its derivative, ...
     """
     return lowest(_read(written(e, (x,)), x))
 
@@ -120,7 +120,9 @@ def lowest(e: Mapping[SignMonomial, Expr]) -> SignPolynomial:
             terms.append(((n, s % 2, -1), c))
         elif n <= m and c != 0:
             if s:
-                raise Ambiguous("sign(x) times DiracDelta(x) depends on how the jump is rounded")
+                raise Ambiguous(
+                    "sign(x) times DiracDelta(x), or times its derivative, depends on how the jump is rounded"
+                )
             terms.append(((0, 0, m - n), c * (-1) ** n * factorial(m) / factorial(m - n)))
     return gathered(terms)
 
@@ -153,7 +155,7 @@ def _read(e: Expr, x: Symbol) -> SignPolynomial:
 def _slope_of(line: Expr, x: Symbol) -> Expr:
     """Return the coefficient k of a linear form ``k x``; raise OtherKind for any other expression."""
     if not line.is_polynomial(x) or Poly(line, x).monoms() != [(1,)]:
-        raise OtherKind(f"the kink or jump where {line} = 0 is not at {x} = 0")
+        raise OtherKind(f"the argument {line} of a sign or point mass is not a number times {x}")
     return Poly(line, x).LC()
 
 
@@ -165,7 +167,7 @@ def _times(a: Mapping[SignMonomial, Expr], b: Mapping[SignMonomial, Expr]) -> Si
     ``sign``. Raises Ambiguous if both functions contain a point mass.
     """
     if any(m >= 0 and r >= 0 for *_, m in a for *_, r in b):
-        raise Ambiguous("DiracDelta(x) times DiracDelta(x) has no meaning")
+        raise Ambiguous("DiracDelta(x), or its derivative, times another one has no meaning")
     return gathered(
         ((n + p, s + q, max(m, r)), c * d) for (n, s, m), c in a.items() for (p, q, r), d in b.items()
     )
@@ -313,5 +315,5 @@ def _on_hyperplane(
         for jump in x.atoms(sign, DiracDelta):
             if cancel(there(jump.args[0])) == 0:
                 product = (jump * mass).xreplace(back)
-                raise Ambiguous(f"{product} depends on how the jump is rounded")
+                raise Ambiguous(f"{product} depends on how the jump or point mass is rounded")
     return smooth * there(Mul(*[x for x in factors if x.has(sign, DiracDelta)]))

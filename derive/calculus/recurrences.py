@@ -713,7 +713,8 @@ def _power(m: Expr) -> int:
     base, exponent = m.as_base_exp()
     if base != q or not exponent.is_Integer:
         raise NotApplicable(
-            f"a recurrence over layers grows like ({m})^ell; closed forms exist only for integer powers of q"
+            f"a recurrence over layers grows like ({m})^ell; closed forms are derived for integer powers of "
+            "q only"
         )
     return int(exponent)
 

@@ -222,7 +222,8 @@ class Mapped:
         """
         target = mpmath.mpf(sympify(z, strict=True).evalf(mpmath.mp.dps))
         if target < 0 or (self.angle == 0 and target >= mpmath.mpf(self.distance)):
-            raise ValueError(f"z = {z}: must be from 0 up to the singularity on the positive axis")
+            below = f", and below the singularity at {self.distance}" if self.angle == 0 else ""
+            raise ValueError(f"z = {z}: must be >= 0{below}")
         if target == 0:
             return mpmath.mpf(0)
         digits = mpmath.mp.dps

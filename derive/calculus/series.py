@@ -452,7 +452,10 @@ class PowerSeries:
         given = [modules] if isinstance(modules, dict) else modules if isinstance(modules, list) else []
         defined = {name for x in given if isinstance(x, dict) for name in x}
         if unknown := {x for c in self.coefficients for x in _functions(c) if str(x.func) not in defined}:
-            raise ValueError(f"cannot evaluate {', '.join(sorted(map(str, unknown)))}: it has no definition")
+            raise ValueError(
+                f"cannot evaluate {', '.join(sorted(map(str, unknown)))}: a function has no definition; "
+                "define it in modules, as in modules=[{'phi': phi}, 'numpy']"
+            )
         # Common subexpressions (cse) are not extracted if a coefficient contains a sum, an integral or an
         # average, because they might contain bound variables.
         bound = any(

@@ -172,7 +172,9 @@ def exact(name: str, value: Any) -> Expr:
     if isinstance(value, str):
         sizes = [Decimal(x.strip().lstrip("+-")) for x in value.split("/") if NUMBER.fullmatch(x.strip())]
         if any(x and not 1 / LARGEST <= x <= LARGEST for x in sizes):
-            raise ValueError(f"{name} = {value!r}: must be between {1 / LARGEST:g} and {LARGEST:g} in size")
+            raise ValueError(
+                f"{name} = {value!r}: must be 0, or between {1 / LARGEST:g} and {LARGEST:g} in size"
+            )
         try:
             value = Fraction(value.strip())
         except (ValueError, ZeroDivisionError):

@@ -383,8 +383,8 @@ class Application:
         if _disjoint(self.canonical().members(), other.canonical().members()):
             return False
         raise ProgramError(
-            f"{self.product} and {other.product} use {self.matrix.name} for layers that overlap in part; "
-            "give them the same range, or make them two matrices"
+            f"{self.product} and {other.product} use {self.matrix.name} for ranges of layers that are "
+            "neither equal nor known to be disjoint; give them the same range, or make them two matrices"
         )
 
     def members(self) -> tuple[Expr, Expr]:

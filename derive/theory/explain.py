@@ -40,7 +40,7 @@ def explain(theory: TheoryData, name: str) -> str:
     if not blocks:
         known = [e.name for e in equations] + [u.name for u in theory.sources]
         known += [q.name for q in theory.order_parameters]
-        raise KeyError(f"no equation for {name}; the theory has {', '.join(dict.fromkeys(known))}")
+        raise KeyError(f"no quantity {name}; the theory has {', '.join(dict.fromkeys(known))}")
     return "\n\n".join(blocks)
 
 

@@ -300,7 +300,7 @@ class Registry:
                 raise ProgramError(f"{problem}: {remedy}")
         one, two = (str(x.func) if isinstance(x, AppliedUndef) else "" for x in (a, b))
         if {one, two} & {*kernels} and kernels.get(one) != kernels.get(two):
-            problem = f"one matrix is applied to {one} and to {two}, and no kernel gives their inner product"
+            problem = f"one matrix is applied to {a} and to {b}, and no kernel gives their inner product"
             remedy = "make them one given vector with a further index, or use two matrices"
             raise ProgramError(f"{problem}: {remedy}")
 

@@ -99,7 +99,7 @@ class TensorProgram(Summarised):
         other values.
         """
         if format not in ("text", "latex"):
-            raise ValueError(f"format = {format!r}: must be text or latex")
+            raise ValueError(f"format = {format!r}: must be 'text' or 'latex'")
         if style not in STYLES:
             raise ValueError(f"style = {style!r}: must be one of {', '.join(STYLES)}")
         stated = (self.equations, self.dots, self.covariances, self.scalars)

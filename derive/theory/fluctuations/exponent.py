@@ -82,8 +82,8 @@ class AuxiliaryField:
         if any(not _disjoint(x, ranges) for x in outside):
             overlapping = " and ".join(str([r.limits for r in x]) for x in (outside[0], ranges))
             raise NotApplicable(
-                f"fluctuations are not derived where a function of numbers is averaged over indices that "
-                f"overlap in part: the ranges are {overlapping}"
+                "fluctuations are not derived where one function of fields and scalars is averaged at ranges "
+                f"of indices that overlap in part: the ranges are {overlapping}"
             )
         self.domains[:] = [*outside, ranges]
 
@@ -405,8 +405,8 @@ class ExponentBuilder:
         atoms = sorted((a for a in e.atoms(AppliedUndef) if self.moves(a)), key=str)
         if any(a.args[-1] != time for a in atoms):
             raise NotApplicable(
-                f"fluctuations are not derived for averages of a function of numbers at two times, as {e}: "
-                "define a field for each time"
+                "fluctuations are not derived for averages of a function of fields and scalars at two "
+                f"times, as {e}: define a field for each time"
             )
         inner = bound(e)
         places = list(dict.fromkeys(x for a in atoms for x in a.args[:-1] if not inner & x.free_symbols))

@@ -75,7 +75,10 @@ class SaddlePoint:
         moved = Add(*[averaged(functional_derivative(x, target, ranges), self.random) for x in exponents])
         slope = fixed.coeff(unknown)
         if slope == 0 or (fixed - slope * unknown).expand() != 0:
-            raise ValueError(f"the stationarity condition {fixed} + {moved} = 0 does not determine {unknown}")
+            raise ValueError(
+                f"the stationarity condition {fixed} + {moved} = 0 is not a multiple of {unknown} plus "
+                "averages"
+            )
         return Eq(unknown, _divided(-moved, slope), evaluate=False)
 
     def correlation(self, q: Correlation) -> Eq:
