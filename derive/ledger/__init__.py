@@ -314,7 +314,7 @@ def causes(source: str | None = None) -> tuple[Cause, ...]:
         affected = tuple(entry for entry in _paper(source) if entry.cause == row["name"])
         if {entry.verdict for entry in affected} != {row["verdict"]}:
             raise ValueError(
-                f"{source}: cause = {row['name']!r}: the verdict of all its entries must be "
+                f"{source}: cause = {row['name']!r}: must have entries, all with the verdict "
                 f"{row['verdict']!r}"
             )
         headline = " ".join(row["headline"].split())

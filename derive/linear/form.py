@@ -83,7 +83,7 @@ class Row(Equation):
         """The field on the left-hand side; raises NotApplicable for an equation of a rate of change."""
         if isinstance(self.lhs, Derivative):
             raise NotApplicable(
-                f"{self.lhs} is a rate of change: the equation does not give the field itself"
+                f"{self.lhs} is a rate of change: its equation does not give the field itself"
             )
         return self.lhs
 
@@ -95,7 +95,9 @@ class Row(Equation):
         """
         if len(self.sources) != 1 or self.sources[0].weight != 1:
             sources = Add(*[x.expr for x in self.sources])
-            raise NotApplicable(f"{self.lhs} must have one Gaussian source with factor 1; it has {sources}")
+            raise NotApplicable(
+                f"{self.lhs} must have one Gaussian source with factor 1; it has {sources or 'no source'}"
+            )
         return self.sources[0].field
 
     @property
@@ -125,7 +127,10 @@ class LinearForm:
         for r in self.rows:
             if r.name == name and (site is None or r.field.args[0] == sympify(site)):
                 return r
-        raise KeyError(f"no equation for {name}; there are {', '.join(str(r.lhs) for r in self.rows)}")
+        raise KeyError(
+            f"no equation for {name}{'' if site is None else f'({site}, ...)'}; there are "
+            f"{', '.join(str(r.lhs) for r in self.rows)}"
+        )
 
     @cached_property
     def now(self) -> dict[str, set[str]]:

@@ -186,8 +186,8 @@ class _Lazy:
         layers = self.closure.layers
         if step not in (1, -1) or layers is None:
             raise NotApplicable(
-                f"the lazy limit is not derived: a recursion goes over {step} layers; it must go to the "
-                "neighbouring layer"
+                "the lazy limit is not derived: a recursion must go to the neighbouring layer of a family of "
+                f"layers, and its step is {step}"
             )
         return ell - layers.lower + 1 if step == -1 else layers.upper - ell + 1
 

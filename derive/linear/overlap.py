@@ -48,7 +48,7 @@ def read_first(theory: Theory) -> Theory:
     pairs = [Mul.make_args(a.body) for _, a in averages]
     if len(pairs) != 1 or len(pairs[0]) != 2 or any(getattr(x, "args", ())[:1] != (last,) for x in pairs[0]):
         raise NotApplicable(
-            f"the output of {name} is not the average of a product of two fields of its last layer"
+            f"the scalars of {name} must contain one average, of a product of two fields of its last layer"
         )
     ((output, overlap),) = averages
 

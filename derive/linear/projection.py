@@ -299,7 +299,8 @@ class _Projection:
             past = [a for a in x.expr.atoms(AppliedUndef) if str(a.func) == self.field and a.args[-1] != t]
             if past:
                 raise NotApplicable(
-                    f"{e.lhs} depends on {past[0]}, not only on the projection sum {self.error} {self.field}"
+                    f"{e.lhs} depends on {past[0]}, and not only on the projection, the sum over samples of "
+                    f"{self.error}*{self.field}"
                 )
 
     # -- the new field --------------------------------

@@ -419,7 +419,9 @@ class _CrossLayer:
         gives the response of that field.
         """
         if not isinstance(r.lhs, AppliedUndef):
-            raise NotApplicable(f"{r.lhs} is a rate of change: cross-layer responses need discrete steps")
+            raise NotApplicable(
+                f"{r.lhs} is a rate of change: cross-layer responses need an equation of the field itself"
+            )
         sources = (
             (x, delta(self.as_perturbed(x.field), p.symbol, self.discrete))
             for x in r.sources
@@ -721,8 +723,8 @@ def population(theory: Theory, name: str) -> Iterator[Equation]:
     field = theory.program.field_of(name)
     if field is None or field.layered or field.ordered:
         raise NotApplicable(
-            f"{name} is not a single field of the program, without layers and times of a task; transfer "
-            "functions need one"
+            f"{name} must be a field of the program without an index of layers or of times of a task, "
+            "because transfer functions need one"
         )
     for e in theory.equations:
         other = theory.program.field_of(e.name)
@@ -826,7 +828,8 @@ def _word(theory: Theory, r: Row, a: LinearTerm, entry: Expr, kernels: dict[Expr
         return entry if time == t else entry * START
     if time == 0:
         raise NotApplicable(
-            f"{r.lhs} contains {a.field} at time 0 with a factor that depends on time, which is not supported"
+            f"{r.lhs} contains {a.field} at time 0 in a sum or with a factor that depends on time, which is "
+            "not supported"
         )
     plain = isinstance(entry, AppliedUndef) and bool(a.reach)
     name = str(entry.func) if plain else f"K_{r.name}_{a.name}"

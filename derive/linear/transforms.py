@@ -160,7 +160,8 @@ class _Transforms:
         if theory.scalars:
             names = ", ".join(str(e.lhs) for e in theory.scalars)
             raise NotApplicable(
-                f"the scalars {names} depend on time, and kernels on them: no Laplace transform"
+                "Laplace transforms need a theory without scalars, on which kernels may depend; it has "
+                f"{names}"
             )
         self.theory, self.form = theory, linear_form(theory)
         self.responses = {q.name: Function(q.name)(z) for q in theory.responses()}
@@ -228,8 +229,8 @@ class _Transforms:
         for r in self.form.rows:
             if any(x.index not in self.units for x in r.ranges) or r.name not in self.place:
                 raise NotApplicable(
-                    f"{r.lhs} has indices or layers; Laplace transforms take fields without layers, whose "
-                    "only index is that of the unit"
+                    f"{r.lhs} is not a field of the program whose only index is that of the unit; Laplace "
+                    "transforms take only such fields, without layers"
                 )
         return self.form.rows
 
@@ -263,7 +264,10 @@ class _Transforms:
         """
         order = {*self.responses, *self.pairs}
         if e.has(t, s) or any(str(a.func) in order for a in e.atoms(AppliedUndef)):
-            raise NotApplicable(f"the kernel {e} of {r.lhs} depends on more than a difference of times")
+            raise NotApplicable(
+                f"the kernel {e} of {r.lhs} depends on more than a difference of times: it contains a time "
+                "or an order parameter"
+            )
         return e
 
     def entry(self, r: Row, x: LinearTerm) -> Expr:
@@ -381,5 +385,5 @@ def _of_age(e: Expr) -> Expr:
         raise NotApplicable(f"the function {e} depends on more than the time difference")
     transform = integrate((e * exp(-z * _age)).expand(), (_age, 0, oo), conds="none")
     if transform.has(Integral):
-        raise NotApplicable(f"the Laplace transform of {e} has no closed form")
+        raise NotApplicable(f"the Laplace transform of {e} is not found in closed form")
     return transform

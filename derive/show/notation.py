@@ -292,7 +292,7 @@ def _table(names: str | Mapping[str, str] | None) -> dict[str, str]:
         return {**PAPERS, **names}
     if not isinstance(names, str) or names not in NOTATIONS:
         accepted = f"one of {', '.join(NOTATIONS)} or a mapping name -> LaTeX"
-        raise ValueError(f"notation = {names!r}: must be {accepted}")
+        raise ValueError(f"names = {names!r}: must be {accepted}")
     return dict(NOTATIONS[names])
 
 

@@ -65,7 +65,10 @@ UNKNOWN: dict[str, tuple[Callable[[], Program], str]] = {
     ),
     "function": (lambda: trained(W @ tanh(x(mu))), r"tanh\(x\(mu\)\), whose inner products the kernel K_x"),
     "product": (lambda: trained(W @ (x(mu) * z(mu)), x, z), r"x\(mu\)\*z\(mu\), whose inner products"),
-    "two": (lambda: trained(W @ x(mu) + W @ z(mu), x, z), "applied to [xz].mu. and to [xz].mu., and no kernel gives"),
+    "two": (
+        lambda: trained(W @ x(mu) + W @ z(mu), x, z),
+        "applied to [xz].mu. and to [xz].mu., and no kernel gives",
+    ),
 }
 
 

@@ -275,7 +275,7 @@ def render_srepr(symbol):
         (lambda: text(None), "text takes an expression, not NoneType"),
         (lambda: aligned_latex([Eq(eta, eta)]), "takes equations with two sides, not True"),
         (lambda: latex(eta, names={"eta": 3}), "names = {'eta': 3}: a name and its LaTeX must be text"),
-        (lambda: latex(eta, names=3), "notation = 3: must be one of papers, plain or a mapping"),
+        (lambda: latex(eta, names=3), "names = 3: must be one of papers, plain or a mapping"),
     ],
 )
 def test_input_that_cannot_be_printed_is_named(wrong, message):

@@ -245,7 +245,7 @@ def test_a_name_with_a_mark_is_wrapped():
     [
         (lambda: render(derived("linear"), "everything"), "show = 'everything': must be one of single-site"),
         (lambda: render(derived("linear"), format="html"), "format = 'html': must be one of text"),
-        (lambda: notation(names="book"), "notation = 'book': must be one of papers"),
+        (lambda: notation(names="book"), "names = 'book': must be one of papers"),
     ],
 )
 def test_nonsense_is_refused(call, message):

@@ -94,7 +94,7 @@ def test_a_response_that_is_left_out_is_seen() -> None:
 
 
 def test_theories_whose_kernels_change_in_time_are_refused() -> None:
-    with pytest.raises(NotApplicable, match="indices or layers"):
+    with pytest.raises(NotApplicable, match="only index is that of the unit"):
         transforms(mode_sums(mean_field(structured(data="population", rule="flow"))))
     with pytest.raises(NotApplicable, match="discrete steps"):
         transforms(mode_sums(mean_field(random_features(data="population", rule="gd"))))
