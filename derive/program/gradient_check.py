@@ -112,7 +112,7 @@ def check_gradients(program: Program) -> list[WrongUpdate]:
         raise NotApplicable("the program states no loss, so there is no gradient to compare its updates with")
     if program.descent is None:
         raise NotApplicable(
-            "the updates are not the gradient of the loss, because descent of the program is None"
+            "the updates are not the gradient of the loss, as the program states by descent = None"
         )
     if any(d.evolves for d in program.definitions):
         raise NotApplicable("fields that evolve in continuous time have no gradient at one time")

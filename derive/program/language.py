@@ -36,13 +36,15 @@ def layer_count(depth: Any, key: str = "depth") -> Expr:
     >>> layer_count(2.5)
     Traceback (most recent call last):
     ...
-    derive.errors.ProgramError: depth = 2.5: must be an integer of at least 1, or an integer symbol
+    derive.errors.ProgramError: depth = 2.5: must be an integer of at least 1, or a symbol of a ...
     """
     known = depth if isinstance(depth, Expr) else None
     if known is None and not isinstance(depth, bool | str) and hasattr(depth, "__index__"):
         known = Integer(index(depth))
     if known is None or known.is_integer is not True or (known.is_number and known < 1):
-        raise ProgramError(f"{key} = {depth}: must be an integer of at least 1, or an integer symbol")
+        raise ProgramError(
+            f"{key} = {depth}: must be an integer of at least 1, or a symbol of a positive integer, such as L"
+        )
     return known
 
 
@@ -191,8 +193,9 @@ class _NoNumber:
     def _refuse(self, *_: Any) -> Any:
         """Raise ProgramError with a message that shows the expression to write instead of the weight."""
         name = getattr(self, "name", "")
+        symbol = getattr(self, "symbol", name)
         applied = (
-            f"{name} @ v for its product with a vector v, and put factors before brackets, b*({name} @ v)"
+            f"{symbol} @ v for its product with a vector v, and factors before brackets, b*({symbol} @ v)"
         )
         instead = f"{name}.symbol" if isinstance(self, GaussianVector) else applied
         raise ProgramError(f"{name} is a {type(self).__name__}, which is not a number: write {instead}")

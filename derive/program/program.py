@@ -446,13 +446,13 @@ def _problems_of_terms(program: Parts, d: Definition) -> Iterator[str]:
         if len(weights) > 1 or not weights <= set(Mul.make_args(term)):
             inner = [x for x in weights if not any(x != y and x.has(y) for y in weights)]
             yield (
-                f"{d.lhs} contains {term}: a matrix product or a vector parameter must be a term of its own, "
-                f"times entrywise factors; define a field for {min(inner, key=str)}"
+                f"{d.lhs} contains {term}: a matrix product or a vector of weights must be a term of its "
+                f"own, times entrywise factors; define a field for {min(inner, key=str)}"
             )
         elif isinstance(whole, Sum) and (inside := weights - term.atoms(Product)):
             yield (
-                f"{d.lhs} contains {whole}: a vector parameter is not a term of a sum over an index; "
-                f"define a field for {min(inside, key=str)} and sum that"
+                f"{d.lhs} contains {whole}: a vector of weights must not stand in a sum over an index; "
+                f"define a field for {min(inside, key=str)}, and sum this field"
             )
     yield from _problems_of_members(program, d)
 

@@ -333,7 +333,10 @@ def equilibrium(theory: Theory) -> Equilibrium:
     if decay == 0 or diffusion == 0:
         raise NotApplicable("the equilibrium needs weights that both decay and diffuse")
     if any(w.rule != program.rule for w in program.trained()):
-        raise NotApplicable("the equilibrium needs one rule for all weights, because they have one prior")
+        raise NotApplicable(
+            "the equilibrium needs one rule for all weights, with noise in units of their initial variances: "
+            "leave rules of single weights out, and give all weights the initial variance 1"
+        )
     if has_sample_weights(program):
         raise NotApplicable(
             "the equilibrium needs a loss without weights of samples: leave sample_weights out"
@@ -449,7 +452,8 @@ class _Measure:
         number, kernel = simplify(u.covariance / entries).as_independent(AppliedUndef, as_Add=False)
         if number != 1:
             raise NotApplicable(
-                f"the weights {u.matrix} must have the initial variance 1, because noise is in units of it"
+                f"the covariance {u.covariance} of a product with {u.matrix} must be that of a weight of "
+                "initial variance 1 at two times, times one kernel: use the initial variance 1 and one output"
             )
         return self.prior * timeless(kernel)
 

@@ -490,7 +490,7 @@ def rest_points(theory: Theory) -> tuple[tuple[Expr, Expr, Expr], ...]:
     if not layer_theory.closed:
         raise NotApplicable(
             "fixed points are not derived: the equations of the moments contain averages that are not "
-            "moments; use a linear network"
+            "moments; use a linear network with one output"
         )
     out = next(e for e in theory.scalars if e.rhs.has(Average)).lhs
     given = next(e for e in theory.scalars if e.rhs.has(out))

@@ -356,7 +356,8 @@ def whitened(theory: TwoLayer | Theory | Program, degree: int = 2) -> Whitened:
         raise NotApplicable(f"whitened(degree={degree!r}): the degree must be an integer >= 1, such as 2")
     if not theory.closed:
         raise NotApplicable(
-            "whitened data: the moment equations contain averages that are not moments; use a linear network"
+            "whitened data: the moment equations contain averages that are not moments; use a linear network "
+            "with one output"
         )
     basis = _Whitened(theory.theory)
     reduced = two_layer(basis.reduce())

@@ -79,7 +79,7 @@ def check_routes(program: Program) -> Checked:
     >>> check_routes(mlp(2))
     []
     >>> check_routes(feedback_alignment(2)).gradients
-    'the updates are not the gradient of the loss, because descent of the program is None'
+    'the updates are not the gradient of the loss, as the program states by descent = None'
     >>> check_routes(mlp(2)).fluctuations
     'compared'
     """

@@ -304,7 +304,7 @@ def test_sizes_are_those_of_samples_by_their_index_and_not_by_their_name() -> No
 
 def test_an_edit_on_purpose_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = updated(mlp(2, phi), "W", doubled)
-    with pytest.raises(NotApplicable, match="descent is None"):
+    with pytest.raises(NotApplicable, match="descent = None"):
         check_gradients(replace(wrong, descent=None))
     monkeypatch.setattr(gradient_check, "LARGEST", 10)
     with pytest.raises(NotApplicable, match="too large to evaluate"):

@@ -614,7 +614,7 @@ def test_a_vector_of_weights_in_a_sum_is_refused() -> None:
         f(mu, t): Mean(w.symbol * tanh(a(mu, t))) / gamma0,
     }
     network = Network("biases", (a,), forward, (U, w, B), given=(x,), ranges=(three,))
-    with pytest.raises(ProgramError, match=r"define a field for B\(e\) and sum that"):
+    with pytest.raises(ProgramError, match=r"define a field for B\(e\), and sum this field"):
         network.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta))
 
 
