@@ -127,8 +127,9 @@ def eliminated(
         slope = affine_slope(x, index)
         if slope not in (1, -1):
             raise ProgramError(
-                f"{label}: its gradient sums over the {index} with {_plain(Ge(x, 0))}, which is not a range "
-                f"of {index}; let limits be indices plus or minus numbers, and select terms by factors 0 or 1"
+                f"{label}: its gradient sums over values of {index} with {_plain(Ge(x, 0))}, which is not a "
+                f"range of {index}; let limits be indices plus or minus numbers, and select terms by factors "
+                "0 or 1"
             )
         (lower if slope == 1 else upper).append((-slope * (x - slope * index)).expand())
     return lower, upper, others + [(b - a).expand() for a in lower for b in upper]

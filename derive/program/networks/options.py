@@ -461,8 +461,8 @@ def rule_of(
     given = [key for key, value in numbers.items() if value != 0]
     if given:
         raise ProgramError(
-            f"{', '.join(given)} with rule = {rule!r}: options of a rule that is given by its name; leave "
-            "them out, and make the rule object with these properties"
+            f"{', '.join(given)} with rule = {rule!r}: only for rules that are given by their names; leave "
+            "this out, and make the rule object with this property"
         )
     trained_by: TrainingRule = _on_loss(rule, loss, samples)
     return trained_by

@@ -332,15 +332,15 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "rule given twice": (
         lambda: mlp(rule=GradientFlow(), momentum=1),
-        "options of a rule that is given by its name",
+        "only for rules that are given by their names",
     ),
     "rule given twice, tied": (
         lambda: recurrent(rule=GradientFlow(), weight_decay=1),
-        "options of a rule that is given by its name",
+        "only for rules that are given by their names",
     ),
     "rule given twice, perceptron": (
         lambda: perceptron(rule=GradientFlow(), weight_decay=1),
-        "options of a rule that is given by its name",
+        "only for rules that are given by their names",
     ),
     "unequal residual": (lambda: mlp(3, branch=1, relative_widths=[1, 2, 1]), "relative_widths with branch"),
     "depth": (lambda: convolution(0, positions=4, receptive=1), "depth = 0"),

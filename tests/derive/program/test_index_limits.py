@@ -201,7 +201,7 @@ def test_a_family_that_is_used_in_parts_is_updated_in_parts() -> None:
 REFUSED: dict[str, tuple[Callable[[], Program], str]] = {
     "a limit that is not a shift": (
         lambda: mixed(Sum(h(mu, r, t), (r, 1, floor(p / 2)))),
-        r"o\(mu, p, t\): its gradient sums over the p_ with .*floor.*which is not a range of p_; let limits",
+        r"o\(mu, p, t\): its gradient sums over values of p_ with .*floor.*, which is not a range of p_",
     ),
     "a limit with a factor": (
         lambda: mixed(Sum(h(mu, r, t), (r, 1, Min(2 * p, T)))),
