@@ -133,6 +133,7 @@ def require_linear_rules(source: Any, what: str) -> None:
     for w in source.trained() if hasattr(source, "trained") else source:
         if isinstance(w.rule, NonlinearRule | RewrittenSteps):
             raise NotDerived(
-                f"{w.name} moves by {w.rule.name}, which is not linear in the updates: {what} takes descent, "
-                "flow, momentum, decay, noise and LinearRule; sampled paths solve its theory (numerics.solve)"
+                f"{w.name} moves by {w.rule.name}, which is not linear in the updates: linear rules, such as "
+                f"GradientDescent, are needed for {what}; sampled paths solve theories with other rules "
+                "(numerics.solve)"
             )

@@ -598,8 +598,9 @@ _OWN_MEMORY = (
     "GradientDescent(eta/(1 + t)); a memory of your own takes the two times that it is given"
 )
 _OWN_RATES = (
-    "give each weight a rule of its own, rules={weight: ...}, which may contain the indices of its family; "
-    "for samples multiply the loss by a factor, as in rho(mu)*(y(mu) - f(mu, t))**2/2"
+    "give each weight a rule of its own, rules={weight: ...}, which may contain the indices of its family, "
+    "or a factor of its rate, Parametrization(rates={weight: ...}), and for samples multiply the loss by a "
+    "factor, as in rho(mu)*(y(mu) - f(mu, t))**2/2"
 )
 
 
