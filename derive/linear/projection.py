@@ -144,7 +144,8 @@ class _Projection:
         if error_equation is None:
             names = ", ".join(e.name for e in theory.scalars) or "none"
             raise NotApplicable(
-                f"the theory has no scalar {error}, the error on which fields are projected; it has {names}"
+                f"the theory has no scalar {error}, the error on which fields are projected; its scalars: "
+                f"{names}"
             )
         if mu not in error_equation.lhs.args:
             raise NotApplicable(

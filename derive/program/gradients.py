@@ -1014,8 +1014,8 @@ class Gradients:
             shown = min(unknown, key=str)
             raise ProgramError(
                 f"{shown}: {shown.func.__name__} has no known derivative, which the updates of trained "
-                "weights inside of it need; another function in its place, such as tanh or Max, or frozen "
-                "weights would do"
+                "weights inside of it need: use another function, such as tanh or Max, or freeze these "
+                "weights"
             )
         return e
 

@@ -90,7 +90,8 @@ def static(theory: Theory) -> Static:
     for u in theory.sources:
         if timeless(sympify(u.covariance)).has(t, s):
             raise NotApplicable(
-                f"the source {u.symbol} depends on the time at gamma0 = 0: its covariance is {u.covariance}"
+                f"the source {u.symbol} moves at gamma0 = 0: its covariance {u.covariance} depends on the "
+                "time"
             )
     sources = tuple(u.map(timeless) for u in theory.sources)
     kernels = tuple(q.map(timeless) for q in theory.correlations())
@@ -282,7 +283,9 @@ class _Stationary:
         past, lag = Dummy("past", positive=True), Dummy("lag", positive=True)
         late = self.late_limit(factor.xreplace({t: past + lag, s: past}), past)
         if late in (0, oo) or late.has(past):
-            raise NotApplicable(f"weights have no stationary state: the covariance {factor} tends to {late}")
+            raise NotApplicable(
+                f"weights have no stationary covariance that is finite and not zero: {factor} tends to {late}"
+            )
         return simplify(late).xreplace({lag: tau})
 
     def late_limit(self, e: Expr, past: Expr) -> Expr:

@@ -228,7 +228,7 @@ def test_constants_of_activations_are_not_variables_of_averages() -> None:
 
 @pytest.mark.parametrize("rule", [{"temperature": T}, {"weight_decay": lam}], ids=["no decay", "no noise"])
 def test_stationary_kernels_need_a_stationary_state(rule: dict[str, Expr]) -> None:
-    with pytest.raises(NotApplicable, match="no stationary state"):
+    with pytest.raises(NotApplicable, match="no stationary covariance"):
         stationary(mean_field(mlp(2, phi, "flow", **rule)))
 
 
