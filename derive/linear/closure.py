@@ -238,7 +238,8 @@ class _Closure:
                     else "is computed step after step by the same matrices, not layer by layer"
                 )
                 raise NotApplicable(
-                    f"{e.symbol} {reason}; a closure takes fields whose first argument is their layer, as in "
+                    f"the field {e.symbol} {reason}; a closure takes fields whose first argument is their "
+                    "layer, as in "
                     f'mlp: Field("{e.name}", ..., layered=True), written {e.name}(1, ...) in the first layer'
                 )
 
@@ -248,8 +249,8 @@ class _Closure:
             for x in sorted(q.definition.atoms(AppliedUndef), key=str):
                 if str(x.func) in self.names and x.args[-1] == 0:
                     raise NotApplicable(
-                        f"{q.symbol} = {q.definition} contains {x}, a field at time 0; the operators of a "
-                        "closure take correlations of fields at the times t and s only"
+                        f"the correlation {q.symbol} = {q.definition} contains {x}, a field at time 0; the "
+                        "operators of a closure take correlations of fields at the times t and s only"
                     )
 
     def kernels_of(self, row: Row) -> dict[str, Expr]:
@@ -550,8 +551,8 @@ def _factor(q: OrderParameter, fields: list[AppliedUndef]) -> Expr:
     factor = q.definition / Average(Mul(*fields))
     if len(fields) != 2 or factor.has(Average, AppliedUndef, t, s):
         raise NotApplicable(
-            f"{q.symbol} = {q.definition} is not a number times the average of a product of two fields, as a "
-            "closure needs"
+            f"the correlation {q.symbol} = {q.definition} is not a number times the average of a product of "
+            "two fields, as a closure needs"
         )
     return factor
 

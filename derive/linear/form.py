@@ -96,7 +96,8 @@ class Row(Equation):
         if len(self.sources) != 1 or self.sources[0].weight != 1:
             sources = Add(*[x.expr for x in self.sources])
             raise NotApplicable(
-                f"{self.lhs} must have one Gaussian source with factor 1; it has {sources or 'no source'}"
+                f"the equation of {self.lhs} must have one Gaussian source with factor 1; it has "
+                f"{sources or 'no source'}"
             )
         return self.sources[0].field
 
@@ -219,7 +220,8 @@ def _parts(x: Term, random: frozenset[str]) -> Iterable[Term]:
             known = {(Sum, t - 1): "strict", (Sum, t): "past", (Integral, t): "flow"}
             if reach or lower != 0 or len(past) > 1 or (kind, upper) not in known:
                 raise NotApplicable(
-                    f"{x.expr} is not a sum over the steps 0..t-1 or 0..t, nor an integral from 0 to t"
+                    f"the term {x.expr} is not a sum over the steps 0..t-1 or 0..t, nor an integral from 0 "
+                    "to t"
                 )
             reach = known[kind, upper]
         ranges = (*x.over, *[IndexRange(*lim) for lim, _ in reversed(limits) if lim[0] != s])

@@ -149,7 +149,7 @@ class _Projection:
             )
         if mu not in error_equation.lhs.args:
             raise NotApplicable(
-                f"{error_equation.lhs} has no index {mu} of samples, over which the projection sums"
+                f"the error {error_equation.lhs} has no index {mu} of samples, over which the projection sums"
             )
         channels = [x for x in error_equation.lhs.args if x not in (mu, t)]
         self.channels = tuple(r for r in error_equation.ranges if r.index in channels)
@@ -211,8 +211,9 @@ class _Projection:
             others = any(r.index not in (ell, mu, alpha) for r in x.ranges)
             if others or (mu in symbol.args and x in fields and symbol.args[self.layers :] != (mu, t)):
                 raise NotApplicable(
-                    f"{symbol} has further indices; fields that are projected on the error, and their "
-                    "correlations, may have a layer, samples and times only, as those of mlp"
+                    f"the field, source or correlation {symbol} has further indices; fields that are "
+                    "projected on the error, and their correlations, may have a layer, samples and times "
+                    "only, as those of mlp"
                 )
 
     def reduce(self) -> Theory:
@@ -300,8 +301,8 @@ class _Projection:
             past = [a for a in x.expr.atoms(AppliedUndef) if str(a.func) == self.field and a.args[-1] != t]
             if past:
                 raise NotApplicable(
-                    f"{e.lhs} depends on {past[0]}, and not only on the projection, the sum over samples of "
-                    f"{self.error}*{self.field}"
+                    f"the equation of {e.lhs} contains {past[0]}, and not only on the projection, the sum "
+                    f"over samples of {self.error}*{self.field}"
                 )
 
     # -- the new field --------------------------------
@@ -310,7 +311,9 @@ class _Projection:
         """Return the equation of ``p_c(t) = sum_mu Delta_{mu c}(t) h_mu(t)`` from that of h, ``e``."""
         index = next((r for r in e.ranges if r.index == mu), None)
         if index is None:
-            raise NotApplicable(f"{e.lhs} has no index {mu} of samples, over which the projection sums")
+            raise NotApplicable(
+                f"the field {e.lhs} has no index {mu} of samples, over which the projection sums"
+            )
         at = tuple(r.index for r in self.channels)
         terms = []
         for x in e.terms:
@@ -321,7 +324,9 @@ class _Projection:
             elif not x.over and {mu} & x.expr.free_symbols <= x.field.free_symbols and self.is_now(x.field):
                 projected = replace(x, field=self.p(*x.field.args[: self.layers], *at, t))
             else:
-                raise NotApplicable(f"{e.lhs} has the term {x.expr}, which the projection cannot rewrite")
+                raise NotApplicable(
+                    f"the equation of {e.lhs} has the term {x.expr}, which the projection cannot rewrite"
+                )
             terms.append(replace(projected, matrix=x.matrix, rule=RULE))
         ranges = tuple(r for r in e.ranges if r.index != mu)
         return Equation(self.p(*e.lhs.args[: self.layers], *at, t), tuple(terms), (*ranges, *self.channels))

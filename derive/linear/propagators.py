@@ -326,8 +326,9 @@ class _CrossLayer:
         """Read the linear form and the perturbed sources."""
         if ordered := [x.name for x in theory.program.fields if x.ordered]:
             raise NotApplicable(
-                f"{ordered[0]} is computed for one value of its first index after another by the same "
-                "matrices; cross-layer responses need fields with layers of their own, as in mlp, or without"
+                f"the field {ordered[0]} is computed for one value of its first index after another by the "
+                "same matrices; cross-layer responses need fields with layers of their own, as in mlp, or "
+                "without"
             )
         self.theory, self.form = theory, linear_form(theory)
         if made := [x for x in self.form.fields if theory.program.field_of(x) is None]:
@@ -828,8 +829,8 @@ def _word(theory: Theory, r: Row, a: LinearTerm, entry: Expr, kernels: dict[Expr
         return entry if time == t else entry * START
     if time == 0:
         raise NotApplicable(
-            f"{r.lhs} contains {a.field} at time 0 in a sum or with a factor that depends on time, which is "
-            "not supported"
+            f"the equation of {r.lhs} contains {a.field} at time 0 in a sum or with a factor that depends on "
+            "time, which is not supported"
         )
     plain = isinstance(entry, AppliedUndef) and bool(a.reach)
     name = str(entry.func) if plain else f"K_{r.name}_{a.name}"

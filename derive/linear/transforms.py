@@ -241,7 +241,9 @@ class _Transforms:
         time t; the number is then returned. Raises NotApplicable for any other term.
         """
         if x.over or (x.field.args[-1] != (s if x.reach else t)):
-            raise NotApplicable(f"{r.lhs} contains {x.expr}, which is not a convolution in time")
+            raise NotApplicable(
+                f"the equation of {r.lhs} contains {x.expr}, which is not a convolution in time"
+            )
         return self.number(r, x.weight) if not x.reach else self.convolved(r, x.weight)
 
     def convolved(self, r: Row, weight: Expr) -> Expr:
@@ -254,7 +256,9 @@ class _Transforms:
             aged = simplify(weight.xreplace({s: t - _age}))
             return _of_age(self.number(r, aged))
         if len(responses) > 1 or responses[0].args[-2:] != (t, s):
-            raise NotApplicable(f"the kernel {weight} of {r.lhs} is not a single response")
+            raise NotApplicable(
+                f"the kernel {weight} in the equation of {r.lhs} is not a number times one response R(t, s)"
+            )
         return self.number(r, weight / responses[0]) * self.responses[str(responses[0].func)]
 
     def number(self, r: Row, e: Expr) -> Expr:
@@ -265,8 +269,8 @@ class _Transforms:
         order = {*self.responses, *self.pairs}
         if e.has(t, s) or any(str(a.func) in order for a in e.atoms(AppliedUndef)):
             raise NotApplicable(
-                f"the kernel {e} of {r.lhs} depends on more than a difference of times: it contains a time "
-                "or an order parameter"
+                f"the kernel {e} in the equation of {r.lhs} depends on more than a difference of times: it "
+                "contains a time or an order parameter"
             )
         return e
 
@@ -294,7 +298,7 @@ class _Transforms:
         """Return the right-hand side of the transformed equation of a response."""
         if q.definition.has(Integral):
             raise NotApplicable(
-                f"{q.name} is an integral over times; Laplace transforms need a plain average"
+                f"the response {q.name} is an integral over times; Laplace transforms need a plain average"
             )
 
         def value(x: Expr) -> Expr:
@@ -325,14 +329,16 @@ class _Transforms:
         averages = list(q.definition.atoms(Average))
         sums = list(q.definition.atoms(Sum))
         if len(averages) != 1 or len(sums) > 1:
-            raise NotApplicable(f"{q.name} = {q.definition} is not a single average or a sum of one")
+            raise NotApplicable(
+                f"the correlation {q.name} = {q.definition} is not one average, or a sum of one"
+            )
         (average,) = averages
         outside = q.definition.xreplace({sums[0]: S.One} if sums else {average: S.One})
         fields = [a for a in average.body.atoms(AppliedUndef) if str(a.func) in self.answers]
         if len(fields) != 2 or fields[0].func != fields[1].func:
             raise NotApplicable(
-                f"{q.name} = {q.definition} is not the correlation of one field with itself, the only one "
-                "whose Laplace transform is derived"
+                f"the correlation {q.name} = {q.definition} is not that of one field with itself, the only "
+                "one whose Laplace transform is derived"
             )
         weight = average.body / Mul(*fields)
         inside, number = S.One, outside * weight
@@ -367,7 +373,9 @@ class _Transforms:
             or {*correlations[0].args[-2:]} != {t, s}
             or (e / correlations[0]).has(t, s)
         ):
-            raise NotApplicable(f"the covariance {e} of {u.symbol} is not a number times a correlation")
+            raise NotApplicable(
+                f"the covariance {e} of the source {u.symbol} is not a number times one correlation"
+            )
         return e / correlations[0], self.pairs[str(correlations[0].func)]
 
 

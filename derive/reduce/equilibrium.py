@@ -429,7 +429,8 @@ class _Measure:
         kernels = [q for q in theory.correlations() if timeless(q.definition.args[0]) == body]
         if len(kernels) != 1:
             raise NotApplicable(
-                f"the equilibrium is not derived: <{body}> is not an order parameter of the theory"
+                f"the equilibrium is not derived: the average <{body}> is not an order parameter of the "
+                "theory"
             )
         self.kernel, self.known = Phi(ell, mu, alpha), timeless(kernels[0].symbol)
 
@@ -474,8 +475,8 @@ class _Measure:
             value, layer = self.covariance(u), u.symbol.args[0] - 1
             if layer != 0 and value != self.prior * self.known.xreplace({ell: layer}):
                 raise NotApplicable(
-                    f"the equilibrium is not derived: <{u.symbol} {u.partner}> is not a kernel of the "
-                    "layer below"
+                    f"the equilibrium is not derived: the covariance <{u.symbol} {u.partner}> is not a "
+                    "kernel of the layer below"
                 )
         below = self.prior * self.kernel.xreplace({ell: ell - 1})
         constraint = I * Sum(hhat(ell, mu) * self.chain.h.func(ell, mu), _PAIR[0])

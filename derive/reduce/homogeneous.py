@@ -186,7 +186,10 @@ class _Degrees:
         del self.open[name]
         index, d, n = _index(inside[0]), Function("d"), Dummy("n", integer=True)
         if step.has(index):
-            raise NotApplicable(f"the degree of {name} depends on the layer: {step}")
+            raise NotApplicable(
+                f"the degree of {name} is not derived: its recursion over layers, {step}, depends on the "
+                "layer"
+            )
         solved = rsolve(d(n + 1) - step.xreplace({degree_below: d(n)}), d(n), {d(ends[0].lhs.args[0]): start})
         if solved is None:
             raise NotApplicable(f"the recursion {step} for the degree of {name} has no closed form")

@@ -257,7 +257,9 @@ def exponential(rule: TrainingRule) -> tuple[Expr, Expr, Expr]:
     (1, a, D)
     """
     if rule.discrete:
-        raise NotApplicable("differential equations need gradient flow: the rule has discrete steps")
+        raise NotApplicable(
+            "differential equations in time need a rule of gradient flow, and the rule has discrete steps"
+        )
     update_factor = rule.memory(t, s)[1]
     try:
         decay, diffusion, _ = relaxation(entry_covariance(rule, t, s))
@@ -379,7 +381,7 @@ def _sums(e: Equation, discrete: bool) -> tuple[list[Term], list[_Running]]:
     """
     if e.lhs.is_Derivative:
         raise NotApplicable(
-            f"{e.lhs} is given by a differential equation already, not by sums over past times"
+            f"{e.lhs} is given by a differential equation already, and not by sums over past times"
         )
     kept: list[Term] = []
     sums: dict[Expr, list[Term]] = {}

@@ -214,7 +214,8 @@ class _Rate:
         product_alone = ((d.lhs - (d.rhs - coefficient * product)) / coefficient).expand()
         if any(v.uses(product_alone) for v in map(parameter, self.program.vectors)):
             raise NotApplicable(
-                f"the rate is not derived: {d.lhs} adds a vector of weights to the product with {w.name}"
+                f"the rate is not derived: the definition of {d.lhs} adds a vector of weights to the product "
+                f"with {w.name}"
             )
         curvature = S.Zero
         # The slopes are those of backward fields as functions of forward fields. In a linear network they are
@@ -239,8 +240,8 @@ class _Rate:
                 other_terms = d.rhs - d.rhs.coeff(member) * member
                 if other_terms != 0 or d.lhs.args[0] != self.program.site_of(w.update.vector).site:
                     raise NotApplicable(
-                        f"{w.name} is not a factor in {d.lhs}, or not at the last layer: the rate "
-                        "of the output needs an output that is linear in its readout"
+                        f"the readout {w.name} is not a factor in {d.lhs}, or not at the last layer: the "
+                        "rate of the output needs an output that is linear in its readout"
                     )
                 body = w.update.vector.xreplace(output_indices) * d.lhs / d.rhs.coeff(member)
                 return Share(w.name, None, factor * Average(body), S.Zero, ())

@@ -291,7 +291,9 @@ def require_samples(samples: object, what: str) -> None:
 def require_flow(theory: Theory) -> Theory:
     """Return the theory unchanged if time is continuous; raise NotApplicable if it is discrete."""
     if theory.program.rule.discrete:
-        raise NotApplicable("differential equations need gradient flow: the theory has discrete steps")
+        raise NotApplicable(
+            "differential equations in time need a rule of gradient flow, and the theory has discrete steps"
+        )
     return theory
 
 

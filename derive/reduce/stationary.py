@@ -111,7 +111,9 @@ def _at_zero_gamma0(e: Equation) -> Equation:
             continue
         at_zero = x.map(lambda y: timeless(y.subs(gamma0, 0)))
         if x.remembers or at_zero.expr.has(t, s, Sum):
-            raise NotApplicable(f"{e.lhs} moves at gamma0 = 0: {x.expr} does not vanish")
+            raise NotApplicable(
+                f"the field {e.lhs} moves at gamma0 = 0: its term {x.expr} does not vanish there"
+            )
         if at_zero.expr != 0:
             terms.append(at_zero)
     return Equation(timeless(e.lhs), tuple(terms), e.ranges)
@@ -333,7 +335,10 @@ class _Stationary:
             of_field = {a for a in fields if str(a.func) == name}
             factors = [x for x in Mul.make_args(body) if x.atoms(AppliedUndef) & of_field]
             if any(x.atoms(AppliedUndef) & (fields - of_field) for x in factors):
-                raise NotApplicable(f"<{body}> is not a product of averages over independent fields")
+                raise NotApplicable(
+                    f"stationary kernels are not derived: <{body}> is not a product of averages over "
+                    "independent fields"
+                )
             value *= self.pair(name, Mul(*factors), of_field)
         return Eq(self.lagged(q.symbol), value, evaluate=False)
 

@@ -203,12 +203,14 @@ class _Whitened:
             for x in (y for y in e.terms if y.kind != "source"):
                 if mu in e.lhs.args and (moved := self.summed(x, {mu: TWO})) != 0:
                     raise NotApplicable(
-                        f"whitened data: {e.lhs} moves in a direction orthogonal to the targets: {moved}"
+                        f"whitened data: the field {e.lhs} moves in a direction orthogonal to the targets, "
+                        f"by {moved}"
                     )
                 feedback = self.summed(x, {mu: S.One})
                 if any(TWO in self.samples(a) for a in feedback.atoms(AppliedUndef)):
                     raise NotApplicable(
-                        f"whitened data: {e.lhs} depends on directions orthogonal to the targets: {feedback}"
+                        f"whitened data: the equation of {e.lhs} contains directions orthogonal to the "
+                        f"targets: {feedback}"
                     )
         for u in self.theory.sources:
             self.vector_indices(u.symbol, u.covariance, u.ranges, ())
@@ -216,8 +218,8 @@ class _Whitened:
                 mixed = self.across(u.covariance, {mu: S.One, alpha: TWO})
                 if mixed != 0:
                     raise NotApplicable(
-                        f"whitened data: {u.symbol} along the targets is correlated with orthogonal "
-                        f"directions: {mixed}"
+                        f"whitened data: the source {u.symbol} along the targets is correlated with "
+                        f"orthogonal directions: {mixed}"
                     )
         for e in (*self.theory.equations, *self.theory.scalars, *self.theory.observables):
             for x in e.terms:

@@ -184,7 +184,7 @@ class _Translation:
             return found
         if d.evolves:
             raise NotApplicable(
-                f"{d.lhs} is defined by its rate of change, and Tensor Programs define "
+                f"the field {d.lhs} is defined by its rate of change, and Tensor Programs define "
                 "vectors by their values: use a program whose definitions are values"
             )
         raise NotApplicable(

@@ -224,7 +224,8 @@ def gaussian(what: Average, sources: Iterable[Source]) -> GaussianAverage:
     other_fields = [a for a in atoms if str(a.func) not in names]
     if other_fields:
         raise ValueError(
-            f"{other_fields[0]} is not a Gaussian source; the sources are {', '.join(sorted(names))}"
+            f"{other_fields[0]} in the average is not a Gaussian source; the sources are "
+            f"{', '.join(sorted(names))}"
         )
     pairs = {(a, b): covariance(a, b, sources) for i, a in enumerate(atoms) for b in atoms[i:]}
     return GaussianAverage(body, pairs)

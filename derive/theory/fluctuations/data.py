@@ -210,7 +210,7 @@ class FluctuationData(Rewritable):
                     return home if home.site is None else replace(home, site=field.args[0])
                 if is_at(field, e.symbol):
                     return replace(home, site=home.site.xreplace(binding(e.symbol, field)))
-        raise KeyError(f"no equation of one unit determines {field}")
+        raise KeyError(f"no equation of one unit determines the field {field}")
 
     def named(self, name: str) -> tuple[FluctuatingParameter, ...]:
         """Return the order parameters of a name: the members of a family, and those of single layers.

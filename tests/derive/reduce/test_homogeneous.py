@@ -205,7 +205,7 @@ def test_output_at_rest_solves_the_rate() -> None:
             "adds terms of degrees",
             marks=pytest.mark.slow,
         ),
-        (lambda: feedback_alignment(2, "relu", weight_decay=lam), "not gradients"),
+        (lambda: feedback_alignment(2, "relu", weight_decay=lam), "must be gradients"),
     ],
     ids=["no decay", "noise", "steps", "momentum", "tanh", "biases", "residual", "feedback"],
 )
@@ -284,7 +284,7 @@ def test_rest_points_of_one_linear_layer() -> None:
 
 
 def test_rest_points_need_closed_moments() -> None:
-    with pytest.raises(NotApplicable, match="not linear"):
+    with pytest.raises(NotApplicable, match="averages that are not moments"):
         rest_points(mean_field(mlp(1, "relu", "flow", weight_decay=lam)))
 
 

@@ -181,7 +181,7 @@ def test_samples_that_are_no_indices_of_vectors_are_refused(options, reason):
 
 def test_general_data_is_not_whitened():
     phi = Function("phi")
-    with pytest.raises(NotApplicable, match="do not close"):
+    with pytest.raises(NotApplicable, match="averages that are not moments"):
         whitened(two_layer(mean_field(mlp(1, phi, rule="flow"))))
 
 
