@@ -194,10 +194,12 @@ def test_output_at_rest_solves_the_rate() -> None:
 @pytest.mark.parametrize(
     ("program", "reason"),
     [
-        (lambda: mlp(2, "relu", "flow"), "only with weight decay"),
+        (lambda: mlp(2, "relu", "flow"), "only with a constant weight decay"),
         (lambda: mlp(2, "relu", "flow", weight_decay=lam, temperature=1), "without noise"),
-        pytest.param(lambda: mlp(2, "relu", momentum=lam), "only with weight decay", marks=pytest.mark.slow),
-        (lambda: mlp(2, "relu", "flow", momentum=lam), "only with weight decay"),
+        pytest.param(
+            lambda: mlp(2, "relu", momentum=lam), "only with a constant weight decay", marks=pytest.mark.slow
+        ),
+        (lambda: mlp(2, "relu", "flow", momentum=lam), "only with a constant weight decay"),
         (lambda: mlp(2, "tanh", "flow", weight_decay=lam), "not homogeneous"),
         (lambda: mlp(2, "relu", bias=True, weight_decay=lam), "adds terms of degrees"),
         pytest.param(
