@@ -890,18 +890,17 @@ class _Assembly:
 
     def _without_gradient(self, name: str) -> str:
         """Return the message for a weight by which the gradient of the loss is zero."""
-        zero = f"the gradient of the loss by {name} is zero, because the loss depends on it"
+        reasons = []
         if any(d.rhs.has(sign, Heaviside) for d in self.forward):
-            return (
-                f"{zero} at most through step functions (sign, Heaviside), whose derivative is zero: list it "
-                "among the frozen"
-            )
+            reasons.append("step functions (sign, Heaviside), whose derivative is zero")
         calls = sorted((a for d in self.forward for a in d.rhs.atoms(AppliedUndef)), key=spelled)
         first = [a for a in calls if name_of(a) in self.graph.slots and a.args[-1] == S.Zero]
         if first:
+            reasons.append(f"values at the first step, such as {first[0]}, which training does not change")
+        if reasons:
             return (
-                f"{zero} at most through values at the first step, such as {first[0]}, which training does "
-                "not change: list it among the frozen"
+                f"the gradient of the loss by {name} is zero, because the loss depends on it at most through "
+                f"{' and '.join(reasons)}: list it among the frozen"
             )
         return f"the loss does not depend on {name}: leave it out, or list it among the frozen"
 
