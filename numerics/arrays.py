@@ -124,7 +124,7 @@ class Device:
             return lambdify(slots, _plain(e), "torch", cse=True)
         except NotImplementedError as reason:
             raise Unserved(
-                f"PyTorch lacks a function of {e}: {reason}; solver.device = 'cpu' has it"
+                f"PyTorch does not have a function in {e}: {reason}; solver.device = 'cpu' would do"
             ) from None
 
 

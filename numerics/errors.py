@@ -73,7 +73,7 @@ class Diverged(NumericsError):
         super().__init__(message)
 
 
-SMALLER = "a smaller learning rate is needed"
+SMALLER = "a smaller learning rate (of a flow: a shorter time) is needed"
 AT_START = "before any step: smaller data, or a gamma0 nearer to one, would do"
 UNDEFINED = (
     "before any step: a quotient there is 0/0, such as a mean over no positions, a root or a logarithm is "
@@ -198,12 +198,12 @@ def require_memory(size: float, key_value: tuple[str, object], what: str, accept
 
     >>> require_memory(1e18, ("training.steps", 9), "for kernels", "fewer steps")
     Traceback (most recent call last):
-    numerics.errors.SpecError: training.steps = 9: needs 931322575 GiB for kernels; there are ...
+    numerics.errors.SpecError: training.steps = 9: needs 931322575 GiB for kernels, and ...
     """
     if not size <= ALWAYS and not size <= memory_there():
         raise SpecError(
             *key_value,
-            f"needs {size / 2**30:.0f} GiB {what}; there are {memory_there() / 2**30:.0f}",
+            f"needs {size / 2**30:.0f} GiB {what}, and {memory_there() / 2**30:.0f} GiB are available",
             accepted,
         )
 

@@ -100,7 +100,9 @@ def kernel_density(paths: xr.DataArray, values: ArrayLike, bandwidth: float | No
     at = _list_of_numbers("values", values)
     width = _applied(_silverman, paths) if bandwidth is None else xr.DataArray(float(bandwidth))
     if not bool(((width > 0) & np.isfinite(width)).all()):
-        raise ValueError("the bandwidth must be positive and finite; it is zero if all units are equal")
+        raise ValueError(
+            "the bandwidth must be positive and finite; the default bandwidth is zero if all units are equal"
+        )
 
     def density(x: Array, width: float) -> Array:
         """Return the density of the values in each run, smoothed by a Gaussian, shape (run, value).
@@ -185,7 +187,7 @@ def non_gaussianity(paths: xr.DataArray) -> xr.Dataset:
     if paths.sizes["run"] < 3:
         raise ValueError(
             f"{paths.sizes['run']} runs: the distance to a Gaussian needs at least three, because it is a "
-            "mean of products of two runs, and one run is left out at a time"
+            "mean of products of two runs, and its standard error leaves out one run at a time"
         )
     # Wave numbers k of the characteristic functions, in units of one over the standard deviation. With the
     # spacing 0.4, values are told apart if they differ by less than 2 pi/0.4, or 15.7 standard deviations.
@@ -226,12 +228,14 @@ def deviations(first: xr.Dataset, second: xr.Dataset, name: str = "density") -> 
     for x in (first, second):
         if missing := {name, f"{name}_stderr"} - {*map(str, x.data_vars)}:
             known = ", ".join(map(str, x.data_vars))
-            raise ValueError(f"name = {name!r}: a dataset has no {sorted(missing)[0]}, and has {known}")
+            raise ValueError(
+                f"name = {name!r}: one dataset has no variable {sorted(missing)[0]}; it has {known}"
+            )
     try:
         first, second = xr.align(first, second, join="exact")
     except ValueError:
         raise ValueError(
-            f"{name} has different coordinates in both datasets: compute both at the same values"
+            f"the datasets of {name} have different coordinates: compute both at the same values"
         ) from None
     gap = first[name] - second[name]
     joint: xr.DataArray = (first[f"{name}_stderr"] ** 2 + second[f"{name}_stderr"] ** 2) ** 0.5
@@ -246,12 +250,12 @@ def _require_paths(paths: xr.DataArray) -> None:
     if not {"run", "unit"} <= set(paths.dims):
         raise ValueError(f"paths need the dimensions run and unit, and have {paths.dims}")
     if paths.sizes["run"] < 2:
-        raise ValueError("one run has no standard error: give at least two")
+        raise ValueError(f"{paths.sizes['run']} runs: a standard error needs at least two")
     if not paths.size:
         raise ValueError(f"paths have no entries, with sizes {dict(paths.sizes)}: give one unit or more")
     if wrong := int((~np.isfinite(paths)).sum()):
         raise ValueError(
-            f"paths have {wrong} entries that are nan or infinite, as after a divergence: leave them out"
+            f"paths have {wrong} entries that are nan or infinite, as after a divergence: leave these out"
         )
 
 
@@ -351,8 +355,8 @@ def cosine(first: Array, second: Array, axes: int = 2) -> Array:
     first, second = np.asarray(first), np.asarray(second)
     if min(first.ndim, second.ndim) < axes or first.shape[-axes:] != second.shape[-axes:]:
         raise ValueError(
-            f"kernels have shapes {first.shape} and {second.shape}, whose last {axes} axes must be alike: "
-            "give kernels of the same samples"
+            f"kernels have shapes {first.shape} and {second.shape}, and the last {axes} axes must have equal "
+            "sizes: give kernels of the same samples"
         )
     over = tuple(range(-axes, 0))
     dot, one, two = ((a * b).sum(over) for a, b in ((first, second), (first, first), (second, second)))
@@ -390,7 +394,7 @@ def change(first: Array, second: Array, axes: int = 2) -> Alignment:
     first, second = _runs(first), _runs(second)
     if first.shape != second.shape:
         raise ValueError(
-            f"kernels of the same runs have shapes {first.shape} and {second.shape}, not one: use "
+            f"kernels of the same runs must have one shape, and have {first.shape} and {second.shape}: use "
             "alignment for independent runs"
         )
     both = np.stack([first, second], axis=1)

@@ -146,7 +146,7 @@ def rest_point(source: Experiment | Program | str | Path) -> RestPoint:
         raise SpecError(
             "training.weight_decay",
             training.weight_decay,
-            "has no rest point: weights that do not decay keep their initial values",
+            "has no rest point: without decay the limit of long times depends on the initial weights",
             "a positive number",
         )
     source.require_constant("a rest point")

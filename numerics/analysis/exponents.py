@@ -66,7 +66,7 @@ class LocalSlopes:
             if max(abs(first), abs(last)) <= 2 * error.sum():  # the slope changes no more than its errors
                 return float(c), float(error[2] + abs(last))
             raise ValueError(
-                f"the slopes {a:.4f}, {b:.4f}, {c:.4f} do not converge: the curve must reach later times"
+                f"the slopes {a:.4f}, {b:.4f}, {c:.4f} at three times do not converge: give a longer curve"
             )
         added = last**2 / (first - last)
         amplification = (1 + abs(last / (first - last))) ** 2
@@ -215,7 +215,8 @@ def fitted_power(x: ArrayLike, y: ArrayLike, stderr: ArrayLike) -> PowerFit:
     xs, ys, errors = (np.asarray(v, dtype=float) for v in (x, y, stderr))
     if xs.ndim != 1 or ys.shape != xs.shape or errors.shape not in ((), xs.shape):
         raise ValueError(
-            f"x has shape {xs.shape}, y {ys.shape} and stderr {errors.shape}: must be lists of one length"
+            f"x has shape {xs.shape}, y {ys.shape} and stderr {errors.shape}: x and y must be lists of one "
+            "length, and stderr such a list or one number"
         )
     known = np.isfinite(xs) & np.isfinite(ys) & np.isfinite(errors) & (ys > errors) & (errors > 0) & (xs > 0)
     if len(xs) < 3 or not known.all():
@@ -226,7 +227,7 @@ def fitted_power(x: ArrayLike, y: ArrayLike, stderr: ArrayLike) -> PowerFit:
     across, up, weights = np.log(xs), np.log(ys), ys / errors
     if np.ptp(across) <= ROUNDING * max(1.0, float(np.abs(across).max())):
         raise ValueError(
-            f"all points are at x = {xs[0]:g}, which determine no exponent: a power law needs x that differ"
+            f"all points are at x = {xs[0]:g} and determine no exponent: a power law needs different x"
         )
     # The mean of the logarithms of x is subtracted, because large logarithms that differ little would cost
     # digits.

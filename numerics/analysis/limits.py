@@ -117,7 +117,10 @@ def largest_rate(
     experiment = Experiment.of(experiment)
     training = experiment.training
     if training.rule == "flow" or training.steps is None:
-        raise SpecError("training.rule", training.rule, "has no learning rate to be found", '"gd" or "sgd"')
+        is_flow = training.rule == "flow"
+        reason = "has no learning rate" if is_flow else "needs training.steps, the steps that must succeed"
+        accepted = 'a rule in steps, such as "gd"' if is_flow else f'"{training.rule}" with training.steps'
+        raise SpecError("training.rule", training.rule, reason, accepted)
     experiment.require_constant("a largest learning rate", "learning_rate")
     if finite_number("rtol", rtol) < 0:
         raise SpecError("rtol", rtol, "must not be negative", "a relative tolerance, such as 0.01")
@@ -134,7 +137,7 @@ def largest_rate(
     else:
         outcome = f"succeeds up to {low:.3g}" if low >= rate else f"fails down to {high:.3g}"
         raise NotConverged(
-            f"no rate is found to be the largest at which training succeeds: it {outcome}, the last one tried"
+            f"no largest rate at which training succeeds is found: training {outcome}, the last rate tried"
         )
     while high / low > 1 + rtol:
         middle = float(np.sqrt(low * high))
@@ -362,7 +365,10 @@ def _numbers(experiment: Experiment) -> dict[Symbol, Expr]:
     """Return the numbers of an experiment as fractions by symbol; raise if the depth is a symbol."""
     if experiment.symbolic:
         raise SpecError(
-            "network.depth", "L", "is a symbol, but steps need a number", "a number of hidden layers"
+            "network.depth",
+            "L",
+            "is a symbol, but numbers of the first steps need a number of layers",
+            "a number of hidden layers",
         )
     return {x: Rational(str(value)) for x, value in numbers_of(experiment).items()}
 
@@ -475,7 +481,7 @@ def early_steps(experiment: Experiment | str | Path, steps: int) -> EarlySteps:
         reason = "are given samples, and these losses are those of random data"
         raise SpecError("data.kind", "fixed", reason, '"isotropic"')
     if experiment.network.outputs > 1:
-        reason = "has a C_v for each pair of outputs, and the first steps are those of one"
+        reason = "gives a C_v for each pair of outputs, and the first steps are derived for one output"
         raise SpecError("network.outputs", experiment.network.outputs, reason, "1")
     experiment.require_linear_rule("the first steps without memory")
     experiment.require_constant("the first steps without memory")
@@ -886,7 +892,7 @@ def depth_limits(
             raise SpecError(
                 "network.branch",
                 None,
-                "is missing: only residual networks have a limit of infinite depth here",
+                "is missing: the limit of infinite depth is derived for residual networks only",
                 "a positive number, such as 1/sqrt(depth)",
             )
         require_file(experiment)

@@ -424,7 +424,7 @@ def sweep(  # noqa: PLR0913 - public options, all but two of them keyword-only
     ...                           "training": {"learning_rate": 0.1, "steps": 20}})
     >>> found = sweep(e, {"training.learning_rate": [0.1, 40.0]})
     >>> found.sizes["learning_rate"], found.status[1].item(), bool(found.test_loss[1].isnull().all())
-    (2, 'C_v diverged at step 2; a smaller learning rate is needed', True)
+    (2, 'C_v diverged at step 2; a smaller learning rate (of a flow: a shorter time) is needed', True)
     """
     require_whole("jobs", jobs, 1, "must be positive")
     grid = Grid.of(Experiment.of(experiment), over, folder, kernels)
@@ -466,8 +466,8 @@ def _run(
                 yield from ((places[done], done.result()) for done in as_completed(places))
             except BrokenExecutor:
                 raise NumericsError(
-                    "a process of the sweep was killed, possibly for lack of memory; finished points stay; "
-                    "fewer jobs, or a smaller solver.samples, would do"
+                    "a process of the sweep was killed, possibly for lack of memory; finished points stay in "
+                    "the folder of the sweep, if any; fewer jobs, or a smaller solver.samples, would do"
                 ) from None
     else:
         # An executor of submitit has a method `batch`, in whose context all points are sent as one array of

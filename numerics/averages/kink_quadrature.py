@@ -185,8 +185,8 @@ class Moment:
         farthest = float(distance[sizes > tol * sizes.max()].max(initial=0.0)) + STEP
         if farthest >= min(FARTHEST, float(distance[~finite].min(initial=FARTHEST))):
             raise NotConverged(
-                f"{place}: the function grows so fast, or is infinite, that the quadrature has no range of "
-                f"integration within {FARTHEST:g} standard deviations"
+                f"{place}: the quadrature has no range of integration within {FARTHEST:g} standard "
+                "deviations, because the function grows too fast or is not finite there"
             )
         return max(REACH, farthest)
 
@@ -308,8 +308,8 @@ def kinks_of(e: Expr, x: Symbol) -> tuple[float, ...]:
     """
     if jumping := [a for a in e.atoms(*STEPS) if x in a.free_symbols]:
         raise Unserved(
-            f"{e} has infinitely many jumps, those of {jumping[0]}; average over sampled paths instead, or "
-            "use a function with finitely many kinks"
+            f"{e} contains {jumping[0]}, whose jumps are not listed; average over sampled paths instead, or "
+            "use a function with finitely many kinks and without ceiling, floor, frac and Mod"
         )
     arguments: set[Expr] = set()
     for a in e.atoms(Max, Min):
@@ -325,8 +325,8 @@ def kinks_of(e: Expr, x: Symbol) -> tuple[float, ...]:
             continue
         if a.free_symbols != {x}:
             raise Unserved(
-                f"{e} has a kink where {a} vanishes, which depends on two variables; average over sampled "
-                "paths instead"
+                f"{e} has a kink where {a} vanishes, and {a} depends on several variables; average over "
+                "sampled paths instead"
             )
         roots = solveset(a, x, S.Reals)
         if not roots.is_FiniteSet:
@@ -353,7 +353,7 @@ def comparisons(condition: Any) -> set[Any]:
     """
     if other := condition.atoms(Contains):
         raise Unserved(
-            f"{other.pop()} is a condition of cases that is not a comparison; write it with <, <=, > or >="
+            f"the condition {other.pop()} of a Piecewise is not a comparison; write it with <, <=, > or >="
         )
     return set(condition.atoms(Relational))
 
@@ -398,7 +398,7 @@ def real_expression(key: str, e: Expr) -> Expr:
     True
     """
     if e.has(nan, zoo) or e in (oo, -oo):
-        raise SpecError(key, str(e), "is not a finite number", REAL)
+        raise SpecError(key, str(e), "contains an infinite or undefined number", REAL)
     if not e.has(I):
         return e
     real, imaginary = e.as_real_imag()
@@ -429,7 +429,9 @@ def compiled(e: Expr) -> Callable[[Array], Array]:
     unevaluated.
     """
     if e.has(Derivative, DiracDelta, AppliedUndef):
-        raise Unserved(f"{e} contains a DiracDelta, or an unknown function, which has no values")
+        raise Unserved(
+            f"{e} has no values: it contains DiracDelta, an unknown function or a derivative of one"
+        )
     function = lambdify(X, e, ["numpy", "scipy"], cse=True)
 
     def values(x: Array) -> Array:
@@ -494,8 +496,9 @@ def nested(functions: Sequence[KinkedFunction], covariance: Array, rtol: float) 
     factor = cholesky(covariance)
     if factor.rank < len(functions):
         raise Unserved(
-            f"{len(functions)} functions with kinks of only {factor.rank} independent variables: "
-            "with more than two functions no variable may be a combination of others"
+            f"the average contains {len(functions)} functions with kinks, whose variables are combinations "
+            f"of {factor.rank} independent variables: for more than two such functions, no variable may be a "
+            "combination of others"
         )
     reordered = [functions[i] for i in factor.order]
     deviation = float(np.sqrt(np.diag(covariance).max()))

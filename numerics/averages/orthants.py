@@ -271,7 +271,7 @@ def signs(unit: Array) -> Array:
     if count == SIGNS:
         return four(unit)
     raise Unserved(
-        f"the average of a product of {count} signs is not known: at most {SIGNS} signs are supported"
+        f"the average of a product of {count} signs is not known: an even number must be at most {SIGNS}"
     )
 
 

@@ -107,12 +107,13 @@ def average(body: Any, variables: Sequence[Any] = (), covariance: Any = None, rt
     if isinstance(body, GaussianAverage):
         variables, covariance, body = body.variables, body.matrix.tolist(), body.body
     names = [Symbol(f"x{i}", real=True) for i in range(len(_checked(variables)))]
+    given = str(body)
     body = _body(body).xreplace(dict(zip(map(sympify, variables), names, strict=True)))
     if body.free_symbols - set(names):
         unknown = ", ".join(sorted(map(str, body.free_symbols - set(names))))
         raise SpecError(
             "body",
-            str(body),
+            given,
             f"contains the unknown symbols {unknown}",
             "a function of the variables and numbers",
         )
@@ -154,7 +155,7 @@ def _body(given: Any) -> Expr:
     if not isinstance(body, Expr) or isinstance(body, Lambda):
         raise SpecError("body", str(given), "is not an expression", "a function of the variables and numbers")
     if body.has(nan, zoo) or body in (oo, -oo):
-        raise SpecError("body", str(given), "is not a finite number", REAL)
+        raise SpecError("body", str(given), "contains an infinite or undefined number", REAL)
     return body
 
 
@@ -238,8 +239,8 @@ def _pair(e: Expr, names: list[Symbol], K: Array, rtol: float) -> tuple[float, f
     used = [i for i, x in enumerate(names) if e.has(x)]
     if len(used) > PAIR:
         raise Unserved(
-            f"<{e}> couples {len(used)} variables other than by products of functions of linear forms; "
-            f"at most {PAIR} variables are possible"
+            f"the average of {e} is over {len(used)} variables, and at most {PAIR} are possible, unless the "
+            "averaged function is a product of functions of linear combinations of the variables"
         )
     i, j = used[0], used[-1]
     moment = Moment(e, tuple(names[k] for k in used))

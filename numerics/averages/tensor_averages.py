@@ -130,7 +130,7 @@ def _named(f: Any) -> Any:
 def _expression(f: Any) -> Expr:
     """Return a function if it is an expression; raise Unserved for a callable, whose kinks are not known."""
     if not isinstance(f, Expr):
-        raise Unserved(f"{f} is multiplied by a function with a kink: give it as a SymPy expression")
+        raise Unserved(f"{f} is multiplied by a function with a kink: give {f} as a SymPy expression")
     return f
 
 

@@ -140,7 +140,7 @@ def _run_file(text: str, path: Path, call: Callable[[], Any]) -> Any:
         raise SpecError(
             "file",
             text,
-            f"the file ended the process by sys.exit({error.code!r})",
+            f"the file raised SystemExit({error.code!r})",
             "a file that runs to its end",
         ) from error
     except Exception as error:  # a user's file may raise any exception; the message is one line
@@ -211,7 +211,7 @@ def _refuse_setting(key: str, value: object) -> NoReturn:
     time_keys = ", ".join(f"training.{x}" for x in TIME_KEYS[1:-1])
     accepted = f"network.gamma0, network.depth, {time_keys}, keys of [solver], symbols of the theory"
     if section == "training" and name in TrainingSection.model_fields:
-        raise SpecError(key, value, "follows from the rule and the loss of the program", accepted)
+        raise SpecError(key, value, "follows from the program", accepted)
     raise SpecError(key, value, "cannot be set for a program", accepted)
 
 

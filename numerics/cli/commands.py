@@ -178,8 +178,8 @@ def solve(  # noqa: PLR0913 - the arguments are the options of the command
         typer.echo(f"wrote {plot}")
     if result.notes["status"] != "ok":  # the result is printed; the error makes the exit status nonzero
         raise NotConverged(
-            f"the status is {result.notes['status']!r}: more solver.samples, or solver.accuracy in place of "
-            "solver.samples, would do"
+            f"the status is {result.notes['status']!r}: for sampled paths, more solver.samples, or "
+            "solver.accuracy in place of solver.samples, would do; else another solver.method"
         )
 
 

@@ -75,7 +75,9 @@ def load(
     from numerics.cli.arguments import experiment_in, is_program, pairs
 
     if is_program(file):
-        raise SpecError("file", file, "is a program, but this needs the keys of an experiment", "a TOML file")
+        raise SpecError(
+            "file", file, "is a program, but this command needs the keys of an experiment", "a TOML file"
+        )
     return experiment_in(file, pairs("-D", data or ()), pairs("--set", settings or ()), read=arrays)
 
 

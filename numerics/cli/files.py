@@ -141,7 +141,8 @@ def show(
     swept = [str(x) for x in result.get("status", result.time).dims] if "status" in result else []
     if plot is not None:
         if swept or "train_loss" not in result or "order" in result.dims:
-            raise SpecError("--plot", str(plot), f"{file} holds no single solution", "a result of dmft solve")
+            reason = f"{file} does not hold the training loss of one solution"
+            raise SpecError("--plot", str(plot), reason, "a result of dmft solve with a training loss")
         draw(result, plot)
     if as_json:
         from numerics.results import to_json

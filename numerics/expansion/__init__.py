@@ -108,8 +108,8 @@ def series(experiment: Experiment, order: int) -> Expansion:
     try:
         return expand_strength(theory_of(experiment), order)
     except NotApplicable as reason:
-        gamma0, problem = experiment.network.gamma0, f"the theory has no series in it: {reason}"
-        raise SpecError("network.gamma0", gamma0, problem, "`dmft solve`") from None
+        gamma0, problem = experiment.network.gamma0, f"the theory has no series in gamma0: {reason}"
+        raise SpecError("network.gamma0", gamma0, problem, "`dmft solve`, which needs no series") from None
 
 
 def _missing_output(problem: Problem) -> str:
@@ -536,7 +536,7 @@ def _strength(problem: Problem) -> float:
     if gamma0_symbol not in problem.numbers:
         reason = _missing_output(problem)
         if problem.has_roles:
-            reason = "has a theory without gamma0, in whose powers it could be expanded"
+            reason = "has a theory without gamma0, and the expansion is in powers of gamma0"
         raise SpecError("program", problem.program.name, reason, "solve and simulate")
     return float(problem.numbers[gamma0_symbol])
 
@@ -549,7 +549,7 @@ def _check_samples(key: str, kind: Any, seen: bool) -> None:
     message.
     """
     if not seen:
-        reason = "is not fixed samples: the theory of a nonlinear network on random data has no expansion"
+        reason = "has no given samples: the theory of a nonlinear network on random data has no expansion"
         raise SpecError(key, kind, reason, '"fixed"')
 
 
@@ -567,7 +567,7 @@ def _resummable(problem: Problem, order: int) -> LinearClosure:
         )
         raise SpecError("--resum", "self-consistent", reason, '"sum" or "pade"')
     if not squares_errors(problem, loss_of(problem.program)):
-        reason = "is for the square loss, which follows from the error alone"
+        reason = "is for the square loss, which is a function of the error signal alone"
         raise SpecError("--resum", "self-consistent", reason, '"sum" or "pade"')
     return closure
 

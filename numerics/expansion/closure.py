@@ -488,7 +488,7 @@ class Closed:
         if scale < np.finfo(float).tiny:
             raise Diverged(
                 f"the output, {scale:.0e} relative to the kernel, is below the smallest floating-point "
-                "number, because the time is so short: a longer time would do"
+                "number, because the time or the learning rate is so small: a larger one would do"
             )
         f, known = f / scale, known / scale
         gain = float(np.vdot(known, f)) / max(float(np.vdot(known, known)), 1e-300)

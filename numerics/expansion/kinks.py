@@ -119,7 +119,9 @@ def expand_kinks(whole: Problem, order: int, *, progress: Progress | None = None
     program = whole.program if whole.depth == 1 else symbolic(whole)
     expansion = series(program, order, *whole.key_and_value("network.activation"))
     if whole.flow:
-        problem = "units at the kink are followed in steps: in a flow they may slide along it"
+        problem = (
+            "gives a flow, in which units may slide along the kink; the expansion follows units in steps"
+        )
         accepted = 'rule = "gd", with a small learning_rate if the flow is meant'
         raise SpecError(*whole.key_and_value("training.rule"), problem, accepted)
     started = clock.perf_counter()

@@ -165,14 +165,16 @@ def strength_series(source: ProblemSource, order: int) -> xr.Dataset:
     except NotApplicable as reason:
         with suppress(NotApplicable):
             return _from_solutions(problem, order, started)
-        accepted = "`dmft solve`"
+        accepted = "`dmft solve`, which needs no series"
         layered = any(x.layered for x in problem.program.fields)
         if problem.depth == 1 and problem.experiment is None and problem.seen and layered:
             accepted = (
                 'the program at symbolic depth with numbers={..., "L": 1}, by a series in products of kernels'
             )
         raise SpecError(
-            *problem.key_and_value("network.gamma0"), f"the theory has no series in it: {reason}", accepted
+            *problem.key_and_value("network.gamma0"),
+            f"the theory has no series in gamma0: {reason}",
+            accepted,
         ) from None
     return _evaluated(problem, expansion, table, started)
 

@@ -121,7 +121,7 @@ def nonlinear(program: Program, order: int, key: str, value: Any) -> NonlinearEx
         return _expansion(program, order)
     except NotApplicable as reason:
         problem = f"the theory of this network has no expansion in trees: {reason}"
-        accepted = "a linear network, or a perceptron written like mlp; `dmft solve` solves this one"
+        accepted = "a linear network, or a perceptron written like mlp; `dmft solve` needs no expansion"
         raise SpecError(key, value, problem, accepted) from None
 
 

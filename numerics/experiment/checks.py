@@ -142,7 +142,9 @@ def require_kernel(key: str, kernel: Array, precision: float) -> Array:
     """
     half = kernel.shape[: kernel.ndim // 2]
     if kernel.shape != (*half, *half) or kernel.size == 0 or kernel.ndim == 0:
-        raise SpecError(key, None, f"has shape {kernel.shape}", "a square matrix, index by index")
+        raise SpecError(
+            key, None, f"has shape {kernel.shape}", "shape (n, n), or (n, m, n, m) for pairs of indices"
+        )
     matrix = kernel.reshape(prod(half), -1)
     return symmetric_positive(key, matrix, precision).reshape(kernel.shape)
 

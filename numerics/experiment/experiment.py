@@ -862,7 +862,7 @@ class Experiment:
                 "training.rule",
                 self.training.rule,
                 f"has steps that are not linear in the gradient, and {what} needs linear ones",
-                '"gd", "flow" or "sgd"; `dmft solve` solves this one',
+                '"gd", "flow" or "sgd"; or `dmft solve`, which takes this rule',
             )
 
     def require_moving_features(self, what: str) -> None:

@@ -398,11 +398,11 @@ class Reader:
         """
         for below in self._denominators(text, tree):
             if len({self._value(text, below, x) > 0 for x in self.grid}) > 1:
-                raise self._refuse(text, "divides by something that changes its sign", self.finite)
+                raise self._refuse(text, "divides by an expression that changes its sign", self.finite)
             for part in self._factors(below):
                 for at, size, nearby in self._minima(text, part, abs):
                     if size <= TINY * nearby:
-                        message = f"divides by something that vanishes at {self.variable} = {at:g}"
+                        message = f"divides by an expression that vanishes at {self.variable} = {at:g}"
                         raise self._refuse(text, message, self.finite)
 
     def _check_radicands(self, text: str, tree: ast.expr) -> None:

@@ -144,7 +144,7 @@ def _unknown_array(program: Program, name: str, known: set[str]) -> SpecError:
     if kernel is None:
         accepted = ", ".join(sorted(known)) or "no arrays"
         return SpecError(f"arrays.{name}", None, "is not an array of the program", accepted)
-    reason = "holds the entries of a given vector, which only an entrywise rule of a matrix on it needs"
+    reason = "holds the entries of a given vector, and no matrix on this vector has an entrywise rule"
     accepted = f"arrays.{kernel}, the means over entries of the products of two such vectors"
     return SpecError(f"arrays.{name}", None, reason, accepted)
 
@@ -237,7 +237,8 @@ def require_domain(program: Program, symbol: Symbol, value: float) -> None:
     if symbol.is_nonnegative and value < 0:
         raise SpecError(key, value, "must not be negative", "a number >= 0")
     if value == 0 and any(_divides(d.rhs, symbol) for d in program.definitions):
-        raise SpecError(key, value, "is zero, and a definition divides by it", "a positive number")
+        accepted = "a positive number" if symbol.is_nonnegative else "a number other than 0"
+        raise SpecError(key, value, "is zero, and a definition divides by it", accepted)
 
 
 def require_constants(program: Program, numbers: Mapping[Symbol, float]) -> None:

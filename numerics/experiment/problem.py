@@ -231,9 +231,9 @@ class Problem:
             raise SpecError(
                 "theory",
                 None,
-                "is not what its program derives: it was changed. A changed theory is solved in steps "
-                "only, and this one is in continuous time",
-                "its program, or the same change of a theory in steps",
+                "differs from the theory that is derived from its program. Such a theory is solved only for "
+                "rules in steps, and this theory is a flow",
+                "the program of the theory, or the same change of a theory in steps",
             )
         layers = None if source.program.depth.is_Integer else problem.depth
         return replace(
@@ -704,7 +704,7 @@ def _require_source(source: object, given: Mapping[str, object]) -> None:
         return
     for name, value in given.items():
         if value is not None:
-            kind = "a problem" if isinstance(source, Problem) else "an experiment file"
+            kind = "a problem" if isinstance(source, Problem) else "an experiment"
             raise SpecError(
                 name, None, f"is given in addition to {kind}, which has its own", "leaving it out"
             )

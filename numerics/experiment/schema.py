@@ -446,7 +446,10 @@ def _check_digits(spec: Spec) -> None:
             for x in value if isinstance(value, list) else [value]:
                 if isinstance(x, float) and 0 < abs(x) < MIN:
                     raise SpecError(
-                        f"{name}.{key}", value, "is too small for a float", f"0, or {MIN:.1e} and more"
+                        f"{name}.{key}",
+                        value,
+                        "is closer to 0 than the smallest normal floating-point number",
+                        f"0, or {MIN:.1e} and more",
                     )
 
 

@@ -134,7 +134,7 @@ def test_refusals() -> None:
         ([1, 2, 3], [3, 4, np.inf], 0.1),
         ([1, 2, 3], [3, 4], 0.1),
     ):
-        with pytest.raises(ValueError, match=r"x that differ|all finite|lists of one length"):
+        with pytest.raises(ValueError, match=r"different x|all finite|lists of one length"):
             fitted_power(x, y, stderr)
 
 
@@ -148,9 +148,9 @@ def test_a_power_of_x_that_differ_little_keeps_its_digits() -> None:
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda a: alignment(a, a[:, :2]), "whose last 2 axes must be alike"),
+        (lambda a: alignment(a, a[:, :2]), "whose last 2 axes must have equal sizes"),
         (lambda a: alignment(a[:0], a), r"shape \(0, 3, 3\): give one run or more"),
-        (lambda a: change(a, a[:2]), "kernels of the same runs have shapes"),
+        (lambda a: change(a, a[:2]), "kernels of the same runs must have one shape"),
         (lambda a: each(a, a, axes=0), "axes = 0: must be positive"),
         (lambda a: cosine(a, a, axes=4), "last 4 axes"),
     ],

@@ -173,9 +173,11 @@ def test_deviations() -> None:
     two = xr.Dataset({"density": ("value", [2.0, 2.0]), "density_stderr": ("value", [0.4, 0.0])})
     np.testing.assert_allclose(deviations(one, two), [-2.0, np.nan])
     at = [x.assign_coords(value=v) for x, v in ((one, [0.0, 1.0]), (two, [0.0, 2.0]))]
-    with pytest.raises(ValueError, match="density has different coordinates"):  # only the first was compared
+    with pytest.raises(
+        ValueError, match="datasets of density have different coordinates"
+    ):  # only the first was compared
         deviations(*at)
-    with pytest.raises(ValueError, match="a dataset has no below, and has density, density_stderr"):
+    with pytest.raises(ValueError, match="one dataset has no variable below; it has density, density_stderr"):
         deviations(one, two, "below")
 
 
@@ -183,7 +185,7 @@ def test_refusals() -> None:
     x = sampled("laplace", 2, 10)
     with pytest.raises(ValueError, match="edges must increase"):
         histogram(x, [1, 0])
-    with pytest.raises(ValueError, match="one run has no standard error"):
+    with pytest.raises(ValueError, match="1 runs: a standard error needs at least two"):
         moments(x[:1])
     with pytest.raises(ValueError, match="need the dimensions run and unit"):
         moments(x.rename(run="network"))

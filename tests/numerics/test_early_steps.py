@@ -141,7 +141,7 @@ def test_steps_on_given_samples_are_refused() -> None:
 
 
 def test_several_outputs_are_refused() -> None:
-    with pytest.raises(SpecError, match=r"network.outputs = 2: has a C_v for each pair of outputs"):
+    with pytest.raises(SpecError, match=r"network.outputs = 2: gives a C_v for each pair of outputs"):
         early_steps(experiment({}, outputs=2), 2)
 
 

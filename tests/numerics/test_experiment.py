@@ -470,5 +470,5 @@ def test_the_shipped_examples_load(name: str) -> None:
 
 def test_text_belongs_to_a_program() -> None:
     tables = NET | {"training": {"learning_rate": 0.1, "steps": 1}}
-    with pytest.raises(SpecError, match="text: is given in addition to an experiment file"):
+    with pytest.raises(SpecError, match="text: is given in addition to an experiment"):
         Problem.of(Experiment.from_dict(tables, **SAMPLE), text="a note")

@@ -186,8 +186,8 @@ def test_inputs_of_a_rule_that_takes_kernels_are_not_said_to_be_missing_from_the
     program = mlp(2, "tanh", rules={"W": adam(eta)})
     given: dict[str, Any] = {"numbers": NUMBERS, "times": range(2)}
     said = (
-        r"^arrays\.x: holds the entries of a given vector, which only an entrywise rule of a matrix on it "
-        r"needs \(accepted: arrays\.K_x, the means over entries of the products of two such vectors\)$"
+        r"^arrays\.x: holds the entries of a given vector, and no matrix on this vector has an entrywise "
+        r"rule \(accepted: arrays\.K_x, the means over entries of the products of two such vectors\)$"
     )
     with pytest.raises(SpecError, match=said):
         numerics.solve(program, arrays={"x": [[1.0, 0.2], [0.1, 0.9]], "y": Y}, **given)

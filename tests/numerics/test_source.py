@@ -212,11 +212,11 @@ def test_what_is_no_program_is_refused(name: str, words: str) -> None:
 BROKEN_FILES = {
     "def f(:": "raised SyntaxError",
     "import nothing_there": "raised ModuleNotFoundError at line 1: No module named 'nothing_there'",
-    "import sys; sys.exit(0)": "the file ended the process by sys.exit(0)",
+    "import sys; sys.exit(0)": "the file raised SystemExit(0)",
     "raise ValueError('one\\ntwo')": "raised ValueError at line 1: one two",
     "def program(depth): pass": "program cannot be called without arguments: it needs depth",
     "from derive.program import Program as program": "program cannot be called without arguments: it needs",
-    "def program(): raise SystemExit": "the file ended the process by sys.exit(None)",
+    "def program(): raise SystemExit": "the file raised SystemExit(None)",
     "import derive; program = derive.mean_field(derive.mlp(1))": "its attribute `program` is the program",
     "program = None": "is an object of type NoneType, not a program",
     "\\x00": "raised SyntaxError",
@@ -357,7 +357,7 @@ def test_a_changed_theory_is_solved_as_it_is() -> None:
     assert changed[1] == pytest.approx((1 - 0.1 * 2 * 0.7) ** 2)  # K = 0.7 along the targets
     assert own[1] == pytest.approx((1 - 0.1 * 3 * 0.7) ** 2)
     flow = without_responses(mean_field(mlp(2, rule="flow")))
-    with pytest.raises(SpecError, match="theory: is not what its program derives"):
+    with pytest.raises(SpecError, match="theory: differs from the theory that is derived from its program"):
         numerics.solve(flow, **given, numbers={"gamma0": 1.5}, times=[0.0, 1.0])
 
 

@@ -135,7 +135,7 @@ def test_what_is_refused() -> None:
         average(x * y, two, [[1.0, 2.0], [2.0, 1.0]])
     with pytest.raises(Ambiguous):
         average(Heaviside(x) * DiracDelta(x), one, [[1.0]])
-    with pytest.raises(Unserved, match="couples 3 variables"):
+    with pytest.raises(Unserved, match="is over 3 variables"):
         average(tanh(x * y * z), (x, y, z), K[:3, :3])
     with pytest.raises(NotConverged, match=r"of .*exp\(_x\*\*2\).*not finite .* smaller variances"):
         average(exp(x**2) * tanh(x) ** 2, one, [[1.0]])
@@ -146,7 +146,7 @@ def test_what_is_refused() -> None:
     "functions", [[Max(0, x - 1), np.tanh], [np.tanh, Max(0, x - 1)], [np.tanh, Max(0, x)]]
 )
 def test_a_callable_beside_a_kink_is_refused_in_any_order(functions: list[Any]) -> None:
-    with pytest.raises(Unserved, match="give it as a SymPy expression"):
+    with pytest.raises(Unserved, match="as a SymPy expression"):
         tensor(functions, K[:2, :2])
 
 
@@ -171,7 +171,7 @@ BAD_FUNCTIONS = [
     (object(), "is not a function of one variable"),
     (x > 0, "is not a function of one variable"),
     (I * x**2, "not real numbers"),
-    (zoo, "is not a finite number"),
+    (zoo, "contains an infinite or undefined number"),
 ]
 
 
@@ -184,8 +184,8 @@ def test_functions_that_are_refused(function: Any, reason: str) -> None:
 BAD_BODIES = [
     (I * tanh(x), "not real numbers"),
     (exp(I * x) * tanh(x), "not real numbers"),
-    (nan, "is not a finite number"),
-    (oo, "is not a finite number"),
+    (nan, "contains an infinite or undefined number"),
+    (oo, "contains an infinite or undefined number"),
     (x > 0, "is not an expression"),
     (Lambda(x, x), "is not an expression"),
     ("tanh(", "is not an expression"),
@@ -207,7 +207,7 @@ def test_real_bodies_in_complex_form() -> None:
 @pytest.mark.parametrize("body", [floor(x), Mod(x, 1) * tanh(x), ceiling(x) * Max(x, 1)])
 def test_infinitely_many_jumps_are_refused(body: Expr) -> None:
     for run in (lambda: average(body, (x,), [[1]]), lambda: tensor([body], [[1.0]])):
-        with pytest.raises(Unserved, match="infinitely many jumps"):
+        with pytest.raises(Unserved, match="whose jumps are not listed"):
             run()
 
 

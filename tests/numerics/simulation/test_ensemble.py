@@ -249,7 +249,7 @@ def test_a_program_with_its_numbers_is_the_experiment_that_it_came_from() -> Non
     )
     for other in others:
         xr.testing.assert_equal(one, other)
-    with pytest.raises(SpecError, match=r"numbers: is given in addition to an experiment file"):
+    with pytest.raises(SpecError, match=r"numbers: is given in addition to an experiment"):
         simulate(e, width=8, seeds=2, numbers={"eta": 0.1})
 
 
