@@ -98,7 +98,7 @@ def plot_loss(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) -> li
 def _require_loss(result: xr.Dataset) -> None:
     """Raise ``ValueError`` for a result without a training loss."""
     if "train_loss" not in result:
-        raise ValueError("the result contains no loss, because the program states no loss")
+        raise ValueError("the result contains no training loss, as results of programs that state no loss")
 
 
 def plot_kernels(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) -> list[Artist]:
@@ -261,8 +261,8 @@ def plot_outputs(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) ->
     """
     if OUTPUT not in result:
         raise ValueError(
-            "the result contains no output f: theories of random data have none, and neither have programs "
-            "without a single output function"
+            "the result contains no output f: results for random data, and for programs without a single "
+            "output function, do not contain the output"
         )
     ax = _axes(ax)
     names = [x for x in (OUTPUT, OUTPUT + STDERR, OUTPUT + VARIANCE, OUTPUT + SHIFT) if x in result]

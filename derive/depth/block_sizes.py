@@ -198,7 +198,8 @@ class BlockSizes:
         self.streams = streams_of(theory)
         if not self.streams:
             raise NotApplicable(
-                "no residual stream: no field of a layer is that of the neighbouring layer plus a branch"
+                "the theory has no residual stream: no field of a layer is that of the neighbouring layer "
+                "plus a branch"
             )
         self.members = {m: x.equation.name for x in self.streams for m in x.members}
         families = [e for e in theory.equations if e.layers is not None]

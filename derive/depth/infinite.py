@@ -319,7 +319,8 @@ class InfiniteDepth(ConditionalResult):
             first = coefficient_name("", min(self.order, 1))
             have = sorted(x.removeprefix(first) for x in self.equations if x.startswith(first))
             raise KeyError(
-                f"no correction to {name}; there are those to {', '.join(have)}, up to order {self.order}"
+                f"no coefficient of order {n} of {name}: coefficients up to order {self.order} exist of "
+                f"{', '.join(have)}"
             )
         return self.equations[whole]
 
@@ -551,10 +552,13 @@ class _Limit(_EquationTerms):
             elif order.is_negative:
                 self.dropped.append(Dropped(lhs, factor * value, order))
             elif order.is_positive:
-                raise NotApplicable(f"the equation of {lhs} has no limit: {value} grows like L**({order})")
+                raise NotApplicable(
+                    f"the equation of {lhs} has no limit: the term L**({order})*({value}) grows"
+                )
             else:
                 raise NotApplicable(
-                    f"L**({order}): the sign of the exponent is unknown, so {lhs} has no limit"
+                    f"the equation of {lhs} has a term with the factor L**({order}), and whether it grows "
+                    "with L is not known: the sign of the exponent depends on symbols"
                 )
         return total
 
@@ -711,7 +715,7 @@ class _Expansion(_EquationTerms):
         """
         super().__init__(cross, scaling)
         if order < 0:
-            raise NotApplicable(f"order = {order}: must be >= 0")
+            raise NotApplicable(f"order = {order}: the order of the expansion must not be negative")
         self.order = order
         self.limit = _Limit(cross, scaling).result()
         if self.limit.vanishing:
@@ -794,7 +798,8 @@ class _Expansion(_EquationTerms):
         if (self.order * self.unit - order).expand().is_positive:
             return None
         raise NotApplicable(
-            f"L**({order}) is not a power of L**({self.unit}), in integer powers of which the series is made"
+            f"L**({order}) is not an integer power of L**({self.unit}), and the series has integer powers of "
+            f"L**({self.unit}) only"
         )
 
     def series(self, items: Iterable[Expr], extra: Expr = S.Zero) -> PowerCoefficients:

@@ -296,7 +296,10 @@ class LayerExpansion(SeriesRing[Expr]):
         scalar, x = self.series(e.args[0]), Dummy("x", real=True)
         slopes = [e.func(x).diff(x, j) / factorial(j) for j in range(self.order + 1)]
         if any(y.has(DiracDelta, Derivative) for y in slopes):
-            raise NotApplicable(f"the function {e} jumps, so that it has no expansion in the inverse depth")
+            raise NotApplicable(
+                f"the function {e}, or a derivative of {e}, jumps or is not known, so that {e} has no "
+                "expansion in the inverse depth"
+            )
         return self._taylor([y.xreplace({x: scalar[0]}) for y in slopes], scalar)
 
     def _taylor(self, slopes: Sequence[Expr], scalar: PowerCoefficients) -> PowerCoefficients:
@@ -319,7 +322,7 @@ class LayerExpansion(SeriesRing[Expr]):
         by it have the prefixes ``d``, ``dd``, ... before its name.
         """
         if len(inner) > 1 or e.args[-1] != inner[0]:
-            raise NotApplicable(f"only the last argument of {e} may be an unknown function")
+            raise NotApplicable(f"only the last argument of {e} may contain an unknown function")
         scalar = self.series(inner[0])
         places = (*e.args[:-1], scalar[0])
         slopes = [Function(f"{'d' * j}{e.func}")(*places) / factorial(j) for j in range(self.order + 1)]

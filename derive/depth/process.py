@@ -119,7 +119,7 @@ class LayerProcess(ConditionalResult):
         for e in self.inner:
             if str(e.lhs.func) == name:
                 return e
-        raise KeyError(name)
+        raise KeyError(f"no equation in layer time of a field {name}")
 
     def conditions(self) -> tuple[str, ...]:
         """Return what is derived and what is assumed in the limit of infinite depth.

@@ -336,8 +336,8 @@ class AdjointFluctuations(LinearTheory):
             psi[:, block.parameters] += passed
             arrived = passed
         raise Unserved(
-            f"order parameters of one time depend on each other in more than {MOST_LEVELS} stages: "
-            "their definitions are cyclic"
+            f"order parameters of one time depend on each other in more than {MOST_LEVELS} stages, as they "
+            "do if their definitions are cyclic"
         )
 
     # -- blocks of one time ----------------------------------------------------------------------------------

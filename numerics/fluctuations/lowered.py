@@ -63,8 +63,8 @@ class TheorySizes:
         sizes = [x for x in e.free_symbols if x not in grid]
         if any(x.name not in self.values for x in sizes):
             raise NotApplicable(
-                f"fluctuations are not computed for a sum inside of a function: {e} has no value as a "
-                "single number"
+                f"{e} is not a single number, because it depends on an index of a sum or on a symbol without "
+                "a number: fluctuations are not computed for sums inside of functions"
             )
         e = e.subs({x: int(self.values[x.name]) for x in sizes})
         if not e.free_symbols:

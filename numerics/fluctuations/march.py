@@ -149,7 +149,7 @@ class LinearMarch:
         if lowered.features:
             feature = next(iter(lowered.features.values()))
             raise Unserved(
-                f"a linear theory is needed here, and {feature.expr} is not linear in the fields of a unit"
+                f"the march needs a linear theory, and {feature.expr} is not linear in the fields of a unit"
             )
         self.values = np.zeros(lowered.parameters.count)
         hatted = _hatted(lowered)
@@ -187,8 +187,8 @@ class LinearMarch:
             if not changed and (moved <= 1e-15 * np.abs(self.values)).all():
                 return
         raise Unserved(
-            f"order parameters of one time still change after {MOST_LEVELS} evaluations: their definitions "
-            "are cyclic, and one of them must depend on earlier times only"
+            f"order parameters of one time still change after {MOST_LEVELS} evaluations, as they do if their "
+            "definitions are cyclic: one of them must depend on earlier times only"
         )
 
     def _extend(self, number: int, time: int) -> None:

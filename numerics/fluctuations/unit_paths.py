@@ -582,8 +582,8 @@ MOST_LEVELS = 100
 """Largest number of evaluations of one time, after which order parameters must not change."""
 
 _CYCLIC = (
-    f"order parameters of one time still change after {MOST_LEVELS} evaluations: their definitions are "
-    "cyclic, and one of them must depend on earlier times only"
+    f"order parameters of one time still change after {MOST_LEVELS} evaluations, as they do if their "
+    "definitions are cyclic: one of them must depend on earlier times only"
 )
 """Message of the refusal of cyclic definitions."""
 

@@ -161,8 +161,9 @@ class CompiledFunction:
         e = self._derivatives[i]
         if e.has(DiracDelta) or any(x.has(self.slots[i]) for x in self.body.atoms(Piecewise)):
             raise UnseenJump(
-                f"{self.expr} jumps, and sampled paths cannot average the delta function in its derivative: "
-                "a continuous function, or another method (solver.method), would do"
+                f"{self.expr} jumps or consists of cases (Piecewise), and sampled paths cannot average the "
+                "delta function that its derivative may contain: a continuous function without cases, or "
+                "another method (solver.method), would do"
             )
         return e
 

@@ -118,8 +118,8 @@ def require_open_numbers(theory: Theory) -> None:
         for x in sorted(item.rhs.atoms(AppliedUndef), key=str):
             if (str(x.func), ()) in known and node_of(x) not in known and node_at_zero(x) not in moving:
                 raise Unserved(
-                    f"{x} is read at one value of an index, and arrays have all values: write a sum over the "
-                    "index, or use numerics.solver.direct.evaluate"
+                    f"{x} is read at one value of an index, and this method reads all values: write a sum "
+                    "over the index, or use numerics.solver.direct.evaluate"
                 )
 
 
@@ -130,7 +130,8 @@ def require_present(theory: Theory) -> None:
         for x in sorted(e.atoms(AppliedUndef), key=str):
             if node_at_zero(x) in moving:
                 raise Unserved(
-                    f'{x} is a value at time zero, which only solver.method = "paths" or "direct" can use'
+                    f'{x} is a value at time zero, which this method cannot use: solver.method = "paths" or '
+                    '"direct" would do'
                 )
 
 
@@ -221,7 +222,7 @@ def open_args(symbol: AppliedUndef) -> tuple[Symbol, ...]:
         if x.atoms(AppliedUndef):
             raise Unserved(f"{symbol.func} is a function without an expression; use a named one such as tanh")
         if not isinstance(x, Symbol):
-            raise Unserved(f"{symbol} is read at {x}: sampled paths take indices without shifts only")
+            raise Unserved(f"{symbol} is read at {x}: only plain indices such as mu are supported")
     if len(set(args)) < len(args) and not set(TIMES) & {x for x in args if args.count(x) > 1}:
         raise Unserved(
             f"{symbol} has the same index twice, which is not supported: use two indices and a sum"

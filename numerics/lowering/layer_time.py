@@ -317,8 +317,8 @@ def _span(index: Symbol, lower: Expr, upper: Expr) -> Span:
         return Span(index, False, False, False, False, upper)
     if lower not in (0, s, s + 1) or upper not in (t, t - 1, s, s - 1):
         raise NotLowered(
-            f"the sum over {index} from {lower} to {upper} is not supported: it must run over the past of t "
-            "or s"
+            f"the sum over {index} from {lower} to {upper} is not supported: it must run from 1 to a size, "
+            "or over the past of t or s"
         )
     late = lower == s + 1 or upper == s - 1
     begins = lower in (s, s + 1)
@@ -336,7 +336,8 @@ def _integrated(e: Integral, layers: dict[str, int]) -> Iterator[LayerProduct]:
     bounds = {(S.Zero, tau): "below", (tau, S.One): "above", (S.Zero, S.One): "all"}
     if (lower, upper) not in bounds:
         raise NotLowered(
-            f"{e} is not an integral over layer time: flows have no layer time here, use a rule in steps"
+            f"{e} is not an integral over a layer time from 0 to tau, from tau to 1 or from 0 to 1; an "
+            "integral over time, as in a flow, is not supported: use a rule in steps"
         )
     for p in _products_of(e.function, layers):
         if p.layer is not None:

@@ -118,7 +118,8 @@ def require_averages_at_present(theory: Theory) -> None:
         for x in sorted(e.atoms(AppliedUndef), key=str):
             if node_at_zero(x) in moving and not (e in equations and str(x.func) in fields):
                 raise NotLinear(
-                    f"{x} is read at time zero in {e}; the linear march reads only fields in equations there"
+                    f"{x} is read at time zero in {e}; the linear march reads at time zero only fields, and "
+                    "only in equations of fields"
                 )
 
 
@@ -268,7 +269,8 @@ class _Lowering:
         for part in Add.make_args(row.given):
             if part != 0 and not (on_units and self.constant(part)):
                 raise NotLinear(
-                    f"{row.lhs} has the term {part}, which contains no field: each term must contain one"
+                    f"{row.lhs} has the term {part}, which contains no field; a term without a field must be "
+                    "constant and belong to units with attributes"
                 )
         for x in row.sources:
             if _indices(x.field) != _indices(row.lhs):
@@ -304,7 +306,7 @@ class _Lowering:
         if indices:
             names = ", ".join(sorted(map(str, indices)))
             raise NotLinear(
-                f"the coefficient {coefficient} depends on {names}; write it as a given function of them"
+                f"the coefficient {coefficient} depends on {names}; give the coefficient as an array"
             )
 
     @staticmethod
@@ -348,7 +350,8 @@ class _Lowering:
         reach = known.get((x.reach, x.field.args[-1]))
         if reach is None:
             raise NotLinear(
-                f"{row.lhs} has the term {x.expr}, and the linear march takes sums over past steps only"
+                f"{row.lhs} has the term {x.expr}, and the linear march takes fields at time t or 0 and sums "
+                "over all past steps only"
             )
         cols = _axes(x.field)
         body = over(weight, [r for r in x.over if r.index not in cols])
@@ -406,8 +409,8 @@ class _Lowering:
                 continue
             if {t, s} <= set(a.args) and a.args[-2:] != (t, s):
                 raise NotLinear(
-                    f"{a} has its times exchanged: at step t, the march knows order parameters with the "
-                    "times (t, s) only"
+                    f"{a} has its times exchanged: at step t, the march has order parameters with the times "
+                    "(t, s) only"
                 )
             parts.append(Factor(node(a), _indices(a)))
         self.require_same_for_all(coefficient)

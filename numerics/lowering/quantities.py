@@ -487,11 +487,11 @@ class _QuantityReader:
         if lhs.is_Derivative:
             raise Unserved(f"{lhs} is given by a flow, and sampled paths take rules in steps only")
         if open_args(lhs) != (*indices_of(lhs), t):
-            raise Unserved(f"the equation of {lhs} does not end with one time t")
+            raise Unserved(f"{lhs} has an equation, and its only time must be t, as the last argument")
         self.extents.add(r.limits for r in ranges)
         node = node_of(lhs)
         if node in self.tables.quantities:
-            raise Unserved(f"{lhs} has several equations, one for each case: write one equation")
+            raise Unserved(f"{lhs} has several equations: write one equation")
         self.tables.quantities[node] = self._quantity(node, indices_of(lhs), rhs)
 
     def _quantity(self, node: MemberKey, indices: tuple[Symbol, ...], expr: Expr) -> Quantity:

@@ -74,7 +74,8 @@ def explained(
             if growth > 1:
                 message += f"; the first step multiplies the largest error by {growth:.3g}"
     if scale := input_scale(problem):
-        message += f"; {scale}: normalise the inputs, or divide the learning rate by this number"
+        rate = "" if problem.flow else ", or divide the learning rate by this number"
+        message += f"; {scale}: normalise the inputs{rate}"
     elif "would do" not in message and SMALLER not in message:
         message += f"; {SMALLER}"
     return Diverged(message, start=error.start, step=error.step)

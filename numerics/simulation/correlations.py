@@ -314,13 +314,13 @@ def read_wanted(
         for e, name in program.notation.items():
             if name in wanted:
                 raise ValueError(
-                    f"the program's notation has two vectors {name}: name correlations in `wanted`"
+                    f"the notation of the program names two vectors {name}: name correlations in `wanted`"
                 )
             wanted = {**wanted, name: e}
     pairs = []
     for name, e in wanted.items():
         if name in program.scalars:
-            raise ValueError(f"wanted[{name!r}]: the program has a number of that name, choose another")
+            raise ValueError(f"wanted[{name!r}]: the program has a number of that name, choose another name")
         chosen = e if isinstance(e, ChosenPairs) else ChosenPairs(e, equal=equal)
         a, b = chosen.pair if isinstance(chosen.pair, tuple) else (chosen.pair, chosen.pair)
         a, b = sympify(a), sympify(b).xreplace({s: t})
@@ -331,7 +331,9 @@ def read_wanted(
         pair = Pair(name, first, second, is_equal, chosen.times)
         differ = not second.number and first.population != second.population
         if differ or not (pair.layers() or None in first.sites):
-            raise ValueError(f"wanted[{name!r}]: {a} and {b} have units of different populations")
+            raise ValueError(
+                f"wanted[{name!r}]: {a} and {b} have no common units, as vectors of different populations"
+            )
         pairs.append(pair)
     scalars = {name: read_vector(binder, reading, _scalar(program, binder, name)) for name in program.scalars}
     return Wanted(tuple(pairs), scalars)
@@ -345,9 +347,10 @@ def _require_vector(name: str, e: Expr, vector: CorrelationVector) -> None:
             if isinstance(e, Mean)
             else "numbers of the program are measured in any case, and others follow from averages of vectors"
         )
+        kind = f"{e} is a number; {remedy}" if vector.sites else f"{e} is not defined at any indices"
         raise ValueError(
-            f"wanted[{name!r}] = {e}: must be a vector with an entry for each unit, or a pair of two, and "
-            f"this is a number; {remedy}"
+            f"wanted[{name!r}] = {e}: must be a vector with an entry for each unit, or a pair of them, and "
+            + kind
         )
 
 
@@ -493,7 +496,7 @@ class KeptPaths:
             for vector in self.vectors.values():
                 if len({self.record.of(vector, k).shape[-1] for k in vector.sites}) > 1:
                     raise ValueError(
-                        "paths: layers of unequal widths have unequal numbers of units: keep one of them"
+                        "paths: layers of unequal widths have unequal numbers of units: keep one layer"
                     )
 
     def blocks(self) -> list[dict[str, Block]]:

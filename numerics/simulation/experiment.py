@@ -141,7 +141,7 @@ class KernelTimes:
         for name, places in selected.items():
             whole = places.size == 0 or (places.ndim == 1 and np.issubdtype(places.dtype, np.integer))
             if not whole or np.any((places < 0) | (places >= times)):
-                reason = "selects a time that does not exist"
+                reason = "is not a list of positions of existing times"
                 raise SpecError(f"kernels.{name}", places.tolist(), reason, accepted)
         return KernelTimes(**{name: tuple(map(int, places)) for name, places in selected.items()})
 

@@ -225,7 +225,9 @@ def _index(binder: Binder, lhs: AppliedUndef, env: Any) -> tuple[int, ...]:
     Raise ValueError if its last argument is neither t nor 0.
     """
     if not lhs.args or lhs.args[-1] not in (t, S.Zero):
-        raise ValueError(f"{lhs} is defined at each step: its last argument must be the time t")
+        raise ValueError(
+            f"{lhs} is defined by an equation: its last argument must be the time t, or 0 at the start"
+        )
     return tuple(binder.values.integer(a, env) for a in lhs.args[:-1])
 
 

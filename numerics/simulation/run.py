@@ -517,7 +517,9 @@ class Trainer:
         if tangent_kernel:
             tangent = TangentKernel.of(binder, network, measured, equal is not None, tangent_times)
         if tangent is not None and TANGENT_KERNEL in measured.axes(recorded):
-            raise ValueError(f"tangent_kernel = True: the program or wanted has another {TANGENT_KERNEL}")
+            raise ValueError(
+                f"tangent_kernel = True: the program or wanted has another quantity named {TANGENT_KERNEL}"
+            )
         return cls(
             network,
             weights,

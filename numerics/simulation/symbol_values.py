@@ -241,9 +241,14 @@ class Tables:
         """
         low, high = self.reads.get((name, j), (first, first))
         if low < first or high - first >= shape[j]:
+            needed = (
+                f"the index must be at least {first}"
+                if low < first
+                else f"its length there must be at least {high - first + 1}"
+            )
             raise ValueError(
                 f"data[{name!r}] of shape {shape}: index {j + 1} of {name} takes values {low}..{high} and "
-                f"the first entry is that of {first}, so its length there must be at least {high - first + 1}"
+                f"the first entry is that of {first}, so {needed}"
             )
 
 
@@ -349,7 +354,9 @@ def given_vectors(program: Program, data: Mapping[str, Any]) -> dict[str, Array]
     vectors, by_entries = {}, vectors_by_entries(program)
     for v in program.given:
         if (v.name in data) == (v.kernel in data):
-            raise ValueError(f"give either data[{v.name!r}] (vectors) or data[{v.kernel!r}] (their kernel)")
+            raise ValueError(
+                f"give one of data[{v.name!r}] (vectors) and data[{v.kernel!r}] (their kernel), not both"
+            )
         if v.kernel in data and v.name in by_entries:
             raise ValueError(
                 f"data[{v.kernel!r}]: {by_entries[v.name]} has a training rule whose steps depend on "

@@ -655,7 +655,10 @@ def _piece(binder: Binder, w: TrainedMatrix | TrainedVector, u: Outer | Along, e
     bounds = tuple(binder.bind(sympify(e), env) for e in (u.coefficient, *vectors))
     for b in bounds:
         if any(isinstance(x, Applied) for x in b.all_leaves()):
-            raise ValueError(f"the update of {w.name} contains {b.expr}: define a field for the product")
+            raise ValueError(
+                f"the update of {w.name} contains a product of a matrix and a field, in {b.expr}: define a "
+                "field for this product"
+            )
     if bounds[0].place() is not None:
         raise ValueError(f"the coefficient {bounds[0].expr} in the update of {w.name} must be a number")
     for b, p in zip(bounds[1:], ends, strict=True):

@@ -89,7 +89,9 @@ def solve_rank_one(
     require_whole("depth", depth, 1, "must have a hidden layer")
     output_times = np.asarray(times, float)
     if not start > 0:
-        raise ValueError(f"start = {start}: must be positive, or nothing grows")
+        raise ValueError(
+            f"start = {start}: must be positive, because weights grow only from values that are not zero"
+        )
     if (
         output_times.ndim != 1
         or not output_times.size

@@ -134,7 +134,7 @@ def one_output(problem: Problem) -> Refusal | None:
     if problem.has_roles and (not problem.seen or {OUTPUT, ERROR} <= {*problem.program.scalars}):
         return None
     names = ", ".join(problem.author_names(problem.program.scalars)) or "no numbers"
-    reason = f"has no single output with an error to which updates are proportional, but {names}"
+    reason = f"has no single output with an error to which updates are proportional; it has {names}"
     return Refusal("program", problem.program.name, reason, EVALUATE)
 
 

@@ -299,7 +299,9 @@ def differences(
     """
     problem, rising = Problem.of(source), [ZERO, *strengths]
     if len(strengths) < 2 or any(a >= b for a, b in zip(rising, strengths, strict=False)):
-        raise ValueError(f"strengths = {tuple(strengths)}: at least two, rising, above {ZERO:g}")
+        raise ValueError(
+            f"strengths = {tuple(strengths)}: must be at least two rising numbers above {ZERO:g}"
+        )
     lazy, *solutions = [_runs(problem, g, paths, replicas, seed) for g in rising]
     variables: dict[str, Any] = {}
     for name, base in lazy.items():

@@ -236,7 +236,7 @@ def test_a_result_without_kernels_of_layers_shows_its_outputs() -> None:
 
 
 def test_results_without_a_loss_or_without_earlier_times_are_refused() -> None:
-    with pytest.raises(ValueError, match="the result contains no loss"):
+    with pytest.raises(ValueError, match="the result contains no training loss"):
         plot_slopes(dataset({"f": np.ones((4, 1))}, times=range(4), spec=""))
     responses = np.zeros((L, 1, 1, P, P))
     with pytest.raises(ValueError, match="has the time 0 only: responses to earlier perturbations need two"):

@@ -326,7 +326,7 @@ def solve_cells(
     for n in cells:
         require_whole("cells", n, 1, "must be positive")
     if not cells or any(b <= a for a, b in pairwise(cells)):
-        raise SpecError("cells", cells, "does not increase", "numbers of cells, such as (2, 4, 8)")
+        raise SpecError("cells", cells, "must be one or more rising numbers", "numbers such as (2, 4, 8)")
     process_of(problem)
     runs, notes = [], []
     for done, n in enumerate(cells):

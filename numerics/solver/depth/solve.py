@@ -167,7 +167,7 @@ def on_grids(
     """
     if layers < 4 or layers % 4:
         reason = (
-            "is the number of cells of the finest of three grids; the others have a half and three quarters"
+            "is the number of cells of the finest of three grids; the others have 1/2 and 3/4 of this number"
         )
         raise SpecError("layers", layers, reason, "a multiple of 4")
     size, key_and_value = needed_bytes(table, layers, steps, extents or {}), ("training.steps", steps - 1)
@@ -372,8 +372,11 @@ def require_branch(problem: Problem) -> None:
         reason = "the limit of infinite depth needs a symbolic depth"
         raise SpecError(*problem.key_and_value("network.depth"), reason, accepted)
     if beta not in problem.numbers:
-        accepted = "beta0, the branch times the square root of the depth"
-        raise SpecError(*problem.key_and_value("network.branch"), f"has no branch {beta}", accepted)
+        reason = f"gives no factor {beta} of branches, and the limit needs residual layers"
+        accepted = "a program whose branches have the factor beta"
+        if problem.experiment is not None:
+            accepted = "a positive number, such as 1/sqrt(depth)"
+        raise SpecError(*problem.key_and_value("network.branch"), reason, accepted)
 
 
 def require_file(experiment: Experiment) -> None:

@@ -372,7 +372,7 @@ class _LazySolver(Present):
         if len(terms) == 1:
             raise Unserved(
                 f"the average <{e}> is over several independent Gaussian variables, and is supported only if "
-                "the averaged function is a sum of products of functions of one of them"
+                "the averaged function is a sum of products of functions of one variable each"
             )
         return [p for x in terms for p in self.products(Mul(x, *separate.values()), groups)]
 
@@ -425,7 +425,8 @@ class _LazySolver(Present):
 
             if coupling.has(t, s):
                 raise Unserved(
-                    "a flow with momentum at gamma0 = 0 is not supported: use a training rule in steps"
+                    "a flow at gamma0 = 0 is solved only for a constant rate without momentum: use a "
+                    "training rule in steps"
                 )
             slopes = np.stack([errors(x) - start for x in np.eye(size)], axis=1)
             # the flow is affine in the outputs, f' = A f + b: a constant 1 beside f makes it linear

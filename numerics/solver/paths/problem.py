@@ -118,7 +118,7 @@ def solve_paths(
             # samples: try again with more, unless their number is given.
             if problem.solver.samples is not None or more == 4:
                 raise
-    raise AssertionError
+    raise AssertionError("the last trial neither returned a solution nor raised NotPositive")
 
 
 def _solved(  # noqa: PLR0915 - the notes of a result need all of its parts
@@ -417,7 +417,7 @@ def _first(problem: Problem, prepared: Prepared) -> int:
         likely = SPREAD / (problem.solver.accuracy or ACCURACY)
         return max(prepared.enough, min(prepared.cheap, 1 << int(np.log2(likely))))
     if given < least:
-        share, more = ("one for four of the", 8) if prepared.smooth else ("the", 2)
+        share, more = ("a quarter of the", 8) if prepared.smooth else ("the", 2)
         reason = (
             f"is fewer than {share} {prepared.entries} entries of a source (samples of the data, outputs, "
             "times), which Stein's lemma has to tell apart"

@@ -899,7 +899,7 @@ def _block(march: PathMarch, name: str, e: Expr, paths: Paths, times: Sequence[i
     layers = [k for k in layers if all(node_of(x.subs(ell, k)) in march.random for x in fields)]
     if not fields or (ell in e.free_symbols and not layers):
         raise ValueError(
-            f"paths: {name} = {e} has no units in this theory: it must contain a field of the theory"
+            f"paths: {name} = {e} has no units: it must contain fields that the theory has, at its layers"
         )
     chosen = tuple(paths.chosen("layers", layers)) if layers else ()
     field_indices = tuple(

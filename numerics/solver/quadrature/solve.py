@@ -24,7 +24,7 @@ from derive.calculus.averages import Average
 from derive.calculus.symbols import s, t
 from derive.reduce.memoryless import markov
 from derive.theory import Theory
-from numerics.errors import Diverged, NotConverged, Unserved, require_choice, require_whole
+from numerics.errors import SMALLER, Diverged, NotConverged, Unserved, require_choice, require_whole
 from numerics.experiment import Experiment
 from numerics.experiment.checks import given_times
 from numerics.experiment.parameter_domains import require_in_domains_at_steps
@@ -438,7 +438,9 @@ class _NodeSolver:
     ) -> None:
         reduced = moving(at_integer_depth(theory, {}).map(without_overflow))
         if reduced.discrete == (steps is None) or reduced.discrete == (times is not None):
-            raise ValueError("a theory in discrete time needs steps and no times, and a flow needs times")
+            raise ValueError(
+                "a theory in discrete time needs steps and no times, and a flow needs times and no steps"
+            )
         if times is None:
             assert steps is not None
             at = np.arange(steps, dtype=float)
@@ -621,7 +623,7 @@ class _NodeSolver:
             value = observable(e, replicas, *given)
             results[node_of(e.lhs)] = value[..., 0].copy()
         if not all(np.isfinite(x).all() for x in results.values()):
-            raise Diverged("averages are not finite: a smaller learning rate is needed")
+            raise Diverged(f"averages are not finite: {SMALLER}")
         return results
 
     def correlate(

@@ -59,7 +59,7 @@ def test_gradients_come_before_what_reads_them_at_the_same_step() -> None:
         (sin(C(tau, t, s)), "must be a number, a step function"),
         (L * C(tau, t, s), "still contains the depth"),
         (Integral(C(tau, t, r), (r, s, t)), "use a rule in steps"),
-        (Sum(C(tau, t, r), (r, 0, t - 2)), "must run over the past"),
+        (Sum(C(tau, t, r), (r, 0, t - 2)), "or over the past of t or s"),
         (Sum(C(tau, t, r), (r, s, t - 1)), "sum over the times s_ that is not causal"),
         (Heaviside(tau - 2 * tau_) * KroneckerDelta(s, t), "is not one of tau - tau_"),
         (

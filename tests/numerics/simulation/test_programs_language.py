@@ -329,7 +329,7 @@ REFUSED = {
     "P": (lambda: mlp(2), {"values": {"eta": 1, "gamma0": 1, "P": 2.5}}, "must be an integer"),
     "value": (lambda: mlp(2), {"values": {**VALUES, "x": "one"}}, "must be a number"),
     "no data": (lambda: mlp(2), {"data": {"K_x": K}}, r"data\['y'\]"),
-    "both": (lambda: mlp(2), {"data": {**DATA, "x": np.eye(2)}}, "give either"),
+    "both": (lambda: mlp(2), {"data": {**DATA, "x": np.eye(2)}}, "not both"),
     "too few targets": (lambda: mlp(2), {"data": {"K_x": K, "y": np.ones(1)}}, "must be 2"),
     "too many inputs": (lambda: mlp(2), {"data": {"x": np.ones((3, 4)), "y": np.ones(2)}}, "must be 2"),
     "nan": (lambda: mlp(2), {"data": {"K_x": K, "y": np.array([1, np.nan])}}, "finite"),
@@ -341,7 +341,7 @@ REFUSED = {
     "width": (lambda: mlp(2), {"width": 0}, "width = 0"),
     "initial name": (lambda: mlp(2), {"initial": {"Q": np.ones(2)}}, "no weight Q"),
     "initial shape": (lambda: mlp(2), {"initial": {"w": np.ones(2)}}, "must be "),
-    "wanted number": (lambda: mlp(2), {"wanted": {"a": gamma0}}, "must be a vector.*and this is a number"),
+    "wanted number": (lambda: mlp(2), {"wanted": {"a": gamma0}}, "must be a vector.*gamma0 is a number"),
     "wanted average": (
         lambda: mlp(2),
         {"wanted": {"a": Mean(Function("g")(2, t) * Function("h")(2, mu, t))}},

@@ -217,5 +217,5 @@ def test_verification_has_a_row_for_each_quantity() -> None:
 
 def test_strengths_must_rise() -> None:
     for strengths in ((0.1,), (0.2, 0.1), (1e-5, 0.1)):
-        with pytest.raises(ValueError, match="at least two, rising"):
+        with pytest.raises(ValueError, match="at least two rising"):
             differences(experiment("tanh", 1), strengths)
