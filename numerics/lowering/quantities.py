@@ -367,9 +367,10 @@ class QuantityTables:
         links = [*self.groups, *((q.node, *self.feeds(q)) for q in self.quantities.values())]
         there = {*self.sources, *self.quantities, *self.attributes}
         for name, literals in sorted({n for link in links for n in link} - there):
+            where = f"at the integer indices {literals}" if literals else "without integer indices"
             raise Unserved(
-                f"{name} is used at the integer indices {literals}, but its equation is written for all "
-                "values of the index: write an equation of its own for these values"
+                f"{name} is used {where}, and its equations have other indices on the left-hand side: write "
+                f"an equation of {name} {where}"
             )
         return connected_groups([*self.sources, *self.quantities, *self.attributes], links)
 

@@ -172,7 +172,8 @@ def _moving(problem: Problem, expressions: Iterable[Expr]) -> Refusal | None:
     changing = {str(a.func) for a in functions if a.has(t) and str(a.func) in names}
     if not changing:
         return None
-    reason = f"{', '.join(problem.author_names(sorted(changing)))} changes from step to step"
+    arrays = ", ".join(problem.author_names(sorted(changing)))
+    reason = f"{arrays} changes from step to step, and this method reads data once"
     return Refusal("program", problem.program.name, reason, "another method")
 
 

@@ -76,7 +76,7 @@ def test_progress_counts_the_steps_of_all_replicas(spec: Path) -> None:
 REFUSED: dict[str, tuple[tuple[str, str], str]] = {
     "too few": (
         ("steps = 3\n[solver]\nsamples = 64", "steps = 80\n[solver]\nsamples = 32"),
-        "solver.samples = 32: is fewer than one for four of the 162 entries of a source (samples of the "
+        "solver.samples = 32: is fewer than a quarter of the 162 entries of a source (samples of the "
         "data, outputs, times), which Stein's lemma has to tell apart (accepted: 42 or more, better 336)",
     ),
     "odd": (

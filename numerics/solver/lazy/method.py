@@ -164,12 +164,12 @@ def _refusals(problem: Problem, static_theory: Static) -> Iterator[Refusal]:
         yield refusal_for(problem, "network.gamma0", reason, "another method")
     if problem.memory:
         reason = (
-            "its training rule has a memory that depends on time, which the method does not take at gamma0 "
-            "= 0"
+            "the training rule has a memory that depends on time, which the method does not support at "
+            "gamma0 = 0"
         )
         yield refusal_for(problem, _key_of_memory(problem), reason, "a constant, or no momentum")
     if any(_names_time(e.rhs) for e in problem.theory.observables):
-        reason = "its tangent kernel has a rate that changes in time, and the method takes a constant kernel"
+        reason = "the tangent kernel has a rate that changes in time, and the method takes a constant kernel"
         yield refusal_for(problem, _key_of_memory(problem), reason, "a constant, or no momentum")
     if len(problem.theory.scalars) > 2:
         reason = "the theory has other scalars than outputs and errors, which the method does not compute"

@@ -69,9 +69,9 @@ def require_errors_of_one_sign(tables: QuantityTables, known: KnownArrays) -> No
                 names = f"the mean of {names} over steps in {step.rule.name}"
             raise NotConverged(
                 f"{names} goes through zero at step {now}, and {step.weight} moves by the sign of a gradient "
-                "of this one sample: networks of any width differ there, so that the theory holds only "
-                f"before that step; at most {now} steps, a rule that is continuous at zero, or gradients "
-                "that are sums over several samples would do"
+                "of one sample: networks of any width reach zero at different steps, so that the theory "
+                f"holds only before that step; at most {now} steps, a rule that is continuous at zero, or "
+                "gradients that are sums over several samples would do"
             )
 
 

@@ -264,7 +264,7 @@ def test_given_samples_are_taken_and_replicas_added_for_an_accuracy() -> None:
 
 
 def test_refusals() -> None:
-    few = r"= 30: is fewer than one for four of the 160 entries .* \(accepted: 40 or more, better 320\)"
+    few = r"= 30: is fewer than a quarter of the 160 entries .* \(accepted: 40 or more, better 320\)"
     with pytest.raises(SpecError, match=few):
         solve(experiment({}, GD | {"steps": 79}, samples=30))
     with pytest.raises(SpecError, match=r"solver.samples = 65: is odd"):
