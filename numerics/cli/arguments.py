@@ -50,7 +50,7 @@ TIME_KEYS = ("rule", "learning_rate", "steps", "time", "points", "grid", "times"
 
 NOT_PROGRAMS = {
     "Network": "Network.train(loss, rule) returns a program",
-    "Theory": "its attribute `program` is the program",
+    "Theory": "the attribute `program` of the theory is the program",
     "Experiment": "name its TOML file on the command line",
 }
 """Types of objects that are often named in place of a program, and the advice that the error gives."""

@@ -671,7 +671,7 @@ class Problem:
         return key, self.experiment.value(key)
 
 
-EVALUATE = "numerics.solver.direct.evaluate, which solves it for a few steps"
+EVALUATE = "numerics.solver.direct.evaluate, which solves the program for a few steps"
 """Advice for programs that no method supports."""
 
 
