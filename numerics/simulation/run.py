@@ -363,8 +363,8 @@ def simulate_program(  # noqa: PLR0913 - public options, all but the program key
     require_in_domains(program, values, data or {}, np.array(trainer.times))
     if tangent_kernel and trainer.tangent is None:
         raise ValueError(
-            f"tangent_kernel = True: updates of {program.name} are not gradients of outputs times errors, so "
-            "that it has no tangent kernel; leave tangent_kernel out"
+            f"tangent_kernel = True: updates of {program.name} are not found to be gradients of one output "
+            "times its error, so that no tangent kernel is measured; leave tangent_kernel out"
         )
     spread = Spread()
     of_networks: dict[str, list[Array]] = {}

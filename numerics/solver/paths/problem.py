@@ -676,15 +676,15 @@ class _Attempt:
             key, value = self.problem.key_and_value("network.gamma0")
             if share > 1:
                 raise NotConverged(
-                    f"{key} = {value}: paths have become so large that rounding errors of their averages are "
-                    f"{share:.1e} times the error of the network; a smaller learning rate, a larger gamma0, "
-                    "or functions that grow more slowly would do"
+                    f"{key} = {value}: rounding errors of averages over paths are {share:.1e} times the "
+                    "error of the network, because paths are large, or because gamma0 is small and "
+                    "outputs contain 1/gamma0; a smaller learning rate, a larger gamma0, or functions that "
+                    "grow more slowly would do"
                 )
             raise NotConverged(
                 f"{key} = {value}: rounding errors of averages over paths are {share:.1e} of the error of "
-                "the network, because outputs contain the factor 1/gamma0; a larger gamma0, less "
-                "temperature, or "
-                'solver.method = "lazy" would do'
+                "the network, because outputs contain the factor 1/gamma0, or because paths have become "
+                'large; a larger gamma0, less temperature, or solver.method = "lazy" would do'
             )
 
 

@@ -562,8 +562,8 @@ class _NodeSolver:
             count += 1
             if count > RATES:
                 raise NotConverged(
-                    f"the flow is at t = {time:g} after {RATES} evaluations: fields at some nodes of the "
-                    "average over initial weights move much faster than at others; a shorter time or a "
+                    f"the flow is at t = {time:g} after {RATES} evaluations, as if fields at some nodes of "
+                    "the average over initial weights move much faster than at others; a shorter time or a "
                     "larger tolerance (accuracy) would do"
                 )
             motion = self.present(y.reshape(shape), time).motion().ravel()

@@ -187,7 +187,7 @@ def test_networks_have_the_kernel_that_the_theory_has(name: str) -> None:
 def test_feedback_that_is_no_transpose_gives_no_kernel() -> None:
     given = {"numbers": {"eta": 0.4, "gamma0": 1.3}, "arrays": DATA, "times": range(2)}
     assert "tangent_kernel" not in numerics.simulate(feedback_alignment(2), width=4, seeds=2, **given)
-    with pytest.raises(ValueError, match="not gradients of outputs"):
+    with pytest.raises(ValueError, match="not found to be gradients of one output"):
         Small(feedback_alignment(2), DATA).run({}, tangent_kernel=True)
 
 
