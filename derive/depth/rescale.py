@@ -264,8 +264,8 @@ def gamma_c_recursion(theory: Theory) -> CrossLayer:
     families = [u for u in theory.sources if u.ranges]
     if len(families) != 2:
         raise NotApplicable(
-            "the theory must have two sources in each layer, that of the forward and that of the backward "
-            "field"
+            "the rescaled theory is derived for two sources with indices, those of the forward and of the "
+            f"backward field of a layer; the theory has {[str(u.symbol) for u in families]}"
         )
     fields = [e.name for e in theory.equations if e.layers]
     if len(fields) != 2:

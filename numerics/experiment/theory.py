@@ -195,7 +195,8 @@ def _require_one_flow(program: Program) -> None:
             )
     if program.noisy and program.rule.noise(t, s) == 0:
         raise NotApplicable(
-            "the rule of a weight has noise and the rule of the program has none: give noise to the latter"
+            "the rule of a weight has noise, and the rule of the program does not: give noise to the rule of "
+            "the program"
         )
     by_weight = {w.name: without_noise(w.rule) for w in program.trained()}
     shared = without_noise(program.rule)

@@ -306,7 +306,7 @@ class _Lowering:
         if indices:
             names = ", ".join(sorted(map(str, indices)))
             raise NotLinear(
-                f"the coefficient {coefficient} depends on {names}; give the coefficient as an array"
+                f"the coefficient {coefficient} depends on {names}; write the coefficient as a given array"
             )
 
     @staticmethod
