@@ -46,8 +46,9 @@ derivations, which are processor times.
 Gflop counts the operations of the matrix products of a march that finds the rows of all samples. For many
 samples and layers their number grows as L P T^3. Products with responses, which are triangular, count half.
 Rows of kernels that are the same number at all times count nothing, because they are found by running sums.
-`of_the_matrix_product_rate` is the number of counted operations in a second, over the same number of one
-large matrix product. On fixed data the march needs fewer operations than are counted. Outputs are read in
+`of_the_matrix_product_rate` is the number of counted operations over the seconds of the march, divided by
+the number of operations that one large matrix product does in a second.
+On fixed data the march needs fewer operations than are counted. Outputs are read in
 the first layer (`derive.linear.overlap`), and then no equation needs the rows of samples in other layers.
 The march takes some L T^3 + P T^2 + P^2 T operations, so that `of_the_matrix_product_rate` can exceed 1.
 Small problems spend their time in the Python interpreter.
@@ -55,8 +56,9 @@ Small problems spend their time in the Python interpreter.
 On random data every field is single: it has no index of samples. A row is then a matrix-vector product.
 Reading the matrix limits its speed, so that it is some ten times slower than a matrix product. From 240
 times on the march therefore folds the distant past into few coordinates (`numerics.solver.linear.folded`),
-on random data and on fixed data. The part of a row that folding neglects is at most 2e-13 of the size of
-its array. In the tables of random data `over_matrix_products` is the time of the march over the time that
+on random data and on fixed data. The part of a row that folding neglects is measured for some rows of each
+block, and is at most 2e-13 of the size of its array there.
+In the tables of random data `over_matrix_products` is the time of the march over the time that
 the counted operations take at the rate of one large matrix product, measured in the same run with the same
 threads. Folding takes fewer operations than are counted, so that this number falls with T. If several
 threads are allowed, they fold the arrays in parallel; the steps of a block run one after the other. The
@@ -68,9 +70,11 @@ printed" solves for the Jacobians of each path by LU in batched LAPACK. The seco
 triangular in time, which is not in the paper. Rows named "particles" are [sampled
 paths](reference/glossary.md) of this package. Two replicas of them are one solution with standard errors,
 from twice the paths of one iteration of algorithm 1. Errors are root mean squares over all entries and over
-six seeds of the difference from a solution with many paths, whose own standard error is the last row. On
-nonlinear problems Gflop counts products with the paths, some S (P T)^2 each, and triangular solves, some (P
-T)^3. Small problems spend their time in the interpreter, so that seconds grow more slowly than the counted
+six seeds of the difference from a solution with many paths, whose own standard error is the last row. The
+table "Stein's lemma against derivatives along the paths" has the errors of one replica, over eight replicas.
+On nonlinear problems Gflop counts products with the paths, some S (P T)^2 each, and triangular solves and
+factors, some (P T)^3.
+Small problems spend their time in the interpreter, so that seconds grow more slowly than the counted
 operations. In the column `responses`, `stein` means that responses are found by Stein's lemma, which fits P
 T numbers from S paths; the table of its bias lists the bias over S / (P T). `jacobian` means that they are
 derivatives along the paths.
