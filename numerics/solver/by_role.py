@@ -35,17 +35,17 @@ Array = NDArray[np.float64]
 
 
 ROOM = 2.0**31
-"""Largest number of bytes of the kernels, or of their traces, that ``auto`` keeps."""
+"""Largest estimated memory, in bytes, for which ``auto`` keeps the kernels or their traces."""
 
 KERNEL_LABELS = {"K": "tangent_kernel", LINEAR_KERNEL: FEATURE_KERNEL}
-"""Names in a result of kernels that have another name in the theory."""
+"""Names in a result, by name in the theory, of kernels for which the two names differ."""
 
 
 def kept(problem: Problem, keep: KeptKernels) -> KeptKernels:
     """Return which kernels a result keeps: "full" (all pairs of samples), "trace" (traces) or "none".
 
-    ``keep`` is one of these, which is returned as it is, or ``"auto"``. For ``"auto"`` it is the first of the
-    three for which the estimated memory is at most ROOM bytes.
+    ``keep`` is one of these, which is returned as it is, or ``"auto"``. For ``"auto"`` the result is the
+    first of the three for which the estimated memory is at most ROOM bytes.
     """
     if keep != "auto":
         return keep

@@ -35,7 +35,8 @@ WATCHED = ("train_loss", "error", "test_loss", "test_f")
 """Variables to which an accuracy applies."""
 
 POOR = 0.1
-"""A result with a larger standard error or bias, relative to the largest value, is not converged."""
+"""Largest standard error or bias, relative to the largest value, of a result that counts as converged if the
+file does not state an accuracy."""
 
 OPTIONS = ("samples", "seed", "rtol")
 """Options of the solver that some methods do not read; a result names those that are set in vain."""
@@ -141,7 +142,8 @@ class Method(Protocol):
 
         A method may call ``progress``, unless it is None, with the numbers of finished steps and of all
         steps. Raises :class:`~numerics.errors.SpecError` if the memory does not suffice,
-        :class:`~numerics.errors.Diverged` with the step, and :class:`~numerics.errors.NotConverged`.
+        :class:`~numerics.errors.Diverged` with the step, and :class:`~numerics.errors.NotConverged` if it
+        does not converge.
         """
         ...
 

@@ -41,7 +41,8 @@ SHRUNK = 0.9
 """Largest ratio of the longest step of an output interval to that on the grid before."""
 
 NEAR = 16.0
-"""Steps shorter than the longest one by this factor need not shrink: their errors are of the sixth power."""
+"""Steps shorter than the longest one by more than this factor need not shrink: their errors are much
+smaller."""
 
 ATTEMPTS = 12
 """Number of times that too long steps are shortened before a grid is left out."""
@@ -336,15 +337,15 @@ def refine(
     size: Callable[[Array], float] = size_of_largest,
     change: Callable[[Array, Array], float] | None = None,
 ) -> Refined[GridAnswer]:
-    """Call ``run`` on ever finer grids until the watched values change by at most the tolerance ``rtol``.
+    """Call ``run`` on ever finer grids until the estimated error is at most the tolerance ``rtol``.
 
-    ``sequence`` is the sequence of grids with the tolerance. The change from one grid to the next is relative
-    to ``size`` of the values at the output times, or computed by ``change(old, new)``. Without extrapolation
-    the error estimate is the change divided by ``ratio**2 - 1``, with the ratio of step lengths. This is the
-    error of a method of second order, and an upper bound for higher orders. With extrapolation the solution
-    is that of the column of the table which changes least from one grid to the next, because the coarsest
-    grid may be useless; in its first column the change itself is the estimate, in others it is divided, too.
-    The largest residual of the equations of a step is added.
+    ``sequence`` is the sequence of grids with the tolerance. The change of the watched values from one grid
+    to the next is relative to ``size`` of the values at the output times, or computed by ``change(old,
+    new)``. Without extrapolation the error estimate is the change divided by ``ratio**2 - 1``, with the ratio
+    of step lengths. This is the error of a method of second order, and an upper bound for higher orders. With
+    extrapolation the solution is that of the column of the table which changes least from one grid to the
+    next, because the coarsest grid may be useless; in its first column the change itself is the estimate, in
+    others it is divided, too. The largest residual of the equations of a step is added.
 
     If ``run`` raises Diverged on a grid, or NotConverged with extrapolation, this grid and those before are
     discarded. Raises :class:`~numerics.errors.NotConverged` if more than ``sequence.most`` nodes are needed.

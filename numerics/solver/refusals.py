@@ -84,7 +84,8 @@ def moving_features(problem: Problem) -> Refusal | None:
 def linear_rules(problem: Problem) -> Refusal | None:
     """Refuse rules whose steps are nonlinear in the gradient, such as Adam; None if there are none.
 
-    Only the method of sampled paths solves the theories of such rules.
+    Only sampled paths solve the theories of such rules: the method ``paths``, and ``lazy`` with frozen
+    features.
     """
     trained = problem.program.trained()
     rule = next((w.rule for w in trained if isinstance(w.rule, NonlinearRule)), None)

@@ -381,7 +381,7 @@ def solve(
         If no method fits, with the refusal of the requested method or of the most general one; if the
         estimated time is longer than ``solver.hours``; and as :func:`explain`.
     Diverged
-        With the step; if ``throw`` is False only if no output time is left.
+        If the solution diverges; if ``throw`` is False only if no output time is left before that.
     NotConverged
         If no method converges.
 
@@ -430,7 +430,7 @@ def solved(
 
 
 def _errors_of(problem: Problem) -> dict[str, Array]:
-    """Solve a problem without kernels, and return losses, errors and outputs as arrays by name."""
+    """Solve a problem without kernels, and return the variables of the result as arrays by name."""
     return {name: x.values for name, x in _solved(problem, "none", None, None).data_vars.items()}
 
 

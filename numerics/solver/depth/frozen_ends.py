@@ -55,7 +55,7 @@ def solve_frozen_ends(
     learning rate by ``depth**-gamma``. In the result ``f`` and ``chi``, shape (T,), are the output and the
     derivative of the loss; ``C_x`` and ``C_dx``, shape (depth + 1, T, T), are the correlations of the stream
     and of its gradient after each layer, with the input first. Raises :class:`~numerics.errors.Diverged` with
-    the step, and SpecError for other ``inputs``.
+    the step, and SpecError if ``inputs`` are empty, not finite or of another shape.
 
     >>> solution = solve_frozen_ends([1.0, 1.0], lambda step, f: f - 1.0, depth=2)
     >>> solution["C_x"][:, 0, 0]  # before training the stream grows by 1 + 1/L a layer
@@ -88,7 +88,8 @@ def solve_frozen_ends_limit(
     of layer time first. ``layers``, a multiple of 4, is the number of cells of layer time of the finest of
     three grids, from which the result is extrapolated at the nodes that all three have. Raises
     :class:`~derive.errors.NotApplicable` for powers without a limit, :class:`~numerics.errors.Diverged` with
-    the step, and SpecError for other ``inputs`` and ``layers``.
+    the step, and SpecError if ``inputs`` are empty, not finite or of another shape, if ``layers`` is not a
+    multiple of 4, and if memory does not suffice.
 
     >>> limit = solve_frozen_ends_limit([1.0], lambda step, f: f - 1.0, layers=8)
     >>> bool(abs(limit["C_x"][-1, 0, 0] - np.e) < 1e-5)
@@ -119,7 +120,8 @@ def solve_frozen_ends_correction(
 
     Raises :class:`~derive.errors.NotApplicable` for powers without a limit, and if responses vanish in the
     limit, as for gamma above ``1 - alpha``; :class:`~numerics.errors.Diverged` with the step, and SpecError
-    for other ``inputs`` and ``layers``.
+    if ``inputs`` are empty, not finite or of another shape, if ``layers`` is not a multiple of 4, and if
+    memory does not suffice.
 
     >>> solution = solve_frozen_ends_correction([1.0], lambda t, f: f, lambda t, f: 1.0, layers=8)
     >>> solution.order, bool(abs(solution.first["C_x"][-1, 0, 0] + np.e / 2) < 1e-3)  # (1 + 1/L)**L
@@ -244,7 +246,10 @@ def exact_power(power: float) -> Expr:
 
 
 def as_inputs(inputs: ArrayLike) -> Array:
-    """Return one finite number for each step, shape (T,); raise SpecError for other or empty input."""
+    """Return ``inputs`` as an array of one finite number for each step, shape (T,).
+
+    Raises SpecError for an empty array, another shape, and a number that is not finite.
+    """
     xi = np.asarray(inputs, dtype=float)
     if xi.ndim != 1 or not len(xi) or not np.all(np.isfinite(xi)):
         raise SpecError(

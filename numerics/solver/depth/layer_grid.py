@@ -1,10 +1,10 @@
 """Equations in layer time on a grid of layers, solved in one sweep forward in time.
 
-At each step the rows R(., ., t, s <= t) and C(., t, s <= t) follow from earlier ones and from each other. The
-part of a step that depends on itself is a Volterra equation in layer time, solved by iteration. Integrals
-over layer time are trapezoidal sums over cells. Responses that jump at tau = ``tau_`` have two values there,
-and each cell takes that of its own side, so that the error is a series in the squared spacing.
-:mod:`numerics.solver.depth.solve` extrapolates it.
+At each time t the rows R(., ., t, s <= t) of responses and C(., t, s <= t) of correlations follow from
+earlier rows and from each other; the dots are layer times. The part of a step that depends on itself is a
+Volterra equation in layer time, solved by iteration. Integrals over layer time are trapezoidal sums over
+cells. Responses that jump at tau = ``tau_`` have two values there, and each cell takes that of its own side,
+so that the error is a series in the squared spacing. :mod:`numerics.solver.depth.solve` extrapolates it.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ CONVERGED = 1e-12
 SWEEPS = 200
 """Largest number of sweeps of a step."""
 LARGEST = 1e12
-"""Size of a row beyond which it counts as diverged."""
+"""Absolute value of an entry from which on a row counts as diverged."""
 
 
 @dataclass
@@ -298,7 +298,7 @@ class _Grid(_Sizes):
 
         An array may instead be a function without arguments that returns it, if its values change during the
         iteration of the step. ``at_jump`` is None, or a layer time that is set equal to the integrated one,
-        where a response jumps.
+        or to tau without an integral; a response jumps there.
         """
         # `ends` holds for each index of time the number of times 0, 1, ... that it takes: now + 1 for the
         # free time s, and for an index of a sum, which may also be called s, the number of times in the sum.

@@ -106,7 +106,7 @@ class InfiniteDepthMethod:
 def _with_kernels(problem: Problem, values: dict[str, Array], keep: KeptKernels) -> dict[str, Array]:
     """Return the variables of a result on given samples, with kernels as ``keep`` states.
 
-    ``"trace"`` replaces the feature kernel by its sum over training samples, and keeps the gradient kernel,
+    ``"trace"`` replaces the feature kernel by its trace over training samples, and keeps the gradient kernel,
     which has no samples in a linear network. ``"none"`` removes both kernels.
     """
     if keep == "full":

@@ -2,7 +2,7 @@
 
 The Euler scheme with n cells of the derived process in layer time
 (:func:`derive.depth.process.layer_process`) is the theory of n layers, which sampled paths solve. A program
-states the dependence of its branch on the depth, as ``beta/L``; otherwise the branch is ``beta0/sqrt(n)``.
+may state how its branch depends on the depth, as ``beta/L``; otherwise the branch is ``beta0/sqrt(n)``.
 Averages are ``X + X_1/n + X_2/n^2 + ...``; four grids give the limit X and the
 coefficient ``X_1``, which is that of 1/depth for networks.
 """
@@ -316,7 +316,7 @@ def solve_cells(
         If there is no limit of infinite depth, and for numbers of cells that are not positive or do not
         increase.
     Diverged
-        With the step.
+        If the solution diverges; the message states the step.
     NotConverged
         If a grid has no solution. A grid that misses its accuracy has the status "not converged" in the
         notes.
@@ -367,7 +367,7 @@ def solve_sampled_correction(
     SpecError
         If there is no limit of infinite depth.
     Diverged
-        With the step.
+        If the solution diverges; the message states the step.
     NotConverged
         If a grid has no solution.
     """

@@ -246,10 +246,10 @@ def solve_depth_limit(
     ------
     SpecError
         If there is no limit of infinite depth (no branch, a flow, biases), if it has no closed equations
-        (a nonlinear activation, an error that is not linear in the output), for other ``layers``, and if
-        memory does not suffice.
+        (a nonlinear activation, an error that is not linear in the output), if ``layers`` is not a multiple
+        of 4, and if memory does not suffice.
     Diverged
-        With the step.
+        If the solution diverges; the message states the step.
 
     Notes
     -----
@@ -297,7 +297,7 @@ def solve_depth_correction(
     SpecError
         As for :func:`solve_depth_limit`.
     Diverged
-        With the step.
+        If the solution diverges; the message states the step.
 
     Examples
     --------
@@ -430,9 +430,9 @@ def require_derived(derive: Callable[[], DerivedLimit]) -> DerivedLimit:
 def closed_equations(program: Program, reductions: tuple[Reduction, ...]) -> CrossLayer:
     """Derive the equations of correlations and responses at all pairs of layers of a residual program.
 
-    They are closed: they contain no fields. ``reductions`` are applied to the theory first. Responses to the
-    sources of layers are divided by beta, the factor of the branch. Raises SpecError if such equations do not
-    exist.
+    They are closed: they contain no fields. ``reductions`` are applied to the theory first. Responses to
+    families of sources, which have one member in each layer, are divided by beta, the factor of the branch.
+    Raises SpecError if such equations do not exist.
     """
     return require_derived(lambda: rescale(cross_layer(derived(program, reductions)), beta))
 
@@ -589,10 +589,10 @@ def layer_distances(
     Raises
     ------
     SpecError
-        For a correlation with data indices, such as samples, for other ``layers``, and if memory does not
-        suffice.
+        For a correlation with data indices, such as samples, if ``layers`` is not a multiple of 4, and if
+        memory does not suffice.
     Diverged
-        With the step.
+        If the solution diverges; the message states the step.
     NotLowered
         If the distance contains other factors than responses and correlations, as with several outputs.
 

@@ -275,7 +275,7 @@ class Gaussian:
         ``sum_j L_nj z_j``, where i is the source for which the normal number z_j was drawn. A new normal
         number is used if the conditional variance ``C_nn - sum_j L_nj^2`` exceeds rounding errors. ``entry``
         is the key of the source, and ``normals`` yields arrays of independent normal numbers. Raises
-        ValueError for a covariance that is not positive.
+        ValueError if the conditional variance is negative beyond rounding.
         """
         variance = interpreter.covariance(entry, entry)
         c: list[float] = []

@@ -65,8 +65,8 @@ def evaluate(  # noqa: PLR0913 - public signature
         ``"linear"`` is exact, for theories whose equations are linear in the fields and whose averages are of
         two fields. ``"particles"`` samples paths, for any theory. ``"auto"`` takes ``"linear"`` if possible.
     samples : int
-        Number of paths of each replica, rounded up to a multiple of the numbers of units with attributes. It
-        has no effect on an exact solution, as ``replicas`` and ``seed``.
+        Number of paths of each replica, rounded up to a multiple of the numbers of units with attributes.
+        Like ``replicas`` and ``seed``, it has no effect on an exact solution.
     replicas : int
         Number of independent solutions by sampled paths, from which standard errors follow; their common bias
         is of order 1/samples.
@@ -84,14 +84,14 @@ def evaluate(  # noqa: PLR0913 - public signature
         For a flow, for an activation without an expression, for a training rule that is not linear in the
         updates, and with ``"linear"`` for a theory that is not linear.
     Diverged
-        With the step.
+        If the solution diverges; the message states the step.
     CyclicDemand
         If a quantity depends on itself at the same indices and times.
     ValueError
-        For missing values and data, for a covariance that is not positive, for a response that is not
-        causal although the theory states that it is, for ``steps`` below 1, for ``samples`` or ``replicas``
-        below 2, for another ``method``, and for a parameter of a training rule that leaves its interval at a
-        step.
+        For missing values and data, for a covariance that is not positive semidefinite, for a response that
+        is not causal although the theory states that it is, for ``steps`` below 1, for ``samples`` or
+        ``replicas`` below 2, for a negative ``seed``, for an unknown ``method``, and for a parameter of a
+        training rule that leaves its interval at a step.
 
     Examples
     --------

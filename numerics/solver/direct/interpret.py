@@ -126,7 +126,7 @@ class RandomVariables:
     def entry(self, name: str, v: RandomValue) -> RandomValue:
         """Return the value of the order parameter or scalar ``name`` in the form in which it is stored.
 
-        Raises Unserved if the value is random, because these must be numbers.
+        Raises Unserved if the value is random, because order parameters and scalars must be numbers.
         """
         if not isinstance(v, int | float):
             raise Unserved(f"{name} must be a number, but its definition is random: it must be an average")
@@ -297,7 +297,7 @@ class Interpreter:
             return self.algebra.mean(self.value(e.body, at))
 
     def power(self, e: Pow, at: At) -> RealNumber:
-        """Return a power of numbers: infinity on overflow, NaN for a root of a negative float.
+        """Return a power of numbers: infinity on overflow, NaN for a root of a negative number.
 
         An integer base with an integer exponent that is not negative is raised as Python does, without
         rounding.
@@ -347,9 +347,10 @@ class Interpreter:
         return value
 
     def cost(self, e: Expr) -> int:
-        """Return the sort key of a factor: 0 for numbers, 1 for order parameters, 2 for random values.
+        """Return the sort key of a factor: 0, 1 or 2.
 
-        Factors with a smaller key cost less, and are evaluated first.
+        It is 2 for a random value, 1 for an expression of order parameters, scalars or given data, and 0 for
+        numbers and symbols. Factors with a smaller key cost less, and are evaluated first.
         """
         return 2 if self.is_random(e) else 1 if e.atoms(AppliedUndef) else 0
 

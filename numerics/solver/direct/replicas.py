@@ -42,12 +42,16 @@ BIAS = 4.0
 """Measured bias of sampled paths, relative to the largest value, times the number of paths of a replica."""
 
 LINEAR = 2.5e-4, 1.2e-5
-"""Measured seconds, for a linear theory: for each number in the result, and each term of a sum over the
-past."""
+"""Measured seconds for a linear theory.
+
+The first is for each value of an order parameter, scalar or field, the second for each pair of a term of a
+field, with those of its sums over the past, and a source."""
 
 ENTRY, TERM, NUMBER = 1.5e-4, 5e-5, 5e-9
-"""Measured seconds of a replica for each number in the result, each term of a sum over the past, and each
-element of an array over the paths."""
+"""Measured seconds of a replica.
+
+They are for each value of an order parameter, scalar or field, for each term of a field, with those of its
+sums over the past, and for each element of an array over the paths."""
 
 
 START = 0.5

@@ -407,7 +407,10 @@ class Folded:
                 yield a[:D].reshape(D, -1).T, size
 
     def _random(self, rows: int, columns: int) -> Array:
-        """Return an array of standard normal numbers of this shape, different ones in each call."""
+        """Return an array of standard normal numbers, shape ``(rows, columns)``.
+
+        They are consecutive numbers of one stored sequence, which begin at another place in each call.
+        """
         self.drawn = (self.drawn + 1009) % (len(self.random) - rows * columns)
         out: Array = self.random[self.drawn : self.drawn + rows * columns].reshape(rows, columns)
         return out

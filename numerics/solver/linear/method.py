@@ -51,8 +51,8 @@ class MarchMethod:
     def fits(self, problem: Problem, keep: KeptKernels) -> MethodEstimate | Refusal:
         """Estimate the cost and error, or refuse theories that are not linear.
 
-        It also refuses programs whose quantities the result has no names for, and outputs summed over
-        positions.
+        It also refuses programs without the fields, scalars or layers that a result needs, and outputs summed
+        over positions.
         """
         from numerics.lowering import NotLinear
         from numerics.solver.linear.reduction import REDUCTIONS, reduced, unlabelled

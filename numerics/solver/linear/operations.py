@@ -3,7 +3,7 @@
 With x_i(t) = sum_k g_k u_k(t) + sum_l sum_s K_il(t, s) x_l(s), rows follow from earlier rows::
 
     response     R_ik(t, s) = sum_l K_il(t, .) (R_lk(., s) + [l driven by k] g_k delta(., s))
-    correlation  C_ij(t, s) = sum_k g_k <u_k(t) u_m(.)> (R_jm(s, .) + [j driven by m] g_m delta(s, .))^T
+    correlation  C_ij(t, s) = sum_km g_k <u_k(t) u_m(.)> (R_jm(s, .) + [j driven by m] g_m delta(s, .))^T
                               + sum_l K_il(t, .) C_lj(., s)
 
 where the first term of the second line is Stein's lemma. Each term is one operation of
@@ -70,7 +70,8 @@ def step_of(table: Table, wanted: tuple[FieldAtLayer | Request, ...] = ()) -> Ma
     Raises
     ------
     NotCausal
-        If a quantity of the step depends on itself.
+        If a quantity of the step depends on itself, or if the theory states a covariance of two sources only
+        in the order that is not needed.
 
     Examples
     --------

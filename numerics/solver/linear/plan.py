@@ -60,7 +60,11 @@ SortedOperation = TypeVar("SortedOperation", bound=Hashable)
 
 
 class NotCausal(ValueError):
-    """Raised if a quantity of a step depends on itself."""
+    """Raised if the march cannot compute a theory in causal order.
+
+    A quantity of a step then depends on itself, or a covariance of two sources is needed in one order, and
+    the theory states it in the other order only.
+    """
 
 
 @dataclass

@@ -414,7 +414,8 @@ def extrapolate(now: Array, before: list[Array]) -> None:
     """Extrapolate a block of values to the present step, by the polynomial through those of the last steps.
 
     ``now`` is written; ``before`` holds the same block at earlier steps, the latest first. ``x(t, s)`` is
-    smooth along ``t - s``, also if it has a kink at s = t; at the first times it is extrapolated along t.
+    smooth in t at fixed ``t - s``, also if it has a kink at s = t, and is extrapolated so. At the first times
+    s it is extrapolated in t at fixed s.
 
     >>> rows = [np.arange(0.0, t + 1) + t * t for t in range(8)]
     >>> guess = np.empty(8)
@@ -441,12 +442,13 @@ def iterate_step(
 ) -> float:
     """Repeat ``sweep``, which rewrites ``blocks`` (views), to convergence; return the last relative change.
 
-    The iteration ends if the next sweep would change no block by more than the share ``tolerance`` of its
-    size, if changes are rounding errors, or if a value is not finite. A sweep that reduces the change to less
-    than FAST times the one before is not mixed with earlier ones. If two such sweeps follow each other, with
-    changes ``c_1`` and ``c_2``, the next change is expected to be ``c_2**2 / c_1``; this number is returned,
-    without the sweep, if it is at most ``tolerance``. Other sweeps are mixed (Anderson): of the last points
-    ``x_k`` with changes ``r_k`` the next point is ``x - dX p``, where p minimises ``|r - dR p|``.
+    The iteration ends if a sweep has changed no block by more than the share ``tolerance`` of its size, or
+    the next one is expected to, if changes are rounding errors, or if a value is not finite. A sweep that
+    reduces the change to less than FAST times the one before is not mixed with earlier ones. If two such
+    sweeps follow each other, with changes ``c_1`` and ``c_2``, the next change is expected to be ``c_2**2 /
+    c_1``; this number is returned, without the sweep, if it is at most ``tolerance``. Other sweeps are mixed
+    (Anderson): of the last points ``x_k`` with changes ``r_k`` the next point is ``x - dX p``, where p
+    minimises ``|r - dR p|``.
 
     The size of a block is the largest absolute value of its entries, or its number in ``floors`` if that is
     larger, or 1 if both are zero. Raises :class:`~numerics.errors.NotConverged` after SWEEPS sweeps, or if

@@ -53,12 +53,14 @@ KERNELS = 1e-5
 """Smallest tolerance of kernels: they change even after all errors have vanished."""
 
 ROUGH, WIDER, PASSING = 1e-3, 4.0, 0.03
-"""Smallest tolerance of a flow with jumps; ratio of the width of a jump to the change of outputs in a step;
-largest width, relative to the outputs, while an output passes through it.
+"""Smallest tolerance of a flow whose error jumps; ratio of the width of the ramp that replaces a jump to the
+largest change of an output in a step; largest width, relative to the outputs, while an output passes through
+it.
 """
 
 EDGE = 1e-9
-"""Distance of an error from its values beside a jump, over the jump, that counts as rounding."""
+"""Difference of an error from its value on one side of a jump, divided by the height of the jump, up to which
+the difference counts as rounding."""
 
 COARSEST, COARSEST_GRADED = 16, 48
 """Numbers of steps of the coarsest grid of the trapezoidal rule: equal ones, and ones that grow with time."""
@@ -88,11 +90,11 @@ def solved(
     ``kernel_error``. If the error jumps they are the output f and G, with a tolerance of at least ROUGH. For
     random data they are the test loss, with the trapezoidal rule relative to its value at each time.
 
-    ``kernels`` of fixed samples: ``full`` keeps Phi, A, B and the tangent kernel for all pairs of samples,
-    ``trace`` the traces of Phi and the tangent kernel over samples, ``none`` neither; G is always kept.
-    ``auto`` is the largest choice within ROOM and ROOM_TRACE bytes. Results on random data contain every
-    correlation of the theory, for a rule in steps every response, and, if the data have no modes and
-    ``kernels`` is not ``none``, the parts of the test loss.
+    ``kernels`` of fixed samples: ``full`` keeps Phi, A, B and the tangent kernel for all pairs of samples (A
+    and B only if they can be computed), ``trace`` the traces of Phi and the tangent kernel over samples,
+    ``none`` neither; G is always kept. ``auto`` is the largest choice within ROOM and ROOM_TRACE bytes.
+    Results on random data contain every correlation of the theory, for a rule in steps every response, and,
+    if the data have no modes and ``kernels`` is not ``none``, the parts of the test loss.
 
     ``reductions`` (REDUCTIONS by default) are applied as far as possible; they change only the time of a
     solution. Raises :class:`~numerics.errors.SpecError` if two-time arrays need too much memory, and the

@@ -181,7 +181,7 @@ class StepArrays:
         """Yield functions of the position (of the time step) that run a group of successive operations.
 
         The group is one operation, or products with the same row on the left, or the terms of one correlation
-        at equal time; each of the latter is run as one. Nothing is yielded for a copy between two views of
+        at equal time; one function runs the whole group. Nothing is yielded for a copy between two views of
         the same array.
         """
         first = group[0]

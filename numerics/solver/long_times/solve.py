@@ -59,7 +59,7 @@ class AtRest:
     Attributes
     ----------
     kappa, ridge : float
-        Degree of homogeneity and ridge of the theorem.
+        Degree of homogeneity of the network in its weights, and ridge parameter of the regression.
     outputs, predicted, difference : numpy.ndarray
         Outputs, regression, and outputs minus regression, shape ``(P,)`` or ``(P, C)``; ``*_stderr`` are
         standard errors over replicas.

@@ -279,7 +279,7 @@ def reach(
     1/paths. Replicas are added instead if they need less time, and at ``most`` paths, up to as many as the
     ``budget`` allows with these paths. Replicas with half of the first number of paths are solved before,
     because the difference to them shows the bias. ``begun`` are the first replicas with ``first`` paths, if
-    they exist already. Without an accuracy only ``first`` paths are solved. Raises NotConverged with the
+    they exist already. Without an accuracy the number of paths stays ``first``. Raises NotConverged with the
     accuracy that was reached if it is not enough.
     """
     before = Level(2 * (first // 4), collect())
@@ -438,7 +438,7 @@ SHARE = 0.25
 """Largest error of a grid, in standard errors."""
 
 FEW = 8
-"""Number of intervals of the coarsest grid, if there are more output times."""
+"""Smallest number of output intervals of the coarsest grid, if there are as many."""
 
 SMOOTH, ROUGH = 4, 2
 """Orders of the integrator: for functions with a continuous derivative, and for others and for noise.

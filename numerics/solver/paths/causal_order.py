@@ -254,8 +254,8 @@ def _kind(model: Model, c: PathResponse) -> str:
 def derivative_paths(model: Model, responses: Iterable[MemberKey], samples: int) -> int:
     """Return the number of paths that carry derivatives for the ``responses``, given by key.
 
-    It is the number of all paths, ``samples``. Derivatives of linear functions are equal on all paths: if
-    every response is that of a linear function, only the first path and its mirror image carry them.
+    It is ``samples``, or at most 2 if every response is that of a linear function. Derivatives are then equal
+    on all paths, so that only the first path and its mirror image carry them.
     """
     ways = (c for n in responses for c in model.tables.entries[n].averages.values())
     linear = all(model.kinds[c] == "linear" for c in ways if isinstance(c, PathResponse))

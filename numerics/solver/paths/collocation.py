@@ -333,8 +333,8 @@ class Collocation:
 def without_alternation(nodes: Array, at: Array) -> Array:
     """Return polynomials for the values at ``nodes``, evaluated at the points ``at``: ``(at, nodes)``.
 
-    They give zero for values whose sign alternates from node to node. Their degree is one less than that of
-    the polynomial through all nodes.
+    They give zero for the values 1, -1, 1, ... at successive nodes. Their degree is one less than that of the
+    polynomial through all nodes.
 
     >>> without_alternation(np.array([0.0, 1.0, 2.0]), np.array([3.0])).tolist()
     [[-0.75, 0.5, 1.25]]

@@ -142,8 +142,8 @@ class Latents:
     nothing from pairs, which halve the number of points.
 
     With ``matched``, the first numbers, as many as half of the points, are orthonormal over the points and
-    have mean zero, so that every second moment of the sources is exact. A replica with fewer paths than the
-    largest one has each of its paths several times.
+    have mean zero, so that second moments of sources made of these numbers are exact. A replica with fewer
+    paths than the largest one has each of its paths several times.
     """
 
     def __init__(
@@ -224,9 +224,10 @@ class Latents:
 
 
 class NotPositive(NotConverged):
-    """Raised for a covariance that is not positive, because accuracy is lost.
+    """Raised for a covariance of sources that is not positive semidefinite.
 
-    A conditional variance, given the past, is then below -CUT times the variance.
+    A conditional variance, given the past, is then below -CUT times the variance or, for the pivots that a
+    march with a perturbation is given, not positive.
     """
 
 
@@ -273,7 +274,7 @@ class Growing:
 
         ``past`` is their covariance with all earlier entries, ``now`` with each other, replicas first. The
         Cholesky factor grows by ``L_new = past L^-T`` and the pivoted factor of the conditional covariance
-        ``now - L_new L_new^T``. Raises NotPositive if that is not positive.
+        ``now - L_new L_new^T``. Raises NotPositive if that is not positive semidefinite.
         """
         n, m, k, to_device = self.count, now.shape[1], self.width, self.device.put
         at = np.ogrid[: len(now), :m, :0][:2]

@@ -151,9 +151,8 @@ class PathMarch:
     of the number of paths. With ``asymmetry`` the march follows a perturbation that breaks a symmetry.
 
     With ``whole``, all quantities are computed and stored at all steps, also those that no later step or
-    average reads. Order
-    parameters that no step reads are computed after the last step, except those in ``watched``, which are
-    computed at every step; without ``kernels`` they are not computed.
+    average reads. Order parameters that no step reads are computed after the last step, or not at all without
+    ``kernels``; those in ``watched`` are computed at every step.
 
     Responses in ``jacobian`` are averages of derivatives along all paths, the others come from Stein's lemma.
     The ridge of the lemma mixes entries of a response whose sources are nearly equal. It changes fields by

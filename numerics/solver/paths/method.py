@@ -74,7 +74,7 @@ class PathsMethod:
         return MethodEstimate(cost, memory, max(error, SAMPLED), note + lacks, error if given else ACCURACY)
 
     def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
-        """Solve by sampled paths, with the number of paths that the accuracy needs."""
+        """Solve by sampled paths, with ``solver.samples`` paths or as many as the accuracy needs."""
         from numerics.solver.by_role import kept
         from numerics.solver.paths.problem import solve_paths
 

@@ -1,8 +1,9 @@
 """Symmetries of a theory under sign changes of its sources, which determine the signs of sampled paths.
 
-The input are the tables of a theory; the output are a parity for each quantity, the sources of which half of
-the paths have the opposite, and the populations whose paths come in pairs with opposite sources, for which
-the odd part of every function averages to zero exactly.  The march of sampled paths uses the latter two.
+The input are the tables of a theory. The output are a parity for each quantity, the groups of sources that
+have opposite values on half of the paths, and the populations whose paths come in pairs with opposite values
+of all sources. The odd part of every function averages to zero exactly over such pairs. The march of sampled
+paths uses the groups and the populations.
 """
 
 from __future__ import annotations
@@ -47,8 +48,9 @@ def paired(model: Model) -> list[bool]:
     """Return for each population whether its paths come in pairs with opposite values of all sources.
 
     This is in addition to the pairs of paths in which only the :func:`flipped` groups of sources change sign.
-    Pairs are not used if all quantities of the population are even or odd under one of these sign changes,
-    because they would then only repeat averages, and not for a population with one group of sources.
+    Pairs are not used if all quantities of the population are even or odd under a sign change of all sources,
+    of the flipped ones, or of the others, because they would then only repeat averages. They are not used for
+    a population with one group of sources.
     """
     tables = model.tables
     signed = {n for i in flipped(model) for n in model.groups[i]}

@@ -259,7 +259,8 @@ def solve_to_accuracy(  # noqa: PLR0913 - public signature
     Raises
     ------
     ValueError
-        For an accuracy that is not between 0 and 1, for another ``first``, and as :func:`solve_particles`.
+        For an accuracy that is not between 0 and 1, for ``first`` that is odd or below 4, and as
+        :func:`solve_particles`.
     NotConverged
         For an accuracy that is out of reach.
     """
@@ -834,7 +835,8 @@ def _responses(model: Model, asked: Responses, steps: int) -> dict[MemberKey, st
     ``asked`` is the choice of the caller. "auto" takes "jacobian" for linear theories, and for sources of at
     most FEW entries in all steps if no function between source and response jumps. It also takes "jacobian"
     for responses whose value at equal times was taken out of the theory (`_ends_before_present`). Raises
-    ValueError for "jacobian" if a function jumps, and for "stein" for responses without that value.
+    ValueError for "jacobian" if a function jumps, and for responses without that value if ``asked`` is
+    "stein" or a function jumps.
     """
     chosen: dict[MemberKey, str] = {}
     responding = {

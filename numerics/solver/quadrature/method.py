@@ -87,9 +87,9 @@ class QuadratureMethod:
     def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
         """Solve a theory without memory by quadrature, and return the variables of the result with notes.
 
-        Nodes are added until all errors are below ``solver.accuracy`` (QUADRATURE if not stated). The
-        status is "not converged" only if the error of scalars exceeds ``solver.accuracy`` (ACCURACY if not
-        stated). ``progress`` is not called.
+        Nodes are added until all errors are below ``solver.accuracy`` (QUADRATURE if not stated), or until
+        their largest number is reached. The status is "not converged" only if the error of scalars exceeds
+        ``solver.accuracy`` (ACCURACY if not stated). ``progress`` is not called.
         """
         from numerics.solver.by_role import kept, labelled_result
         from numerics.solver.quadrature.solve import QUADRATURE, solve_nodes

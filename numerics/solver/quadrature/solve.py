@@ -54,7 +54,7 @@ QUADRATURE = 1e-6
 SCATTERED = 0.3
 """Measured relative error of scattered points times the root of their number."""
 REPLICAS, TRIALS = 8, 2
-"""Number of sets of scattered points, and of numbers of points in a forecast."""
+"""Number of sets of scattered points, and number of sizes of these sets that a forecast tries."""
 FEWEST = 256
 """Number of scattered points of the first run of a forecast."""
 TRIED = 0.3

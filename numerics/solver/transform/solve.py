@@ -48,7 +48,9 @@ TINY = 1e-300
 """Responses below this size count as zero."""
 
 FAR = 1e6
-"""Ratio of the rate at which Newton's method starts to the largest eigenvalue."""
+"""Ratio of the rate at which the continuation of responses starts to a scale of the problem.
+
+The scale is the largest of 1, the attributes of modes, and the rates of the contour."""
 
 
 @dataclass(frozen=True)
