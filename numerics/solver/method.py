@@ -121,7 +121,7 @@ class Method(Protocol):
 
     @property
     def responses(self) -> bool:
-        """Whether the result contains the responses A and B."""
+        """False if results lack the responses A and B that other methods give for the same problem."""
         ...
 
     @property

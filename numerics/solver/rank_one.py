@@ -1,8 +1,8 @@
 """Reduced theory of the rich regime, with kernels of rank one in time, as ordinary differential equations.
 
 The right-hand side is compiled from :func:`derive.scale.rich.rank_one`. The equations are stiff, because
-modes that are learnt relax fast, so that the integrator is an implicit one. The analysis of power-law data
-uses it.
+modes that are learnt relax fast, so that the integrator is an implicit one. Tests compare the solution with
+the march and with power laws.
 """
 
 from __future__ import annotations

@@ -247,9 +247,8 @@ class _Survey:
     def fitting(self, *, responses: bool) -> list[tuple[Method, MethodEstimate]]:
         """Return the methods that do not refuse and may run, with their estimates.
 
-        If ``responses`` is true, only methods whose results contain responses are asked; otherwise only the
-        others. Unless ``every`` is true, sampled paths are not asked if a method asked before reaches
-        ``solver.rtol``.
+        Only methods whose attribute ``responses`` has the value of ``responses`` are asked. Unless ``every``
+        is true, sampled paths are not asked if a method asked before reaches ``solver.rtol``.
         """
         asked = [m for m in METHODS if m.responses == responses and (self.every or m.name in self.named)]
         estimates: list[tuple[Method, MethodEstimate]] = []

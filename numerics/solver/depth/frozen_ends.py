@@ -202,8 +202,8 @@ def given_in_sources(theory: Theory, name: str) -> Theory:
     """Return the theory with the product of a source and the given function of time ``name`` as one source.
 
     Its covariance is that of the source times the function at both times. Raises
-    :class:`~derive.errors.NotApplicable` if the function multiplies anything else than a source, or if a
-    source also occurs without the function.
+    :class:`~derive.errors.NotApplicable` if the function multiplies an expression that is not a source, or if
+    a source also occurs without the function.
 
     >>> theory = given_in_sources(mean_field(depth_program(1)), "xi")
     >>> theory.equation("x", 0).rhs, theory.sources[0].covariance

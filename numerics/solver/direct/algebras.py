@@ -218,8 +218,8 @@ class Path:
 def added(values: list[RandomValue]) -> RandomValue:
     """Return the sum of numbers and paths.
 
-    Multiples of the same path are added first. Then ``value = sum_p scale_p value_p``, and likewise the
-    derivatives by each source, those that are equal on all paths as numbers.
+    Multiples of the same path are added first. Then the sum is ``value = sum_p scale_p value_p``, and its
+    derivative by each source is the same sum of derivatives, a number if it is equal on all paths.
     """
     constant: float = 0
     paths: dict[int, Path] = {}

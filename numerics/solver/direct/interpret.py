@@ -2,8 +2,8 @@
 
 Values are computed when they are first read: an order parameter from the fields at its two times, a field
 from the order parameters in its equation. This ends because a theory is causal; if not, the error names the
-entries that depend on themselves. The reference solver uses it with numbers, affine functions of sources,
-sampled paths, or series.
+entries that depend on themselves. The reference solver uses it with affine functions of sources or
+sampled paths, and tests use it with series.
 """
 
 from __future__ import annotations

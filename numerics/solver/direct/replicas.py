@@ -155,7 +155,7 @@ def _error(samples: int) -> float:
 
 
 def _doubled(first: int, last: int) -> list[int]:
-    """Return the numbers of paths that a search tries: ``first``, and twice the one before up to ``last``."""
+    """Return the numbers of paths that a search tries: ``first``, then doubled up to ``last``."""
     return [first * 2**k for k in range(max(0, int(np.log2(last / first))) + 1)]
 
 

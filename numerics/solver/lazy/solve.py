@@ -1,7 +1,7 @@
 """Solution at ``gamma0 = 0``: kernels layer by layer from Gaussian averages, and lazy dynamics.
 
 The input are a theory, numbers and data; the output are kernels by layer and outputs at all times. The method
-``lazy`` uses it, and expansions in gamma0 use its kernels.
+``lazy`` and the verification of results use it.
 """
 
 from __future__ import annotations

@@ -78,11 +78,11 @@ def _is_number(c: Coupling) -> bool:
 
 
 def needed(table: Table, fields: Iterable[FieldAtLayer]) -> Iterator[Request]:
-    """Yield what a march must compute, so that the correlation of each field with itself follows after it.
+    """Yield the quantities that a march must compute for correlations that are computed after it.
 
-    For each of ``fields``, whose equation is taken from :func:`opened`, these are the correlations of all
-    pairs of fields in this equation, and the responses of these fields to all sources that are correlated
-    with a source in this equation.
+    The correlation of each of ``fields`` with itself then follows from them. For a field, whose equation is
+    taken from :func:`opened`, they are the correlations of all pairs of fields in this equation, and the
+    responses of these fields to all sources that are correlated with a source in this equation.
     """
     for i in fields:
         drives, couplings = opened(table, i, lambda e: 1.0)

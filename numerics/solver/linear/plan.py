@@ -204,7 +204,7 @@ class Plan:
             self._need_more()
 
     def _need_more(self) -> None:
-        """Add all quantities to the plan that quantities still to be examined need, until none is left.
+        """Add to the plan all quantities that the quantities in ``todo`` need, until ``todo`` is empty.
 
         A list replaces recursion, which would be too deep for networks with many layers.
         """
@@ -372,14 +372,17 @@ class Plan:
                 yield from self._correlation_needs(quantity)
 
     def _unit_needs(self, group: UnitFields) -> Iterator[StepQuantity]:
-        """Yield what a group of fields on units reads in the same step: kernel rows, and other groups."""
+        """Yield the kernel rows and other groups that a group of fields on units reads in the same step."""
         for key, c in (x for i in group.fields for x in coupling_rows(self.rows_of[i])):
             yield key
             if c.kernel.reach != "past" and c.field not in group.fields:
                 yield self.units_of(c.field)
 
     def _response_needs(self, response: ResponseArray) -> Iterator[StepQuantity]:
-        """Yield what a response reads in the same step: kernel rows of its field, and other responses."""
+        """Yield the kernel rows and other responses that a response reads in the same step.
+
+        The kernel rows are those in the equation of its field.
+        """
         for key, c in coupling_rows(self.rows_of[response.first]):
             yield key
             if c.kernel.reach != "past" and (c.field, response.second) in self.responses:

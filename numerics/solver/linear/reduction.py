@@ -104,11 +104,11 @@ def unlabelled(problem: Problem, lowered: Lowered) -> str | None:
 
 
 def arrays_on(problem: Problem, grid: TimeGrid | None, weights: Array | None = None) -> NamedArrays:
-    """Return the arrays of a problem by name; for a flow also functions of time on a time grid.
+    """Return the arrays of a problem, and the tables of its memory, by name.
 
-    These functions, such as the weights ``"w"`` of past updates, describe how a flow depends on its past.
-    ``weights`` (T, T) replace the integration weights of the grid in them; ``grid`` is None for a rule in
-    steps.
+    The tables, such as the weights ``"w"`` of past updates, are functions of one or two times. Those of a
+    flow are computed on its time grid; ``weights`` (T, T) replace the integration weights of the grid in
+    them. ``grid`` is None for a rule in steps, which has tables only if its memory has no closed form.
     """
     if grid is None:
         return dict(problem.data)

@@ -704,8 +704,8 @@ def _sound(batches: Iterator[ArraysByMember]) -> Iterator[ArraysByMember]:
 def _settled(problem: Problem, samples: int, kernels: str, progress: Progress | None) -> Settled[Any]:
     """Return the time grid on which a flow has converged, with its solution (see ``settle_paths``).
 
-    Grids are refined until their error is small beside the standard error of the paths and the accuracy, or
-    below ``solver.rtol``. The accuracy is ``solver.accuracy``, or ACCURACY if neither it nor
+    Grids are refined until their error is small relative to the standard error of the paths and the accuracy,
+    or below ``solver.rtol``. The accuracy is ``solver.accuracy``, or ACCURACY if neither it nor
     ``solver.samples`` is given.
     """
     solver, room = problem.solver, Room(device_named(problem.solver.device))

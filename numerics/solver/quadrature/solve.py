@@ -42,7 +42,7 @@ from numerics.threads import one_thread
 Array = NDArray[np.float64]
 
 FACTOR = 1.5
-"""Ratio of one number of points along a dimension to the one before."""
+"""Ratio of successive numbers of points along a dimension, up to rounding."""
 KINKED = (Abs, Max, Min, Heaviside, Piecewise, sign)
 """Functions with kinks or jumps."""
 RATES = 20_000
