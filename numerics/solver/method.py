@@ -26,7 +26,7 @@ EXACT = 1e-12
 """Error of steps without sampling, which is rounding."""
 
 QUICK = 3.0
-"""Seconds that the most exact method may take if the file does not state an accuracy."""
+"""Seconds up to which the most exact method is preferred if the file does not state an accuracy."""
 
 ACCURACY = 5e-3
 """Accuracy of losses and errors, relative to their largest value, if the file does not state one."""
@@ -45,7 +45,7 @@ SLACK = 3.0
 """Largest ratio of the time and memory of a search for an accuracy to their estimates."""
 
 BRIEF, SMALL = 20.0, 2.0**30
-"""Seconds and bytes that a search for an accuracy may take for any estimate."""
+"""Seconds and bytes that a search for an accuracy may always take, also if its estimate is smaller."""
 
 
 @dataclass(frozen=True)

@@ -326,7 +326,7 @@ class Refined(Generic[GridAnswer]):
 
 
 def size_of_largest(value: Array) -> float:
-    """Return the absolute value of the largest entry."""
+    """Return the largest absolute value of the entries."""
     return float(np.max(np.abs(value)))
 
 

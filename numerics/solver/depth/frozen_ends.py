@@ -37,7 +37,7 @@ Array = NDArray[np.float64]
 Slope = Callable[[int, float], float]
 
 STREAM = ("C_x", "C_dx")
-"""Correlations; their first axis is that of layers."""
+"""Names of the correlations of the stream and of its gradient; their first axis is that of layers."""
 
 
 def solve_frozen_ends(

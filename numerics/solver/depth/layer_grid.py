@@ -40,7 +40,7 @@ TensorOrLookup = Array | Callable[[], Array]
 """A tensor, or a callable that returns it."""
 
 FEW_TERMS = 20_000
-"""Products of fewer terms are faster without NumPy's choice of matrix products."""
+"""Largest number of terms of a product that is faster without NumPy's conversion to matrix products."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,9 @@ class Contraction:
     target: list[int]
     path: list[Any]
     products: tuple[tuple[tuple[int, ...], tuple[list[int], ...], list[int]], ...] = ()
-    """The order as pairwise products: positions of the operands from the last one on, their axes, and the
-    axes left."""
+    """Order of the contraction as pairwise products.
+
+    Each is given by the positions of its operands, from the last one on, their axes, and the axes left."""
     largest: float = 0.0
     """Number of terms of the largest of these products."""
 
@@ -356,7 +357,8 @@ class _Grid(_Sizes):
         """Return the given data ``r`` in a product at step ``now``, with the names of their axes.
 
         They are an array over data indices and times, or a function of one time, which is evaluated. ``ends``
-        is the number of times over which each time index runs; t itself is set to ``now``.
+        is the number of times over which each time index runs; t itself is set to ``now``. Raises NotLowered
+        for a function of arguments other than t or s alone.
         """
         value = self.known[r.name]
         if not callable(value):

@@ -187,7 +187,8 @@ def solve_reference(problem: Problem, keep: KeptKernels) -> tuple[dict[str, Arra
     standard error of losses, errors and scalars of the program, and the estimated bias, meet
     ``solver.accuracy``, within a few times the estimated cost. The status is "not converged" if they exceed
     it, or if they exceed POOR without a given accuracy. If ``solver.samples`` is given, it is the number of
-    paths of each replica.
+    paths of each replica. Raises SpecError if memory does not suffice, and the errors of
+    :func:`~numerics.solver.direct.evaluation.evaluate`.
     """
     keep, expected = kept(problem, keep), estimate(problem)
     require_memory(

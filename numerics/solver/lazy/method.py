@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 FAR = 0.1
-"""Largest relative change of fields for which the limit without change is used."""
+"""Largest relative change of fields for which the limit gamma0 = 0, where they stand still, is used."""
 
 AVERAGED = 1e-10
 """Error of the Gaussian averages of kernels, which is the whole error if fields do not move."""

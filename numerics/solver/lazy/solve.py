@@ -386,7 +386,7 @@ class _LazySolver(Present):
 
         ``f(t) = sum_s K(t, s) Delta(s)`` in steps, and ``f' = K Delta`` for a flow with an error ``Delta``
         affine in f. K is the factor that :func:`coupling_of` returns, with its sum over samples; f is zero at
-        the start.
+        the start. Raises Unserved for a flow in which K depends on time, as with momentum.
         """
         output, theory = self.static.output, self.static.theory
         assert output is not None

@@ -66,7 +66,7 @@ ROUNDING = 6e-14
 NEGLECT = 2e-13
 """Largest neglected part of a row, relative to the size of its array; half of it is rounding."""
 GUESSED = 1e-12
-"""Largest neglected part of random sums of all products, which are tested before a block is marched."""
+"""Largest neglected part of the sum of all products with random kernels, tested before a block is marched."""
 GROWTH = 4.0
 """Assumed growth of the coordinates of kernels from the last rows to the next block."""
 SKETCH, REST = 80, 24

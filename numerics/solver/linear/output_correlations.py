@@ -541,7 +541,7 @@ class _DensitySolver:
         return any(self._sweep(step, weights) <= CONVERGED for _ in range(MAX_SWEEPS))
 
     def _now(self, i: FieldAtLayer, step: int) -> slice:
-        """Return the rows of field ``i`` at time ``step`` in arrays of shape (T n_i, T n_k)."""
+        """Return the slice of the rows of field ``i`` at time ``step`` in arrays of shape (T n_i, T n_k)."""
         return slice(step * self.result.sizes[i], (step + 1) * self.result.sizes[i])
 
     def _begin(self, step: int, weights: Array) -> None:

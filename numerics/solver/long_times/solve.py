@@ -46,8 +46,8 @@ FEWEST = 2 * SHARE
 """Smallest number of steps from which a rate can be measured."""
 
 SMALLER = 0.75
-"""Moves count as shrinking if their size falls below this ratio from the first to the second half of those
-steps."""
+"""Moves of outputs count as shrinking if, over the last 1/SHARE of the steps, the ratio of their size in the
+second half to that in the first half is below this number."""
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ POWER = 0.75
 """Measured power of the samples with which standard errors fall (docs/theory/nonlinear.md)."""
 
 EXPECTED = 2.0
-"""Weight of POWER, in doublings of the samples, relative to the observed decrease of the error."""
+"""Number of doublings of the samples over which an observed decrease of the error counts as much as POWER."""
 
 POWERS_SEEN = 0.5, 1.0
 """Smallest and largest power that a search assumes.
@@ -177,7 +177,7 @@ class Level(Generic[CollectedSolutions]):
 
 
 def spread_of(watched: Iterable[Watched]) -> Spread:
-    """Return means and standard errors over replicas, given the watched values of each."""
+    """Return a Spread, with means and standard errors over replicas, of the watched values of each."""
     spread = Spread()
     for x in watched:
         spread.add(x)

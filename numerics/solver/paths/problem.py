@@ -735,8 +735,9 @@ The change of outputs by weight decay is known only from the last step, to secon
 use fewer nodes."""
 
 EARLY = 0.25
-"""First time scale of a grid, over the shortest learning time at the start: kernels that grow shorten that
-time."""
+"""Time scale of the first steps of a grid, divided by the shortest learning time at the start.
+
+It is below one because kernels that grow shorten the learning time."""
 
 
 def integrator_for(problem: Problem) -> Integrator:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 LEAST = 8
-"""Smallest number of samples, an even number."""
+"""Smallest number of paths of a replica; the number must be even."""
 
 
 @dataclass(frozen=True)
@@ -360,7 +360,9 @@ LITTLE = 0.025
 replicas."""
 
 UNCLEAR = 0.5
-"""A response is left out if its root mean square standard error exceeds this share of its values."""
+"""Largest ratio of the root mean square standard error of a response to the root mean square of its values.
+
+A response with a larger ratio is left out of the result."""
 
 
 class Prepared:

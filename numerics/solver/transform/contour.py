@@ -22,7 +22,10 @@ RATIO = 8.0
 """Largest ratio of the last to the first time of a hyperbola."""
 
 START = 1e4, 4
-"""At time 0: ratio of the least rate to the largest one of the theory, and number of rates (doubling)."""
+"""At time 0: ratio of the smallest rate of the contour to the largest rate of the theory, and number of
+rates.
+
+Each rate is twice the next smaller one."""
 
 
 @dataclass(frozen=True)
