@@ -122,8 +122,8 @@ class AdamsBashforth:
     def grids(self) -> Iterator[tuple[float, TimeGrid]]:
         """Yield pairs of a number and a grid; the steps of every output interval shrink from grid to grid.
 
-        The number is the inverse of the longest step, up to a factor. Without extrapolation it is the product
-        of the factors by which steps have shrunk (:func:`shrinkage`).
+        With extrapolation the number is the inverse of the longest step, otherwise the product of the factors
+        by which steps have shrunk (:func:`shrinkage`).
         """
         pieces, before = 1.0, None
         for grid in shrinking_grids(self.times, self.order):
@@ -197,7 +197,7 @@ class Trapezoidal:
     times need not be nodes; two-time functions are smooth on either side of the diagonal, and are
     interpolated by polynomials on triangles of nodes at t >= s.
 
-    Grids have ``first``, 3/2, 2, 3, 4, 6, ... times as many steps.
+    Grids have ``first`` times 1, 3/2, 2, 3, 4, 6, ... steps.
 
     >>> sequence = Trapezoidal(np.array([0.0, 0.5, 2.0]), 1e-3, first=2)
     >>> [grid.nodes.round(3).tolist() for (_, grid), _ in zip(sequence.grids(), range(2))]

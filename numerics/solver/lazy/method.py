@@ -273,8 +273,8 @@ def _change_by_updates(problem: Problem, error: Array, tangent: Array) -> float:
 
     ``error`` are the errors Delta, times first, ``tangent`` is the tangent kernel K, of which the largest
     entry is taken. The sum is over training samples and steps; for a flow it is an integral over time. An
-    update moves h^l by ``gamma0 rate Delta Phi^(l-1) g^l``, whose variance over that of h^l is ``Phi^(l-1)
-    G^l``, a part of the tangent kernel.
+    update moves h^l by ``gamma0 rate Delta Phi^(l-1) g^l``, whose variance over that of h^l is ``(gamma0 rate
+    Delta)^2`` times ``Phi^(l-1) G^l``, a part of the tangent kernel.
     """
     rates = next_step_factors(problem)
     sizes = np.abs(error[:, : problem.seen]).reshape(len(error), -1).sum(axis=1)

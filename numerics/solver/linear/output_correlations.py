@@ -174,10 +174,10 @@ class OutputCorrelations:
         return self.rows[i]
 
     def products(self, i: FieldAtLayer, j: FieldAtLayer) -> Iterator[tuple[Array, Array]]:
-        """Yield pairs of matrices (left, right) such that ``C_ij`` is the sum of left times right^T.
+        """Yield pairs of matrices (left, right) whose products ``left right^T`` are terms of ``C_ij``.
 
-        Only the covariance of the sources in both equations is missing from this sum. Each matrix has rows at
-        output times and columns at all time nodes.
+        The last term, the covariance of the sources in both equations, is not among them. Each matrix has
+        rows at output times and columns at all time nodes.
         """
         drives, couplings = self.row(i)
         for factor, c in couplings:

@@ -84,8 +84,8 @@ def solved(
 ) -> tuple[NamedArrays, dict[str, Any]]:
     """Return the variables of a result for a linear theory at integer depth, and the notes.
 
-    Steps are solved exactly. A flow is refined until its values at all output times change by less than
-    ``solver.rtol`` between grids, relative to their largest values. For fixed samples these values are the
+    Steps are solved exactly. A flow is refined until the estimated error of its values at all output times
+    is at most ``solver.rtol``, relative to their largest values. For fixed samples these values are the
     error Delta and the kernel G, for G with a tolerance of at least KERNELS, which is the note
     ``kernel_error``. If the error jumps they are the output f and G, with a tolerance of at least ROUGH. For
     random data they are the test loss, with the trapezoidal rule relative to its value at each time.
@@ -285,8 +285,8 @@ class _Run:
 
         These are outputs that have reached it within the last step, or that move as fast as their error Delta
         requires, ``width |dDelta/dt| > speed |Delta|/3`` with Delta relative to the jump, and that are
-        further than ROUGH from their rest point. The second condition excludes outputs at rest at the jump,
-        which move by less than the width while other outputs move by about one.
+        further than ROUGH from their rest point. The condition on the speed excludes outputs at rest at the
+        jump, which move by less than the width while other outputs move by about one.
         """
         f, error = (result.scalars[x].reshape(len(grid.nodes), -1) for x in (OUTPUT, ERROR))
         steps = np.diff(grid.nodes)[:, None]

@@ -269,8 +269,9 @@ def _vanishes(e: PathEntry, known: Mapping[MemberKey, int]) -> bool:
 def _parity_within(c: PathCorrelation | PathResponse, known: Mapping[MemberKey, int]) -> int:
     """Return the parity of the function that is averaged in ``c``: EVEN, ODD or NEITHER.
 
-    It is the product of the parities of two quantities, of one quantity, or for a response of a quantity and
-    its source. ``known`` holds the parities of quantities by key under a sign change of sources.
+    For an average of one quantity it is the parity of the quantity; for two quantities it is the product of
+    their parities, and for a response the product of the parities of the quantity and its source. ``known``
+    holds the parities of quantities by key under a sign change of sources.
     """
     first, second = (c.quantity, c.source) if isinstance(c, PathResponse) else (c.first, c.second)
     return known.get(first, NEITHER) * (EVEN if second is None else known.get(second, NEITHER))

@@ -265,10 +265,10 @@ def prepared_for(
     """Return the theory of a problem ready to be marched, in steps or, for a flow, on a time grid.
 
     The default grid of a flow is the coarsest. ``kernels`` is "full", "trace" or "none". Correlations that no
-    step reads are computed unless it is "none"; they are always computed for a theory without scalars,
-    because the search for an accuracy then watches them. If ``responses`` is true, the rule is in steps and
-    ``kernels`` is "full", the responses A and B for the result are computed without the ridge of Stein's
-    lemma, which mixes their entries.
+    step reads are computed unless ``kernels`` is "none"; they are always computed for a theory without
+    scalars, because the search for an accuracy then watches them. If ``responses`` is true, the rule is in
+    steps and ``kernels`` is "full", the responses A and B for the result are computed without the ridge of
+    Stein's lemma, which mixes their entries.
 
     Raises :class:`~numerics.errors.Unserved` for forms of a theory that sampled paths refuse.
     """
