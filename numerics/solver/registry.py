@@ -378,7 +378,8 @@ def solve(
     ------
     SpecError
         If no method fits, with the refusal of the requested method or of the most general one; if the
-        estimated time is longer than ``solver.hours``; and as :func:`explain`.
+        estimated time is longer than ``solver.hours``; if the gradients of all samples cancel at the start
+        under an entrywise rule; and as :func:`explain`.
     Diverged
         If the solution diverges; if ``throw`` is False only if no output time is left before that.
     NotConverged

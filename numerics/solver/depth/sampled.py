@@ -72,8 +72,9 @@ def _process(program: Program, reductions: tuple[Reduction, ...]) -> LayerProces
 def is_scaled(problem: Problem) -> bool:
     """Return whether the program of a problem states how it depends on the depth L.
 
-    This is so if L stands in the factor of its branch or in its learning rates. It is false for an experiment
-    from a file, whose branch is then divided by the root of the depth.
+    This is so if L stands in the coefficients or covariances of its theory, as in the factor of a branch or
+    in a learning rate. It is false for an experiment from a file, whose branch is then divided by the root of
+    the depth.
     """
     return problem.experiment is None and states_depth(derived(*limit_of(problem)))
 

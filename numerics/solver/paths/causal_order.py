@@ -92,8 +92,9 @@ class Model:
     def read_later(self, entries: Iterable[PathEntry]) -> set[MemberKey]:
         """Return the keys of quantities of which more than the values of the last two steps are read.
 
-        They are read by sums over the past and by averages over two times. A sum that is steady is a running
-        sum, which reads the last step only. ``entries`` are the order parameters that a march computes.
+        They are read by sums over the past, by averages over two times, and at time zero. A sum that is
+        steady is a running sum, which reads the last step only. ``entries`` are the order parameters that a
+        march computes.
         """
         sums = [m for q in self.tables.quantities.values() for ms in q.memories.values() for m in ms]
         keys = {m.quantity for m in sums if m.reach != "now" and not m.steady}
@@ -148,7 +149,7 @@ class Model:
 
     @cached_property
     def moving_sources(self) -> set[MemberKey]:
-        """Keys of sources whose covariance with some source depends on time."""
+        """Keys of sources a of which a covariance ``<a b>`` that the theory states depends on time."""
         times = {*TIMES}
         return {a for (a, _), c in self.tables.covariances.items() if c.expr.free_symbols & times}
 

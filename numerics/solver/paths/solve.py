@@ -689,7 +689,7 @@ class Prepared:
     def together(self, samples: int) -> int:
         """Return how many replicas of ``samples`` paths are marched side by side, at least one.
 
-        They fit into the memory of a graphics card, or into ``WORKING`` bytes.
+        If there are several, they fit into the memory of a graphics card, or into ``WORKING`` bytes.
         """
         memory = min(self.device.memory, WORKING) if self.device.is_numpy else self.device.memory
         return max(1, memory // (self.bytes(samples) + self.derivatives(samples)))
