@@ -120,7 +120,7 @@ class AdamsBashforth:
         self.integrator = f"Adams-Bashforth, order {self.order}{widened}"
 
     def grids(self) -> Iterator[tuple[float, TimeGrid]]:
-        """Yield pairs of a number and a grid; the steps of every output interval shrink from grid to grid.
+        """Yield pairs of a number and a grid, as :func:`shrinking_grids` yields the grids.
 
         With extrapolation the number is the inverse of the longest step, otherwise the product of the factors
         by which steps have shrunk (:func:`shrinkage`).

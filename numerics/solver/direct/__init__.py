@@ -1,4 +1,4 @@
-"""Reference solver: any derived theory, evaluated from its expressions at few steps, samples and layers."""
+"""Reference solver: theories in steps, evaluated from their expressions, with few samples and layers."""
 
 from __future__ import annotations
 

@@ -329,7 +329,7 @@ class Gaussian:
 
 
 class Particles(RandomVariables):
-    """Random values of any theory as arrays over the sampled paths of one replica."""
+    """Random values of a theory, linear or not, as arrays over the sampled paths of one replica."""
 
     def __init__(
         self, interpreter: Interpreter, samples: int, dimensions: int, seed: np.random.SeedSequence

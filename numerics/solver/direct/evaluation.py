@@ -1,4 +1,4 @@
-"""Direct evaluation of any derived theory at few steps, samples and layers.
+"""Direct evaluation of theories in steps, with linear training rules, at few steps, samples and layers.
 
 It is slow, uses one code path for all theories, and serves as the reference of the marches. With them it
 shares compiled functions of expressions (:mod:`numerics.lowering.expressions`), but no code that solves
@@ -63,7 +63,8 @@ def evaluate(  # noqa: PLR0913 - public signature
         (:class:`~numerics.solver.direct.layout.Constants`).
     method : {"auto", "linear", "particles"}
         ``"linear"`` is exact, for theories whose equations are linear in the fields and whose averages are of
-        two fields. ``"particles"`` samples paths, for any theory. ``"auto"`` takes ``"linear"`` if possible.
+        two fields. ``"particles"`` samples paths, also for other theories. ``"auto"`` takes ``"linear"`` if
+        possible.
     samples : int
         Number of paths of each replica, rounded up to a multiple of the numbers of units with attributes.
         Like ``replicas`` and ``seed``, it has no effect on an exact solution.

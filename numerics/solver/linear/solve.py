@@ -93,8 +93,9 @@ def solved(
     ``kernels`` of fixed samples: ``full`` keeps Phi, A, B and the tangent kernel for all pairs of samples (A
     and B only if they can be computed), ``trace`` the traces of Phi and the tangent kernel over samples,
     ``none`` neither; G is always kept. ``auto`` is the largest choice within ROOM and ROOM_TRACE bytes.
-    Results on random data contain every correlation of the theory, for a rule in steps every response, and,
-    if the data have no modes and ``kernels`` is not ``none``, the parts of the test loss.
+    Results on random data contain those of the correlations C_v, C_Delta, C_h0, C_h and C_g that the theory
+    has, and for a rule in steps those of the responses R_hr, R_gu, R_Delta, R_vu and R_h0r0. If the data have
+    no modes and ``kernels`` is not ``none``, they also contain the parts of the test loss.
 
     ``reductions`` (REDUCTIONS by default) are applied as far as possible; they change only the time of a
     solution. Raises :class:`~numerics.errors.SpecError` if two-time arrays need too much memory, and the

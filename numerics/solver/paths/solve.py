@@ -139,7 +139,7 @@ def solve_particles(  # noqa: PLR0913 - public signature
         number of entries of the source (at most that of paths) over the square of the number of paths. 0
         solves in the numerical range of the covariance.
     paths : Paths, optional
-        Paths of every replica to return.
+        Which paths of each replica to return; None for no paths.
     device : Device
         Device on which paths are computed.
 

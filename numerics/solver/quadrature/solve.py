@@ -125,7 +125,7 @@ def solve_two_layer(  # noqa: PLR0913 - public signature
     kernels: bool = True,
     start: int | None = None,
 ) -> TwoLayerSolved:
-    """Solve a theory without memory by quadrature: one hidden layer with any activation.
+    """Solve a theory without memory, as of one hidden layer, by quadrature.
 
     In discrete time the solution is exact at ``0..steps-1`` apart from the error of quadrature; a flow is
     integrated at ``times`` with a tolerance far below ``accuracy``. The initial Gaussian variables are
