@@ -1,7 +1,8 @@
 """Variables of a result by the roles of quantities: kernels to keep, names, means over replicas.
 
-The input are arrays by name and layer, as solvers compute them; the output are the variables of a result with
-standard errors. Sampled paths, quadrature, the lazy limit, long times and the reference solver use it.
+The input are arrays by name and layer, as solvers compute them; the output are the variables of a result,
+with standard errors if there are replicas. Sampled paths, quadrature, the lazy limit, long times and the
+reference solver use it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Conditions of methods on a problem, with the reasons of their refusals.
 
-Each function takes a problem and returns a refusal, or None. A method lists its conditions in its attribute
-``needs``, and the registry asks them before the method itself.
+A condition is a function that takes a problem and returns a refusal, or None. A method lists its conditions
+in its attribute ``needs``, and the registry tests them before it asks the method itself.
 """
 
 from __future__ import annotations
