@@ -191,8 +191,8 @@ def flow_grid(times: ArrayLike, *, step: ArrayLike, order: int = ORDER) -> TimeG
     grows if the step is much shorter, so that the error of the first-order start is negligible. Later steps
     at most double (a step after a first interval of one step may be four times the last piece), because a
     polynomial must not be extrapolated far beyond its nodes. ``order`` is that of the Adams-Bashforth weights
-    of the grid. Raises ValueError for fewer than two times, for times that do not increase from 0, and for a
-    step that is not positive.
+    of the grid. Raises ValueError for fewer than two times, for times that do not increase from 0, for a
+    step that is not positive, and for several steps whose number is not that of the intervals.
 
     >>> g = flow_grid([0.0, 1.0, 2.0], step=0.5)
     >>> g.nodes[g.outputs]

@@ -55,7 +55,8 @@ def solve_frozen_ends(
     learning rate by ``depth**-gamma``. In the result ``f`` and ``chi``, shape (T,), are the output and the
     derivative of the loss; ``C_x`` and ``C_dx``, shape (depth + 1, T, T), are the correlations of the stream
     and of its gradient after each layer, with the input first. Raises :class:`~numerics.errors.Diverged` with
-    the step, and SpecError if ``inputs`` are empty, not finite or of another shape.
+    the step, SpecError if ``inputs`` are empty, not finite or of another shape, and ValueError for a
+    ``depth`` below one.
 
     >>> solution = solve_frozen_ends([1.0, 1.0], lambda step, f: f - 1.0, depth=2)
     >>> solution["C_x"][:, 0, 0]  # before training the stream grows by 1 + 1/L a layer

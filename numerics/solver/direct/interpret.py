@@ -422,7 +422,8 @@ class Interpreter:
 
         ``e`` is the symbol, ``args`` are the numbers of its arguments, and ``kind`` is the group of
         quantities that contains it, such as "fields". A shifted index, such as p + 1, beyond its range is
-        periodic. Raises ValueError for values that the theory lacks.
+        periodic, unless its values are ordered (places in a sequence). Raises ValueError for values that the
+        theory lacks.
         """
         name = str(e.func)
         family: Family = getattr(self.layout, kind)[name]
