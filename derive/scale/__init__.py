@@ -1,7 +1,7 @@
 """Limits of derived theories: early times, power laws, largest learning rates, and parametrizations.
 
-Functions take a theory or a program and return a result in closed form with the conditions under which it
-holds. `numerics.analysis` evaluates them, and `dmft limits` prints them.
+Most functions take a theory or a program and return a result in closed form with the conditions under which
+it holds. `numerics.analysis` evaluates such results with numbers, and `dmft limits` prints them.
 """
 
 from derive.scale.early import MemoryFree, memory_free

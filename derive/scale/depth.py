@@ -2,18 +2,20 @@
 
 Follows depth2023 section 7, for exact numbers or symbols, and includes the learning rates. Powers of L are
 linear forms in alpha and gamma, or maxima of such forms. They are counted in the derived theories: that of
-linear layers, and that of layers ``MS(phi(W x))`` averaged over their own source. Every property of a
-parametrization is the sign of such a form. The first step of linear layers is also solved for every depth:
-its equations are first-order recursions in the layer. Responses to a source are step functions of the layer,
-correlations at the start grow by a factor q per layer, and all other functions are driven by these, so that
-they are polynomials in the layer times ``q^layer``. Closed forms depend on the depth through ``z = L (q -
-1)``: at fixed z they have a limit as L grows; z is 1 at alpha = 1/2 and tends to 0 above it.
+linear layers, and that of layers ``MS(phi(W x))`` averaged over their own source. Stability, feature learning
+and other properties of a parametrization are the signs of such forms. The first step of linear layers is also
+solved for every depth: its equations are first-order recursions in the layer. Responses to a source are step
+functions of the layer, correlations at the start grow by a factor q per layer, and all other functions are
+driven by these, so that they are polynomials in the layer times ``q^layer``. As L grows, at the layer ``tau
+L`` and at fixed ``z = L (q - 1)``, closed forms tend to a power of L times a function of tau and z; z is 1 at
+alpha = 1/2 and tends to 0 above it.
 
 Conventions: width to infinity, then L, at a fixed number of steps; frozen input and output vectors; smooth
 phi. gamma is that of the *effective* rate (depth2023 Def. 6.1): updates enter the preactivation ``W x`` in
 the branch of a layer with the factor ``L^-gamma``.
 The rate ``eta L^-c`` that a rule needs follows from the power of L with which its updates enter the derived
-equation of a layer. In a network of width one the whole effect of an update has a closed form.
+equation of a layer. In a network of width one the mean square of the effect of the first update has a closed
+form, to first order in the learning rate.
 """
 
 from __future__ import annotations
@@ -338,8 +340,9 @@ class Statement(Shown):
         Value of the formula, or of a part of it that no other part can cancel, in the first step of a linear
         network of any depth. None if only the power is known.
     leading
-        Leading term of ``exact`` for large L and ``alpha >= 1/2``, with ``z = L^(1 - 2 alpha)`` kept. None if
-        only the power is known, or if ``alpha < 1/2``.
+        Leading term of ``exact`` for large L and ``alpha >= 1/2``. It contains the symbol ``z = L^(1 - 2
+        alpha)``; a :class:`DepthClass` has the value of z for its alpha instead. None if only the power is
+        known, or if ``alpha < 1/2``.
     how
         Justification as a sentence.
     """
@@ -454,7 +457,7 @@ class DepthClass(Shown, ConditionalResult):
         Name of the regime: ``depth-muP``, ``redundant``, ``unfaithful``, ``trivial``, ``unstable in
         training`` or ``unstable at initialisation``.
     stable_at_init
-        The stream does not grow with L before training.
+        The stream stays bounded for large L before training.
     nontrivial
         The change of the output does not vanish for large L.
     faithful_at_init
@@ -768,10 +771,10 @@ def update_power(program: Program, rule: str | Entrywise = "sgd") -> Expr:
 def trained_by(program: Program, rule: str | Entrywise) -> Program:
     """Return a linear residual network trained by a rule with learning rate ``L^-c``.
 
-    ``program`` must have the learning rate ``L^-gamma`` with the symbol gamma, which is replaced by c; any
-    other rate stays. ``sgd`` and ``sign`` are exact. For an :class:`Entrywise` rule only the power of L is
-    correct: its step is replaced by the gradient itself, an outer product, with the power of L that the step
-    of the rule has. Raises NotApplicable for another rule or program.
+    The learning rate of ``program`` must contain ``L^-gamma`` with the symbol gamma, which is replaced by c;
+    its other factors stay. ``sgd`` and ``sign`` are exact. For an :class:`Entrywise` rule only the power of L
+    is correct: its step is replaced by the gradient itself, an outer product, with the power of L that the
+    step of the rule has. Raises NotApplicable for another rule or program.
 
     >>> from derive.program import depth_program
     >>> (W,) = trained_by(depth_program(alpha=alpha, gamma=gamma), "sign").matrices

@@ -50,9 +50,10 @@ from derive.theory.theory import Theory
 
 @dataclass(frozen=True)
 class StepRow:
-    """Equation ``symbol = rhs`` of a correlation or response at integer times, as a function of the layer.
+    """Equation ``symbol = rhs`` of a correlation, response or scalar at integer times.
 
-    It is a recursion in the layer, or the value at the first or the last layer.
+    That of a response is a recursion in the layer, or the value at the first or the last layer. That of a
+    correlation is a sum over layers. A scalar, such as the output, has no layer.
     """
 
     symbol: AppliedUndef
@@ -78,7 +79,7 @@ class StepRow:
 
 @dataclass(frozen=True)
 class Steps:
-    """Equations of correlations and responses at the times ``0 .. last``, as functions of the layer.
+    """Equations of correlations, responses and scalars at the times ``0 .. last``.
 
     They are ordered by time, and at each time as in the theory. ``times`` maps the name of a function with
     its times, such as ``C_x_1_0``, to its name without times and its times, ``("C_x", (1, 0))``.
@@ -112,19 +113,21 @@ class Steps:
         return equations[0]
 
     def named(self, name: str) -> list[StepRow]:
-        """Return all equations of the function ``name``: its recursion in the layer and its boundary values.
+        """Return all equations of the function ``name``.
 
-        The name includes the times, such as ``C_x_1_0``. The list is empty for a function without equations.
+        Those of a response are its recursion in the layer and its boundary values. The name includes the
+        times, such as ``C_x_1_0``. The list is empty for a function without equations.
         """
         return [r for r in self.rows if r.name == name]
 
 
 def at_steps(cross: CrossLayer, steps: int, same: Iterable[str] = ("xi",)) -> Steps:
-    """Return the closed equations of correlations and responses, written out at the times ``0 .. steps``.
+    """Return the closed equations of a theory, written out at the times ``0 .. steps``.
 
-    ``cross`` has the equations for all times. Functions named in ``same`` (the input) are one number at all
-    times, so that all changes come from training. Gaussian averages of an activation that is not given keep
-    their names and have no equations. Raises :class:`NotApplicable` for equations in continuous time.
+    They are those of correlations, responses and scalars, such as the output. ``cross`` has the equations for
+    all times. Functions named in ``same`` (the input) are one number at all times, so that all changes come
+    from training. Gaussian averages of an activation that is not given keep their names and have no
+    equations. Raises :class:`NotApplicable` for equations in continuous time.
 
     >>> from derive.theory import mean_field
     >>> from derive.program import depth_program
@@ -488,8 +491,8 @@ class Shown:
 class DepthExponents(Shown, ConditionalResult):
     """Powers of the depth L in the first step, for ``alpha >= 1/2``, and in ``later`` at all steps.
 
-    All but ``gain`` and ``later`` are powers of root mean squares. x is the stream, ``h = W x`` the
-    preactivation of a layer with the weights W, and f the output, each at step t = 1.
+    Attributes other than ``gain``, ``later`` and ``averaged`` are powers of root mean squares. x is the
+    stream, ``h = W x`` the preactivation of a layer with the weights W, and f the output, each at step t = 1.
 
     Attributes
     ----------

@@ -37,8 +37,9 @@ NOISE = "growth of the weights' noise"
 MEMORY = "memory of earlier inputs"
 CORRELATION = "correlation of weights and error"
 TERMS = (KERNEL, NOISE, MEMORY, CORRELATION)
-"""Names of the neglected terms: all contributions of ``a(t) - a(0)``; ``<n^2>`` without the part proportional
-to ``C_h0`` as at the first step; all averages with m; ``<v n>`` and ``<h0 n>``."""
+"""Names of the neglected terms: contributions of ``a(t) - a(0)`` with ``<v h0>`` and ``<h0^2>``; ``<n^2>``
+without the part proportional to ``C_h0`` as at the first step; all averages with m; ``<v n>`` and ``<h0
+n>``."""
 
 SHORT = 60
 """Number of terms of a numerator from which on it is not factored, because that takes long."""

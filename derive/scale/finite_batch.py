@@ -1,8 +1,9 @@
 """Lazy loss of descent on fresh batches: a renewal equation, its solution in transforms, and its tails.
 
-A fresh batch perturbs every mode with a variance proportional to the loss itself. From the correlations of
-the online theory the module derives the equation of the loss, the total effect of a unit of loss on later
-steps, and powers of time. :func:`derive.scale.power_laws.batch_law` uses it.
+A fresh batch perturbs every mode with a variance proportional to the squared error on it: the loss itself,
+plus the label noise. From the correlations of the online theory the module derives the equation of the loss,
+the total effect of a unit of loss on later steps, and powers of time.
+:func:`derive.scale.power_laws.batch_law` uses it.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ class BatchNoise(ConditionalResult):
     gain
         Increase of the loss, some steps later, by a unit of squared error on a batch; at late times.
     amplification
-        Sum of the gain over all steps. The loss diverges unless it is below 1.
+        Sum of the gain over all steps. The loss diverges if this sum is above 1, and with label noise also
+        if it is 1.
     learnt
         Sum of the signal over all steps.
     label
@@ -141,7 +143,7 @@ def batch_noise(theory: Theory) -> BatchNoise:
 
     The loss follows from the correlations of the theory: :func:`~derive.linear.propagators.cross_layer` gives
     ``C_v`` as a sum over the sources of batches, :func:`~derive.linear.propagators.transfer` the responses of
-    a mode, whose squares SymPy sums. The depth may be a symbol; the capacity must be above 1.
+    a mode, whose squares SymPy sums. The depth must be the symbol L; the capacity must be above 1.
 
     Parameters
     ----------

@@ -219,8 +219,8 @@ class WidthNoise(ConditionalResult):
     total
         Sum of ``variance`` and ``mean``.
     share
-        Order 1/N of the kernel of the modes over the kernel. The recursion over layers is a series in
-        ``share/N``, so that order 1/N is not sufficient where ``share/N`` is 1.
+        Order 1/N of the kernel of the modes over the kernel, which is negative. The recursion over layers
+        is a series in ``share/N``, so that order 1/N is not sufficient where ``share/N`` is -1.
     """
 
     lazy: Powers
@@ -252,7 +252,7 @@ class WidthNoise(ConditionalResult):
         return Power(top.coefficient / N, top.power).meets(base)
 
     def end(self) -> Expr:
-        """Return the time at which the change of the kernel at order 1/N equals the kernel itself.
+        """Return the time at which the change of the kernel at order 1/N is as large as the kernel itself.
 
         The kernel sets the rate of all modes. After this time order 1/N of the loss is not sufficient.
         """

@@ -524,6 +524,8 @@ def few_steps(
         For a symbolic depth without an order in the learning rate, an order in a
         symbol that the theory does not contain, a flow, several outputs, modes, and fields that are not
         linear in their sources.
+    ValueError
+        If ``steps`` is negative or not an integer.
     KeyError
         If the theory has no order parameter of this name.
 
@@ -827,9 +829,10 @@ class EveryDepth(ExactSteps, LayerFamilies):
     def recurrence(self, M: list[list[Any]], f: list[Any], k: int, start: list[Any]) -> list[Any]:
         """Return the solution of ``y(ell) = M y(ell + k) + f(ell)`` as polynomials in ell, by iteration.
 
-        Arguments are those of :meth:`LayerFamilies.recurrence`. To order zero in the learning rate M is
-        diagonal with ones and zeros. For a one, ``y(ell)`` is its value at the end plus the sum of the
-        differences between layers. Every iteration determines one more order in the rate.
+        Arguments are those of :meth:`LayerFamilies.recurrence`. To order zero in the learning rate the
+        diagonal entries of M are ones and zeros. For a one, ``y(ell)`` is its value at the end plus the sum
+        of the differences between layers. Iterations determine one order in the rate after the other.
+        Raises NotApplicable if the values still change after ``(order + 1) len(f) + 1`` iterations.
         """
         last = (self.last + 1) * len(f) + 1
         passed = [self.passed_on(M[i][i]) for i in range(len(f))]
@@ -866,9 +869,9 @@ class EveryDepth(ExactSteps, LayerFamilies):
         return bool(first)
 
     def summed(self, x: Any, k: int) -> Any:
-        """Return the sum of ``x``, a polynomial in the layer, over the layers from ell to the last or first.
+        """Return the sum of ``x``, a polynomial in the layer, over the layers between ell and one end.
 
-        For k = 1 these are ell to ``L - 1``, and for k = -1 they are 2 to ell.
+        For k = 1 these are the layers ell to ``L - 1``, and for k = -1 the layers 2 to ell.
         """
         return self.sums.summed(x, *((ell, L - 1) if k == 1 else (2, ell)))
 
@@ -961,9 +964,10 @@ class FirstStep(ConditionalResult):
     def growth_factor(self) -> Expr:
         """Ratio of the correlation function after and before the first step, by default ``C_v(1)/C_v(0)``.
 
-        For ``C_v`` it is the ratio of the test losses against targets without label noise. It is sorted by
-        powers of the learning rate. If the rate is expressed by q, an eigenvalue of the recursion from layer
-        to layer, it is sorted by powers of all symbols but q. Coefficients are factored.
+        For ``C_v`` it is the ratio of the test losses against targets without label noise. A polynomial in
+        the learning rate is sorted by its powers. If the ratio contains q, an eigenvalue of the recursion
+        from layer to layer, it is sorted by powers of all symbols but q. Coefficients are factored. Other
+        ratios are not rewritten.
         """
         growth = self.after / self.before
         if self.degree is not None:

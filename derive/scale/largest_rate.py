@@ -835,7 +835,8 @@ def _greatest(logarithms: Iterable[Expr]) -> Expr:
 def _sign(e: Expr) -> int:
     """Return the sign, -1, 0 or 1, of a rational function of depth L and layer ell, for ``1 <= ell <= L``.
 
-    Raises NotApplicable if the sign depends on L or ell.
+    Raises NotApplicable if the numerator or the denominator, as a polynomial in ``ell - 1`` and ``L - ell``,
+    has coefficients of different signs: the sign may then depend on L or ell.
     """
     product = 1
     for x in fraction(together(e.xreplace({L: 1 + i + j, ell: 1 + i}))):

@@ -230,7 +230,7 @@ class LazyKernel(ConditionalResult):
         NotApplicable
             For a key that is not a symbol of the theory.
         ValueError
-            For a value that is not a number, or not positive where the symbol is.
+            For a value that is not a rational number, or not positive where the symbol is.
         """
         require_type(values, Mapping, "values", "a mapping from symbols to numbers")
         known = self.theory.symbols

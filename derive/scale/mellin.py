@@ -300,9 +300,9 @@ def convolution(  # noqa: PLR0913 - two sums, and the symbols and numbers of one
     W and D are sums ``sum_k k^-a F(k^-b x)`` over modes, with the same b: ``outer`` is the pair (F, a) of W
     and ``inner`` that of D, and F is an expression in ``y``. W must be a single power ``c x^w`` for large
     argument. Late tau: each power of D with W gives an Euler integral. Early tau: moments of D, ``early`` of
-    them, with the derivatives of W at 2 x. The first neglected moment is the error. Raises
-    :class:`NotApplicable` for another W, if powers coincide, and for ``less`` of 2 or more; ``weight`` and
-    ``early`` are at least 0.
+    them (one if ``less`` is 0), with the derivatives of W at 2 x. The first neglected moment is the error.
+    Raises :class:`NotApplicable` for another W, if powers coincide, and for ``less`` of 2 or more; ``weight``
+    and ``early`` are at least 0.
 
     >>> from sympy import symbols
     >>> x, y = symbols("x y", positive=True)

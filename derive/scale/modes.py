@@ -113,9 +113,9 @@ def task_of(source: Expr) -> str | None:
 def kind_of(source: Expr, task: str | None, where: str, meet: Any = 1) -> str:
     """Return the kind of task, ``hard`` (source exponent below 1) or ``easy`` (above 1).
 
-    A numerical ``source`` other than 1 determines it. For a symbolic source it is ``task``, which is not
-    checked, or ``hard`` by default. Raises :class:`NotApplicable` at the source ``meet``, where two powers of
-    the quantity named ``where`` are equal, and ValueError for a task that contradicts the source.
+    A numerical ``source`` other than 1 determines it. For a symbolic source, or 1, it is ``task``, which is
+    not checked, or ``hard`` by default. Raises :class:`NotApplicable` at the source ``meet``, where two
+    powers of the quantity named ``where`` are equal, and ValueError for a task that contradicts the source.
     """
     kind = task_of(source)
     if source == meet:
@@ -400,12 +400,13 @@ def late(summand: Expr, terms: int = 3) -> Powers:
 
 @dataclass(frozen=True)
 class PairForce:
-    """Order gamma0^2 of the error of a mode in flow, from the influence of all other ("driving") modes.
+    """Order gamma0^2 of the error of a mode in flow, from the influence of all modes ("driving" modes).
 
-    For a mode with target y and lazy rate ``omega = kernel lamda``, where lamda is its eigenvalue and
-    ``kernel`` the kernel of the lazy limit, this order is ``-int_0^t exp(-omega (t - tau)) y sum y_^2
-    force``, with the sum over the driving modes. The force ``strength * shape`` is the contribution of a
-    driving mode of rate ``omega_`` and target ``y_`` at the time tau, divided by ``y y_^2``.
+    The mode itself is one of its driving modes. For a mode with target y and lazy rate ``omega = kernel
+    lamda``, where lamda is its eigenvalue and ``kernel`` the kernel of the lazy limit, this order is
+    ``-int_0^t exp(-omega (t - tau)) y sum y_^2 force``, with the sum over the driving modes. The force
+    ``strength * shape`` is the contribution of a driving mode of rate ``omega_`` and target ``y_`` at the
+    time tau, divided by ``y y_^2``.
     """
 
     kernel: Expr

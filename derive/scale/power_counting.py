@@ -783,7 +783,7 @@ class Counting:
     def memory(self, w: TrainedMatrix | TrainedVector, env: IndexExpressions) -> EntrySizes:
         """Return the power of N of the factor with which the rule of a weight keeps an update (the rate).
 
-        It is a tuple of :class:`EntrySize`, one for each term, which say nothing about even or odd functions.
+        The result has one part for each term of this factor, a number that contains no Gaussian source.
         Raises NotApplicable for a rule with noise.
         """
         if isinstance(w.rule, Entrywise):
@@ -878,9 +878,9 @@ def applied(shape: Shape, arguments: tuple[EntrySizes, ...], first: bool = False
     """Return the size of a function of fields: its value without training, and its change to second order.
 
     Sizes are lists of parts: powers of N with parities. ``shape`` has the properties of the function, and
-    ``arguments`` are the parts of each field. If ``first`` is true, updates are infinitesimal. The function
-    is not expanded in updates of a field that grows with N: its degree then gives the power of the change.
-    Raises :class:`Grows` if a field grows with N and the function is not homogeneous.
+    ``arguments`` are the parts of each field. If ``first`` is true, updates are infinitesimal. Otherwise the
+    function is not expanded in updates of a field that grows with N, and its degree gives the power of the
+    change. Raises :class:`Grows` if a field grows with N and the function is not homogeneous.
     """
     start = [tuple(p for p in parts if p.order == 0) for parts in arguments]
     base = top(p for parts in start for p in parts)

@@ -288,7 +288,8 @@ def fixed_data(theory: Theory) -> FixedData:
     of the result from ``late_cutoff`` on assume power laws: ``late_cutoff`` and ``floor`` are powers of P,
     and ``before_floor`` and ``label_before_floor`` powers of t. In the example ``cut`` (printed ``lamda_c``)
     and ``cut_`` are the cut-offs at the Laplace rates z and z' of two times. Raises :class:`NotApplicable` if
-    kernels do not depend on differences of times alone, and for a depth that is a number.
+    kernels do not depend on differences of times alone, for training in steps, and for a depth that is a
+    number.
 
     >>> from derive import mean_field, structured
     >>> found = fixed_data(mean_field(structured(data="full-batch", noise=True, rule="flow")))
@@ -533,8 +534,9 @@ def batch_law(
     ``capacity``, ``learning_rate`` and ``batch`` (number of samples in a batch) are numbers or symbols. The
     loss falls as ``t^-source``, the power of the population loss, or as ``t^-(2 - 1/capacity)`` if this is
     slower: each batch perturbs modes that had been learnt, and these perturbations decay with this power. The
-    constant contains two sums over modes, q and A of :class:`BatchNoise`, as symbols, or as numbers if all
-    five arguments are numbers. The sums are in ``names``.
+    constant contains a sum over modes, ``q`` (``amplification`` of :class:`BatchNoise`), and for the second
+    power also ``A`` (``learnt``). Each is a number if all arguments in it are numbers, and a symbol
+    otherwise. The sums are in ``names``.
 
     Raises
     ------
@@ -630,10 +632,10 @@ def width_law(
 
     ``noise`` is this order, the sum of the variance and of the shift of the mean of the function of N units.
     ``depth``, ``source`` and ``capacity`` are numbers or symbols. If the source is a symbol, ``task`` states
-    whether it is below 1 (``hard``, the default) or above (``easy``). For easy tasks the variance falls more
-    slowly than the loss of infinite width, and exceeds it long before higher orders in 1/N matter; for hard
-    tasks both have the same power. Raises as :func:`leading_law` does, and ValueError for a capacity of 1 or
-    less.
+    whether it is below 1 (``hard``, the default) or above (``easy``). Order 1/N falls more slowly than the
+    loss of infinite width. For hard tasks both are equal at ``t ~ N^capacity``, where higher orders in 1/N
+    also begin to matter; for easy tasks they are equal long before. Raises as :func:`leading_law` does, and
+    ValueError for a capacity of 1 or less.
     """
     values = numbers(depth, source, capacity, summed=True)
     turn = noise.variance.turns(beta)
@@ -673,10 +675,11 @@ def data_law(
 
     ``data`` is the lazy limit on fixed samples, and ``modes`` that of the population loss. ``depth``,
     ``source`` and ``capacity`` are numbers or symbols. For a source below 2 the exponent is ``capacity
-    source``, and the loss is that of the population until it meets this floor at ``t ~ P^capacity``.
-    Tasks with a source above 2 have the floor of a source of 2, and another power before it, ``t^-(2 -
+    source``, and the loss is that of the population until it meets this floor at ``t ~ P^capacity``. Tasks
+    with a source above 2 have the floor of a source of 2, and another power before it, ``t^-(2 -
     1/capacity)/P``. If the source is a symbol, ``steep`` states whether it is above 2; the default is False.
-    Raises NotApplicable for a source of 2, where a logarithm occurs, ValueError for a capacity of 1 or less.
+    Raises NotApplicable for a source of 2, where a logarithm occurs, and ValueError for a capacity of 1 or
+    less or a ``steep`` that contradicts the source.
 
     >>> from derive import mean_field, structured
     >>> from derive.scale.modes import lazy_modes

@@ -303,10 +303,10 @@ def features_law(theory: RandomFeatures, source: Any = beta, capacity: Any = cap
 
     ``theory`` must have label noise; ``source`` and ``capacity`` are numbers or symbols. ``bottlenecks`` of
     the result are N features, P samples and their label noise. ``share`` is the correction of the loss before
-    it is final, divided by the law of time, or None if it falls faster than this law. ``after`` is the final
-    loss, or the part of it that label noise adds. ``crossover`` is the time at which the share is one;
-    without a share it is the time at which the law of time meets the final loss, or None if symbols do not
-    determine the largest power of the final loss. ``optimum`` is None for a symbolic source.
+    it is final, divided by the law of time, or None unless it falls more slowly than this law. ``after`` is
+    the final loss, or the part of it that label noise adds. ``crossover`` is the time at which the share is
+    one; without a share it is the time at which the law of time meets the final loss, or None if symbols do
+    not determine the largest power of the final loss. ``optimum`` is None for a symbolic source.
 
     Raises
     ------

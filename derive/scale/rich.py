@@ -2,16 +2,17 @@
 
 In the rich regime training has grown every weight matrix along one direction between its two layers. Kernels
 are then ``C_h(ell,t,s) = c_h(ell,t) c_h(ell,s)`` and ``C_g(ell,t,s) = c_g(ell,t) c_g(ell,s)``, and the
-equations close, at every depth (:func:`rank_one`). Two assumptions are made and stated in the conditions of
-every law: this ansatz, at leading order; and, on power-law data, that the size of g in the first layer is a
-power of the integrated kernel ``X = int C_g(1,t,t) dt``, ``c_g(1) = B X^q``.
+equations close, at every depth (:func:`rank_one`). Two forms are assumed: this ansatz, at leading order; and,
+on power-law data, that the size of g in the first layer is a power of the integrated kernel ``X = int
+C_g(1,t,t) dt``, ``c_g(1) = B X^q``. The conditions of every law state both, and that training reaches this
+regime.
 
-Everything else is derived. The equation of a mode is solved as a memory, so that every mode follows one
-profile ``F_q`` of ``x = lamda X``; sums over modes are powers of X by Mellin transform, where the transforms
-of F_q and of products of two are Euler integrals. Both sides of the equation of the singular values must
-agree, which gives q and B; the integral of the kernel gives X as a function of time. Each smaller term of the
-squared singular value changes these results, which is derived to first order. :func:`dropped` shows that
-neglected terms are smaller by powers of time, in the first layer by power counting.
+The law is derived from these assumptions. The equation of a mode is solved as a memory, so that every mode
+follows one profile ``F_q`` of ``x = lamda X``; sums over modes are powers of X by Mellin transform, where the
+transforms of F_q and of products of two are Euler integrals. Both sides of the equation of the singular
+values must agree, which gives q and B; the integral of the kernel gives X as a function of time. Each smaller
+term of the squared singular value changes these results, which is derived to first order. :func:`dropped`
+shows that neglected terms are smaller by powers of time, in the first layer by power counting.
 :mod:`derive.scale.power_laws` uses the result.
 """
 
@@ -701,7 +702,7 @@ class RichScaling(ConditionalResult):
         return aligned_latex([loss, Eq(Function("F")(x), self.profile, evaluate=False), *self.moments])
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the two assumptions of the rich power law and the range in which it holds, as sentences."""
+        """Return the assumptions of the rich power law and the range in which it holds, as sentences."""
         return self.basis
 
     def valued(self, e: Expr) -> Expr:
@@ -762,7 +763,8 @@ class RichScaling(ConditionalResult):
         """Return the correction of the loss by a further part of the squared singular value of the weights.
 
         The part is ``X^-d`` times the leading power of the squared singular value, where X is the integral of
-        the kernel ``C_g(1,t,t)``. ``name`` is that of the part. The result is in powers of X.
+        the kernel ``C_g(1,t,t)``. ``name`` is that of the part. ``size`` of the result is in powers of X, and
+        its ``power`` is that of time.
         """
         _, _, rise = self.balance.norm()
         q = self.profile_exponent

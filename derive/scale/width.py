@@ -5,7 +5,7 @@
 Every weight W is applied as ``N^-a W`` and has the initial variance ``N^-b``; the raw learning rate is ``eta
 gamma^2 N^-c`` with ``gamma = gamma0 N^d``. The programs of this package have ``a = 1/2`` for matrices that
 act on a layer and for the readout, ``a = 0`` for those that act on the inputs and for vectors that are added
-to a field, ``b = c = 0`` and ``d = 1/2``; :func:`parametrized` changes these values.
+to a field or multiply it, ``b = c = 0`` and ``d = 1/2``; :func:`parametrized` changes these values.
 
 Each requirement of selfconsistent2023 appendix N becomes linear equations: powers of N from
 :mod:`derive.scale.power_counting` must be zero (at most zero if only stability is required). With numbers for

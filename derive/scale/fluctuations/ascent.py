@@ -87,8 +87,9 @@ class AscentCoefficients:
 def in_small_steps(program: Program) -> Program:
     """Return the program trained in exact steps of the learning rate eta; its flow is the limit eta -> 0.
 
-    The symbol eta replaces the learning rate of a program in steps; a flow is multiplied by it. Raises
-    NotApplicable for weights with decay, memory or noise, and for different learning rates.
+    The symbol eta replaces the learning rate of a program in steps; the rate of a flow is multiplied by eta.
+    Raises NotApplicable for weights with decay, memory or noise, and for learning rates that differ between
+    weights or depend on time.
     """
     require_linear_rules(program, "steps of small rates")
     rules = {w.rule for w in program.trained()}

@@ -201,6 +201,11 @@ class EnsembleLaw(ConditionalResult):
         BestEnsemble
             Best ensemble, in terms of symbols a and b for the coefficients of bias and variance. If the bias
             vanishes at order 1/N, because the slope of the loss is zero, it is taken at order 1/N^2.
+
+        Raises
+        ------
+        NotApplicable
+            If ``power`` is not a rational number, or is below 1.
         """
         return best_ensemble(power, 2 if self.bias == 0 else 1)
 
@@ -225,7 +230,7 @@ def ensemble_law(program: Program) -> EnsembleLaw:
     Raises
     ------
     NotApplicable
-        If the program states no loss.
+        If the program states no loss, or has no output with an error signal.
 
     Examples
     --------

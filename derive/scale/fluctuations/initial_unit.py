@@ -83,8 +83,8 @@ class InitialUnits:
     def place(self, atom: AppliedUndef) -> tuple[str, Expr] | None:
         """Return (name of the population, layer) over whose units an order parameter averages.
 
-        The layer is 0 for a population without layers. Returns None for an order parameter that is a function
-        of others and not an average.
+        The layer is 0 for a population without layers, or with the same units in all layers. Returns None for
+        an order parameter that is a function of others and not an average.
         """
         home = self.family(atom).home
         if home is None:
