@@ -239,10 +239,11 @@ def _rate(reduced: RankOne) -> Expr:
 def _initial_variance(form: LinearForm, theory: Theory, reduced: RankOne) -> Expr:
     """Return the variance over random initial weights of phi, the learnt part of a mode, before training.
 
-    It is that of the source r0, the random initial function of a finite network, over ``c_g(1, t)^2``. It is
-    checked that the response of the inputs' field h0 to r0 adds the same noise to ``c_h(1) = gamma0 sum h0
-    phi``, by Stein's lemma ``<h0 noise> = sum of R_h0r0 <r0 noise>``. Raises NotApplicable if it does not, or
-    if the variance depends on time or on the mode. ``form`` has the linear equations of ``theory``.
+    The source r0, the random initial function of a finite network, adds a term to the learnt function xi. The
+    result is the variance of this term over ``c_g(1, t)^2``. The response of the inputs' field h0 to r0 must
+    add the same noise to ``c_h(1) = gamma0 sum h0 phi``, by Stein's lemma ``<h0 noise> = sum of R_h0r0 <r0
+    noise>``. Raises NotApplicable if it does not, or if the variance depends on time or on the mode. ``form``
+    has the linear equations of ``theory``.
     """
     front = factor_of(form.row("xi"), "r0")
     covariance = with_rank_one(source_of(theory, "r0").covariance)
@@ -614,8 +615,8 @@ class _Bottlenecks:
     def alone(self, decrease: _NormDecrease) -> tuple[Power, Power, Power, Mapping[Symbol, Expr]]:
         """Return (loss, kernel, integrated kernel, values of mode sums) after the crossover of easy tasks.
 
-        The loss is that of noise alone, and the kernel that without noise. These two are powers of X, the
-        integrated kernel, which is given as a power of time.
+        The loss is that of noise alone, and the kernel that without noise. Loss and kernel are powers of X,
+        the integrated kernel, which is given as a power of time.
         """
         kernel = Power(self.law.named_kernel, S.Zero)
         return self.loss_from(decrease.part, kernel), kernel, self.integrated_kernel, self.law.values

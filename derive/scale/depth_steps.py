@@ -52,8 +52,8 @@ from derive.theory.theory import Theory
 class StepRow:
     """Equation ``symbol = rhs`` of a correlation, response or scalar at integer times.
 
-    That of a response is a recursion in the layer, or the value at the first or the last layer. That of a
-    correlation is a sum over layers. A scalar, such as the output, has no layer.
+    The equation of a response is a recursion in the layer, or the value at the first or the last layer. The
+    equation of a correlation is a sum over layers. A scalar, such as the output, has no layer.
     """
 
     symbol: AppliedUndef
@@ -93,8 +93,8 @@ class Steps:
     def kind(self, name: str) -> str:
         """Return the name of a function without its times.
 
-        It is ``C_x`` for ``C_x_1_0``, and ``C_x(t, t)`` for ``C_x_1_1``, because equal times are a kind of
-        their own.
+        It is ``C_x`` for ``C_x_1_0``, and ``C_x(t, t)`` for ``C_x_1_1``, because functions at equal times are
+        counted separately.
         """
         head, times = self.times.get(name, (name, ()))
         return f"{head}(t, t)" if len(times) == 2 and times[0] == times[1] else head
@@ -115,8 +115,8 @@ class Steps:
     def named(self, name: str) -> list[StepRow]:
         """Return all equations of the function ``name``.
 
-        Those of a response are its recursion in the layer and its boundary values. The name includes the
-        times, such as ``C_x_1_0``. The list is empty for a function without equations.
+        A response has its recursion in the layer and its boundary values. The name includes the times, such
+        as ``C_x_1_0``. The list is empty for a function without equations.
         """
         return [r for r in self.rows if r.name == name]
 
@@ -405,8 +405,8 @@ class _Changes:
     def branch(self) -> dict[str, str]:
         """Return, by name, the second moments V and means M of the outputs of nonlinear branches.
 
-        These are the functions in Gaussian sources of covariance ``V(t, s) - M(t) M(s)``. Keys are names of
-        V, and values are names of M.
+        V and M are the functions in the covariance ``V(t, s) - M(t) M(s)`` of a Gaussian source. Keys are
+        names of V, and values are names of M.
         """
         means_by_moment = {}
         for u in self.steps.theory.sources:

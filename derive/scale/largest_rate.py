@@ -722,8 +722,8 @@ class _Balance:
     def of_name(self, a: AppliedUndef) -> Expr:
         """Return the logarithm of the size of one field, source or order parameter.
 
-        That of a layered field is ``unknown + unknown * layer``, or one unknown for each layer if the depth
-        is a number. That of a source is half the logarithm of its variance.
+        For a layered field it is ``unknown + unknown * layer``, or one unknown for each layer if the depth is
+        a number. For a source it is half the logarithm of the variance.
         """
         name = str(a.func)
         field = self.theory.program.field_of(name)

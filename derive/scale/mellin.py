@@ -182,7 +182,7 @@ class Powers(Summarised):
     def local_slope(self) -> Expr:
         """Return the logarithmic derivative ``d log f / d log variable`` of the sum of the kept terms.
 
-        It has the leading power and its corrections.
+        It tends to the power of the largest term for a large ``variable``; the other terms correct it.
         """
         return self.variable * self.expr.diff(self.variable) / self.expr
 
@@ -342,8 +342,9 @@ def full_convolution(
     """Return ``int_0^x tau^weight D(tau) W(x - tau) dtau`` of two sums over modes, for large x.
 
     D and W are sums ``sum_k k^-a F(k^-b x)`` with the same b: ``first`` is the pair (F, a) of D and
-    ``second`` that of W. Both must be a single power for large argument. If the arguments of both are large,
-    the two powers give an Euler integral; if that of one is small, its moment multiplies the other sum at x.
+    ``second`` that of W. Both must be a single power for large argument. If the arguments of D and W are
+    large, the two powers give an Euler integral; if that of one sum is small, its moment multiplies the other
+    sum at x.
     The next moments are the error. Raises :class:`NotApplicable` for other sums, and if powers coincide.
 
     >>> from sympy import symbols
@@ -432,7 +433,7 @@ class _Part:
     def mellin(self, z: Symbol) -> Expr:
         """Return the Mellin transform of the term at ``z``, continued beyond the strip where it converges.
 
-        That of a pure power is zero.
+        The transform of a pure power is zero.
         """
         at = z + self.m
         if self.q == 0:

@@ -230,9 +230,10 @@ class LazyModes(ConditionalResult):
 
 
 def require_population_loss(theory: Theory, what: str) -> None:
-    """Raise NotApplicable, naming ``what``, for a theory that is trained on samples.
+    """Raise NotApplicable for a theory that is trained on samples.
 
-    It has errors ``Delta`` of samples, by which the modes are learnt with noise.
+    Such a theory has errors ``Delta`` of samples, by which the modes are learnt with noise. ``what`` is the
+    name of the result that is not derived, for the message.
     """
     if any(e.name == "Delta" for e in theory.equations):
         raise NotApplicable(
@@ -456,7 +457,7 @@ def in_modes(samples: Theory, targets: Mapping[Symbol, Expr]) -> InTime:
 
 @dataclass(frozen=True, repr=False)
 class LeadingOrder(ConditionalResult):
-    """Loss ``lazy + gamma0^2 correction + O(gamma0^4)`` at late times, both as sums of powers of t.
+    """Loss ``lazy + gamma0^2 correction + O(gamma0^4)`` at late times, as sums of powers of t.
 
     ``modes`` is the lazy limit, and ``force`` the order gamma0^2 of the error of a mode. For hard tasks
     (beta < 1) the leading power of the correction is ``t^(1 - 2 beta)``, from the sum over driving modes;
@@ -483,7 +484,8 @@ class LeadingOrder(ConditionalResult):
     def relative(self, task: str) -> Power:
         """Return the ratio of the correction of order gamma0^2 to the lazy loss, as a power of late time.
 
-        ``task`` is ``hard`` or ``easy``; the leading powers of both are divided, without the factor gamma0^2.
+        ``task`` is ``hard`` or ``easy``. The leading power of the correction, without the factor gamma0^2, is
+        divided by that of the lazy loss.
         """
         top = self.correction.sorted(given(task)).terms[0]
         (base,) = self.lazy.terms

@@ -192,8 +192,8 @@ def depth_faults(network: DepthParametrization, rule: Entrywise, value: Any) -> 
     Returns
     -------
     dict[str, str]
-        One sentence for each of epsilon, learning rate and decay that the rule has: the effect if this one
-        does not depend on the depth and the others have the right powers.
+        One sentence for each of epsilon, learning rate and decay that the rule has: the effect if this
+        quantity does not depend on the depth and the others have the right powers.
 
     Examples
     --------

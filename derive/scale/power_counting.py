@@ -576,8 +576,8 @@ class Counting:
     def factors(self, e: Expr, env: IndexExpressions, step: int) -> EntrySizes:
         """Return the size of an expression that is not a sum, a matrix product, a mean or a plain number.
 
-        That is a product, a power, a vector of weights, a field or a function of fields. The size is a list
-        of parts: powers of N with parities. ``env`` has the values of the indices.
+        The expression is a product, a power, a vector of weights, a field or a function of fields. The size
+        is a list of parts: powers of N with parities. ``env`` has the values of the indices.
         """
         if isinstance(e, Mul):
             factors = [self.expression(x, env, step) for x in e.args]

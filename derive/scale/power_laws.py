@@ -11,9 +11,9 @@ With fresh batches the noise of every mode is proportional to the loss, which ob
 random initial weights add noise to every mode, with the learnt weights of the layers above. If samples are
 reused, errors depend on earlier updates, and the responses obey a separate equation. The equations, their
 solutions in transforms, the sums over modes, powers and constants are derived. Two theorems are taken from
-elsewhere and stated in the conditions of each law: that the solution of a renewal equation falls as the
-singular parts of its transform (subexponential kernels; Feller II, chapter XI), and that a function at late
-times is z times its transform at small z (final value theorem), if the limit exists.
+elsewhere and stated in the conditions of the laws that use them: that the solution of a renewal equation
+falls as the singular parts of its transform (subexponential kernels; Feller II, chapter XI), and that a
+function at late times is z times its transform at small z (final value theorem), if the limit exists.
 """
 
 from __future__ import annotations

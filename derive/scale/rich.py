@@ -519,8 +519,8 @@ def transform(q: Any, at: Any) -> Expr:
 def product_transform(q: Any, r: Any, at: Any) -> Expr:
     """Return the Mellin transform ``int x^(s-1) F_q F_r dx`` at ``s = at``, continued beyond ``-2 < s < 0``.
 
-    Integration over x gives ``Gamma(s+2) int int u^-q v^-r (2 - u - v)^(-s-2)`` over the unit square. That is
-    the triangle ``u + v < 2`` without its two corners, where u or v exceeds 1; in each, both integrals are
+    Integration over x gives ``Gamma(s+2) int int u^-q v^-r (2 - u - v)^(-s-2)`` over the unit square, which
+    is the triangle ``u + v < 2`` without its two corners, where u or v exceeds 1; in each, both integrals are
     Euler integrals. :func:`check_transforms` verifies the closed form with the equation of F. The result is
     ``nan`` where several terms have poles, as at integer s for q other than 0.
 
@@ -915,7 +915,7 @@ class RichBalance:
         """Return the exponent of X in the correlation ``C_h0(t,s)`` of the inputs' fields.
 
         ``C_h0`` is a sum over modes of ``(lamda v)^2``, with the errors v of modes, X is the integrated
-        kernel, and t and s are of one order.
+        kernel, and the times t and s are of the same order.
         """
         values = {beta: self.source, capacity_: self.capacity}
         squared = on_power_law(w_star(k) ** 2 * lamda(k)).subs(values) * k**-self.capacity

@@ -566,8 +566,8 @@ class DrivenSteps:
     def row(self, key: Key) -> dict[Key, int]:
         """Return the derivative of the mean of one order parameter with respect to each other one.
 
-        Those with a nonzero derivative are keys of the result. It is a row of the matrix D of direct
-        derivatives.
+        The result is a row of the matrix D of direct derivatives. Its keys are the order parameters with a
+        nonzero derivative.
         """
         if key not in self._rows:
             derivatives: dict[Key, int] = {}

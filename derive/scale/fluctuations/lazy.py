@@ -169,7 +169,8 @@ class LazyFluctuations(ConditionalResult):
     def different_modes(self) -> Expr:
         """Response ``E_kl(t)`` of the error of mode k to a change of the kernel's entry ``K_kl``.
 
-        It holds for different eigenvalues, and is divided by minus the target of mode l.
+        It is minus the derivative of the error by ``K_kl``, over the target of mode l, for modes with
+        different eigenvalues.
         """
         return _where_different(self.response)
 

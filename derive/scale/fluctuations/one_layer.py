@@ -482,9 +482,10 @@ class OneLayerFlow(ConditionalResult):
     def kernel_at_end(self) -> Expr:
         """Tangent kernel at the end of training, as a function of A_0 and B_0.
 
-        A_0 and B_0 are the initial mean squares of the two components of the weights. Their product is
-        conserved, and so is the square of the kernel minus that of the output in the units of the kernel.
-        Raises NotApplicable if the kernel is not proportional to the output with one sign changed.
+        A_0 and B_0 are the initial mean squares of the two components of the weights. The product of the mean
+        squares does not change in training. So the squared kernel minus a constant times the squared output
+        does not change either. Raises NotApplicable if the kernel is not proportional to the output with one
+        sign changed.
         """
         (c, d), (k, m) = self.modes.output, self.modes.kernel
         if cancel(k * d + m * c) != 0:
@@ -671,8 +672,8 @@ def _integral(e: Expr) -> Expr:
 def _rational_integral(e: Expr) -> Expr:
     """Return an antiderivative in z of a rational function of z.
 
-    It is a rational function whose poles have an order one less than those of ``e``, if there is one;
-    otherwise SymPy integrates, which may give logarithms.
+    If a rational function is an antiderivative, it is returned; its poles have an order one less than those
+    of ``e``. Otherwise SymPy integrates, which may give logarithms.
     """
     denominator = fraction(e)[1].as_independent(growth, as_Add=False)[1]
     poles = Mul(*[Pow(x, n - 1) for x, n in factor_list(denominator, growth)[1]])
