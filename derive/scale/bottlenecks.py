@@ -109,10 +109,11 @@ class Bottleneck(ConditionalResult):
         Name of the effect (``width``, ``batch``, ``labels``, ``steps``, ...) and symbol of the size.
     share
         Loss that the finite size adds, divided by the loss of the law, to first order: a power of
-        time. None if nothing is added before the crossover, or if powers do not change.
+        time. None if nothing is added before the crossover, if powers do not change, or if the added loss
+        is not known to fall more slowly than the law.
     crossover
         Time at which the finite size begins to limit the loss, such as that at which the share is one. None
-        if it does not.
+        if there is no such time, or if symbols do not determine it.
     after
         Loss after the crossover, a power of time. None if it is not derived.
     kernel

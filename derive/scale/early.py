@@ -138,6 +138,11 @@ class MemoryFree(ConditionalResult):
         -------
         Expr
             ``C_v`` after the steps.
+
+        Raises
+        ------
+        ValueError
+            If ``steps`` is a number that is negative or not an integer.
         """
         count = sympify(steps, strict=True)
         if count.is_number:

@@ -145,7 +145,7 @@ class OptimizerPowers(ConditionalResult):
     rows : tuple[WeightPowers, ...]
         Powers of each weight.
     solved : Mapping[Expr, Expr]
-        All exponents of the program in terms of the free ones.
+        Exponents of the program that the conditions determine, in terms of the free ones.
     spectral : frozenset[str]
         Names of matrices whose rule acts on the singular values of the gradient.
     """

@@ -375,7 +375,8 @@ class PowerLaw(ConditionalResult):
     basis
         Sentences of :meth:`conditions`.
     crossover
-        Times at which the law meets other regimes, by their names.
+        Times at which the law begins or ends, by the name of the other regime or of the cause, such as
+        ``last mode``.
     series
         Sum of powers from which the exponent follows, if there is one.
     names

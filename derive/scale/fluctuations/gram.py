@@ -125,7 +125,7 @@ class GramRecursion(ConditionalResult):
         Raises
         ------
         NotApplicable
-            If an output is not a quadratic form in the fields of a unit.
+            If an output is not a quadratic form in the fields of a unit, or if the program has no samples.
         ValueError
             If ``samples`` is below 1 or not an integer.
 

@@ -36,8 +36,8 @@ class WidthValidity(ConditionalResult):
     lazy : LazyFluctuations
         Lazy fluctuations of one sample or one mode of the kernel, from which the widths follow.
     kernel_width : Expr
-        Width at which the orders 1/N^2 and 1/N of the lazy loss are equal, in terms of ``V_K`` and time: N
-        times their ratio.
+        Width at which the orders 1/N^2 and 1/N of the lazy loss are equal, in terms of ``V_K`` and time (in
+        steps also of the learning rate and the kernel ``lamda_k``): N times their ratio.
     late : Expr
         Leading term of ``kernel_width`` at late times, proportional to the squared time.
     output_width : Expr
