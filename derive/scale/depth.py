@@ -125,7 +125,7 @@ class DepthFirstStep(Shown, ConditionalResult):
         ``<x_0 x_0>`` of the stream and ``<dx_0 dx_0>`` of its gradient before training.
     learnt
         Factor of the gradient dx_0 in the preactivation of the second forward pass, ``h_1 = u_1 +
-        learnt dx_0``.
+        learnt dx_0`` with the Gaussian source u_1.
     moved
         ``<x_1 V>``, the part of the change of the stream that all layers share; V is the readout.
     output
@@ -450,7 +450,8 @@ class DepthClass(Shown, ConditionalResult):
     Attributes
     ----------
     alpha, gamma
-        Exponents: branches are multiplied by ``L^-alpha``, and updates enter h with ``L^-gamma``.
+        Exponents: branches are multiplied by ``L^-alpha``, and updates enter the preactivation h of a layer
+        with ``L^-gamma``.
     rule, rate
         Training rule, whose learning rate is ``eta L^-rate``.
     region

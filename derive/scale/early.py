@@ -7,9 +7,9 @@ Between two steps the error changes by the last input and by the memory of earli
 where ``k(t, s)`` is the kernel of ``h0(s)`` in the network's function, ``a(t) = k(t + 1, t)``, and ``n`` is
 the change of the function's source ``r0``. At the first step m vanishes, and n does not depend on v. The
 recursion treats every step as a first one: apart from label noise, the change in the first step is
-proportional to ``C_v(0)``, so that ``C_v(t + 1)`` follows from ``C_v(t)`` alone. The neglected part of ``<v(t
-+ 1)^2>`` consists of four groups of averages; they are polynomials in the depth if that is ``L``
-(:class:`.EveryDepth`).
+proportional to the initial loss ``C_v(0) = <v(0)^2>``, so that ``C_v(t + 1)`` follows from ``C_v(t)`` alone.
+The neglected part of ``<v(t + 1)^2>`` consists of four groups of averages; they are polynomials in the depth
+if that is ``L`` (:class:`.EveryDepth`).
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ is used with three rings of coefficients:
   :func:`first_step` takes one step;
 - any number of steps at every depth, over polynomials in the layer, up to a power of the learning rate
   (:class:`EveryDepth`);
-- one step at every depth, over polynomials in the layer and in ``q^layer`` (:func:`first_step`).
+- one step at every depth, over polynomials in the layer and in ``q^layer``, where q is an eigenvalue of the
+  recursion from layer to layer (:func:`first_step`).
 
 The last two solve the recursions of the order parameters from layer to layer, so that the result is proved
 for every depth, and check the solution against the equations of both ends.

@@ -7,12 +7,13 @@ algebraic. With y the learning rate times that operator, the response of the err
 
     H(y) = <1/(1 + k y)>,
 
-an average over the eigenvalues k of the tangent kernel, because ``v = w_star - k y v`` for each of them.
+an average over the eigenvalues k of the tangent kernel, because the error v and the target w_star obey ``v =
+w_star - k y v`` for each of them.
 
 From the first steps, also with fresh batches (:func:`lazy_steps`, linear2025 appendix D.2): a centred network
-learns with ``v(t + 1) = v(t) - eta K h0(t)``, where ``h0 = v + noise`` and the variance of the noise is a
-function q of ``C_v``. An eigenvalue k of K keeps the fraction ``x = (1 - eta k)^2`` of its part of the loss
-in a step:
+learns with ``v(t + 1) = v(t) - eta K h0(t)``, where K is the tangent kernel, ``h0 = v + noise``, and the
+variance of the noise is a function q of the loss ``C_v``. An eigenvalue k of K keeps the fraction ``x = (1 -
+eta k)^2`` of its part of the loss in a step:
 
     C_v(t) = <x^t> + sum_{s < t} eta^2 <k^2 x^(t - 1 - s)> q(C_v(s)).
 

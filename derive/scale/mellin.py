@@ -1,6 +1,6 @@
 """Sums over the modes of power-law data, ``sum_k k^-a F(k^-b x)`` for large x, by Mellin transform.
 
-The transform of the sum is that of F times a zeta function,
+The transform of the sum S(x) is that of F times a zeta function,
 
     int_0^oo x^(z-1) S(x) dx = F*(z) zeta(a - b z),
 

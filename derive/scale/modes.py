@@ -4,11 +4,11 @@ At ``gamma0 = 0`` the fields of the layers are their Gaussian sources. Responses
 with coefficients that obey a recursion in the layer, which is solved for symbolic depth. The kernel of the
 modes is then a number, so that each mode obeys a separate linear equation.
 
-The population gradient on structured data is that of fixed samples along the eigenvectors of their kernel:
-``Delta_k = sqrt(lamda(k)) v(k)``, with summed loss. So the order gamma0^2 of the loss is that of the
-expansion in operator words at any depth: a sum over two modes. The error of each mode is an explicit function
-of its rate, so that the sum is one of products of sums over one mode, joined by an integral over an earlier
-time.
+The population gradient on structured data is that of fixed samples with summed loss, along the eigenvectors
+of their kernel. The errors along these are ``Delta_k = sqrt(lamda(k)) v(k)``, with the eigenvalue lamda(k)
+and the error v(k) of mode k. So the order gamma0^2 of the loss is that of the expansion in operator words at
+any depth: a sum over two modes. The error of each mode is an explicit function of its rate, so that the sum
+is one of products of sums over one mode, joined by an integral over an earlier time.
 """
 
 from __future__ import annotations

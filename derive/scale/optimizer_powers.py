@@ -1,9 +1,9 @@
 """Powers of the width for each optimizer and each kind of weight: learning rate, epsilon, weight decay.
 
-A weight is applied as ``N^-a W``, and its rule multiplies Q of the raw gradient ``dloss/dW`` by the rate. The
-conditions of :mod:`derive.scale.width` are solved for exponents of the rate, epsilon and decay of each
-weight, so that the table of an optimizer follows from its Q. The same count with numbers for the exponents
-gives the weights that freeze or diverge if one exponent is wrong.
+A weight is applied as ``N^-a W``. In a step its rule changes W by the rate times Q, a function of the raw
+gradients ``dloss/dW`` so far. The conditions of :mod:`derive.scale.width` are solved for exponents of the
+rate, epsilon and decay of each weight, so that the table of an optimizer follows from Q. The same count with
+numbers for the exponents gives the weights that freeze or diverge if one exponent is wrong.
 """
 
 from __future__ import annotations

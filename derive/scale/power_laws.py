@@ -118,8 +118,8 @@ class FixedData(ConditionalResult):
     freedom
         Summand of mode k in ``balance``; its sum is the effective number of learnt modes.
     signal, gain
-        Summands of mode k, at the rates z and z' of two times. With their sums, ``z z' C_v(z, z')``
-        is ``(signal + gain label)/(1 - gain)``.
+        Summands of mode k, at the rates z and z' of two times. With their sums over modes, the correlation
+        C_v of errors obeys ``z z' C_v(z, z') = (signal + gain label)/(1 - gain)``.
     label
         Variance of the label noise.
     """

@@ -1,11 +1,11 @@
 """Rich regime of structured data: kernels of rank one in time, and the power laws that follow from them.
 
-In the rich regime training has grown every weight matrix along one direction between its two layers. Kernels
-are then ``C_h(ell,t,s) = c_h(ell,t) c_h(ell,s)`` and ``C_g(ell,t,s) = c_g(ell,t) c_g(ell,s)``, and the
-equations close, at every depth (:func:`rank_one`). Two forms are assumed: this ansatz, at leading order; and,
-on power-law data, that the size of g in the first layer is a power of the integrated kernel ``X = int
-C_g(1,t,t) dt``, ``c_g(1) = B X^q``. The conditions of every law state both, and that training reaches this
-regime.
+In the rich regime training has grown every weight matrix along one direction between its two layers. The
+kernels of the fields h and of their gradients g are then ``C_h(ell,t,s) = c_h(ell,t) c_h(ell,s)`` and
+``C_g(ell,t,s) = c_g(ell,t) c_g(ell,s)``, and the equations close, at every depth (:func:`rank_one`). Two
+forms are assumed: this ansatz, at leading order; and, on power-law data, that the size of g in the first
+layer is a power of the integrated kernel ``X = int C_g(1,t,t) dt``, ``c_g(1) = B X^q``. The conditions of
+every law state both, and that training reaches this regime.
 
 The law is derived from these assumptions. The equation of a mode is solved as a memory, so that every mode
 follows one profile ``F_q`` of ``x = lamda X``; sums over modes are powers of X by Mellin transform, where the

@@ -51,7 +51,7 @@ class AscentCoefficients:
 
     Notes
     -----
-    ``F(tau) = sum_n c_n gamma0^(n - 1) K_x^((n + 1)/2) tau^n / n!``.
+    ``F(tau) = sum_n c_n gamma0^(n - 1) K_x^((n + 1)/2) tau^n / n!``, with the kernel K_x of the input.
     """
 
     depth: Expr

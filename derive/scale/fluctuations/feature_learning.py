@@ -2,8 +2,9 @@
 
 From the Taylor coefficients of the ascent of the output (:mod:`derive.scale.fluctuations.ascent`) the module
 derives N Cov of the error and of the tangent kernel at all times, in powers of gamma0 with the number of
-layers as a symbol. With one sample ``d tau/dt = Delta = y - F(tau)``, so that perturbations of the
-coefficients of F change the time tau that a network has reached.
+layers as a symbol. With one sample ``d tau/dt = Delta = y - F(tau)``, where Delta is the error, y the target
+and F the output, so that perturbations of the coefficients of F change the time tau that a network has
+reached.
 """
 
 from __future__ import annotations

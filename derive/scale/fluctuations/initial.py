@@ -1,9 +1,10 @@
 """Covariances of outputs and tangent kernels of networks of N units at the start of training, times N.
 
 From `derive.fluctuations` the module derives closed forms or Gaussian averages. One backward sweep over the
-order parameters of time 0 gives the derivatives of an observable by each of them, ``psi = e + D^T psi``, and
-then ``N Cov = psi kappa psi'``. With a symbolic number of layers the sweep is a recursion in the layer, which
-is summed.
+order parameters of time 0 gives the total derivatives psi of an observable by each of them, ``psi = e + D^T
+psi``. Here D is the matrix of direct derivatives, and e is one for the observable itself. The covariance is
+then ``N Cov = psi kappa psi'``, where kappa is N times the covariance of the order parameters from the random
+units alone. With a symbolic number of layers the sweep is a recursion in the layer, which is summed.
 """
 
 from __future__ import annotations
