@@ -2,7 +2,8 @@
 
 From the structured theories of finite width, of fresh batches and of steps, and from their reduction to rank
 one (:mod:`derive.scale.rich`), the module derives the fraction of the loss that a finite size adds, the time
-at which it equals the loss, and the law after that. :func:`derive.scale.power_laws.rich_law` uses it.
+at which the added loss equals the loss, and the law after that. :func:`derive.scale.power_laws.rich_law` uses
+it.
 
 The time variable is ``X``, the integral of the kernel ``C_g(1,t,t)``. Noise of ``phi``, the learnt part of a
 mode, enters at the start (random initial weights) or at each step (fresh batches). It decays ("is forgotten")
@@ -319,7 +320,10 @@ def _edge(steps: Theory) -> Expr:
 
 
 SIZES = (N, B, P, eta, gamma0, sigma_label)
-"""Symbols of finite sizes; results are products of their powers and a constant."""
+"""Width, batch size, number of samples, learning rate, gamma0 and label noise.
+
+Results are products of powers of these symbols and a constant.
+"""
 SHORT = "eta*C_g(1, t, t) << {}: steps are short compared with the times in which modes are learnt"
 
 

@@ -90,11 +90,11 @@ from derive.theory.theory import Theory
 
 GivenNumber: TypeAlias = int | float | str | Fraction | Expr
 DIGITS = 40
-"""Maximal length of a number in text."""
+"""Largest number of characters of a number that is given as text."""
 RULES: Mapping[str, Callable[[Expr], Expr]] = {"sgd": lambda g: g, "sign": sign}
 """Step of a rule as a function of the gradient: itself, or the sign of every entry (Adam without memory)."""
 c = Symbol("c", real=True)
-"""Learning rates are ``eta L^-c``."""
+"""Exponent of the learning rate ``eta L^-c``."""
 x_0, chi = Symbol("x_0", real=True), Symbol("chi", real=True, nonzero=True)
 """Input, and slope of the loss at the output, at width one."""
 xi = Symbol("xi", real=True)
@@ -108,7 +108,7 @@ epsilon = Symbol("epsilon", positive=True)
 q = Symbol("q", positive=True)
 """Factor by which initial correlations grow in a layer."""
 z = Symbol("z", positive=True)
-"""``L (q - 1)``."""
+"""Depth times growth of correlations in a layer, ``L (q - 1)``."""
 
 # -- first step in closed form -------------------------------------------------------------------------------
 

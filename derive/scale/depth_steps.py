@@ -514,7 +514,7 @@ class DepthExponents(Shown, ConditionalResult):
         Error in x if every layer is linearised in the change of its weights.
     later
         Powers of the correlations, responses and output at all steps, by name, for ``alpha + gamma >= 1``.
-        That of a correlation is the power of a mean square.
+        The power of a correlation is that of a mean square.
     averaged
         True if the theory has nonlinear layers, averaged over their own sources.
     """

@@ -80,7 +80,7 @@ class MemoryFree(ConditionalResult):
         Returns
         -------
         tuple[str, ...]
-            Sentences that state what is derived and what is assumed.
+            Derived statements and assumptions, as sentences.
         """
         up_to_order = "" if self.order is None else f", up to the power {self.order} of the learning rate"
         return (

@@ -111,11 +111,11 @@ def first_in_width(theory: Theory) -> FirstInWidth:
     """Return order 1/N of the kernel of the modes and of the mean error, for a lazy flow.
 
     The fields of a layer are ``h = u + b g`` and ``g = r + a h``, with sources u and r and memory kernels a
-    and b. At gamma0 = 0 ``a/gamma0`` is the result of :func:`derive.scale.modes.kernel_of_modes`, and
+    and b. At gamma0 = 0 ``a/gamma0`` is the first result of :func:`derive.scale.modes.kernel_of_modes`, and
     ``gamma0 b`` is the response of the inputs' field to the first weights, which is of order 1/N. The
     responses ``dg/du`` and ``dh/dr`` are expanded in b; the recursion over layers that sums the lazy kernel
-    sums its order 1/N. All kernels depend on time differences, so that their transforms are numbers, and
-    memories are empty at time 0.
+    sums its order 1/N. All kernels depend on time differences, so that their transforms are treated as
+    numbers, and memories are empty at time 0.
 
     Parameters
     ----------

@@ -109,12 +109,12 @@ class Unrolled:
     def number(self, e: Expr) -> Any:
         """Return an expression of symbols and order parameters in the form of coefficients.
 
-        Here this is the expression itself; in subclasses it is an element of a ring of polynomials.
+        Here this is the expression itself; in subclasses it is a polynomial or a rational function.
         """
         return e
 
     def trimmed(self, x: Any) -> Any:
-        """Return a coefficient in normal form, expanded; subclasses also drop high powers of a symbol."""
+        """Return a coefficient in normal form, expanded; subclasses may drop high powers of a symbol instead."""
         return x.expand()
 
     # -- fields ----------------------------------------------------------------------------------------
@@ -457,7 +457,7 @@ class FewSteps(ConditionalResult):
         Returns
         -------
         tuple[str, ...]
-            Sentences that state what is derived and what is assumed.
+            Derived statements and assumptions, as sentences.
         """
         up_to_order = (
             "exactly" if self.order is None else f"up to the power {self.order[1]} of {self.order[0]}"

@@ -138,7 +138,8 @@ class LazyKernel(ConditionalResult):
     def moments(self, n: int, values: Mapping[Symbol, Any] | None = None) -> tuple[Expr, ...]:
         """Return the moments of the eigenvalues k of the tangent kernel.
 
-        They are the coefficients of the power series in y of ``H(y) = <1/(1 + k y)>``.
+        They follow from the power series of ``H(y) = <1/(1 + k y)>``, in which ``y^n`` has the coefficient
+        ``(-1)^n <k^n>``.
 
         Parameters
         ----------
@@ -586,7 +587,7 @@ class LazySteps(ConditionalResult):
     noise: Callable[[Expr], Expr]
 
     def conditions(self) -> tuple[str, ...]:
-        """Return what is derived and what is assumed about the moments of the kernel's eigenvalues.
+        """Return the derivation and the assumptions of the moments of the kernel's eigenvalues.
 
         Returns
         -------

@@ -7,13 +7,14 @@ source and capacity may be numbers or symbols. Each law follows from a derived r
 :func:`~derive.scale.finite_width.width_noise`, and in this module the effect of finite data on the lazy law
 (:func:`fixed_data`): other powers, and final losses that do not vanish.
 
-With fresh batches the noise of every mode is proportional to the loss, which obeys a renewal equation. The
-random initial weights add noise to every mode, with the learnt weights of the layers above. If samples are
-reused, errors depend on earlier updates, and the responses obey a separate equation. The equations, their
-solutions in transforms, the sums over modes, powers and constants are derived. Two theorems are taken from
-elsewhere and stated in the conditions of the laws that use them: that the solution of a renewal equation
-falls as the singular parts of its transform (subexponential kernels; Feller II, chapter XI), and that a
-function at late times is z times its transform at small z (final value theorem), if the limit exists.
+With fresh batches the noise of every mode is proportional to the loss, which obeys a renewal equation. At
+finite width the random first weights add noise to every mode, which changes as the layers above learn. If
+samples are reused, errors depend on earlier updates, and the responses obey a separate equation. The
+equations, their solutions in transforms, the sums over modes, powers and constants are derived. Two theorems
+are taken from elsewhere and stated in the conditions of the laws that use them: that the solution of a
+renewal equation falls as the singular parts of its transform (subexponential kernels; Feller II, chapter XI),
+and that a function at late times is z times its transform at small z (final value theorem), if the limit
+exists.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ class RandomFeatures(ConditionalResult):
         """Return the part of the final loss from label noise, as a power of the number P of samples.
 
         ``size`` must be P, with infinitely many features: without a finite number of samples label noise adds
-        nothing, and there is no power.
+        nothing, and there is no power. Raises ValueError for another size.
         """
         if size != P:
             raise ValueError(f"size = {size}: must be {P}; label noise adds nothing to a law in another size")

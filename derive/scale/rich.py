@@ -884,8 +884,9 @@ class RichBalance:
     def norm(self) -> tuple[Expr, Expr, Expr]:
         """Return (front, start, rise), the constants in the equation of the weights' singular value sigma.
 
-        It is ``sigma^2 = front sum phi^2 + start``, with the sum over modes of their learnt parts phi.
-        Because sigma is a power of ``c = c_g(1)``, the size of the gradient, ``c^2 sigma^2`` is ``c^rise``.
+        The equation is ``sigma^2 = front sum phi^2 + start``, with the sum over modes of their learnt parts
+        phi. Because sigma is a power of ``c = c_g(1)``, the size of the gradient, ``c^2 sigma^2`` is
+        ``c^rise``.
         """
         c, reduced = Dummy("c", positive=True), self.reduced
         (total,) = reduced.norm.rhs.atoms(Sum)

@@ -1,9 +1,10 @@
 """Degrees of entrywise training rules in the gradient, and powers of a large number in their steps.
 
-A rule changes an entry by ``Q``, a function of the history of its gradient A. If all gradients are multiplied
-by c, states by the powers of c that follow from their recursions, and parameters in units of the gradient
-(the epsilon of Adam) by theirs, then Q is multiplied by ``c^degree``. Power counting in the width and the
-depth uses the degree; the powers of single steps tell what happens if a parameter scales differently.
+A rule changes an entry by the rate times ``Q``, a function of the history of its gradient A. If all gradients
+are multiplied by c, states by the powers of c that follow from their recursions, and parameters in units of
+the gradient (the epsilon of Adam) by theirs, then Q is multiplied by ``c^degree``. Power counting in the
+width and the depth uses the degree; the powers of single steps tell what happens if a parameter scales
+differently.
 """
 
 from __future__ import annotations

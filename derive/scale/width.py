@@ -881,6 +881,8 @@ def width_class(program: Program, exponents: Mapping[Any, Any], steps: int = 3) 
     ------
     NotApplicable
         If exponents are missing, unknown or not numbers.
+    ValueError
+        If ``steps`` is not an integer of at least 1.
 
     Examples
     --------
@@ -1068,14 +1070,14 @@ class _Symmetry:
         return tuple({x: v for x, v in zip(ordered, row, strict=True) if v != 0} for row in basis if any(row))
 
     def update(self, w: Any, env: IndexExpressions) -> list[Expr]:
-        """Return what must vanish so that the terms of an update are rescaled as the raw weight.
+        """Return expressions that must vanish so that the terms of an update are rescaled as the raw weight.
 
         ``w`` is the weight, whose rule is linear, and ``env`` has the values of its indices.
         """
         return [y - self.raw(w.name, env) for y in self.gradients(w, w.update.coefficient, env)]
 
     def entrywise_update(self, w: Any, env: IndexExpressions) -> list[Expr]:
-        """Return what must vanish so that the step of an entrywise rule is rescaled as the raw weight.
+        """Return expressions that must vanish so that an entrywise step is rescaled as the raw weight.
 
         The terms of the gradient are rescaled by one power of N. The function Q of the rule is then rescaled
         by its degree times this power if parameters in units of the gradient, such as epsilon, are rescaled
@@ -1158,7 +1160,7 @@ class _Symmetry:
         return [S.Zero]
 
     def shift(self, field: AppliedUndef, env: IndexExpressions) -> Expr:
-        """Return the unknown x with which a field is rescaled by ``N^x``; zero for outputs and errors.
+        """Return the unknown x with which a field is rescaled by ``N^x``; zero for numbers such as outputs.
 
         ``env`` has the values of the indices.
         """

@@ -253,8 +253,8 @@ def one_sample(recursion: GramRecursion) -> OneSample:
     ------
     NotApplicable
         If weights decay, for several outputs, if the change of the fields per unit of error does not have two
-        nonzero eigenvalues of opposite sign, if the two components are correlated at the start, or if the
-        output or the tangent kernel contains their product.
+        nonzero eigenvalues that differ in sign alone, if the two components are correlated at the start, or
+        if the output or the tangent kernel contains their product.
     """
     matrices = _with_plain_names(recursion.matrices(1), recursion.program)
     if len(matrices.errors) != 1:
