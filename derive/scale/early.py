@@ -175,8 +175,9 @@ def memory_free(theory: Theory, step: int = 1, order: int | None = None) -> Memo
     ------
     NotApplicable
         If the error depends on the initial weights (not centred), if these decay or receive noise, if the
-        learning rate depends on the time, if batches are repeated (samples then have a memory), for a flow,
-        for several outputs, for data that are not isotropic, and for a symbolic depth without an order.
+        learning rate depends on the time, for momentum, if batches are repeated (samples then have a memory),
+        for a flow, for several outputs, for data that are not isotropic, and for a symbolic depth without an
+        order.
     ValueError
         If the step is below 1 or not an integer, or if the order is negative or not an integer.
 

@@ -252,7 +252,7 @@ class WidthNoise(ConditionalResult):
         return Power(top.coefficient / N, top.power).meets(base)
 
     def end(self) -> Expr:
-        """Return the time at which the change of the kernel at order 1/N is as large as the kernel itself.
+        """Return the time at which order 1/N of the kernel is as large as the kernel.
 
         The kernel sets the rate of all modes. After this time order 1/N of the loss is not sufficient.
         """

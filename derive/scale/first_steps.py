@@ -114,7 +114,7 @@ class Unrolled:
         return e
 
     def trimmed(self, x: Any) -> Any:
-        """Return a coefficient in normal form, expanded; subclasses may drop high powers of a symbol instead."""
+        """Return a coefficient in normal form, expanded; subclasses may drop high powers instead."""
         return x.expand()
 
     # -- fields ----------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 A rule changes an entry by the rate times ``Q``, a function of the history of its gradient A. If all gradients
 are multiplied by c, states by the powers of c that follow from their recursions, and parameters in units of
 the gradient (the epsilon of Adam) by theirs, then Q is multiplied by ``c^degree``. Power counting in the
-width and the depth uses the degree; the powers of single steps tell what happens if a parameter scales
+width and the depth uses the degree; the powers of single steps give the effect of a parameter that scales
 differently.
 """
 

@@ -212,8 +212,8 @@ def _step(theory: Fluctuations, e: Equation) -> Eq:
     """Return the equation of one field of a unit after a step, or of its rate in a flow.
 
     The field is a product of a weight and a vector, and ``e`` is its equation with sums over the past. The
-    result contains fields and errors at time t only. Raises NotApplicable if the field depends on fields
-    after the same step, or if its updates and initial weights decay at different rates.
+    result contains fields and errors at time t only. Raises NotApplicable if the update contains fields
+    of the same step, or if its updates and initial weights decay at different rates.
     """
     discrete = theory.program.rule.discrete
     memory = [x for x in e.terms if x.kind != "source"]
