@@ -185,7 +185,7 @@ def resources(reduced: RankOne, theory: Theory, online: Theory, steps: Theory) -
         If the rate at which a mode forgets noise, the initial variance or the variance of batches depends on
         time, if the initial variance differs between modes, if the loss from noise of a mode is not a
         constant times its rate, if batches are not fresh, if a batch changes the learnt function within its
-        own step, or if steps have no single edge of stability.
+        own step, if ``online`` has no label noise, or if steps have no single edge of stability.
 
     Examples
     --------
