@@ -87,7 +87,10 @@ class BranchPowers(ConditionalResult):
         Raises
         ------
         NotApplicable
-            If alpha is not a number, or below 1/2: the stream then grows with the depth before training.
+            If alpha is a symbol or infinite, or below 1/2: the stream then grows with the depth before
+            training.
+        ValueError
+            For text that is not a number.
         """
         number = exact("alpha", value)
         if not (number.is_number and number.is_finite and number.is_real):
