@@ -388,7 +388,7 @@ class ExactSteps(Unrolled):
         """Return an order parameter as an expression with all powers of a symbol up to ``order``.
 
         If divisions by the symbol leave fewer powers, the evaluation is repeated with as many powers more as
-        are missing. The powers that are then known are at least as many more.
+        are missing. Each repetition makes at least that many more powers known.
         """
         while isinstance(x := self.value(a), Truncated) and self.order and x.known < self.order[1]:
             self.field.last += self.order[1] - int(x.known)

@@ -190,7 +190,7 @@ class Powers(Summarised):
 def total(parts: Iterable[Powers]) -> Powers:
     """Return the sum of expansions in one variable as one sum of powers.
 
-    Its error is the largest one; powers that are not above it are left out.
+    The error of the sum is the largest of their errors; powers that are not above it are left out.
     """
     parts = list(parts)
     error = Max(*[x.error for x in parts])

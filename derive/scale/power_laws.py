@@ -418,10 +418,10 @@ def lazy_law(
     """Return the law of lazy training: ``loss ~ t^-beta`` at any depth, for a flow or in steps.
 
     ``modes`` is the lazy limit of the theory. ``depth``, ``source`` (beta) and ``capacity`` are numbers or
-    symbols. With ``order``, the order gamma0^2 of the loss, and a number below 1 for the source, the time at
-    which a flow leaves the regime is included in ``crossover``; with a number above 1 the change of the
-    constant is one of the conditions. Raises ValueError for numbers that are not
-    possible, and for steps in which the first mode diverges.
+    symbols. ``order`` is the order gamma0^2 of the loss. With it and a number below 1 for the source,
+    ``crossover`` contains the time at which a flow leaves the regime; with a number above 1, a condition
+    states the change of the constant. Raises ValueError for numbers that are not possible, and for steps in
+    which the first mode diverges.
 
     >>> from derive import mean_field, structured
     >>> from derive.scale.modes import lazy_modes

@@ -23,7 +23,7 @@ from derive.program.entrywise import A, Entrywise
 from derive.reduce.homogeneous import NotHomogeneous
 
 PowerOfNumber = Callable[[Expr], Expr]
-"""The power of the large number in an expression without gradients and states."""
+"""Function that returns the power of the large number in an expression without gradients and states."""
 ROUNDING = Rational(1, 10**12)
 """Difference below which two numbers of order one, evaluated to 15 digits, are equal."""
 

@@ -117,8 +117,8 @@ class EnsembleLaw(ConditionalResult):
         Coefficient of ``1/(N E)`` from the variance of the output of one network, in terms of ``V``, which is
         N times the variance.
     next_bias : Expr
-        Coefficient of 1/N^2 that is quadratic in the shift. It is the first one from the shift where the
-        slope of the loss vanishes (a flat loss).
+        Coefficient of 1/N^2 that is quadratic in the shift. If the slope of the loss vanishes, the shift has
+        no effect of lower order.
     """
 
     loss: Expr
