@@ -127,7 +127,8 @@ def streams_of(theory: Theory) -> list[ResidualStream]:
 def _stream(e: Equation, families: Mapping[str, Equation]) -> ResidualStream | None:
     """Return the residual stream that contains the field of an equation.
 
-    None if no chain of terms with coefficient one leads from the field to itself at a neighbouring layer.
+    The result is None if no chain of terms with coefficient one leads from the field to itself at a
+    neighbouring layer.
     ``families`` maps names to the equations of all fields with a layer index.
     """
 

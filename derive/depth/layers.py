@@ -188,8 +188,8 @@ class LayerExpansion(SeriesRing[Expr]):
     def known(self, e: Expr) -> PowerCoefficients | None:
         """Return the series of a function of layers, a sum over layers or times, a constant, or ``exp(f)``.
 
-        The last stands for any known function of one argument, which is expanded itself. The series is a
-        tuple of coefficients. None for a sum, product or power of such expressions.
+        The last stands for any known function of one argument, and this argument is expanded as well. The
+        series is a tuple of coefficients. The result is None for a sum, product or power of such expressions.
         """
         if isinstance(e, Sum | Integral):
             return self._sum(e)

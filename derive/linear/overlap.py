@@ -115,7 +115,7 @@ def _row(theory: Theory, field: Expr) -> Equation | None:
     """Return the equation of ``field``, a field such as ``h(ell + 1)`` or ``g(ell)``, for inner layers.
 
     Inner layers are those of an equation in which ell runs from 1 to the depth minus 1, all layers but one
-    end. None if there is no such equation for this layer.
+    end. The result is None if there is no such equation for this layer.
     """
     inner = [e for e in theory.equations if _between(e.layers, theory)]
     return next((e for e in inner if (match(e.lhs, field, e.ranges) or {}).get(ell) == ell), None)
@@ -125,8 +125,8 @@ def _opened(theory: Theory, pair: list[Any], k: int) -> dict[Term, Expr]:
     """Return the average of a product of two fields, one replaced by its equation, term by term.
 
     The fields are ``pair``, and ``k`` (0 or 1) is the one that is replaced. Keys are the terms of the
-    equation; values are the averages of term times other field, in order parameters. Empty if the field has
-    no equation for inner layers.
+    equation; values are the averages of term times other field, in order parameters. The result is
+    empty if the field has no equation for inner layers.
     """
     field, other = pair[k], pair[1 - k]
     row = _row(theory, field)

@@ -1,7 +1,7 @@
 """LaTeX and plain text of equations in the papers' notation, and the sections of a printed document.
 
-:func:`latex` and :func:`text` print single expressions; results of :mod:`derive.theory` and of other packages
-print themselves as lists of :class:`Section`.
+:func:`latex` and :func:`text` print single expressions. Theories and their fluctuations
+(:mod:`derive.theory`) print themselves as lists of :class:`Section`.
 """
 
 from derive.show.document import DisplayedEquation, Section

@@ -1,7 +1,7 @@
 """Order of factors and terms in LaTeX and text: constants, sums, kernels, averages, then fields.
 
-A term becomes an :class:`ArrangedTerm`, which the LaTeX and the text printer write in the same order; the two
-differ only in the characters that they use.
+A term becomes an :class:`ArrangedTerm`. The LaTeX printer and the text printer write its parts in the same
+order, each with its own characters and brackets.
 """
 
 from __future__ import annotations
@@ -299,7 +299,7 @@ def without_spaces(text: str) -> str:
 
 
 def past_time(x: Loop) -> str:
-    """Return ``<`` for a sum over times before the present, ``<=`` if it includes it; else no text."""
+    """Return ``<`` for a sum over times before t, ``<=`` for one that includes t; else the empty text."""
     if x.integral or x.lower != 0 or x.index.is_integer:
         return ""
     return "<" if (x.upper + 1).is_Symbol and x.upper.is_Add else "<=" if x.upper.is_Symbol else ""

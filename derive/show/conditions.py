@@ -1,7 +1,7 @@
 """Base class of results that hold in a limit or under assumptions, and that state these conditions.
 
-Results of :mod:`derive.depth`, :mod:`derive.scale` and :mod:`derive.reduce.equilibrium` are such results. The
-commands that print a limit also print its conditions.
+Limits in :mod:`derive.depth` and :mod:`derive.scale`, and the equilibrium of
+:mod:`derive.reduce.equilibrium`, are such results. The commands that print a limit also print its conditions.
 """
 
 from __future__ import annotations

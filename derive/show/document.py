@@ -1,6 +1,7 @@
 """Document model of printed results: titled sections of equations, written as text or LaTeX.
 
-Every printable result is a list of sections. The model does not depend on the kind of result.
+A mean-field theory, or its fluctuations, is printed as a list of sections. The model does not depend on the
+kind of result.
 """
 
 from __future__ import annotations

@@ -366,7 +366,7 @@ def _same_numbers(parts: list[tuple[Expr | None, Expr | None]]) -> bool:
 
     The memory of a rule can be written in several ways, such as ``eta/(eta*lam)`` and ``1/lam``. Both sums
     are evaluated at t >= s, at random rational values of their symbols and of the sums, integrals, averages
-    and given functions in them. ``parts`` are terms without an equal term in the other theory; None counts as
+    and functions in them. ``parts`` are terms without an equal term in the other theory; None counts as
     zero, and the result is True without parts. Sums that contain no power or no symbol, or contain cases, are
     not evaluated: the result is then False.
     """

@@ -192,14 +192,14 @@ class Term(Rewritable):
 
 
 ROUNDING = 1e-12
-"""Relative difference of floats whose factors were multiplied in another order."""
+"""Largest relative difference of two floats that count as equal, because it may be a rounding error."""
 
 
 def _equal(one: Expr, other: Expr) -> bool:
     """Return whether two expressions agree after products of numbers and sums are multiplied out.
 
-    Coefficients may differ by the rounding error of floats. Sums over indices and integrals must have the
-    same limits, and sums inside of other expressions must be identical.
+    Coefficients may differ by the rounding error of floats. Outer sums over indices and integrals must have
+    the same limits. Expressions that contain further sums or integrals must be identical.
     """
     while isinstance(one, Sum | Integral) and one.func == other.func and one.limits == other.limits:
         one, other = one.function, other.function
@@ -224,7 +224,10 @@ class Stated(Rewritable):
 
     @property
     def layers(self) -> IndexRange | None:
-        """Range of the layer index if the function is defined for many layers; None for a single layer."""
+        """Range of the layer index if the function is defined for many layers.
+
+        None if the function is defined for a single layer or has no layer.
+        """
         return next((r for r in self.ranges if r.index == ell), None)
 
 

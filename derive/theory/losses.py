@@ -25,8 +25,8 @@ def losses(theory: TheoryData, noise: Expr | int = 0) -> Mapping[str, Expr]:
     """Return the training and the test loss of a program on random data; see `Theory.losses`.
 
     ``noise`` is the standard deviation of the label noise, used only if the program has no samples. Raises
-    NotApplicable if the loss of the program is not the mean square of one vector of a program without given
-    samples, or if the theory has no correlation that it needs.
+    NotApplicable if the samples are given, if the loss is not the mean square of one vector, if the error is
+    not linear in data and noise, or if the theory has no correlation for the mean square.
     """
     noise = expression(noise, "noise")
     NONNEGATIVE.require(noise, "noise")

@@ -64,14 +64,15 @@ def check_routes(program: Program) -> Checked:
     -------
     Checked
         Empty list. Its attribute ``gradients`` is "compared", or the reason why updates were not compared
-        with a gradient: the program states no loss, or its updates are intentionally no gradient. Its
-        attribute ``fluctuations`` is "compared", or the reason why fluctuations of the program are not
-        derived.
+        with a gradient, for example because the program states no loss or its updates are intentionally no
+        gradient. Its attribute ``fluctuations`` is "compared", or the reason why fluctuations of the program
+        are not derived.
 
     Raises
     ------
     RoutesDisagree
-        If anything differs; the message lists all differences.
+        If anything differs; the message lists the differences. The exponent of one unit is compared only if
+        the two derivations of the theory agree.
 
     Examples
     --------

@@ -354,7 +354,7 @@ class _Signs:
     def parenthesize(self, item: Expr, level: int, *args: Any, **kwargs: Any) -> str:
         """Return the printed form of an item, with parentheses where SymPy's rules of precedence need them.
 
-        Symbols of Tensor Programs never get parentheses.
+        This method sets no parentheses around symbols of Tensor Programs.
         """
         # SymPy's printers set parentheses by names of classes, and would take Dot for a scalar product.
         # Symbols of Tensor Programs are therefore printed without parentheses.

@@ -184,17 +184,18 @@ class Theory(TheoryData):
         ProgramError
             If ``noise`` is not an expression, or negative.
         NotApplicable
-            If the loss of the program is not the mean square of one vector, as that of an error on random
-            samples or on the population is, or if the theory has no correlation of this vector. With given
-            samples there is no test distribution.
+            If the samples are given, because there is no test distribution then. If the loss of the program
+            is not the mean square of one vector, or the error is not linear in the data and the noise. If the
+            theory has no correlation for the mean square.
 
         Notes
         -----
         The error of a sample that was not trained on contains only the Gaussian sources, without the response
         to the errors of the same sample. The test loss is the variance of these sources at equal times; the
         training loss is the mean square of the whole error. Both agree if every sample is fresh, as with a
-        new batch at each step, and on the population, where they are twice the loss of the program. The
-        vectors are found by their roles in the program, `Program.roles`, whatever their names.
+        new batch at each step, and on the population, where they are twice the loss of the program plus
+        ``noise**2``. The vectors are found by their roles in the program, `Program.roles`, whatever their
+        names.
 
         Examples
         --------

@@ -358,7 +358,7 @@ class _Unfolder:
     def moments(self, e: Expr) -> Expr:
         """Return ``e`` with averages of sources alone evaluated as Gaussian integrals, if that is possible.
 
-        Averages with responses or with sums over time stay.
+        Averages that contain responses, sums or integrals stay.
         """
 
         def close(a: Average) -> Expr:
@@ -478,8 +478,8 @@ class _Unfolder:
     def begins(self, term: Expr, v: Symbol, flows: bool) -> Expr | None:
         """Return the first value of the time ``v`` at which a response in ``term`` is not zero.
 
-        The result is None if ``term`` contains no response of a field at time v. ``flows`` is true for an
-        integral, in which the time of the perturbation itself has no weight.
+        The result is None if ``term`` contains no response of a field at time v to a perturbation at a time
+        without v. ``flows`` is true for an integral, in which the time of the perturbation has no weight.
         """
         factors = [r.body if isinstance(r, Average) else r for r in Mul.make_args(term)]
         for y in (y for r in factors for y in Mul.make_args(r)):

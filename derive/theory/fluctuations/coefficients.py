@@ -131,9 +131,9 @@ def influence(theory: FluctuationData, q: FluctuatingParameter) -> dict[str, Exp
 def noise(theory: FluctuationData, first: FluctuatingParameter, second: FluctuatingParameter) -> Expr:
     """Return N times the covariance of two averages over units, while order parameters are fixed.
 
-    The second order parameter has other indices and times. The result contains a Kronecker delta of layers.
-    It is zero for different populations, and if one of the two is not an average but a function of other
-    order parameters.
+    The second order parameter has other indices and times. The result contains a Kronecker delta of the
+    layers if these depend on indices. It is zero for units of different populations or layers, and if one of
+    the two is not an average but a function of other order parameters.
     """
     first_placed = with_renamed_indices(first, {})
     second_placed = with_other_indices(second, indices_and_times(first))

@@ -173,7 +173,8 @@ class FluctuationData(Rewritable):
         Order parameters: correlations, causal responses, means, and numbers that follow from them; then
         observables.
     terms
-        Terms of the exponent of one unit that contain order parameters.
+        Terms of the exponent of one unit: responses, memory and covariances of products, and the terms of
+        definitions that contain order parameters.
     """
 
     program: Program
@@ -263,7 +264,7 @@ def addends(e: Expr, taken: Iterable[Expr] = ()) -> Iterator[Addend]:
     Raises
     ------
     NotApplicable
-        If a sum over an index stands inside of a function.
+        If a sum over an index, or over the past time s, stands inside of a function.
     """
     for part in Add.make_args(e.expand()):
         term, ranges, reach = part, list[IndexRange](), ""

@@ -65,14 +65,15 @@ class Fluctuations(FluctuationData):
     parameters : tuple of FluctuatingParameter
         Order parameters, then observables.
     terms : tuple of ExponentTerm
-        Terms of the exponent of one unit that contain order parameters.
+        Terms of the exponent of one unit: responses, memory and covariances of products, and the terms of
+        definitions that contain order parameters.
     """
 
     @property
     def exponents(self) -> dict[str, Expr]:
         """Exponent E of one unit, by population: its fields have the weight exp(E) in the path integral.
 
-        Only terms that contain order parameters are included.
+        Terms that enforce equations without order parameters, such as ``x = phi(h)``, are left out.
         """
         exponents: dict[str, Expr] = {}
         for x in self.terms:
@@ -149,8 +150,9 @@ class Fluctuations(FluctuationData):
         Returns
         -------
         Expr
-            ``kappa``, at fixed order parameters, with a Kronecker delta of layers. It is zero for order
-            parameters of different populations, and if one of them is a function of other order parameters.
+            ``kappa``, at fixed order parameters. It contains a Kronecker delta of the layers if these depend
+            on indices. It is zero for averages over units of different populations or layers, and if one of
+            the two is a function of other order parameters.
 
         Examples
         --------
@@ -230,7 +232,7 @@ class Fluctuations(FluctuationData):
         Raises
         ------
         ValueError
-            If it is itself an average.
+            If the order parameter is an average over units.
 
         Examples
         --------

@@ -1,4 +1,4 @@
-"""Exponent of one unit of a finite network: all terms that contain order parameters.
+"""Exponent of one unit of a finite network, as a function of order parameters.
 
 After the average over random weights the exponent is exactly N times a form that is bilinear in averages over
 sites. With the order parameters as variables it is, for one unit,
