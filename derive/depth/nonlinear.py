@@ -70,9 +70,10 @@ def effective(theory: Theory, activation: Callable[[Expr], Expr] | None = None) 
     ``V_mn(ell, t, s) = <phi^(m)(z_t) phi^(n)(z_s)>`` and ``M_m(ell, t) = <phi^(m)(z_t)>`` that occur, where z
     has the covariance ``C_x(ell - 1)``. phi stays undefined unless ``activation`` is given, which replaces it
     as :func:`with_activation` does. The assumptions are the text ``reduction`` of the result. Raises
-    :class:`NotApplicable` for a theory without such layers, for an entrywise rule, if an average over z
-    contains more than two derivatives of phi or more than two gradients, and for a branch whose output has a
-    mean over the units. A branch ``phi(h)`` without mean subtraction has none only for an odd ``activation``.
+    :class:`NotApplicable` for a theory without such layers, for a rule nonlinear in gradients, if an average
+    over z contains more than two derivatives of phi or more than two gradients, and for a branch whose output
+    has a mean over the units. A branch ``phi(h)`` without mean subtraction has none only for an odd
+    ``activation``.
 
     >>> from derive import mean_field
     >>> from derive.program.networks.residual import nonlinear_program

@@ -358,8 +358,8 @@ def mode_sums(theory: Theory) -> Theory:
     unit, such as its eigenvalue. An order parameter that was an average over the modes becomes the sum, with
     the same symbol: M times the average, where M is the number of modes. Fields of the modes get the index of
     the mode. The equations then do not contain M: their dimension-free form (linear2025 107-109). Observables
-    are left out. Raises :class:`NotApplicable` if the program has no attributes, writes the index of the unit
-    with several names, or if M does not cancel.
+    are left out. Raises :class:`NotApplicable` if the program has no attributes, uses none in a definition,
+    or writes the index of the unit with several names, and if M does not cancel.
 
     >>> from derive import mean_field, structured
     >>> theory = mode_sums(absorb_factors(mean_field(structured()), "r0", "u0"))
@@ -395,7 +395,8 @@ def unit_averages(theory: Theory) -> Theory:
     Raises
     ------
     NotApplicable
-        If the program has no attributes, or writes the index of the unit with several names.
+        If the program has no attributes, uses none in a definition, or writes the index of the unit with
+        several names.
 
     Examples
     --------

@@ -69,7 +69,8 @@ class Equilibrium(ConditionalResult):
     ``scale`` is gamma0, ``inverse_temperature`` the factor of the energy in the Gibbs density, and ``prior``
     the variance of a weight without data (in units of the initial variance). ``algebra`` is the action
     without the integrals over fields, and ``exponent`` the exponent of the integral over the fields of one
-    unit of layer ell; ``fhat``, ``Phihat`` and ``hhat`` are conjugate variables, on the imaginary axis.
+    unit of layer ell. ``fhat``, ``Phihat`` and ``hhat`` are conjugate variables: ``hhat`` is real, and the
+    other two are integrated along the imaginary axis.
     ``Phi(0, mu, alpha)`` is the kernel of the inputs, ``error`` minus the derivative of the loss, ``field``
     the preactivation ``h`` and ``phi`` its activation.
     """
@@ -140,7 +141,7 @@ class Equilibrium(ConditionalResult):
     def solved(self) -> dict[str, Eq]:
         """Saddle-point equations for conjugate output, output, kernels and their conjugates (K.20-K.22).
 
-        Keys are ``fhat``, ``f``, ``Phi``, ``Phihat_last`` and, for two or more layers, ``Phihat``. The error
+        Keys are ``fhat``, ``f``, ``Phi``, ``Phihat_last`` and, unless the depth is 1, ``Phihat``. The error
         is ``Delta = -loss'``.
         """
         slope = loss(f(mu), y(mu)).diff(f(mu))

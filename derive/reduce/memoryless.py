@@ -2,7 +2,8 @@
 
 A sum over past times is a running total if the present enters it only as a factor, so that the times of its
 terms need not be stored. With one hidden layer all sums have this form, for any nonlinearity, also with
-momentum and weight decay; Gaussian variables are drawn once at time 0 (:func:`markov`). If the initial value,
+momentum and constant weight decay; without noise, Gaussian variables are drawn once at time 0
+(:func:`markov`). If the initial value,
 the noise and the updates of a field decay at one rate, the field itself is the state (:func:`motions`).
 """
 
@@ -79,10 +80,10 @@ def markov(theory: Theory) -> Markov:
     """Return the equations of motion of a theory without memory.
 
     In such a theory present and past enter every sum over past times in separate factors, or in a sum of such
-    products (powers and exponentials of ``t - s``: momentum, decay), and there is noise at time 0 only:
-    networks with one hidden layer, with biases, channels and feedback alignment. Raises
+    products (powers and exponentials of ``t - s``: momentum, constant decay), and there is noise at time 0
+    only: networks with one hidden layer, with biases, channels and feedback alignment. Raises
     :class:`NotApplicable`, naming the term, if two times are coupled: by kernels and responses of deeper
-    networks, by noise at all times, by sums that contain the present.
+    networks, by noise at all times, by a decay that depends on time, by sums that contain the present.
 
     >>> from derive import mean_field, mlp
     >>> flow = markov(mean_field(mlp(1, "tanh", "flow")))

@@ -177,7 +177,10 @@ TITLES = {
     "saddle_point": "Saddle point",
     "weights": "Covariance of weights, in units of the initial variance",
 }
-"""Titles of the sections, by key and in order; ``families`` are equations with ends joined."""
+"""Titles of the sections, by key and in order.
+
+``families`` are the equations in which first and last layers are part of the layer families.
+"""
 
 PARTS: dict[str, tuple[str, ...]] = {
     "single-site": ("sources", "equations", "families", "laws", "base_cases"),

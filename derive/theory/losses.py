@@ -94,9 +94,10 @@ def _mean(theory: TheoryData, square: Expr) -> Expr:
 
 
 def _multiple(program: Program, q: OrderParameter, square: Expr) -> Expr | None:
-    """Return a correlation at equal times over the average of ``square``; None if it is not a multiple of it.
+    """Return the ratio of a correlation at equal times to the average of ``square``.
 
-    The correlation is an average over units, or a sum of averages over units that differ.
+    The result is None if the ratio is not constant. The correlation is an average over units, or a sum of
+    averages over units that differ.
     """
     number, summand, unit = S.One, q.definition, None
     if isinstance(summand, Sum) and len(summand.limits) == 1:

@@ -102,7 +102,8 @@ def vector_memory(p: Parameter, trained: TrainedVector) -> Term:
     """Return the term ``sum_s k(t, s) c(s) v(s)`` that updates of a vector of weights add to its entries.
 
     The update of time s is ``c v`` with coefficient c and vector v, and k is its factor in the weight at time
-    t. A rule that acts on each entry has the step of the entry in place of v.
+    t. A rule that acts on each entry has the step of the entry in place of ``c v``, times the factor
+    ``outside`` of the update (see `Along`).
     """
     u = trained.update
     names, over = rename_taken(u.over, p.indices)
