@@ -39,7 +39,7 @@ over_layers = Symbol("over_layers", positive=True)
 LinearExponent = tuple[Fraction, Fraction, Fraction]
 """``c + a alpha + b gamma`` as (c, a, b)."""
 ExponentMaximum = frozenset[LinearExponent]
-"""The maximum of linear forms; empty is minus infinity, the exponent of zero."""
+"""The maximum of linear forms; an empty set is minus infinity, the exponent of zero."""
 NOTHING: ExponentMaximum = frozenset()
 ORDER_ONE: LinearExponent = (Fraction(0), Fraction(0), Fraction(0))
 ONE: ExponentMaximum = frozenset({ORDER_ONE})

@@ -61,7 +61,7 @@ from derive.show.latex import aligned_latex
 from derive.theory import Equation
 
 WIDTH_FIRST = "assumed: the width goes to infinity before the depth, at a fixed number of steps"
-"""The condition of all limits of infinite depth."""
+"""A condition of the equations in layer time."""
 STEPS = S.NegativeOne
 """The power of L of the discretisation error of layers."""
 

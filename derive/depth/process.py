@@ -44,7 +44,7 @@ from derive.show.latex import aligned_latex
 from derive.theory import Equation, Source, Theory
 
 DRIFT = S.NegativeOne
-"""Power of L with which drift, and white noise in its unit, enter a layer."""
+"""Power of L of what a layer adds to the stream, with sources written as white noise times ``L^-1/2``."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -66,7 +66,7 @@ class LayerProcess(ConditionalResult):
         Averages at a layer time; and the outputs, errors, tangent kernel and the scalars that each block
         has.
     units : mapping of str to Expr
-        ``L**e`` by the name of each response; responses with e = 0 are left out.
+        ``L**e`` by the name of each response in the equations; responses with e = 0 are left out.
     dropped : tuple of Dropped
         Terms that vanish as L grows.
     inner : tuple of Eq

@@ -86,8 +86,9 @@ class CrossLayer(Summarised):
     perturbed_sources : tuple of PerturbedSource
         The perturbed sources.
     responses : tuple of Equation
-        The equations of the responses ``R_hu``. A response that is a constant (mostly 0) and does not occur
-        in ``diagonal`` is left out, and its value is inserted in the other equations.
+        The equations of the responses ``R_hu``. A response that is a constant (mostly 0) is left out, and its
+        value is inserted in the other equations, unless the left-hand side of an equation in ``diagonal`` has
+        the same name.
     diagonal : tuple of Eq
         The responses of the theory, averages within one layer, in terms of ``R_hu`` at equal layers.
     fields : tuple of Eq

@@ -299,7 +299,7 @@ def without_spaces(text: str) -> str:
 
 
 def past_time(x: Loop) -> str:
-    """Return ``<`` for a sum over times before t, ``<=`` for one that includes t; else the empty text."""
+    """Return ``<`` for a sum over times before t or another time, ``<=`` if it is included; else no text."""
     if x.integral or x.lower != 0 or x.index.is_integer:
         return ""
     return "<" if (x.upper + 1).is_Symbol and x.upper.is_Add else "<=" if x.upper.is_Symbol else ""

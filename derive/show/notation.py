@@ -24,7 +24,7 @@ PAPERS: Mapping[str, str] = {"K": r"K^{\mathrm{NTK}}"}
 """LaTeX of names that selfconsistent2023 writes in another way than their name."""
 
 NOTATIONS: Mapping[str, Mapping[str, str]] = {"papers": PAPERS, "plain": {}}
-"""Notations by name: the LaTeX of names that are not written as they are."""
+"""Notations by name: mappings from names to the LaTeX that replaces the one formed from the name."""
 
 LAYER, SAMPLE, TIME = "layer", "sample", "time"
 
@@ -77,7 +77,7 @@ class Notation:
     matrices: frozenset[str] = frozenset()
     ranges: tuple[tuple[Symbol, Expr, Expr], ...] = ()
     letters: frozenset[str] = frozenset()
-    """The names of symbols."""
+    """Names of the symbols that occur in the expressions of the theory."""
 
     def roles_of(self, atom: AppliedUndef) -> tuple[str, ...]:
         """Return the role of each argument of a function.

@@ -17,10 +17,10 @@ WIDTH = 100
 """Largest number of characters in a line of a summary."""
 
 MOST_PARTS = 12
-"""Number of elements of a collection above which they are counted."""
+"""Number of elements of a collection above which only this number is printed."""
 
 MOST_OPERATIONS = 60
-"""Number of operations above which an expression is counted, because its text does not fit into a line."""
+"""Number of operations of an expression above which only this number is printed, not the expression."""
 
 
 class Summarised:

@@ -67,8 +67,9 @@ def compare(left: TheoryData, right: TheoryData) -> list[Difference]:
 
     Sources, equations (term by term), scalars, order parameters with definitions and causality, and
     observables are compared. Names of fields and order parameters must agree
-    (:func:`derive.theory.renaming.renaming` compares up to names). Terms of different form are equal if their
-    sums agree at random numbers. A source with the covariance zero counts as missing.
+    (:func:`derive.theory.renaming.renaming` compares up to names). Terms of different form count as equal if
+    their sums contain a power and agree at random numbers. A source with the covariance zero counts as
+    missing.
 
     >>> from derive import mean_field, mlp
     >>> program = mlp(2)
@@ -400,7 +401,7 @@ def _constants_outside(x: Expr) -> Expr:
 
 
 TRIALS, DIGITS = 3, 40
-"""Numbers of random points, and of decimal digits, at which two expressions are compared."""
+"""Number of random points at which two expressions are compared, and of decimal digits of their values."""
 
 
 def _opaque(e: Expr) -> set[Expr]:
