@@ -1,7 +1,7 @@
 """Residual networks of infinite depth: powers of the depth, layer-time equations and their corrections.
 
-The functions take the closed recursions over layers of a linear theory (:func:`cross_layer`), or the theory
-of a nonlinear residual network (:func:`layer_process`), and return its limit as the depth L goes to infinity.
+The limit in which the depth L goes to infinity is taken of the closed recursions over layers of a linear
+theory (:func:`cross_layer`), or of the theory of a nonlinear residual network (:func:`layer_process`).
 """
 
 from derive.depth.blocks import BlockLimit, block_limit, within_blocks, without_silent

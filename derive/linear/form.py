@@ -5,8 +5,9 @@ In a linear network every single-site equation is
     field(t) = sum of factor * source(t) + sum of coefficient(t) sum_over sum_s kernel(t, s) field(s) + given
 
 with deterministic factors and kernels. :func:`linear_form` reads it from the terms of a theory, for the
-closure, propagators, reductions, expansions, limits and the lowering to arrays. ``row("h")`` has its
-``sources``, the ``actions`` of kernels on fields, and the ``given`` (deterministic) part.
+closure, propagators, reductions, expansions, limits and the lowering to arrays. The row of the field h,
+``linear_form(theory).row("h")``, has the ``sources``, the ``actions`` of kernels on fields, and the ``given``
+(deterministic) part.
 """
 
 from __future__ import annotations

@@ -29,7 +29,8 @@ class Families:
     """Equations and sources of a theory in which first and last layers are part of the layer families.
 
     ``base_cases`` are equations that give order parameters beyond their range of layers the value with which
-    the joined equations hold, such as ``A(0, mu, t, s) = 0``.
+    the joined equations hold, such as ``A(0, mu, t, s) = 0``. Sums over layers in ``observables`` include the
+    first and the last layer where these fit.
     """
 
     sources: tuple[Source, ...]

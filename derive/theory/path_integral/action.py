@@ -494,8 +494,9 @@ class ResponseParameter:
 class Action:
     """Action of the path integral: an algebraic part plus ``n ln Z`` summed over populations.
 
-    Z is the integral over the fields of one unit and n the number of units over N. ``terms`` add up to the
-    algebraic part. By population, ``sites`` are the terms of the exponent of one unit and ``ratios`` the n.
+    ``reading`` lists the products in a program, ``legs`` and ``entries`` are their variables. Z is the
+    integral over the fields of one unit and n the number of units over N. ``terms`` add up to the algebraic
+    part. By population, ``sites`` are the terms of the exponent of one unit and ``ratios`` the n.
     ``correlations`` are kept by name and ``responses`` by the text of their symbol. ``separate_responses``
     describes responses ``..._used``, which have a separate variable for each value of an index (see
     :meth:`symbol`): the name of the response function, its number of layer arguments, and the two products.
