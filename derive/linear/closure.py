@@ -465,7 +465,7 @@ class _Block:
         return equations
 
     def responses(self) -> list[Eq]:
-        """Return for each response function of the layer the equation that gives it as a sum of words."""
+        """Return for each response function that is needed the equation that gives it as a sum of words."""
         equations = []
         for q in self.c.theory.responses():
             response = next(iter(q.definition.atoms(Response)))

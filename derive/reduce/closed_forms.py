@@ -181,7 +181,7 @@ def _lowered(e: Expr, letter: Symbol, square: Expr) -> Expr:
 
 
 def conserved(odes: Sequence[Eq], degree: int = 2) -> tuple[Expr, ...]:
-    """Return polynomials of the unknowns, of at most ``degree``, that are constant along solutions.
+    """Return polynomials of the unknowns, up to a given degree, that are constant along solutions.
 
     ``odes`` are equations ``dx/dt = rate``. Polynomials in the returned ones are left out: squares and
     products of conserved quantities, and their linear combinations. The result is empty if there are none, or
@@ -221,7 +221,7 @@ def conserved(odes: Sequence[Eq], degree: int = 2) -> tuple[Expr, ...]:
 
 
 def _invariants(flow: dict[Symbol, Expr], names: list[Symbol], degree: int) -> list[Expr]:
-    """Return a basis of the polynomials of at most ``degree`` that are constant along the flow.
+    """Return a basis of the polynomials up to a given degree that are constant along the flow.
 
     They are the kernel of ``I -> dI/dt`` on polynomials without constant term. ``flow`` maps each unknown of
     ``names`` to its time derivative.
@@ -238,7 +238,7 @@ def _invariants(flow: dict[Symbol, Expr], names: list[Symbol], degree: int) -> l
 
 
 def _products(found: list[Expr], names: list[Symbol], degree: int) -> list[Expr]:
-    """Return the products, with repetition, of the invariants ``found`` that have at most ``degree``."""
+    """Return the products, with repetition, of the invariants ``found`` up to the given total degree."""
     size = {x: Poly(x, *names).total_degree() for x in found}
     return [
         Mul(*c).expand()

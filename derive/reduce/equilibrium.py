@@ -533,7 +533,7 @@ def _cumulant(factor: Expr, hat: Callable[[Expr], Expr], covariance: Expr) -> Ex
 
 
 def _isolate(condition: Expr, unknown: AppliedUndef) -> Expr:
-    """Solve ``condition = 0``, which is linear in ``unknown``, for it; raise NotApplicable if it is not."""
+    """Solve ``condition = 0`` for ``unknown``; raise NotApplicable unless the condition is linear in it."""
     slope = condition.coeff(unknown)
     constant = condition - slope * unknown
     if slope == 0 or constant.expand().has(unknown):

@@ -17,7 +17,7 @@ RESPONSE = "response"
 
 
 def without_equal_times(theory: Theory) -> Theory:
-    """Return the theory in which no field responds to a source at the same time.
+    """Return the theory without response terms at equal times.
 
     Terms that sum a response up to the present sum it up to the previous step, and responses vanish at equal
     times. Compared with a network, ``z(t)`` then lacks ``gamma0 B(t, t) phi(h(t))``.
@@ -30,7 +30,7 @@ def without_equal_times(theory: Theory) -> Theory:
     Returns
     -------
     Theory
-        The edited theory; the same theory if no response reaches the present.
+        The edited theory; an equal theory if no response reaches the present.
 
     Raises
     ------

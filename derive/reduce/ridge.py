@@ -153,7 +153,7 @@ class _Rate:
         self.backward = [d for d in self.definitions if d.lhs.func in names]
 
     def rate(self) -> OutputRate:
-        """Return the rate of change of the output, with the contributions of all weights."""
+        """Return the rate of change of the output, with contributions of weights in the tangent kernel."""
         strength, decay, diffusion = exponential(self.program.rule)
         names = {x.matrix for x in self.kernel.terms}
         passed = (

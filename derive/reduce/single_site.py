@@ -65,7 +65,7 @@ class SingleSite(Summarised):
 
         In discrete time, return ``<body>`` after the next step. Raises NotApplicable for functions of t that
         have no equation of motion, for fields at another time, for a flow of fields in a sum over their
-        index, and for noise in discrete time if the function is not a polynomial.
+        index, and for noise in discrete time if the function is not a polynomial without sums.
 
         >>> from derive import mean_field, mlp
         >>> from derive.program import alpha, mu

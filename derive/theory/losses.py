@@ -81,7 +81,7 @@ def _variance_of_sources(theory: TheoryData, e: Equation) -> Expr:
 def _mean(theory: TheoryData, square: Expr) -> Expr:
     """Return the average of a square such as ``lamda(k)*v(t)**2`` over units by the order parameter for it.
 
-    Raises NotApplicable if no correlation of the theory is this average at equal times.
+    Raises NotApplicable if no correlation of the theory is a multiple of this average at equal times.
     """
     for q in theory.correlations():
         multiple = _multiple(theory.program, q, square)

@@ -124,7 +124,10 @@ class _Reading:
 
 
 def _plain(theory: TheoryData) -> TheoryData:
-    """Return the theory without origins of terms, and with equal assumptions for all indices."""
+    """Return the theory without origins of terms, and with standard assumptions for its indices.
+
+    Indices other than the layer are positive integers, and times are not negative.
+    """
     bound = {lim[0] for e in _everything(theory) for y in e.atoms(Sum, Integral) for lim in y.limits}
     indices = bound | {r.index for x in theory.stated() for r in x.ranges}
     same = {x: Symbol(x.name, integer=True, positive=True) for x in indices if x.is_integer and x != ell}
