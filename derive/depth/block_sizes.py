@@ -128,8 +128,7 @@ def _stream(e: Equation, families: Mapping[str, Equation]) -> ResidualStream | N
     """Return the residual stream that contains the field of an equation.
 
     The result is None if no chain of terms with coefficient one leads from the field to itself at a
-    neighbouring layer.
-    ``families`` maps names to the equations of all fields with a layer index.
+    neighbouring layer. ``families`` maps names to the equations of all fields with a layer index.
     """
 
     def bare(x: Expr, lhs: Expr) -> bool:

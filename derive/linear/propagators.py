@@ -542,8 +542,8 @@ class _CrossLayer:
     def from_covariance(self, a: AppliedUndef, b: AppliedUndef, u: Source) -> Expr:
         """Return what one covariance ``u = <u_1 u_2>`` of sources adds to the average ``<a b>`` of fields.
 
-        It is the sum of response of a to u_1, covariance, and response of b to u_2 over layers, indices and
-        past times; zero if the fields belong to other units than the sources.
+        It is the product of the response of a to u_1, the covariance and the response of b to u_2, summed
+        over layers, indices and past times. It is zero if the fields belong to other units than the sources.
         """
         first, second = str(u.symbol.func), str(u.partner.func)
         if not (self.same_units(str(a.func), first) and self.same_units(str(b.func), second)):

@@ -23,10 +23,11 @@ def laws(program: Program) -> tuple[Eq, ...]:
     """Return the equations of the steps ``Q_W`` of entrywise rules, and of ``F_W`` of spectral rules.
 
     Each equation of an entrywise rule is that of one entry of a weight W: ``A(t)`` is the normalised negative
-    gradient of the entry at step t, and ``m(t)`` a state of the rule. Weights that move by the same rule
-    share the equations of its states. ``F_W`` is a function of ``sigma``, a singular value of the gradient
-    divided by the width N; ``F_W`` is 1 for Muon. A family of weights without members, such as that between
-    the layers of a network with one layer, has no equation. The result is empty if all rules are linear.
+    gradient of the entry at step t, and a function such as ``m(t)`` is a state of the rule. Weights that move
+    by the same rule share the equations of its states. ``F_W`` is a function of ``sigma``, a singular value
+    of the gradient divided by the width N; ``F_W`` is 1 for Muon. A family of weights without members, such
+    as that between the layers of a network with one layer, has no equation. The result is empty if all rules
+    are linear.
 
     >>> from derive.program import eta, lion, mlp
     >>> for e in laws(mlp(2, rule=lion(eta))): print(e.lhs, "=", e.rhs)

@@ -133,8 +133,8 @@ class _SolvedMotion(Solution):
     def noise(self, time: Expr, past: Expr) -> Expr:
         """Return the covariance of the noise in the weight at two times, divided by its initial variance.
 
-        Noise is an input that is independent at different times. The covariance is the product of two
-        responses to it with its covariance, summed over the times of the input.
+        Noise is an input that is independent at different times. The result is the covariance of this input
+        times its responses at both times, summed over the times of the input.
         """
         D, states = self.system.noise_matrix, range(self.system.states)
         entries = [(i, j) for i in states for j in states if D[i, j] != 0]
