@@ -16,7 +16,7 @@ h = Symbol("h", real=True)
 """The field in the text of an activation."""
 
 GRID = tuple(x / 4 for x in range(-160, 161))
-"""Range of h in which an activation must be finite: one that overflows at 40 has no Gaussian averages."""
+"""Values of h, from -40 to 40, at which an activation must be real and finite."""
 
 NAMES = ", ".join(f'"{name}"' for name in NAMED)
 
@@ -43,8 +43,8 @@ def parse_activation(text: str) -> Expr:
         For an unknown name, and for unsupported text: anything but h, pi, numbers, ``+ - * / **`` with a
         number as exponent, and the functions listed in ``SYMBOLIC`` of :mod:`.formulas`; text that is too
         long or has too large numbers or exponents; text without h; and text that is not real and finite for
-        all h with -40 <= h <= 40. It is evaluated at two points in each quarter, between which denominators,
-        roots and logarithms are checked. The error names the key network.activation.
+        all h with -40 <= h <= 40. It is evaluated at two points in each interval of length 1/4, between which
+        denominators, roots and logarithms are checked. The error names the key network.activation.
 
     Examples
     --------

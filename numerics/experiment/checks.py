@@ -174,7 +174,8 @@ def given_arrays(program: Program, data: Mapping[str, Any], key: str = "data") -
 def given_times(times: ArrayLike, *, steps: bool) -> Array:
     """Return output times, shape (times,), of a rule in steps or, if ``steps`` is false, of a flow.
 
-    Raises SpecError for times that are not finite, do not increase, are negative, or are not steps.
+    Raises SpecError for an empty or nested list, for times that are not finite, do not increase or are
+    negative, and for a time of a rule in steps that is not an integer.
 
     >>> given_times([0.0, -1.0], steps=False)
     Traceback (most recent call last):

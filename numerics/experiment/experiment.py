@@ -207,7 +207,8 @@ class _Checked:
     def kernel_from_test_kernel(self, samples: Samples) -> Array:
         """Return the kernel of training samples and test points, (P + P*, P + P*), from the given kernels.
 
-        Raises SpecError without a test kernel, for a wrong shape, or if training inputs are given.
+        Raises SpecError without a test kernel, for a wrong shape, if training inputs are given, or if the
+        result is not symmetric positive semidefinite.
         """
         key, count = "test_kernel", len(samples.kernel)
         if key not in self.arrays:
@@ -307,7 +308,7 @@ def read_array(key: str, name: str, folder: Path) -> NDArray[Any]:
 
 
 def require_file(key: str, name: str, path: Path, accepted: str) -> None:
-    """Raise SpecError unless the path is a file: not missing, a folder, a pipe or a device.
+    """Raise SpecError if the path is missing or is not a regular file, such as a folder or a pipe.
 
     ``key`` and ``name`` are the key of the experiment file and its value; ``accepted`` says in words what
     the key takes.
@@ -341,9 +342,9 @@ def _member(key: str, name: str, path: Path, member: str) -> NDArray[Any]:
 def _table(path: Path) -> NDArray[Any]:
     """Return the numbers of a .csv file as a matrix, also if it has a single column or a single row.
 
-    Blank lines and lines before the numbers that begin with ``#`` are left out, and so is a line of names of
-    columns. Raises ValueError if no line of numbers is left, for names that do not fit the columns, and for a
-    later cell that is not a number.
+    Blank lines, lines at the start of the file that begin with ``#``, and then a line of names of columns are
+    left out. Raises ValueError if no line of numbers is left, for names that do not fit the columns, and for
+    a later cell that is not a number.
     """
     # Excel writes a byte-order mark at the start of a file; "utf-8-sig" leaves it out.
     lines = [line for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
@@ -423,7 +424,7 @@ LOG_GRID_DECADES = 4
 """Number of decades of a logarithmic time grid."""
 
 MOST_PARTS = 100
-"""Largest number of parts of a dotted name in an experiment file."""
+"""Largest number of dots in a dotted name in an experiment file."""
 
 GIVEN = "(array)"
 """Placeholder in a spec for the name of an array of test points that was given without a file."""
@@ -659,7 +660,7 @@ class Experiment:
         Raises
         ------
         SpecError
-            If a path is no TABLE.KEY or a value is invalid, if a key of [data] is changed and the experiment
+            If a path is not TABLE.KEY or a value is invalid, if a key of [data] is changed and the experiment
             has samples, if the number of outputs no longer fits the targets, or if the new rule is entrywise
             and no inputs are given.
 

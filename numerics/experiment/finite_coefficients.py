@@ -95,7 +95,7 @@ def times_read(times: Array, discrete: bool) -> Array:
 
 
 def with_extremes(value: Callable[[Array], Array], grid: Array) -> Array:
-    """Return ascending times ``grid`` (T,) with those of the least and largest values between them.
+    """Return the times ``grid`` (T,) and the times of the least and largest values between them, ascending.
 
     ``value`` maps times to values. It is evaluated at one time between each two, and least and largest values
     among these are refined by ternary search; a pulse between two of these times is not found.

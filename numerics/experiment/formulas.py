@@ -158,8 +158,9 @@ class Reader:
     variable
         The variable of the function.
     grid
-        Numbers, ascending, at which the function must be real and finite, as at one number between each two.
-        Between all of them no denominator may vanish, and no argument of a root or logarithm be negative.
+        Ascending numbers. The function must be real and finite at each of them and at one number between each
+        two. Between all of them no denominator may vanish, and no argument of a root or logarithm may be
+        negative.
     accepted
         Accepted text, for error messages.
     finite
@@ -385,7 +386,7 @@ class Reader:
     def _points(self) -> tuple[float, ...]:
         """Numbers of the grid, ascending, with one between each two, at a fraction of the golden ratio.
 
-        These meet functions whose period is a multiple of the spacing of the grid.
+        The numbers between test periodic functions that have the same phase at all points of the grid.
         """
         between = (low + GOLDEN * (high - low) for low, high in pairwise(self.grid))
         return tuple(sorted((*self.grid, *between)))

@@ -395,8 +395,8 @@ class _Shapes:
     def largest(self, name: str, axis: int) -> tuple[int | None, _Extent | None]:
         """Return the number of entries that an axis must have, and the index that runs over so many values.
 
-        The number is None if it is not known. The index is None if no index but an integer at which the axis
-        is read is the last one.
+        The number is None if it is not known. The index is None then, and if the axis is read at an integer
+        beyond the values of all indices.
         """
         sizes = self.numbers | {x: n for x, (n, _) in self.sizes.items()}
         largest: tuple[int | None, _Extent | None] = None, None
@@ -412,7 +412,7 @@ class _Shapes:
     def at_all_times(self, name: str, value: Array) -> Array:
         """Return an array, such as a table of a training rule, with one entry for each time on its time axes.
 
-        Longer axes are cut. Shorter ones repeat their last entry, which is not read.
+        Longer axes are cut. Shorter ones are extended by copies of their last entry, which no equation reads.
         """
         is_time = [x in (t, s) for x in self.indices[name]]
         longer = [

@@ -360,7 +360,7 @@ def _everywhere(program: Program, rewritten: Callable[[Any], Any]) -> Program:
 
 
 KEPT = ("name", "notation")
-"""Fields of a program whose text does not name quantities."""
+"""Fields of a program whose texts stay as they are: its name, and the names of its order parameters."""
 
 
 def _renamed(program: Program, names: Mapping[str, str], symbols: Mapping[Symbol, Symbol]) -> Program:

@@ -55,8 +55,10 @@ def outside_value(
 ) -> OutsideValue | None:
     """Return the first parameter of a training rule that leaves its interval, or None if none is found.
 
-    Constants are not checked here, because they are checked when symbols receive numbers. Parameters that
-    contain a symbol without a number are skipped.
+    A parameter that depends neither on the time nor on an index of weights is not checked here, because it is
+    checked when symbols receive numbers. Parameters that contain a symbol without a number are skipped. The
+    covariance of the noise of a rule with several state variables counts as a parameter, also if it is
+    constant; all its eigenvalues must be >= 0.
 
     Parameters
     ----------
@@ -65,7 +67,7 @@ def outside_value(
     numbers
         Values of symbols, by name.
     arrays
-        Values of functions of the time at each step, by name.
+        Arrays by name: values of functions of the time at each step, and of functions of an index of weights.
     times
         The steps, or the times of a flow (T,). At the last step no parameter is read.
     """
@@ -186,11 +188,12 @@ def _outside(
 def first_outside(
     interval: RealInterval, values: Array, contained: Callable[[int], bool] = lambda _: False
 ) -> int | None:
-    """Return the position of the first value outside of an interval, beyond rounding errors, or None.
+    """Return the position of the first value outside of an interval, or None.
 
-    ``values`` (T,) are those of one parameter in time; infinite and undefined ones are outside. A value that
-    equals an open end is outside unless ``contained`` says, for its position, that the parameter is inside
-    before rounding.
+    ``values`` (T,) are those of one parameter in time; infinite and undefined ones are outside. Values that
+    exceed a closed end by a rounding error count as inside. Values that equal an open end are outside unless
+    ``contained`` returns true for the positions of all of them, or of EXACT of them if there are more: the
+    parameter is then inside before rounding.
 
     >>> from derive.calculus.intervals import FRACTION, NONNEGATIVE
     >>> first_outside(NONNEGATIVE, np.array([0.1, -1e-17, -0.1]))

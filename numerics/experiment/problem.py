@@ -3,8 +3,8 @@
     problem = Problem.of("digits.toml")                                       # an experiment file
     problem = Problem.of(program, numbers={...}, arrays={...}, times=range(51))  # a program
 
-Methods solve problems.  Properties of a problem, such as whether its network is linear, follow from the
-theory and not from keys of a file.
+Methods solve problems.  Whether the network of a problem is linear, for example, follows from its theory and
+not from a key of a file.
 """
 
 from __future__ import annotations
@@ -727,9 +727,9 @@ def _training_samples(program: Program, data: Mapping[str, Array], samples: int)
     """Return the number of training samples; samples of weight zero at the end are test points.
 
     The weight is that in the loss, an array in ``data``. All samples count if weights are not given or are
-    all zero, or if some of weight zero stand between others. The result is one for a program with an output
-    but without an index of samples, and zero for random data. ``samples`` is the number of all samples, which
-    is also the result for a program without a single output.
+    all zero, or if a sample of weight zero comes before one of another weight. The result is one for a
+    program with an output but without an index of samples, and zero for random data. ``samples`` is the
+    number of all samples, which is also the result for a program without a single output.
     """
     roles = program.roles
     if roles.learnt is not None:

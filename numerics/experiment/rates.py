@@ -27,8 +27,8 @@ def next_step_factors(problem: Problem) -> NDArray[np.float64]:
     """Return ``k(s + 1, s)`` for each step s except the last: the factor of an update in the next step.
 
     The result has the shape (T - 1,). For a flow it is instead the absolute rate of the rule at each time
-    except the last; for a rule without a rate it is the largest absolute coefficient of the update. If the
-    rule divides by the number of samples, test points do not count.
+    except the last, or the largest absolute coefficient of the update if the flow has no rate. If the rule
+    divides by the number of samples, test points do not count.
 
     >>> from derive.program import GradientDescent, eta, mlp
     >>> from numerics.experiment.problem import Problem

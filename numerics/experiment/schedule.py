@@ -33,7 +33,8 @@ def parse_schedule(key: str, text: str, end: float | None, steps: bool, accepted
     key
         The key of the file, which error messages name.
     text
-        An expression in t, read as activations are in h; ``floor`` in steps, and powers such as ``0.9**t``.
+        An expression in t, with the syntax of activations in h. Powers such as ``0.9**t`` are accepted too,
+        and the function ``floor`` if ``steps``.
     end
         The number of steps, or the end time of a flow; None if the file does not give it.
     steps

@@ -382,11 +382,13 @@ def error_jumps(program: Program) -> bool:
 
 
 RISE = Symbol("epsilon_jump", positive=True)
-"""Change of an output across a widened jump."""
+"""Scale of the width of a widened jump, in units of the output."""
 
 
 def widened(program: Program) -> Program:
-    """Return the program with ramps of width RISE in place of the error's jumps.
+    """Return the program with ramps in place of the error's jumps.
+
+    The width of a ramp is RISE times the factor of :func:`_ramp`, such as sqrt(2) for the hinge loss.
 
     >>> from derive.program import mlp
     >>> error = next(d.rhs for d in widened(mlp(1, objective="hinge")).definitions if d.name == "Delta")

@@ -2,7 +2,8 @@
 
 The module tests whether the gradients of all samples cancel where the output is zero, from inputs, targets
 and activation of an experiment.  Rules that ignore the size of a gradient, such as Adam, then take full steps
-along rounding errors, or along fluctuations of order ``N^(-1/2)``.  ``solve`` checks files first.
+along rounding errors, or along fluctuations of order ``N^(-1/2)``.  ``solve`` tests each experiment before
+it computes.
 """
 
 from __future__ import annotations
