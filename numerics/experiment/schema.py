@@ -235,11 +235,11 @@ class TrainingSection(FileSection):
 class Solver(FileSection):
     """Table [solver]: `samples` paths of a nonlinear process, seed, tolerances, device and method.
 
-    Linear networks have no sampled paths, unless the rule is entrywise, such as Adam.  If `samples` is
-    missing, the numbers of samples and of replicas are chosen for `accuracy`: the standard error and the bias
-    of losses and errors relative to the largest of them.  `rtol` bounds the time-discretisation error of a
-    flow; rules in steps have none.  A computation whose estimate exceeds `hours` raises SpecError. Sampled
-    paths may run on a graphics card (`device`).
+    Linear networks have no sampled paths, unless the rule is entrywise, such as Adam, or `method` is "paths".
+    If `samples` is missing, the numbers of samples and of replicas are chosen for `accuracy`: the standard
+    error and the bias of losses and errors relative to the largest of them.  `rtol` bounds the
+    time-discretisation error of a flow; rules in steps have none.  A computation whose estimate exceeds
+    `hours` raises SpecError. Sampled paths may run on a graphics card (`device`).
     """
 
     samples: int | None = Field(

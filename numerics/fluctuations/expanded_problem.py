@@ -89,7 +89,7 @@ def _with_sums_written_out(program: Program, problem: Problem) -> Program:
 def _require_widths(problem: Problem) -> None:
     """Raise SpecError if corrections at order 1/N cannot be derived for a problem.
 
-    This is so if its layers or modes are infinitely wide, if it has no number for the depth, or if its theory
+    This is so if its layers are infinitely wide, if it has no number for the depth, or if its theory
     was replaced by the user's equations.
     """
     if problem.experiment is not None:

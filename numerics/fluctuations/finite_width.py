@@ -78,10 +78,13 @@ def finite_width(
     SpecError
         If networks have no width or the expansion of their program is not derived, for fixed samples in NTK
         scaling, for an error that jumps with the output, as that of the hinge loss, for a flow with noise or
-        of a nonlinear network, for a nonlinear network with more than some thousand order parameters, or if
-        the computation takes longer than ``solver.hours``.
+        of a nonlinear network, for a nonlinear network with more than 1000 order parameters, or if the
+        computation takes longer than ``solver.hours`` by its estimate.
     NotConverged
-        For a flow whose variances have a large estimated error on the finest affordable time grid.
+        For a flow whose variances have a large estimated error on the finest affordable time grid, and for a
+        nonlinear network if the expansion about its sampled paths is singular or not finite.
+    Diverged
+        If an order parameter at infinite width is not finite.
 
     Notes
     -----

@@ -50,10 +50,10 @@ LARGEST_ERROR = 0.1
 """Estimated relative error above which shifts of a flow are left out, and variances are not converged."""
 
 MOST_WITH_SHIFTS = 4600
-"""Largest number of order parameters for which means are computed, in about twenty seconds."""
+"""Largest number of order parameters of a flow for which shifts are computed, in about twenty seconds."""
 
 UNEVEN = 4.0
-"""Ratio of the longest to the shortest output interval above which the first one is a time scale."""
+"""Ratio of the longest to the shortest output interval above which the first interval is a time scale."""
 
 STEP_GROWTH = 4.0
 """Largest ratio of the longest to the first step, because longer explicit steps are unstable."""
@@ -193,11 +193,11 @@ def corrections_of_flow(
 
     Attributes hold the method, the kernels that are kept, and estimated errors. The flow is computed on finer
     and finer grids of Runge-Kutta steps, and the two finest are extrapolated to steps of length zero. Grids
-    are refined until the estimated error of variances is at most CONVERGED, or an expansion takes more than a
-    minute. Shifts are extrapolated from the two finest of those grids on which dense matrices of all order
-    parameters are computed; they are left out if their estimated error exceeds LARGEST_ERROR. Raise
-    NotConverged if the estimated error of variances exceeds LARGEST_ERROR, and SpecError for a flow with
-    noise.
+    are refined until the estimated error of variances is at most CONVERGED, until it is at most LARGEST_ERROR
+    and a minute has passed, or until the next grid would take more than a minute by estimate. Shifts are
+    extrapolated from the two finest of those grids on which dense matrices of all order parameters are
+    computed; they are left out if their estimated error exceeds LARGEST_ERROR. Raise NotConverged if the
+    estimated error of variances exceeds LARGEST_ERROR, and SpecError for a flow with noise.
     """
     require_no_noise(problem)
     started, axis = clock.perf_counter(), FlowTimes.of(problem)

@@ -32,10 +32,10 @@ DENSE = 5000
 """Largest number of order parameters for dense matrices."""
 
 MATRIX_PRODUCTS = 2e-10
-"""Measured seconds of dense matrices, divided by n^3."""
+"""Measured seconds of dense matrices, divided by the third power of the number of order parameters."""
 
 SWEEP = 4e-10, 1e-3
-"""Measured seconds of a sweep: factor of the sum of cubes of the sites' sizes, and for each time."""
+"""Measured seconds of a sweep: factor of a quarter of the sum of cubed sizes of sites, and for each time."""
 
 
 class ObservedFluctuations(Protocol):

@@ -59,8 +59,8 @@ KINKED_STEPS = 0.1, 0.2
 ROUNDING_WIDTHS = 0.3, 0.15, 0.075
 """Widths over which kinks are rounded if there are responses, relative to the sources of a site.
 
-The noise of the narrowest width is that of the extrapolated values: shifts of G scatter six times as much at
-half of it.
+The narrowest width determines the noise of extrapolated values: at half of it, shifts of G scatter six times
+as much.
 """
 
 

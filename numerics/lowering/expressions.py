@@ -124,7 +124,8 @@ class CompiledFunction:
     Raises
     ------
     Unserved
-        If a function without an expression stands in it, such as an activation that has only a name.
+        If it contains the derivative of a function without an expression, such as an activation that has only
+        a name.
     """
 
     def __init__(self, expr: Expr) -> None:

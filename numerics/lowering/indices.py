@@ -304,7 +304,7 @@ def require_steps(theory: Theory) -> None:
 def ordered_indices(theory: Theory) -> frozenset[str]:
     """Return the names of indices along which a field is computed value by value, with and without a prime.
 
-    An example are the positions in a sequence, if the field at p + 1 depends on that at p.
+    Examples are the positions in a sequence, if the field at p + 1 depends on that at p.
     """
     program = theory.program
     ordered = {x.name for x in program.fields if x.ordered}

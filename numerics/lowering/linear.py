@@ -1,8 +1,8 @@
 """A linear theory at integer depth as a :class:`~numerics.lowering.table.Table`.
 
-It reads from the derived theory which kernel multiplies which past field, the covariances of the sources, and
-the definitions of order parameters. Raises :class:`NotLinear` for a term that is not linear in the fields.
-:mod:`numerics.solver.linear` runs the table.
+:func:`lower` reads from the derived theory which kernel multiplies which past field, the covariances of the
+sources, and the definitions of order parameters. It raises :class:`NotLinear` for a term that is not linear
+in the fields. :mod:`numerics.solver.linear` runs the table.
 """
 
 from __future__ import annotations

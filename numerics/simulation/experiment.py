@@ -1,15 +1,15 @@
 """Simulations of finite networks for any problem, with the variables of results.
 
-The width is that of the widest hidden layer.  On isotropic data the number of features follows from
-``width_ratio``, and samples or batches from their ratios; on power-law data modes and batch are those of the
-file.  A flow is integrated by Runge-Kutta steps, which are halved on the first network until the result does
-not change.
+The width is that of the widest hidden layer, or the N of a program.  On isotropic data the number of features
+follows from ``width_ratio``, and samples or batches from their ratios; on power-law data modes and batch are
+those of the file.  A flow is integrated by Runge-Kutta steps, which are halved on the first network until the
+result does not change.
 
 If the slope of the activation jumps (relu), a network's G jumps in time whenever a unit crosses the kink, and
-some units are held at the kink, where every step leaves them on one side or the other.  Steps then converge
-to first order only for errors and features, and for G in the mean over networks.  Euler steps are used: after
-Runge-Kutta steps the held units are on the two sides in wrong proportions, and G is up to 40 per cent too
-small.
+some units are held at the kink, where every step leaves them on one side or the other.  Errors and features
+then converge to first order in the step, and G converges in the mean over networks only.  Euler steps are
+used: after Runge-Kutta steps the held units are on the two sides in wrong proportions, and G is up to 40 per
+cent too small.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ WITHOUT_JUMPS = (ERROR, OUTPUT, LINEAR_KERNEL, FEATURE_KERNEL)
 The first one, the error signal, does so if it is a discontinuous function of the output."""
 
 NAMES = {LINEAR_KERNEL: FEATURE_KERNEL, ERROR: "error"}
-"""Names of variables in results that differ from those in the program."""
+"""Names of variables in results, by their names in the program, where these differ."""
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ def simulate(  # noqa: PLR0913 - public options, all but the source keyword-only
         An experiment, its file, any problem, or a program (or its theory) with ``numbers``, ``arrays`` and
         ``times``.
     width : int
-        Number of neurons of the widest hidden layer.
+        Number of neurons of the widest hidden layer; for a program its width N.
     seeds : int
         Number of networks, at least two.
     rng : int, Generator or None
@@ -239,8 +239,9 @@ def simulate(  # noqa: PLR0913 - public options, all but the source keyword-only
     Raises
     ------
     SpecError
-        For fewer than two seeds, an invalid option, isotropic data without ``network.width_ratio``, and a
-        ``gamma0`` so small that rounding hides the change of centred networks.
+        For fewer than two seeds, an invalid option, isotropic data without ``network.width_ratio``, a
+        ``gamma0`` so small that rounding hides the change of centred networks, and networks that do not fit
+        in memory or take longer than ``solver.hours`` by an estimate.
     Diverged
         If a network diverges, with the step or the time.
     NotConverged
@@ -443,7 +444,7 @@ def initial_outputs(
 
 
 PRODUCTS, CALL = 4e9, 2e-4
-"""Measured products per second of one core, and seconds for a layer in a step of the smallest networks."""
+"""Measured products per second of one core, and seconds for a layer in a step of a hundred small networks."""
 
 
 def _require_resources(
