@@ -54,8 +54,8 @@ def draw(
 
     Bands and error bars are one standard error. ``networks`` are results of ``simulate`` at two or more
     widths, or empty. ``sums`` maps an order, 0 or 2, to the series in gamma0 summed up to this order, whose
-    training loss is drawn, too; None draws no series. If there are several outputs, the kernels of the
-    first are drawn. Raises ValueError for networks of a single width.
+    training loss is drawn, too; None draws no series. If there are several outputs, traces are summed
+    over them, and other kernels are those of the first. Raises ValueError for networks of a single width.
     """
     from matplotlib import rc_context
 

@@ -82,7 +82,7 @@ ONE_STEP, ONE_WIDTH = (2, 1), 4
 """Samples, steps and width of the network whose step is compared with differences of the loss."""
 
 SAMPLES, STEPS = 5, 10
-"""Samples and steps of the opening on which fields are compared that a solution does not keep."""
+"""Samples and steps of the smaller problem on which identities of linear theories are checked."""
 
 LEAST = 1.0
 """Smallest gamma0 at which identities that hold at any gamma0 are checked."""
@@ -142,8 +142,9 @@ def gradient_step(problem: Problem) -> list[Check]:
 
     The outputs and errors of a small network after the step must agree to half of the digits; central
     differences are more accurate.  The list is empty for random data, a symbolic depth, a step that
-    diverges, and a network that cannot have the width ONE_WIDTH; and for a program without a loss, whose
-    updates are not a gradient by intention, or whose slopes jump.
+    diverges, and a network that cannot have the width ONE_WIDTH. It is also empty for a program without a
+    loss or whose updates are not a gradient by intention, and if the slope of an activation or the error
+    jumps.
     """
     program = problem.program
     if program.loss is None or program.descent is None or program.depth.free_symbols:

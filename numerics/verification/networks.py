@@ -1,7 +1,8 @@
 """Comparison of a theory with finite networks of two or three widths, extrapolated to 1/N = 0.
 
-On power-law data the theory may have a width and a batch of its own, for which it is an approximation: then
-networks and theory are taken at once, twice and four times both, and their difference must vanish.
+On power-law data the theory may have a width and a batch of its own, for which it is an approximation. Then
+networks and theory are compared at this width and batch, and at twice and four times both; their difference
+must vanish for large widths.
 
 Quantities are fixed beforehand: the kernels of every layer at the end, and losses and errors while the
 theory's loss is above FLOOR of its start.  Later losses are products of many factors that differ from network
@@ -84,11 +85,11 @@ def train(
     """Train finite networks of the planned widths; return a dataset of means over networks for each width.
 
     Random numbers come from solver.seed; they are independent at each width, and for each number ``repeat``
-    of the training. With the solution ``theory`` of a problem on fixed samples, regressions on fluctuations
-    of each initial network are subtracted from means (:mod:`.controls`). ``variances`` names variables for
-    which the result also holds N times the variance over networks, with its standard error. ``effort``
-    limits the bytes of kernels, and of the values of each network; variables whose values do not fit have
-    no variance. ``progress`` is called with the numbers of trained and of all networks.
+    of the training. With the solution ``theory`` of an experiment on fixed samples, regressions on
+    fluctuations of each initial network are subtracted from means (:mod:`.controls`). ``variances`` names
+    variables for which the result also holds N times the variance over networks, with its standard error.
+    ``effort`` limits the bytes of kernels, and of the values of each network; variables whose values do not
+    fit have no variance. ``progress`` is called with the numbers of trained and of all networks.
     """
     problem = Problem.of(source)
     streams = np.random.SeedSequence(problem.solver.seed).spawn((1 + repeat) * len(plan.widths))

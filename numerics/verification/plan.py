@@ -308,7 +308,7 @@ FEW_ENTRIES = 2e4
 """Kernels of all pairs of times are measured if they have at most this many numbers in one network."""
 
 DRAWN = 15
-"""Number of times at which networks are drawn and kernels measured, denser at the beginning."""
+"""Largest number of times at which networks are drawn and traces of kernels are measured."""
 
 
 def drawn_places(count: int) -> NDArray[np.intp]:

@@ -208,9 +208,10 @@ def _number(value: float) -> str:
 
 
 def title(source: Problem | Experiment) -> str:
-    """Return network, data and training in words, with all numbers that differ from their defaults.
+    """Return network, data and training of a problem in words, with their numbers.
 
-    The title of a program has its name and its numbers.
+    Constants of entrywise rules, such as beta1, and numbers of the solver are left out. The title of a
+    program has its name and its numbers.
 
     >>> from numerics.experiment import Experiment
     >>> data = {"kind": "isotropic", "sample_ratio": 2.0, "noise": 0.1}
@@ -289,7 +290,7 @@ def _text(value: float | str) -> str:
 
 
 def _training(experiment: Experiment) -> str:
-    """Return a phrase that describes the training: steps, rule, rate, and keys without default values."""
+    """Return a phrase that describes the training: rule, rate, and decay, momentum and noise if given."""
     training = experiment.training
     words = [f"{training.steps} steps of {RULES[training.rule]} at rate {_text(training.learning_rate or 0)}"]
     if training.rule == "flow":

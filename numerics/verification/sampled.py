@@ -45,7 +45,7 @@ Array = NDArray[np.float64]
 SEED = 1
 
 SAMPLES, STEPS = 3, 4
-"""Samples and steps of the opening on which responses and the lazy limit are checked."""
+"""Samples and steps of the smaller problem on which responses and the lazy limit are checked."""
 
 NOTHING = 1e-9
 """gamma0 at which fields do not change."""

@@ -1,6 +1,6 @@
 """The expansion in gamma0, checked against full solutions.
 
-Of exact solutions, the experiment is solved at a few small gamma0 in geometric progression, and the exponent
+If solutions are exact, the problem is solved at a few small gamma0 in geometric progression, and the exponent
 of the truncation error is fitted for every quantity and layer: it must be 4.  A wrong coefficient changes the
 exponent to 2 or 0, so that no tolerance on the coefficients is needed.
 
@@ -68,7 +68,7 @@ NOISY_STEPS = 10
 """Steps of descent in place of a flow with noise."""
 
 SAMPLES, STEPS = 3, 4
-"""Samples and steps of the opening on which sampled coefficients are compared."""
+"""Samples and steps of the smaller problem on which sampled coefficients are compared."""
 
 SEED = 2
 
@@ -79,7 +79,7 @@ LARGEST = 0.05
 """Size of the second-order term, relative to the leading one, at the largest gamma0."""
 
 SHARES = (0.5, 0.75, 1.0)
-"""The strengths as shares of the largest."""
+"""Values of gamma0 of the sampled solutions, divided by the largest of them."""
 
 AVERAGES = 1e-8
 """Largest error of the averages in the coefficients, relative to the largest entry."""

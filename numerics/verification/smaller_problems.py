@@ -50,7 +50,9 @@ LOOSEST = 0.9
 
 @dataclass(frozen=True)
 class Effort:
-    """Amount of computation of a verification: it changes standard errors, not which statements are tested.
+    """Amount of computation of a verification.
+
+    With less, standard errors are larger, and fewer kernels and variances of networks are compared.
 
     Attributes
     ----------
@@ -282,8 +284,8 @@ def in_fixed_steps(source: Problem | Experiment, gentle: float = GENTLE[0]) -> P
 def in_steps(problem: Problem, samples: int, steps: int) -> Problem | None:
     """Return a problem with at most ``samples`` samples that is trained in at most ``steps`` steps.
 
-    A flow becomes gradient descent in ``steps`` steps, which are short compared with its relaxation times.
-    None for a flow that is not from an experiment file, because its descent is not known.
+    A flow becomes gradient descent in ``steps`` steps, each at most RESOLUTION times its fastest relaxation
+    time. None for a flow that is not from an experiment file, because its descent is not known.
     """
     if not problem.flow:
         return smaller_problem(problem, samples, steps)
