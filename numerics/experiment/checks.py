@@ -114,7 +114,8 @@ def precision_of(array: ArrayLike) -> float:
 def finite_number(key: str, given: object) -> float:
     """Return a number as a float; raise SpecError if it is not a finite real number.
 
-    Numbers of Python, NumPy and SymPy are accepted, booleans and texts such as "0.1" are not.
+    Integers, floats and fractions of Python, and real numbers of NumPy and SymPy are accepted. Booleans and
+    texts such as "0.1" are not.
 
     >>> finite_number("numbers.eta", "fast")
     Traceback (most recent call last):

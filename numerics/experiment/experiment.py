@@ -716,7 +716,8 @@ class Experiment:
         Parameters
         ----------
         path : str
-            Dotted path of a key of the schema. Another path raises AttributeError.
+            Dotted path of a key of the schema. Another path raises AttributeError, unless its table is
+            missing.
 
         Returns
         -------

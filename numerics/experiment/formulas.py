@@ -476,7 +476,8 @@ class Reader:
         """Return (position, least value) of ``measure`` of a part of a formula.
 
         ``around`` are three numbers, of which the middle one has a smaller value than the others. The minimum
-        between them is found by ternary search, to a position accurate to 1e-12 relative to the middle one.
+        between them is found by ternary search. The error of its position is at most 1e-12, or 1e-12 times
+        the absolute value of the middle number if that is larger than one.
         """
         low, near, high = around
 

@@ -47,8 +47,9 @@ def checked_arrays(
     whose entries an entrywise rule reads are given as arrays (P, D); the result holds them and their kernel.
 
     Raises SpecError for an array that is missing or that the program does not read, for entries that are not
-    finite real numbers or whose squares overflow, for a shape that does not fit the indices, for a size that
-    is not a positive integer, and for a kernel that is not symmetric positive semidefinite.
+    finite real numbers or (except in kernels) whose squares overflow, for a shape that does not fit the
+    indices, for a size that is not a positive integer, and for a kernel that is not symmetric positive
+    semidefinite.
 
     >>> from derive.program import mlp
     >>> checked_arrays(mlp(2), {"K_x": [[1.0]], "y": [1.0, 2.0]}, 3, {})

@@ -1,4 +1,4 @@
-"""Programs and theories of experiments: from a validated file to the equations that the engine derives.
+"""Programs and theories of experiments: from a validated file to the derived equations.
 
 :func:`program_of` builds the program of an experiment with symbols for its numbers; :func:`derived` caches
 its theory after reductions, such as the limit of wide layers.  Problems, commands and analyses use both.

@@ -85,7 +85,8 @@ def moments(
     Raises
     ------
     SpecError
-        If the theory is not linear, is a flow, or has too many order parameters for dense matrices.
+        If the theory is not linear, is a flow, or has too many order parameters for dense matrices, and for
+        networks without a finite width.
     """
     problem = Problem.of(source, **given)
     if problem.flow:

@@ -340,7 +340,7 @@ class SampledFluctuations:
         return total / self.paths[number].samples
 
     def averages(self, number: int, products: Array) -> Array:
-        """Return what one site contributes to each order parameter, ``(parameters,)``.
+        """Return the contribution of one site to each order parameter, ``(parameters,)``.
 
         ``products`` are the averages of the products and responses of the site ``number``, of which order
         parameters are weighted sums. A site is a population at one layer.
@@ -756,7 +756,7 @@ class SampledFluctuations:
         return np.asarray(B @ R @ inverse @ source)
 
     def _curvature_shift(self, number: int, B: Array, C: Array) -> Array:
-        """Return what the curvature of averages at one site adds to each order parameter, ``(parameters,)``.
+        """Return the shift of each order parameter by the curvature of averages at a site, ``(parameters,)``.
 
         It is half the second derivatives of the averages, contracted with the covariance C of order
         parameters; the response of order parameters to it is not included. ``B`` are the directions of
@@ -787,7 +787,7 @@ class SampledFluctuations:
         return self.averages(number, curvature)
 
     def _self_action(self, number: int, R: Array, inverse: Array, B: Array) -> Array:
-        """Return what the action of units on themselves adds to each order parameter, ``(parameters,)``.
+        """Return the shift of each order parameter by the action of units on themselves, ``(parameters,)``.
 
         A unit of the site ``number`` changes order parameters, and these change the unit. The response of
         order parameters to the result is not included. R is the response of order parameters, in coordinates
@@ -806,7 +806,7 @@ class SampledFluctuations:
         return self.averages(number, total) / self.lowered.ratios[number]
 
     def _response_action(self, number: int, B: Array, moves: Array) -> Array:
-        """Return what the action of responses of a unit on the unit adds to responses, ``(responses,)``.
+        """Return the shift of responses by the action of responses of a unit on the unit, ``(responses,)``.
 
         They act through order parameters. ``number`` is that of the site, B are directions of order
         parameters, and ``moves`` (directions, products) is the change of order parameters along these

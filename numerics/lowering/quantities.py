@@ -398,8 +398,8 @@ class QuantityTables:
 def read_quantities(sized: SizedTheory) -> QuantityTables:
     """Read the tables of a theory.
 
-    Raises Unserved for forms that the tables do not represent, such as a field that is given by cases, or a
-    sum over a part of the past.
+    Raises Unserved for forms that the tables do not represent, such as a field with one equation for each of
+    several cases, or a sum over a part of the past.
 
     >>> from derive.theory import mean_field
     >>> from derive.program import mlp

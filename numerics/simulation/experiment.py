@@ -493,7 +493,7 @@ def _require_digits(problem: Problem, tolerance: float) -> None:
 def entropy_of(rng: int | np.random.Generator | None) -> int:
     """Return the seed ``rng`` itself, one that a Generator draws, or for None one from the system.
 
-    Raises ``SpecError`` (a ``ValueError``) for a negative seed.
+    Raises ``SpecError`` (a ``ValueError``) for a seed that is not an integer >= 0.
     """
     if rng is None:
         return secrets.randbits(62)

@@ -177,7 +177,9 @@ class Tables:
         """Return the value of the constant ``name`` at the given indices.
 
         ``wraps`` says for each index whether it is periodic; such an index is moved into its range first.
-        Raise ValueError for a mapping without this entry, and for an index outside of an array.
+        Raise ValueError for a mapping without this entry, and for an index outside of an array. An index at a
+        position in ``shifts`` is taken modulo the length of the array instead, because the value is then
+        multiplied by zero.
         """
         value = self.data[name]
         indices = tuple(
