@@ -308,7 +308,7 @@ def read_array(key: str, name: str, folder: Path) -> NDArray[Any]:
 
 
 def require_file(key: str, name: str, path: Path, accepted: str) -> None:
-    """Raise SpecError if the path is missing or is not a regular file, such as a folder or a pipe.
+    """Raise SpecError if the path does not exist, or is a folder, a pipe or a device.
 
     ``key`` and ``name`` are the key of the experiment file and its value; ``accepted`` says in words what
     the key takes.
@@ -374,7 +374,7 @@ def _names_of_columns(line: str) -> list[str]:
     """Return the names of columns in the first line of a .csv file; empty if the line holds numbers.
 
     Raises ValueError for a line with a cell that is not a number and one that is a number, blank or missing.
-    Such a line may be the first sample, or the names of columns of which the first numbers the rows.
+    Such a line is ambiguous: it may be a sample, or names of columns beside a column of row numbers.
     """
     cells = [cell.strip() for cell in next(csv.reader([line]))]
     words = [cell for cell in cells if not _is_number(cell) and cell.lower() not in {"", *MISSING}]

@@ -29,7 +29,7 @@ PIECES, MOST_PIECES = 64, 2**14
 """Number of pieces of a flow with coefficients in t: initial number, and largest number at one refinement."""
 
 ACCURACY = 1e-12
-"""Relative change on halving below which a piece of an interval is accepted."""
+"""Relative change from 4 to 8 steps in a piece of an interval below which the piece is accepted."""
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,10 @@ class Spectrum:
 
 
 NODES = 10
-"""Nodes of an interval of modes.  The error is about (half its relative length)^20 / binomial(20, 10)."""
+"""Largest number of nodes of an interval of modes.
+
+The relative error of a sum over it is about (half its relative length)^20 / binomial(20, 10).
+"""
 
 STRETCH = 1.5
 """Ratio of the largest to the smallest eigenvalue of an interval of modes, or of their indices if that is

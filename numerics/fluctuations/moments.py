@@ -326,7 +326,7 @@ class ParameterAxis:
 
 
 FIRST = ("layer", "time", "time_")
-"""The dimensions that come first."""
+"""Dimensions that come first in arrays of order parameters."""
 
 
 def _dimension(index: Symbol) -> str:

@@ -620,8 +620,7 @@ def update(lowered: LoweredFluctuations, values: Array, paths: list[UnitPaths], 
 def pair_average(paths: UnitPaths, x: TermArrays, k: int) -> float:
     """Return the average over paths of a field, a product of two fields, or a response.
 
-    It is the one at position ``k`` of the arrays of the term ``x``; ``paths`` are the sampled paths of its
-    site.
+    ``k`` is its position in the arrays of the term ``x``, and ``paths`` are the sampled paths of its site.
     """
     place, total = paths.site.place, 0.0
     for part in paths.base:

@@ -5,8 +5,8 @@ A gradient ``sum_mu l_mu r_mu^T`` of a matrix has the singular values ``N sigma_
 
     X = G^(-1/2) F[G^(1/2) K^(1/2)] K^(-1/2),  G = <l l>, K = <r r>,
 
-where F acts on the positive singular values of the product. The evaluation of expressions uses it for memory
-kernels of such rules.
+where F acts on the positive singular values of the product. The evaluation of expressions uses X for
+memory kernels of such rules.
 """
 
 from __future__ import annotations

@@ -394,8 +394,8 @@ def _at_kernel_times(
 ) -> xr.Dataset:
     """Return a dataset of the variables ``values``; kernels may have time dimensions of their own.
 
-    ``times`` are the output times. ``chosen`` are the times of kernels, None if all variables have all times.
-    ``nonlinear`` says whether the network is nonlinear. ``attributes`` describe the run.
+    ``times`` are all times of the problem. ``chosen`` are the times of kernels, None if all variables have
+    all times. ``nonlinear`` says whether the network is nonlinear. ``attributes`` describe the run.
     """
     where = {name: None if chosen is None else chosen.dimension(name, nonlinear) for name in values}
     whole = {name: x for name, x in values.items() if where[name] is None}
@@ -567,7 +567,7 @@ def _networks(
 
 
 def _chosen(wanted: Mapping[str, Any], kernels: KernelTimes) -> dict[str, Any]:
-    """Return the correlations to measure, with kernels at some of the output times only.
+    """Return the correlations to measure, with kernels at some of the times of the problem only.
 
     ``wanted`` maps names to vectors; ``kernels`` holds the times for kernels of all pairs of samples, and
     those for traces over equal samples, which are added as measurements. A kernel without times is left out.

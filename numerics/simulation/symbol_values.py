@@ -264,7 +264,7 @@ def periodic(i: int, low: int, high: int) -> int:
 
 
 def _is_number(value: Any) -> bool:
-    """Return whether the value is a number of Python, NumPy or SymPy."""
+    """Return whether the value is an integer or float of Python, or a number of NumPy or SymPy."""
     if isinstance(value, int | float | np.number):
         return True
     return bool(getattr(value, "is_number", False))

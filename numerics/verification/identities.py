@@ -1,11 +1,11 @@
 """Identities of a theory and its solution that need no finite networks for comparison.
 
-:func:`derivation`, :func:`gradient_step`, :func:`correlations`, :func:`causality` and :func:`start` hold
-for any theory. :func:`direct_evaluation`, :func:`unreduced_theory`, :func:`output_changes` and
-:func:`inner_products` need the exact solutions of linear theories.  For a flow the error estimate must be
-below its tolerance, and descent in small steps must converge to it: descent is another program with another
-theory, without an integrator.  Its loss is that of the flow plus a series in the length of the steps, whose
-powers are removed one by one by halving the step (Richardson extrapolation).
+:func:`derivation`, :func:`gradient_step`, :func:`correlations`, :func:`causality` and :func:`start` hold for
+any theory. :func:`direct_evaluation`, :func:`unreduced_theory`, :func:`output_changes` and
+:func:`inner_products` need the exact solutions of linear theories.  For a flow the error estimate must not
+exceed the error that the march states, and descent in small steps must converge to it: descent is another
+program with another theory, without an integrator.  Its loss is that of the flow plus a series in the length
+of the steps, whose powers are removed one by one by halving the step (Richardson extrapolation).
 """
 
 from __future__ import annotations

@@ -28,11 +28,11 @@ FEWEST, MOST = 12, 1000
 """Fewest and most networks of one width."""
 
 MOST_OF_TWO = 4000
-"""Most networks of one width where two widths suffice; these are narrower."""
+"""Largest number of networks of one width in a plan of two widths, whose networks are narrower."""
 
 
 PLAY = 0.25
-"""Largest relative increase of a size, chosen so that all layers have whole numbers of units."""
+"""Largest relative increase of sizes that is tried to give all layers nearly whole numbers of units."""
 
 
 SUBSTEPS, SUBSTEPS_OF_JUMPS = 12, 40

@@ -1,8 +1,8 @@
 """Independent solutions of a nonlinear network, compared with its solution by sampled paths.
 
 On the first steps of training with a few samples these are: the direct evaluation of the theory's
-expressions; Stein's lemma for derivatives along the paths; and the lazy limit. All numbers with standard
-errors are tested together by Sidak's bound with Student's t.
+expressions; Stein's lemma for derivatives along the paths; and the lazy limit. The numbers of each
+check are tested together by Sidak's bound with Student's t.
 """
 
 from __future__ import annotations
@@ -202,8 +202,8 @@ def lazy(problem: Problem, effort: Effort = FULL) -> list[Check]:
 def same(name: str, one: Evaluated, other: Evaluated, replicas: int) -> Check:
     """Return a check that two sampled solutions agree in all numbers that both hold.
 
-    Shown is the largest difference in units of its joint standard error, over ``replicas`` replicas of each.
-    ``name`` is the label of the check.
+    Shown is the difference, in units of its joint standard error over ``replicas`` replicas of each, that is
+    largest relative to its limit. ``name`` is the label of the check.
     """
     gap, parts = [], []
     for place in one.values:
