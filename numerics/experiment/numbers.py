@@ -48,8 +48,7 @@ The relative error of a sum over it is about (half its relative length)^20 / bin
 """
 
 STRETCH = 1.5
-"""Ratio of the largest to the smallest eigenvalue of an interval of modes, or of their indices if that is
-larger."""
+"""Largest ratio of two eigenvalues in an interval of modes, or of two indices of modes if that is larger."""
 
 
 def power_law(capacity: float, source: float, modes: int, *, every: bool = False) -> Spectrum:

@@ -59,7 +59,7 @@ NonNegativeInTime = Annotated[float | str, AfterValidator(_not_negative)]
 OneOrMany = Positive | Annotated[list[Positive], Field(min_length=1)]
 
 MOST_STEPS = 1_000_000
-"""Largest number of steps, and of output times of a flow."""
+"""Largest number of steps, and of ``training.points`` of a flow."""
 
 DataKind = Literal["fixed", "isotropic", "power-law"]
 RuleName = Literal["gd", "flow", "sgd", "sign", "adam", "adamw", "rmsprop", "lion"]

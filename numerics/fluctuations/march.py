@@ -50,7 +50,7 @@ class SiteFields:
     C: Array
     sigma: Array
     coupling: Array = field(default_factory=lambda: np.zeros((0, 0)))
-    """Rows of K at the present time, ``(now, nodes)``."""
+    """Coefficients of nodes in the equations of the nodes of one time (rows of K), ``(now, nodes)``."""
 
     @classmethod
     def of(cls, nodes: IntegerArray, hats: IntegerArray, time: IntegerArray, times: int) -> SiteFields:

@@ -522,7 +522,7 @@ def extend_factor(rows: list[Array], pivots: list[int], covariance: Array, small
 
 
 CHUNK = 2**19
-"""Numbers that are computed at once, so that they stay in a fast memory."""
+"""Approximate count of numbers that are computed at once, so that they stay in a fast memory."""
 
 
 def solve_saddle(

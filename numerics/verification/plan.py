@@ -305,7 +305,7 @@ def measured_kernels(
 
 
 FEW_ENTRIES = 2e4
-"""Kernels of all pairs of times are measured if they have at most this many numbers in one network."""
+"""Kernels at all pairs of times are measured if they have at most this many numbers in one network."""
 
 DRAWN = 15
 """Largest number of times at which networks are drawn and traces of kernels are measured."""
