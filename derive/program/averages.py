@@ -2,7 +2,8 @@
 
 A theory replaces a matrix product, a vector of weights and an update by Gaussian sources, responses and
 memories. :func:`with_numbers` takes a program and gives a scalar, such as ``average_1(mu, t)``, to each
-average in a factor of these, because solvers need it as a number. Every Program is written in this form.
+average in an update, and to each average in a term with a matrix product or a vector of weights. Solvers need
+these averages as numbers. Every :class:`~derive.program.program.Program` is written in this form.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from derive.program.parts import Definition, Parts, gaussian, parameter, ranges_
 from derive.program.training import TrainedMatrix, TrainedVector
 
 AveragePattern = tuple[Expr, tuple[tuple[Expr, Expr], ...]]
-"""An average with standard indices, and the ends of the ranges of these."""
+"""An average with standard indices, and the first and last values of these indices."""
 
 
 def with_numbers(program: Parts) -> Parts:
-    """Return the program with a scalar for each average in a factor of random weights, or in an update.
+    """Return the program with scalars for averages in terms with random weights, and in updates.
 
-    Such an average is replaced by its scalar in all definitions. The same object is returned if there is
-    none.
+    A term with random weights contains a matrix product or a vector of weights. Such an average is replaced
+    by its scalar in all definitions. The same object is returned if the program has no such average.
     """
     numbers = _NamedAverages(program)
     vectors = [parameter(v) for v in program.vectors]

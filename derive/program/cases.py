@@ -92,8 +92,8 @@ def without_cases_of_fields(e: Expr, where: str, vectors: Collection[Symbol] = (
     ``where`` names the definition for error messages, and ``vectors`` are the symbols of weight vectors. A
     `Piecewise` stays if its conditions contain no field, scalar, average, matrix product or weight vector;
     those in its values are rewritten. Raises ProgramError for a `Piecewise` that cannot be written in this
-    way, such as one with conditions on two independent fields. Raises ProgramError also for a function that
-    jumps and whose derivative in SymPy lacks the point mass, such as ``acot(h)`` or ``tanh(1/h)``.
+    way, such as one with conditions on two independent fields. Raises ProgramError also for a function with a
+    jump or a kink if its derivatives in SymPy lack the point mass, such as ``acot(h)`` or ``tanh(1/h)``.
 
     >>> from sympy import Function, exp
     >>> h = Function("h")(Symbol("t"))
@@ -242,7 +242,8 @@ def _opaque(e: Any, vectors: Collection[Symbol]) -> list[Expr]:
 def _may_jump(e: Expr, quantities: set[Any]) -> bool:
     """Return whether ``e`` contains a function of quantities that is not known to be continuous.
 
-    These are negative and broken powers, and functions that are not in ``CONTINUOUS``.
+    These are powers whose exponent is not known to be an integer of at least 0, and functions that are not in
+    ``CONTINUOUS``.
     """
     for x in preorder_traversal(e):
         if isinstance(x, Pow):
@@ -349,8 +350,9 @@ def _halved(ends: _Ends | None, value: Callable[[Any], Any], times: int) -> _End
     """Return the part of an interval in which a function changes most, after some halvings.
 
     ``ends`` are the ends of the interval and the values there. The half with the larger change is kept,
-    ``times`` times. The result is None if ``ends`` is None, if a value is not defined, or if the last change
-    is at most a quarter of the change between the given ends, as it is for smooth functions.
+    ``times`` times. The result is None if ``ends`` is None or if a value is not defined. It is None also if
+    the last change is at most LEAST_CHANGE, or at most a quarter of the change between the given ends, as it
+    is for smooth functions.
     """
     if ends is None:
         return None
@@ -394,20 +396,20 @@ GRID = (*(-x for x in reversed(FAR)), *((k + 0.382) / 4 for k in range(-32, 32))
 """Points at which a function is evaluated to find its jumps."""
 
 DIGITS = 100
-"""Digits with which a jump is looked at."""
+"""Decimal digits of the arithmetic that decides whether a function jumps."""
 
 SHIFT = mpmath.mpf(10) ** -25
-"""Shift of the ends of an interval, with which no fraction of it falls on a jump at a plain number."""
+"""Shift of the ends of an interval, so that halving does not end exactly at a simple number such as 1/2."""
 
 NEAR = mpmath.mpf(10) ** -9
 """Distance from a jump at which values on both sides are compared, above the error of its place."""
 
 LEAST_CHANGE = 1e-6
-"""Smallest jump that is looked for."""
+"""Smallest size of a jump that the search reports."""
 
 
 def _with_signs(e: Expr, vectors: Collection[Symbol]) -> Expr:
-    """Return ``e`` with roots of squares as absolute values, and functions that jump by step functions.
+    """Return ``e`` with roots of squares written by ``Abs``, and functions that jump by step functions.
 
     ``x/Abs(x)`` and its odd powers become ``sign(x)``, and ``sqrt(x**2)`` becomes ``Abs(x)``, with real
     quantities x. A function of a step function, such as ``tanh(sign(x))``, is written as a multiple of the

@@ -77,7 +77,7 @@ def implied(condition: Expr, known: Iterable[Expr]) -> bool:
 
 
 def affine_slope(e: Expr, index: Symbol) -> Expr:
-    """Return ``de/dindex`` of an affine expression.
+    """Return the derivative of ``e`` by ``index``, of which ``e`` is an affine function.
 
     >>> from sympy.abc import n, p
     >>> affine_slope(n - p + 1, p), affine_slope(n * p, p)

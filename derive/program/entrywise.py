@@ -7,7 +7,8 @@ M as applied: ``A = sum_mu Delta_mu g_i phi_j``. A step is
     W(t + 1) = (1 - decay(t)) W(t) + rate(t) gamma0 n Q_t,
 
 with ``n = 1/(a N)`` for a matrix that acts on a population of ratio a (``1/D`` on data of dimension D), and 1
-for a vector. ``fan_in`` of a parametrization replaces the ratio a.
+for a vector. A :class:`.Parametrization` may state another factor in place of gamma0 (``scale``), factors of
+the rate (``rate``, ``rates``), and other ratios in place of a (``fan_in``).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ A = Symbol("A", real=True)
 """The normalised negative gradient of one entry of a weight at the time of the step."""
 
 MEAN, SQUARE, KEPT, SMALL = Rational(9, 10), Rational(999, 1000), Rational(99, 100), Rational(1, 10**8)
-"""Usual shares that running means keep (of gradients, of squares, of Lion), and epsilon."""
+"""Default fractions that the running means of gradients, of squares and of Lion keep, and default epsilon."""
 
 States: TypeAlias = tuple[tuple[Symbol, Expr], ...]
 
@@ -60,8 +61,9 @@ class Entrywise(NonlinearRule):
     Raises
     ------
     ProgramError
-        If Q depends neither on the gradient nor on a state, a state is defined twice or named A or t, the
-        rate or the decay is negative, or another parameter is out of its interval.
+        If Q depends neither on the gradient nor on a state, ``states`` are not pairs, a state is defined
+        twice or is one of the symbols A and t, the rate or the decay is negative, or a parameter in
+        ``bounds`` is out of its interval.
 
     Examples
     --------
@@ -87,9 +89,9 @@ class Entrywise(NonlinearRule):
     def __post_init__(self) -> None:
         """Convert parameters to expressions; raise ProgramError for invalid ones.
 
-        Refused are states that are not pairs (symbol, next value), states that are defined twice or named A
-        or t, a step Q that depends neither on the gradient nor on a state, and parameters outside of their
-        intervals, such as a negative rate or decay.
+        Refused are states that are not pairs (symbol, next value), states that are defined twice or are the
+        symbol A or t, a step Q that depends neither on the gradient nor on a state, and parameters outside of
+        their intervals, such as a negative rate or decay.
         """
         for key in ("rate", "Q", "decay"):
             object.__setattr__(self, key, expression(getattr(self, key), f"{key} of {self.name}"))

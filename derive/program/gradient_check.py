@@ -1,7 +1,7 @@
-"""Gradient check: the updates of a program against the derivative of its loss, in a network of two units.
+"""Gradient check: the updates of a program against the derivative of its loss, with two units a population.
 
-Every weight, input and constant is drawn as a rational number, and forward pass, backward pass and updates
-are evaluated entry by entry from the definitions, with 50 digits. The loss is differentiated forwards, by its
+Every weight, input and constant is a random number, and forward pass, backward pass and updates are evaluated
+entry by entry from the definitions, with 50 digits. The loss is differentiated forwards, by its
 own definitions, along a random direction in all trained weights; SymPy differentiates functions. The check
 does not use the transposition of the forward pass in :mod:`derive.program.gradients`.
 

@@ -2,8 +2,8 @@
 
 A line of a program may contain an index only if the index runs there: it is an index of the defined quantity
 or of the weight, or it is summed in the line. A program written by :meth:`derive.program.Network.train` has
-this property. In one that is written out, an index without a range would be taken for another symbol, and
-its theory would be one of no network.
+this property. In a program that is written out by hand, an index without a range would be taken for a
+parameter, and the theory would not be that of any network.
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ class _Ranged:
     """The indices of a program, and which of them stand in an expression without a range.
 
     An index is a symbol that has a range somewhere in the program, or that stands in an argument of a field,
-    a scalar, a given vector or a constant; the time and the sizes at which ranges end are not indices.
+    a scalar, a given vector or a constant. The time, symbols in the depth and in the ends of ranges are not
+    indices unless they have a range.
     """
 
     def __init__(self, program: Program) -> None:

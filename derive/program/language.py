@@ -26,9 +26,10 @@ P_train = Symbol("P_train", positive=True)
 
 
 def layer_count(depth: Any, key: str = "depth") -> Expr:
-    """Return a number of layers as an expression: a positive integer, or a symbol for one.
+    """Return a number of layers as an expression: an integer of at least 1, or an expression with symbols.
 
-    Raises :class:`ProgramError`, naming ``key``, for anything else.
+    The expression must be an integer for SymPy, such as ``L - 1``. Raises :class:`ProgramError`, naming
+    ``key``, for anything else.
 
     >>> from derive.calculus.symbols import L
     >>> layer_count(3), layer_count(L - 1)
@@ -146,7 +147,7 @@ class Rewritable:
     """Base class of dataclasses with expressions, all of which can be rewritten at once."""
 
     def map(self, fun: Callable[..., Any]) -> Self:
-        """Return a copy with ``fun`` applied to every expression, except indices of ranges.
+        """Return a copy with ``fun`` applied to its expressions, except indices of ranges and training rules.
 
         >>> Population("layer", ratio=2 * ell).map(lambda e: e.subs(ell, 3)).ratio
         6
@@ -158,8 +159,9 @@ class Rewritable:
 def _mapped(x: Any, fun: Callable[..., Any]) -> Any:
     """Return ``x`` with ``fun`` applied to the expressions in it.
 
-    Of an :class:`IndexRange` the ends change, of a mapping the keys, of a tuple or :class:`Rewritable` all
-    parts; numbers count as expressions, and other objects are returned unchanged.
+    In an :class:`IndexRange` ``fun`` changes the ends, in a mapping the keys, in a tuple or
+    :class:`Rewritable` all parts. Numbers count as expressions. Other objects, such as training rules, are
+    returned unchanged.
     """
     if isinstance(x, Rewritable):
         return x.map(fun)
@@ -175,12 +177,12 @@ def _mapped(x: Any, fun: Callable[..., Any]) -> Any:
 
 
 class _Called:
-    """Base class of objects whose entries are written ``name(indices)``."""
+    """Base class of vectors that are written ``name(indices)``."""
 
     name: str
 
     def __call__(self, *indices: Any) -> AppliedUndef:
-        """Return the applied function ``name(*indices)``: the entry of the vector at these indices."""
+        """Return the applied function ``name(*indices)``, which stands for the vector with these indices."""
         return Function(self.name)(*indices)
 
 
@@ -206,7 +208,7 @@ class _NoNumber:
 
 @dataclass(frozen=True)
 class Population(Rewritable):
-    """Set of units whose number grows in proportion to N.
+    """Set of units; their number grows in proportion to N, except in a given population.
 
     Parameters
     ----------
@@ -261,7 +263,9 @@ class Population(Rewritable):
 
 @dataclass(frozen=True)
 class Field(Rewritable, _Called):
-    """Vector that is recomputed at every step; ``Field(...)(ell, mu, t)`` is one of its entries.
+    """Vector that is computed at every step, with one entry for each unit of a population.
+
+    ``h(ell, mu, t)`` is the field h in layer ell for sample mu at the time t.
 
     Parameters
     ----------

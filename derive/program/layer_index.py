@@ -171,7 +171,7 @@ def _objects(x: Any, *, populations: bool = True) -> Iterator[Any]:
 
 
 def _expressions(parts: Iterable[Any]) -> Iterator[Expr]:
-    """Yield every expression in parts of a program, except those inside of populations."""
+    """Yield every expression in parts of a program, except those of populations and of training rules."""
     for part in parts:
         yield from (x for x in _objects(part, populations=False) if isinstance(x, Expr))
 

@@ -27,7 +27,7 @@ MEANINGS = {
     mu: "the index of samples",
     P: "the number of samples",
 }
-"""Symbols of the language, whose names a vector of weights or a matrix cannot have."""
+"""Symbols of the language and their meanings, for messages about other objects with these names."""
 
 
 def free_name(name: str, taken: Collection[str]) -> str:

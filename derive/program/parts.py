@@ -279,7 +279,7 @@ class Parts(Rewritable):
 
     @property
     def names_in_theory(self) -> frozenset[str]:
-        """The names that a theory takes over from the program; those of weights and given vectors are not."""
+        """The names that a theory takes over from the program, without those of weights and given vectors."""
         known = {*self.scalars, *self.constants, *self.tables, *self.notation.values()}
         known |= {x.name for x in self.fields} | {x.name for x in self.attributes}
         known |= {x.kernel for x in self.given}
@@ -310,7 +310,7 @@ class Parts(Rewritable):
         In a linear network, for example, the backward fields are the same for all samples. The smallest set
         of dependences that is consistent with the definitions is kept: a quantity keeps an index if data in
         its definition depend on it, directly or through other quantities, or if the loss, which is summed
-        over its indices, would lose it.
+        over its indices, would lose it. The layer and the time are always kept.
         """
         used_positions = _needed_positions(self)
 
@@ -398,8 +398,9 @@ def _needed_positions(program: Parts) -> dict[str, set[int]]:
 def ranges_of_loss(lines: Iterable[Definition], loss: Expr) -> tuple[IndexRange, ...]:
     """Return the ranges over which the free indices of a loss are summed.
 
-    If a scalar of the loss has the index, its range is that in the definition of the scalar. Another index,
-    such as that of a weight ``rho(mu)`` of samples, has its range in the first definition with this index.
+    If a scalar or field of the loss has the index, the range is that in the definition of this quantity. For
+    another index, such as that of a weight ``rho(mu)`` of samples, it is that of the first definition with
+    this index.
     Definitions may differ: with layers of shared weights, ``h(k + 1)`` is computed for one value of k less
     than an output ``f(k)`` of each.
     """

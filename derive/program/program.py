@@ -121,7 +121,7 @@ class Program(Parts):
         self._rewrite(with_numbers)
 
     def __repr__(self) -> str:
-        """Return name, training rule, equations and weights, one on each line."""
+        """Return lines with name and training rule, each definition, the names of weights, and the loss."""
         weights = [getattr(w, "initial", w).name for w in (*self.matrices, *self.vectors)]
         width = max(len(str(d.lhs)) + 6 * d.evolves for d in self.definitions)
         lines = [f"Program {self.name!r}, {self.rule}"]
@@ -199,15 +199,16 @@ class Program(Parts):
         return self.map(lambda e: e.subs(L, layers)).with_rules(fixed)
 
     def with_layers_counted(self) -> Program:
-        """Return a program that does not contain ``L`` with its number of layers as depth.
+        """Return the program with the number of its layers as depth, if the depth is an unused symbol.
 
-        The number of layers is the largest integer layer of the fields that are defined, at least 1. A
-        program that contains ``L``, or whose depth is an integer already, is returned unchanged.
+        The number of layers is the largest integer layer of the fields that are defined, at least 1. The
+        program is returned unchanged if its depth is not a symbol, or if a part of it other than the depth
+        and the training rules contains this symbol.
 
         Returns
         -------
         Program
-            The program with an integer depth, if possible.
+            The program with an integer depth, or the same object.
 
         Examples
         --------
@@ -353,8 +354,8 @@ def _problems_of_matrices(matrices: Iterable[GaussianMatrix]) -> Iterator[str]:
 def member(matrix: GaussianMatrix, product: Product) -> Expr:
     """Return the layer at which a product uses a family of matrices, ``ell`` in ``W(ell) @ v``.
 
-    The result is 0 for a single matrix. Raises ProgramError if the product writes the matrix with another
-    number of indices than its declaration.
+    The result is 0 for a matrix without an index of layers. Raises ProgramError if the product
+    writes the matrix with another number of indices than its declaration.
     """
     if len(product.matrix.args) != len(matrix.symbol.args):
         kind = "family of matrices" if matrix.symbol.args else "single matrix"
@@ -703,9 +704,9 @@ def _problems_of_reach(program: Parts, where: str, e: Expr) -> Iterator[str]:
 def _families(program: Parts) -> dict[tuple[str, int], IndexRange]:
     """Return the ranges of the indices of fields, scalars and weights.
 
-    Keys are pairs (name, position of the index among the arguments). Fields and scalars with more than one
-    definition are left out, as are indices of layers, because the first and the last layer may have
-    definitions of their own.
+    Keys are pairs (name, position of the index among the arguments). Fields and scalars with layers or with
+    more than one definition are left out, because the first and the last layer may have definitions of their
+    own. Indices of layers of weights are left out too.
     """
     ranges_by_place: dict[tuple[str, int], IndexRange] = {}
     counts = Counter(d.name for d in program.definitions)

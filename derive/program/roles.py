@@ -198,7 +198,7 @@ def _roles_of_random_data(program: Parts) -> dict[str, str]:
 
     The loss must be the mean square of one vector, and the program must have no given vectors. If this vector
     is a matrix times a field, it has the role ``residual`` (errors of the outputs on samples) and the field
-    the role ``learnt`` (error of the learnt function, one entry a feature). Otherwise it has the role
+    the role ``learnt`` (error of the learnt function, one entry for each feature). Otherwise it has the role
     ``learnt``.
     """
     loss = expression(0 if program.loss is None else program.loss)

@@ -156,9 +156,9 @@ class LinearSystem:
     def tabulated(self) -> bool:
         """Whether the memory has no closed form and is a table of numbers.
 
-        This is so if the matrix ``A`` of the equation of motion depends on time and states drive each other
-        in a cycle, or if ``A`` is constant and not all of its eigenvalues have a closed form, as the roots of
-        a polynomial of degree five or more in general.
+        This is so if the matrix ``A`` of the equation of motion depends on time and states that act on the
+        weight drive each other in a cycle. It is so too if ``A`` is constant and not all of its eigenvalues
+        have a closed form, as the roots of a polynomial of degree five or more in general.
         """
         return self.chain is None if self.moves else not self._has_closed_eigenvalues
 
@@ -1144,7 +1144,8 @@ def function_names(rule: TrainingRule) -> frozenset[str]:
 def parameters_with(rule: TrainingRule, names: Collection[str]) -> dict[str, Expr]:
     """Return those parameters of a rule that contain a symbol with one of ``names``.
 
-    Keys are the names of the rule's fields, such as ``rate``, and values the expressions.
+    Keys are the names of the rule's fields, such as ``rate``, and values the expressions. Fields that are not
+    expressions, such as the tuple ``states`` of an entrywise rule, are left out.
     """
     keys: list[str] = [x.name for x in fields(rule)] if is_dataclass(rule) else []
     stated = {key: getattr(rule, key) for key in keys}

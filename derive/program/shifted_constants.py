@@ -52,7 +52,8 @@ def shifted_reads(program: Program, sizes: Mapping[str, Any]) -> dict[Slot, tupl
 def _written(program: Program) -> list[tuple[Expr, tuple[IndexRange, ...]]]:
     """Return the expressions that the user wrote (not derived ones), with the ranges of their indices.
 
-    They are the loss and the forward pass; all definitions and updates for a program without a loss.
+    They are the loss and the forward pass. For a program without a loss they are all definitions and the
+    coefficients of updates.
     """
     lines = [(d.rhs, d.ranges) for d in program.definitions]
     if program.loss is None:

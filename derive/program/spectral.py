@@ -1,10 +1,10 @@
 """Training rules that act on the singular values of the gradient of a matrix, such as Muon.
 
 The gradient of a matrix is a sum of few outer products, ``A = sum_mu c_mu l_mu r_mu^T``, of order one entry
-by entry. With the singular values ``N sigma_k`` of A, the step is ``sum_k F(sigma_k) u_k v_k^T`` over the
-positive ones, of spectral norm ``F``. With ``F = 1`` this is the orthogonal factor of A, the step of Muon
-without momentum. :func:`derive.program.outer_steps.outer_products` writes the step as outer products of the
-same vectors,
+by entry. Let A have N rows and N columns, the singular values ``N sigma_k`` and the singular vectors ``u_k``
+and ``v_k``. The step is ``sum_k F(sigma_k) u_k v_k^T`` over the positive ones, with the singular values
+``F(sigma_k)``. With ``F = 1`` it is the orthogonal factor of A, the step of Muon without momentum.
+:func:`derive.program.outer_steps.outer_products` writes the step as outer products of the same vectors,
 
     step = (1/N) sum_mu,alpha X_mu,alpha c_mu c_alpha l_mu r_alpha^T,
     X = (c l)^(-1/2) F[(c l)^(1/2) r^(1/2)] r^(-1/2),
@@ -24,7 +24,7 @@ from derive.errors import ProgramError
 from derive.program.nonlinear import NonlinearRule
 
 sigma = Symbol("sigma", positive=True)
-"""A singular value of the gradient over N."""
+"""A singular value of the gradient over N; of n rows and m columns, over ``sqrt(n m)``."""
 
 
 @dataclass(frozen=True)

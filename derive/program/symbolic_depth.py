@@ -31,7 +31,7 @@ def at_symbolic_depth(program: Program) -> Program:
     Returns
     -------
     Program
-        The program at symbolic depth; the given one if its depth is a symbol.
+        The program at symbolic depth; the given one if its depth is not an integer.
 
     Raises
     ------

@@ -24,8 +24,9 @@ from derive.program.rules import TrainingRule
 class Outer(Rewritable):
     """Update of a matrix, ``U = sum coefficient * left right^T / N``, at the time ``t``.
 
-    Then ``U v = coefficient * left * (right . v) / N``; the inner product over N is the ratio ``|C|``/N of
-    the columns times the mean ``<right v>``, and on given populations the kernel of the data.
+    Then ``U v = coefficient * left * (right . v) / N``. For n columns ``(right . v)/N`` is n/N times the mean
+    ``<right v>``. For columns on a given population of D units, D stands in place of N, and ``(right . v)/D``
+    is the kernel of the data.
 
     Parameters
     ----------
