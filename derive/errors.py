@@ -30,7 +30,10 @@ def require_type(value: object, kind: type, what: str, accepted: str) -> None:
 
 
 def require_integer(what: str, value: object, least: int | None = None, most: int | None = None) -> int:
-    """Return an integer of a user; raise ValueError for another number and for one outside the bounds.
+    """Return ``value`` as an int; raise ValueError if it is not an integer or is outside the bounds.
+
+    The bounds ``least`` and ``most`` are allowed values; None stands for no bound. ``what`` is the name of
+    the value in the message.
 
     >>> require_integer("order", -1, 0)
     Traceback (most recent call last):
@@ -47,7 +50,7 @@ def require_integer(what: str, value: object, least: int | None = None, most: in
 
 
 def require_order(n: object, highest: int) -> int:
-    """Return an order of a series; raise IndexError unless it is an integer from 0 to the highest order.
+    """Return the order ``n`` of a series; raise IndexError unless it is an integer from 0 to ``highest``.
 
     >>> require_order(3, 2)
     Traceback (most recent call last):

@@ -1,7 +1,8 @@
 """Lazy import of the names of a package: a module is loaded when one of its names is first used.
 
-Some builders and solvers take longer to import than to run. A module must not have the name of what it
-defines: Python sets each imported module as an attribute of its package, which would hide the object.
+Some builders and solvers take longer to import than to run. A module must not have the name of an object that
+its package exports: Python sets each imported module as an attribute of its package, which would hide the
+object.
 """
 
 from __future__ import annotations

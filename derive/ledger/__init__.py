@@ -82,13 +82,13 @@ class Entry:
     cause : str
         Name of the `Cause` of a wrong equation or misprint.
     evidence : tuple of str
-        Functions in tests/ledger, as ``"module:function"``, that repeat the numerical evidence.  A verdict
-        that contradicts the printed form needs at least one.
+        Functions in tests/ledger, as ``"module:function"``, that repeat the numerical evidence.  The
+        verdicts "wrong", "misprint", "conditional", "improved" and "illegible" need at least one.
 
     Raises
     ------
     ValueError
-        If a field is malformed; the message names the field.
+        If a field is malformed, or is empty although the verdict needs it; the message names the field.
 
     Examples
     --------
@@ -249,7 +249,7 @@ def citation(source: str) -> str:
 
 
 def entries(source: str | None = None) -> tuple[Entry, ...]:
-    """Return the entries of one paper in the order of the paper, or those of all papers.
+    """Return the entries of one paper, or those of all papers, in the order of the files.
 
     Parameters
     ----------
@@ -380,7 +380,7 @@ class Recorded:
     commit : str
         Commit on which the evidence ran.
     seconds : float
-        Processor time.
+        Processor time of the run in seconds.
     """
 
     summary: str
@@ -471,7 +471,7 @@ _ESCAPES = str.maketrans(
 
 
 def render(entries: Iterable[Entry], format: str = "text", full: bool = False) -> str:
-    """Return entries as a table.
+    """Return entries as text, as a LaTeX table, or as JSON.
 
     Parameters
     ----------
@@ -486,7 +486,7 @@ def render(entries: Iterable[Entry], format: str = "text", full: bool = False) -
     Returns
     -------
     str
-        The table.
+        The text, the table or the JSON array.
 
     Raises
     ------

@@ -95,8 +95,8 @@ class Network:
     attributes : tuple of Attribute
         Constants of each unit.
     ranges : tuple of IndexRange
-        The ranges of indices. By default the sample ``mu`` runs to P, and a layer as far as the matrices of
-        its definition.
+        The ranges of indices. By default the sample ``mu`` runs from 1 to P, and a layer as far as the
+        matrices of its definition.
     depth : Expr
         The number of hidden layers, by default the symbol ``L``.
 
@@ -152,7 +152,7 @@ class Network:
         Raises
         ------
         ProgramError
-            If an index has no range.
+            If ``forward`` is a mapping and an index has no range, or a matrix has a wrong number of indices.
         """
         return self._named_averages(self._lines(), S.Zero)[0]
 
@@ -599,13 +599,14 @@ class Network:
         together: bool = False,
         rules: Mapping[str, TrainingRule] | None = None,
     ) -> Program:
-        """Return the program that descends the gradient of a loss.
+        """Return the program of a network that descends the gradient of a loss.
 
         An output is a scalar of the forward pass that the loss contains. For one output ``f`` the backward
-        fields are gradients of the output at each sample and channel, ``g = gamma0 sqrt(N N_l) df/dh``, and
-        ``error(mu, t)`` is minus the derivative of the loss; updates sum over samples and channels. With
-        several outputs, for a loss that is a mean over units, or if ``together``, the backward fields are
-        gradients of minus the loss.
+        fields are gradients of the output at each sample and channel. With the default ``gradients`` they are
+        ``g = scale sqrt(N N_l) df/dh`` for a field h of N_l units, where ``scale`` is that of the
+        parametrization. The error is minus the derivative of the loss by the output; updates sum over samples
+        and channels. With no or several outputs, for a loss that contains a mean over units, or if
+        ``together``, the backward fields are gradients of minus the loss.
 
         Parameters
         ----------
@@ -620,8 +621,8 @@ class Network:
         notation : mapping of Expr to str, optional
             Names of correlation functions, as in :class:`Program`.
         feedback : mapping of str to GaussianMatrix or GaussianVector, optional
-            Weights that replace those of these names, which must be trained, in the backward pass; they stay
-            as drawn.
+            Weights that replace those of these names, which must be trained, in the backward pass. They are
+            not trained, except as ``learning_feedback`` says.
         learning_feedback : bool
             Whether feedback matrices receive the updates of the matrices that they replace. Feedback vectors
             stay as drawn in any case.
@@ -636,13 +637,14 @@ class Network:
         Returns
         -------
         Program
-            The trained network.
+            The program of the network and of its training.
 
         Raises
         ------
         ProgramError
-            If the loss does not depend on an output or on a trained weight, is not defined for every value of
-            the outputs, something has no derivative, or an option names what the network does not have.
+            If the loss contains no output and no mean, or does not depend on a trained weight, or is not
+            defined for every value of the outputs; if a function has no derivative; or if an option names a
+            weight, field or scalar that the network does not have.
         """
         weights = {w.name: w for w in (*self.weights, *self.frozen)}
         p = self._parametrization(parametrization, weights)

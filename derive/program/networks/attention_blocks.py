@@ -168,7 +168,7 @@ def attention(  # noqa: PLR0913 (options of a network, most of them keywords)
     depth : int or Symbol
         The number of blocks, an integer or the symbol ``L``.
     activation : str, function, Expr or None
-        Activation of the perceptrons; None for blocks without.
+        Activation of the perceptrons; None for blocks without perceptrons.
     rule : str or TrainingRule
         The training rule or its name.
     positions : int

@@ -89,6 +89,8 @@ def network(  # noqa: PLR0913 (options of a network, most of them keywords)
 ) -> Program:
     """Return a network with ``depth`` hidden layers on P fixed samples.
 
+    Equations and appendices are those of selfconsistent2023, unless another paper is named.
+
     Parameters
     ----------
     depth : int or Symbol
@@ -98,14 +100,15 @@ def network(  # noqa: PLR0913 (options of a network, most of them keywords)
     rule : str or TrainingRule
         The training rule or its name, see :func:`.training_rule`.
     loss : str
-        "sum" or "mean" over samples. The mean loss divides the gradients of all rules by their number.
+        "sum" or "mean" over samples. The mean loss divides the gradients in all rules by the number of
+        samples.
     backward : {"transposed", "independent", "fixed"}
         The matrices in ``z^l = W^T g^{l+1}``: the forward ones; independent ones that receive the same
-        updates (gradient independence, O); or fixed random ones, with a fixed vector in place of the readout
-        too (feedback alignment).
+        updates (gradient independence, appendix O); or fixed random ones, with a fixed vector in place of the
+        readout too (feedback alignment).
     outputs : int or Expr
         The number C of channels, each with its readout ``w(c)``, error ``Delta(mu, c, t)`` and backward
-        fields; updates sum over channels (I). With one channel there is no index c.
+        fields; updates sum over channels (appendix I). With one channel there is no index c.
     bias : bool, number or Expr
         Adds a trained ``b(ell)`` to ``h(ell)``, ell = 1..L, the same at all positions, with this variance at
         initialisation; True for 1, False for no bias (H.1, H.2, where ``b(ell + 1)`` is called b^l).

@@ -176,7 +176,9 @@ def per_layer(key: str, value: PerLayer, first: int, last: Expr) -> Expr:
     """Return ``value`` as an expression in ``ell`` for the layers ``first..last``; 1 for None.
 
     A name stands for a function of the layer, a sequence lists the values of all layers (the depth must then
-    be an integer), anything else is the value of every layer. Raises :class:`ProgramError` naming ``key``.
+    be an integer), anything else is the value of every layer. Raises :class:`ProgramError`, naming ``key``,
+    for text that is not a name, a sequence of the wrong length or at symbolic depth, and a value that is not
+    positive.
 
     >>> from sympy import Integer
     >>> per_layer("relative_widths", "a", 1, Integer(2)), per_layer("relative_widths", [2, 1], 1, Integer(2))
@@ -263,7 +265,7 @@ ENTRYWISE: dict[str, dict[str, Expr]] = {
 """The entrywise rules that have a name, each with its constants and their usual values."""
 
 ADAPTIVE = "amsgrad nadam adagrad adadelta adafactor lamb signsgd"
-"""Other rules that scale the steps of weights by past gradients."""
+"""Names of optimizers that are not known here; the error message for them points to ``Entrywise``."""
 
 
 def entrywise_rule(
@@ -471,8 +473,8 @@ def rule_of(
 def rules_of(rules: Any, loss: str, samples: Expr = P) -> Any:
     """Return the rules of single weights, by name of the weight, for the summed loss or its mean.
 
-    The mean loss divides the gradients that they receive by the number of ``samples``. What is not a mapping
-    is returned unchanged, because :meth:`.Network.train` refuses it.
+    The mean loss divides the gradients that the rules receive by the number of ``samples``. An argument that
+    is not a mapping is returned unchanged, also pairs (name, rule), which :meth:`.Network.train` accepts.
 
     >>> rules_of({"W": GradientDescent(eta)}, "mean")["W"].rate
     eta/P
@@ -485,7 +487,7 @@ def rules_of(rules: Any, loss: str, samples: Expr = P) -> Any:
 def _on_loss(rule: Any, loss: str, samples: Expr) -> Any:
     """Return a rule object for the gradient of the summed loss, or of its mean over ``samples``.
 
-    What is not a rule is returned unchanged, because :meth:`.Network.train` refuses it.
+    An object that is not a rule is returned unchanged, because :meth:`.Network.train` refuses it.
     """
     share = _share_of_loss(loss, samples)
     return of_gradient(rule, share) if hasattr(rule, "memory") and not isinstance(rule, type) else rule
@@ -499,8 +501,8 @@ OBJECTIVES: dict[str, Callable[[Expr, Expr, IndexRanges], Expr]] = {
     "hinge": lambda y, f, _: Max(0, 1 - y * f),
     "cross-entropy": lambda y, f, channels: _cross_entropy(y, f, channels),
 }
-"""The loss of a sample, of a target and an output: labels of logistic and hinge are signs, targets of
-cross-entropy probabilities of the classes that the channels are."""
+"""Losses by name, as functions of a target, an output and the ranges of channels. For logistic and hinge the
+target is a sign, 1 or -1. For cross-entropy each channel is a class, and the target its probability."""
 
 
 def objective_of(name: str, target: Expr, output: Expr, channels: IndexRanges = ()) -> Expr:

@@ -63,17 +63,17 @@ alpha_B = Symbol("alpha_B", positive=True)
 sigma = Symbol("sigma", positive=True)
 """Standard deviation of the label noise."""
 c = Symbol("c", integer=True, positive=True)
-"""An output channel."""
+"""Index of output channels."""
 B, P, N = (Symbol(n, positive=True) for n in "BPN")
 """Batch size, samples that are used at every step, and width, of structured data."""
 M = Symbol("M", integer=True, positive=True)
 """The number of modes; it drops out when averages over modes are written as sums."""
 k = Symbol("k", integer=True, positive=True)
-"""A mode."""
+"""Index of modes."""
 kappa = Symbol("kappa", positive=True)
 """Samples over features of a perceptron."""
 rho = Symbol("rho", positive=True)
-"""The variance of the mean of a mixture."""
+"""Variance of each entry of the mean m of a mixture of Gaussians."""
 
 DATA = {"full-batch": alpha, "online": alpha_B, "population": S.Infinity}
 """The values of the option ``data``, with the number of samples of a step over the number of features."""
@@ -104,10 +104,10 @@ def isotropic(  # noqa: PLR0913 (options of a network, most of them keywords)
     depth : int or Expr
         The number of hidden layers, an integer or ``L``.
     data : {"full-batch", "online", "population"}
-        alpha D samples used at every step (eq. 6), alpha_B D new ones at each step (eq. 7, 96), or their
-        limit (eq. 71).
+        alpha D samples used at every step (eq. 6), alpha_B D new ones at each step (eq. 7, 96), or the limit
+        of infinitely many samples (eq. 71).
     noise : bool or Expr
-        The standard deviation sigma of label noise, or True for a symbol.
+        The standard deviation of label noise, or True for the symbol ``sigma``.
     center : bool
         Whether the output of the initial network is subtracted from the output (eq. 69).
     branch : number or Expr, optional
@@ -177,7 +177,7 @@ def structured(
         B new samples at each step; the same P samples at every step (the data matrix of eq. 6 with these
         variances), in steps or in continuous time; or the gradient of very large batches (eq. 112).
     noise : bool or Expr
-        The standard deviation sigma of label noise, or True for a symbol.
+        The standard deviation of label noise, or True for the symbol ``sigma``.
     center : bool
         Whether the output of the initial network is subtracted from the output, as in eq. 106.
     parametrization : {"mean-field", "ntk"}

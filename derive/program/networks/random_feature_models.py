@@ -34,7 +34,9 @@ def random_features(
     weight_decay: NumberOrExpression = 0,
     momentum: NumberOrExpression = 0,
 ) -> Program:
-    """Return descent on the readout of N random features of structured inputs, which starts at zero.
+    """Return the training of a readout of N random features of structured inputs.
+
+    The weights of the readout start at zero.
 
     Parameters
     ----------

@@ -49,7 +49,7 @@ class StreamOptions(TrainingOptions, total=False):
     (True for 1), ``branch`` the factor of every branch. ``normalisation`` is "rms" (the default), "layer" or
     "none", and acts on the stream before branches and readout (:func:`normalised_by`), or after branches if
     the builder says so. ``offsets`` adds given numbers to the logits of a softmax. By default there is one
-    channel, there are no biases and no numbers, and branches have the factor 1.
+    channel, there are no biases and no offsets, and branches have the factor 1.
     """
 
     outputs: SymbolicCount
@@ -148,10 +148,10 @@ def normalised_by(
 
 
 def softmax(logit: Expr, among: IndexRange, last: Expr | None = None) -> Expr:
-    """Return the softmax of a logit over its index ``among``.
+    """Return the softmax of a logit over one of its indices, whose range is ``among``.
 
-    The sum in the denominator ends at the value ``last`` of the index if one is given, else at the end of its
-    range.
+    The sum in the denominator ends at the value ``last`` of the index if ``last`` is given, else at the end
+    of the range.
 
     >>> from sympy import S
     >>> e = Symbol("e", integer=True, positive=True)
