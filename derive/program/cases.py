@@ -261,9 +261,10 @@ ANALYTIC = (asinh, atan, cos, cosh, erf, erfc, exp, sin, sinh, tanh)
 def _is_smooth(e: Expr, z: Symbol) -> bool:
     """Return whether the form of ``e`` shows that it is analytic in z, apart from poles, where it is real.
 
-    It then has no jump and no kink. True for quotients of analytic functions, such as a softmax. A root of
-    ``u = a z + b`` is real on one side of its zero only; there u is a positive number, of which ``e`` may be
-    an analytic function. If there are roots of two such quantities, the result is False.
+    It then has no jump and no kink. True for quotients of analytic functions, such as a softmax. If ``e``
+    contains noninteger powers of one quantity ``u = a z + b``, it is real for u > 0 only, and must be an
+    analytic function of positive u. The result is False if such powers have two different bases, or a base
+    that is not of first degree in z. Bases that are always positive are no restriction.
     """
     roots = {x.base for x in e.atoms(Pow) if z in x.base.free_symbols and not x.exp.is_integer}
     if not (rooted := [b for b in roots if not b.is_positive]):
@@ -326,8 +327,9 @@ def _evaluation(
 ) -> Callable[[Any], Any]:
     """Return the function of z as a function of a number; its value is None if it is not finite and real.
 
-    With ``precise``, the function with more digits, values are floating-point numbers, and ``precise`` is
-    called where these overflow, but not at large x, where this takes long.
+    With ``precise``, the function with more digits, values are floating-point numbers. Where their arithmetic
+    overflows or divides by zero, ``precise`` is called, but not for ``|x|`` above ``LARGE``, where it takes
+    long.
     """
     compiled = lambdify(z, function, modules=["mpmath"] if precise is None else ["math", "mpmath"])
     number = mpmath.mpf if precise is None else float

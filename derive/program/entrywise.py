@@ -354,8 +354,8 @@ def vectors_by_entries(program: Any) -> dict[str, str]:
 def _bounds(rule: str, **parameters: tuple[Expr | float, RealInterval]) -> tuple[BoundedParameter, ...]:
     """Return parameters of the rule with this name, each given as a value and its interval.
 
-    Raise ProgramError for a number outside of its interval. An expression with symbols passes unless the
-    assumptions of the symbols exclude every number of the interval.
+    Raise ProgramError for a number outside of its interval. An expression with symbols passes, unless it is a
+    symbol or a product that is known to be negative or not real.
     """
     bounds = []
     for key, (value, interval) in parameters.items():

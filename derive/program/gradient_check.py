@@ -221,8 +221,9 @@ class _Numbers:
     def entry_of(self, name: str, i: int, at: int, forward: bool) -> int:
         """Return the entry along axis ``i`` of a constant ``name`` that is read as entry ``at``.
 
-        The forward pass and the loss (``forward``) read the entries that exist. A gradient reads ``y(p - 1)``
-        where an output is periodic in p, which goes round within these entries.
+        The forward pass and the loss (``forward``) read the entries that exist. A gradient may read an entry
+        beyond their ends, such as ``y(p - 1)`` at p = 1, because an output is periodic in p. This entry is
+        counted from the other end.
         """
         low, high = self.entries.get((name, i), (at, at))
         if forward:

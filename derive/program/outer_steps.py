@@ -41,10 +41,10 @@ MOST_TERMS = 64
 def outer_products(program: Program) -> Program:
     """Return the program with steps of nonlinear rules as updates, if they are sums of outer products.
 
-    Weights whose steps have no such form, such as those of Adam, are unchanged; if there are no others, the
-    same object is returned. Raises :class:`~derive.errors.NotApplicable` for a rule on singular values of a
-    matrix that is used in several places, or of a family over other indices than layers, and ProgramError for
-    one of a vector.
+    Weights whose steps have no such form, such as those of Adam, are unchanged; if no weight changes, the
+    same object is returned. A rule on singular values raises :class:`~derive.errors.NotApplicable` if its
+    matrix is used in several places or belongs to a family over other indices than layers, and ProgramError
+    if its weight is a vector.
 
     >>> from derive.program import adam, eta, mlp, muon
     >>> program = outer_products(mlp(2, "tanh", rule=adam(eta), rules={"W": muon(eta)}))

@@ -310,7 +310,7 @@ class Parts(Rewritable):
         In a linear network, for example, the backward fields are the same for all samples. The smallest set
         of dependences that is consistent with the definitions is kept: a quantity keeps an index if data in
         its definition depend on it, directly or through other quantities, or if the loss, which is summed
-        over its indices, would lose it. The layer and the time are always kept.
+        over its indices, would lose it. The layer of a field and the time are always kept.
         """
         used_positions = _needed_positions(self)
 

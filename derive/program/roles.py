@@ -148,9 +148,10 @@ def _is_factor(a: AppliedUndef, e: Expr) -> bool:
 def _output_and_error(program: Parts) -> tuple[Definition, Definition] | None:
     """Return the definitions of the output and of its error; None if there is not exactly one such pair.
 
-    An error is a scalar that depends on one output only, has the same indices, and is used in updates or
-    fields. A loss must contain exactly one scalar, which is the output. Of several pairs, those with the
-    error in an update are preferred, then those whose error contains a constant of the program (the targets).
+    An error is a scalar without averages that depends on one output only, has the same indices, and is used
+    in updates or fields. If the program has a loss, the output is the only scalar in the loss. Of several
+    pairs, those with the error in an update are preferred, then those whose error contains a constant of the
+    program (the targets).
     """
     defined: dict[str, list[Definition]] = {}
     for d in program.definitions:

@@ -98,7 +98,7 @@ def at_symbolic_depth(program: Program) -> Program:
 
 
 def _atoms(program: Program) -> set[AppliedUndef]:
-    """Return the applied undefined functions in all expressions of a program."""
+    """Return the applied undefined functions in the expressions of a program, except its training rules."""
     functions: set[AppliedUndef] = set()
 
     def seen(e: Any) -> Any:

@@ -197,8 +197,10 @@ class Gradient:
         for ``phi(h)``). Empty, the default, stands for ``z`` if the field is ``h``, and ``z_<field>``
         otherwise.
     normal : Expr, optional
-        The number c if the gradient in the program is ``c N`` times the derivative of the output by an entry
-        of the field (c times it for a scalar); by default ``scale sqrt(N_x/N)`` for N_x units.
+        The number c if the gradient in the program is ``c N`` times the derivative of the output, or of minus
+        the loss, by an entry of the field (c times the derivative by a scalar). By default c is ``scale
+        sqrt(N_x/N)`` for a field of N_x units, and ``scale`` for a scalar, with the scale of the
+        :class:`Parametrization`.
     """
 
     name: str

@@ -365,7 +365,8 @@ def training_rule(
     Raises
     ------
     ProgramError
-        If the name is unknown, or no rule has this combination of options.
+        If ``rule`` or ``loss`` is unknown, no rule has this combination of options, or a number is out of
+            its range.
 
     Notes
     -----

@@ -43,7 +43,7 @@ class TrainingOptions(TypedDict, total=False):
 
 
 class StreamOptions(TrainingOptions, total=False):
-    """Keyword arguments of all builders with a residual stream.
+    """Keyword arguments of the builders attention, experts and normalised, which have a residual stream.
 
     ``outputs`` is the number of channels C, ``bias`` the variance of trained biases inside of activations
     (True for 1), ``branch`` the factor of every branch. ``normalisation`` is "rms" (the default), "layer" or
