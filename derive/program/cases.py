@@ -187,10 +187,10 @@ STEPS = (Heaviside, sign)
 def _hidden_jump(e: Expr, vectors: frozenset[Symbol]) -> tuple[Expr, str] | None:
     """Return a part of ``e`` that jumps or has a kink, and whose derivatives lack the point mass; else None.
 
-    The part comes with the word "jumps" or "kink". Examined are ``e`` and what is inside of its averages,
-    matrix products and sums. With its step functions held fixed, the part must be continuous in each of its
-    quantities, and so must its derivative. Both are evaluated on a grid of values, unless the form of the
-    part shows it.
+    The part comes with the word "jumps" or "kink". The parts are ``e`` and the expressions inside of its
+    averages, matrix products and sums. With its step functions held fixed, the part must be continuous in
+    each of its quantities, and so must its derivative. Both are evaluated on a grid of values, unless the
+    form of the part shows it.
     """
     for part in _parts(e, vectors):
         slots = {q: Dummy("z", real=True) for q in _opaque(part, vectors)}
@@ -539,8 +539,9 @@ class _Line:
 def _line(relations: list[Relational], vectors: Collection[Symbol]) -> _Line:
     """Return the combination of quantities that is the same in all relations; raise _Unread if they differ.
 
-    It is a single quantity, or a polynomial of first degree in each of several, such as ``f - y`` or ``f*y``.
-    Relations may contain it with different factors, and with different terms that contain no quantity.
+    This combination is a single quantity, or a polynomial of first degree in each of several quantities, such
+    as ``f - y`` or ``f*y``. Relations may contain it with different factors, and with different terms that
+    contain no quantity.
     """
     quantities = sorted({q for r in relations for q in _quantities(r, vectors)}, key=spelled)
     v = Dummy("v", real=True)

@@ -449,8 +449,8 @@ def _with_dependences(program: Parts, used_positions: Mapping[str, set[int]]) ->
 def _depends(e: Expr, index: Expr, used_positions: Mapping[str, set[int]]) -> bool:
     """Return whether an expression depends on ``index``: as a number, or in an argument that matters.
 
-    ``used_positions`` maps the names of fields and scalars to the positions of arguments that matter; all
-    arguments of other functions do.
+    ``used_positions`` maps the names of fields and scalars to the positions of arguments that matter. All
+    arguments of other functions matter.
     """
     if e.replace(lambda x: isinstance(x, AppliedUndef | Product), lambda _: Dummy()).has(index):
         return True  # the index occurs outside of functions and matrix products, as a number

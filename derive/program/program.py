@@ -842,9 +842,9 @@ def _within(
 ) -> list[int]:
     """Return definitions that need each other across layers, in the order in which one layer computes them.
 
-    ``component`` are their numbers (a strongly connected component of the graph of uses), and ``uses`` what
-    each needs, with shifts of the layer. Definitions of a single layer come first, then those of families;
-    each follows those that it needs in the same layer.
+    ``component`` are their numbers (a strongly connected component of the graph of uses), and ``uses`` maps
+    the needs of each definition to shifts of the layer. Definitions of a single layer come first, then those
+    of families; each follows those that it needs in the same layer.
     """
     order: list[int] = []
 

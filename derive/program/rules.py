@@ -233,7 +233,7 @@ class LinearSystem:
 
     @cached_property
     def _update_factor_by_steps(self) -> Expr:
-        """The factor of an update in the weight, n steps after the one in which the update was made.
+        """The factor of an update in the weight, n steps after the step that made the update.
 
         It is an expression in the symbol n of ``_stepped``, for constant factors ``b`` of the update in the
         states.
@@ -386,7 +386,7 @@ class LinearSystem:
     # -- both ----------------------------------------------------------------------------------------------
 
     def _unused(self, variable: Symbol, *times: Expr) -> Symbol:
-        """Return the variable of a sum over times, under another name if a coefficient has a symbol of it.
+        """Return the variable of a sum over times, with another name if a coefficient contains it.
 
         ``times`` are those of the result, whose symbols are not used either.
         """
@@ -404,7 +404,7 @@ class LinearSystem:
         return sum((x * _at(y, past) for x, y in zip(row, self.input, strict=True)), S.Zero)
 
     def _noise_between(self, left: list[Expr], right: list[Expr], when: Expr) -> Expr:
-        """Return what noise at the time ``when`` adds to the covariance of a weight at two later times.
+        """Return the part of the covariance of a weight at two later times that noise at ``when`` causes.
 
         It is ``left . D(when) . right`` for the covariance D of the noise of the states. ``left`` and
         ``right``, (n,), are the factors of the states at ``when`` in the weight at the two times.
@@ -512,10 +512,11 @@ Exponentials of logarithms are powers, and SymPy multiplies out powers of number
 
 
 def integral(e: Expr, x: Symbol, low: Expr, high: Expr) -> Expr:
-    """Return the integral of ``e`` over x, in closed form if SymPy finds an elementary one without cases.
+    """Return the integral of ``e`` over x, in closed form if SymPy finds one without cases.
 
-    It stays an unevaluated ``Integral`` otherwise, if ``e`` contains Max, Min, Abs or floor, and if the
-    closed form has logarithms and numbers above ``LARGEST_POWER``.
+    The result is an unevaluated ``Integral`` if SymPy finds none, if ``e`` contains Max, Min, Abs or floor,
+    or if the closed form has logarithms and rational numbers with a numerator or denominator above
+    ``LARGEST_POWER``.
     """
     if e.has(Max, Min, Abs, floor):
         return Integral(e, (x, low, high))

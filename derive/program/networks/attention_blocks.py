@@ -52,9 +52,11 @@ here, f, score = (mu, p, t), Function("f"), Function("score")
 
 @dataclass(frozen=True)
 class _Heads:
-    """Contribution of the attention heads of a block to the residual stream, ``added``.
+    """Attention heads of a block, as parts of a network.
 
-    It comes with the definitions, fields, weights and ranges of indices that it needs.
+    ``added`` is the expression that the heads add to the residual stream. ``lines`` are the definitions of
+    the ``fields`` and scalars in this expression, ``weights`` the trained and ``frozen`` the other weights,
+    and ``ranges`` those of the index of heads.
     """
 
     added: Expr
@@ -91,8 +93,8 @@ class _Places:
     def attended(self, at: tuple[Expr, ...], value: Expr) -> Expr:
         """Return the average of ``value`` over positions q, by the softmax of the scores of one head.
 
-        With ``offsets`` given numbers ``offset(p, q)`` are added to the scores. ``at`` contains the index of
-        the head, which the numbers then have too, and is empty if there is no such index.
+        With ``offsets`` given numbers ``offset(p, q)`` are added to the scores. ``at`` is a tuple with the
+        index of the head, which is then the first index of the offset; it is empty if heads have no index.
         """
         offset = Function("offset")(*at, p, q) if self.offsets else S.Zero
         weight = softmax(score(ell, *at, mu, p, q, t) + offset, self.ranges[1], self.last)

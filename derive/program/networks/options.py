@@ -90,9 +90,9 @@ class Activation:
 def activation_of(activation: str | Any) -> Activation:
     """Return the activation of a name, function or expression in one symbol.
 
-    It is a name, a SymPy function (``tanh``, ``Function("phi")``), a ``Lambda``, any function of an
-    expression, or an expression in one symbol. Raises :class:`ProgramError` for anything else, and for a
-    constant.
+    ``activation`` is a name in ``NAMED``, a SymPy function (``tanh``, ``Function("phi")``), a ``Lambda``, any
+    function of an expression, or an expression in one symbol. Raises :class:`ProgramError` for anything else,
+    and for a constant.
 
     >>> from sympy import Function, Symbol
     >>> y = Symbol("y")
