@@ -22,7 +22,7 @@ from derive.calculus.symbols import IndexRange, ell, expression, spelled
 from derive.errors import ProgramError
 
 P_train = Symbol("P_train", positive=True)
-"""The sum of the weights of all samples in the loss, by which a mean loss divides."""
+"""The sum of the weights ``rho(mu)`` of all samples, by which a mean loss with such weights divides."""
 
 
 def layer_count(depth: Any, key: str = "depth") -> Expr:

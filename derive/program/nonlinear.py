@@ -2,8 +2,9 @@
 
 Such a rule computes a step Q from the history of the gradient of a weight, and moves the weight by it:
 
-    W(t + 1) = (1 - decay(t)) W(t) + rate(t) U(t),  U = outside * Q.
+    W(t + 1) = (1 - decay(t)) W(t) + rate(t) U(t),  U = outside * Q/N.
 
+Entries of Q are of order one. N is D for a matrix that acts on data of dimension D, and 1 for a vector.
 ``outside`` is a factor of the weight (see :class:`~derive.program.training.Outer`). Decay and rate are not
 part of Q, so that the equation of motion with U as its input is linear.
 """

@@ -226,7 +226,7 @@ def indices(
 
     Each is a tuple with one range, or an empty tuple. ``receptive`` is the number of neighbours on each side,
     so that offsets are from ``-receptive`` to ``receptive``. Raises :class:`ProgramError` for numbers that
-    are too small, and for a filter wider than the ring.
+    are too small or not integers, and for a filter wider than the ring.
 
     >>> indices(outputs=3)[:2]
     ((IndexRange(index=c, lower=1, upper=3),), ())
