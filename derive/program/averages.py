@@ -58,8 +58,8 @@ def with_numbers(program: Parts) -> Parts:
 def number_of(mean: Mean, ranges: Iterable[IndexRange], name: str) -> Definition:
     """Return the definition of a scalar called ``name`` as the average ``mean``.
 
-    It is a function of the time t and of those indices of the average that have one of the ``ranges``. Their
-    order is that of :func:`_runs`.
+    The scalar is a function of the time t and of those indices of the average that have one of the
+    ``ranges``. The order of the indices is that of :func:`_runs`.
     """
     runs = _runs(mean, ranges)
     return Definition(Function(name)(*(r.index for r in runs), t), mean, runs)

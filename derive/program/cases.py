@@ -575,7 +575,7 @@ def _listed(quantities: list[Expr]) -> str:
 
 
 def _by_maxima(e: Piecewise, vectors: Collection[Symbol]) -> Expr:
-    """Return a function with cases of one quantity v by Max, Min and Heaviside; raise _Unread if it cannot.
+    """Return a function with cases of one quantity v by Max, Min and Heaviside; raise _Unread if this fails.
 
     Let f_i be its form between the thresholds c_i and c_(i+1). If all f_i are of first degree in v, the
     continuous part is ``f_0(v) + sum_i [D_i(Max(v, c_i)) - D_i(c_i)]`` with ``D_i = f_i - f_(i-1)``.

@@ -113,7 +113,8 @@ def _system_of(rule: NonlinearRule) -> LinearSystem:
 class RewrittenSteps(LinearRule):
     """Linear training rule ``W(t + 1) = (1 - decay) W(t) + rate U(t)`` that replaces a nonlinear rule.
 
-    The update U is then the nonlinear step itself, written as a sum of outer products.
+    The update U is then the nonlinear step itself, written as a sum of outer products (as a vector for a
+    vector of weights).
     """
 
 

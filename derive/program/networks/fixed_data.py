@@ -51,7 +51,7 @@ f, y = Function("f"), Function("y")
 
 
 class Options(TypedDict, total=False):
-    """Keyword arguments of :func:`network` that :func:`mlp`, :func:`convolution` and others pass on to it."""
+    """Keyword arguments that the builders mlp, convolution and feedback_alignment pass on to `network`."""
 
     outputs: SymbolicCount
     bias: bool | NumberOrExpression

@@ -97,7 +97,8 @@ def isotropic(  # noqa: PLR0913 (options of a network, most of them keywords)
 ) -> Program:
     """Return a deep linear network on isotropic data.
 
-    Inputs are ``x ~ N(0, 1)``, labels ``y = w_star . x/sqrt(D) + sigma eps``.
+    Inputs x have D features, and labels are ``y = w_star . x/sqrt(D) + sigma eps``. The entries of x and of
+    ``w_star``, and eps, are N(0, 1). Equations and appendices are those of linear2025.
 
     Parameters
     ----------
@@ -113,7 +114,8 @@ def isotropic(  # noqa: PLR0913 (options of a network, most of them keywords)
     branch : number or Expr, optional
         Makes the network residual with this multiplier (eq. 16).
     widths : Expr or callable
-        The ratio nu, or a function of the layer (eq. 118).
+        The number of units of a layer over the number of features, or this ratio as a function of the layer
+        (eq. 118).
     outputs : int or Expr, optional
         The number of channels (eq. 120); their index ``c`` comes before the time.
     parametrization : {"mean-field", "ntk"}
@@ -167,7 +169,10 @@ def structured(
     parametrization: str = "mean-field",
     rule: str | TrainingRule = "gd",
 ) -> Program:
-    """Return descent on inputs with eigenvalues ``lamda(k)`` and target ``w_star(k)`` (eq. 106).
+    """Return a deep linear network on inputs whose covariance has the eigenvalues ``lamda(k)``.
+
+    The target is the vector ``w_star(k)``, with one coefficient for each mode k. Equations are those of
+    linear2025, here eq. 106.
 
     Parameters
     ----------

@@ -48,8 +48,8 @@ def _scales(depth: Any, alpha: Any, gamma: Any) -> tuple[Expr, Expr, Expr]:
 def depth_program(depth: int | Expr = L, alpha: Expr | float = half, gamma: Expr | float = half) -> Program:
     """Return the linear residual network of depth2023.
 
-    Branches are multiplied by ``L^-alpha``, the learning rate is ``L^-gamma``; ``alpha = gamma = 1/2`` is
-    Program 1.
+    For L blocks, branches are multiplied by ``L^-alpha``, and the learning rate is ``L^-gamma``; ``alpha =
+    gamma = 1/2`` is Program 1.
 
     Parameters
     ----------
