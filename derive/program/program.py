@@ -869,9 +869,10 @@ def _is_end(d: Definition) -> bool:
 
 
 def used_once(program: Program, what: str) -> None:
-    """Raise :class:`NotApplicable` if a trained matrix is used in several places of a forward pass.
+    """Raise :class:`NotApplicable` if a trained matrix is in several products of a forward pass.
 
-    ``what`` is the name of the method that needs this, for the message.
+    A product at all values of an index, as ``W @ phi(h(k, mu, t))`` for each k, counts once. ``what`` is the
+    name of the calling method, for the message.
 
     >>> from derive.program import mlp
     >>> used_once(mlp(2), "counting")
