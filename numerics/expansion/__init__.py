@@ -159,7 +159,7 @@ def expand(
     Returns
     -------
     xarray.Dataset
-        Variables with a leading dimension ``order``; orders that vanish are left out.
+        Variables with a leading dimension ``order``; orders above 0 that vanish are left out.
 
     Raises
     ------
@@ -254,7 +254,7 @@ def forecast(source: Expandable, order: int, *, symbols: bool = False) -> float:
     -----
     The number of operator words in symbols grows by a factor of 12 with each power of gamma0^2, and the time
     by 14, up to order 8.  The theory of each order has a correlation for each pair of orders.  The number of
-    trees grows by a factor of 20.
+    trees grows by a factor of 20 with each power of gamma0^2.
 
     Examples
     --------
@@ -318,8 +318,10 @@ def resum(source: Expandable, order: int, gamma0: float | None = None) -> xr.Dat
     Raises
     ------
     SpecError
-        For an order below 4, for networks without a series of words, and for another loss than the square
-        loss.
+        For an order below 4, for networks without a series of words, for units with attributes, and for
+        another loss than the square loss.
+    Diverged
+        If the learning rate is too large.
     NotConverged
         If a series has no approximant or the error does not converge.
 
@@ -351,8 +353,8 @@ def resum(source: Expandable, order: int, gamma0: float | None = None) -> xr.Dat
         def lazy(grid: TimeGrid) -> Attempt[None]:
             """Return the error of a flow at gamma0 = 0 on one time grid.
 
-            The number of nodes at which it converges to the tolerance COARSE is the smallest one that is
-            used for the resummation.
+            The number of nodes at which this error converges to the tolerance COARSE is the smallest number
+            of nodes that is used for the resummation.
             """
             setting = Setting(problem, grid)
             closed = Closed.of(setting, closure)
@@ -405,7 +407,7 @@ def resum(source: Expandable, order: int, gamma0: float | None = None) -> xr.Dat
 def evaluated_at(
     source: Expandable, order: int, method: str | None = None, *, progress: Progress | None = None
 ) -> xr.Dataset:
-    """Return the coefficients, and loss and error at the experiment's gamma0 with truncation errors.
+    """Return the coefficients, and loss and error at the gamma0 of the source.
 
     Parameters
     ----------
@@ -414,27 +416,30 @@ def evaluated_at(
     order : int
         Highest power of gamma0.
     method : {"sum", "pade", "self-consistent"}, optional
-        Evaluation of the series, the last by :func:`resum`.  By default "pade", and a series that does not
-        converge at this gamma0 is then reported in ``resummation_status``.
+        Evaluation of the series; "self-consistent" is :func:`resum`.  By default "pade", and a series that
+        does not converge at this gamma0 is then reported in ``resummation_status``.
     progress : callable, optional
         As in :func:`expand`.
 
     Returns
     -------
     xarray.Dataset
-        The coefficients, ``train_loss_resummed``, ``error_resummed`` and their ``_truncation``, with
-        attributes ``gamma0``, ``resummation``, ``resummation_status`` ("ok"; "partial" if entries failed,
-        which are NaN; or "failed" with the reason) and ``resummation_failed``.  Powers of ``|gamma0|``, and a
-        series whose evaluation failed, come without values at gamma0.
+        The coefficients, the values ``train_loss_resummed`` and ``error_resummed``, and their estimated
+        truncation errors ``train_loss_truncation`` and ``error_truncation``.  The attributes are ``gamma0``,
+        ``resummation``, ``resummation_status`` ("ok"; "partial" if entries failed, which are NaN; or "failed"
+        with the reason) and, if entries failed, their numbers in ``resummation_failed``.  Powers of
+        ``|gamma0|``, and a series whose evaluation failed, come without values at gamma0.
 
     Raises
     ------
+    Diverged
+        As :func:`expand`.
     NotConverged
         As :func:`expand`, and if a method is given and the series does not converge.
     SpecError
-        As :func:`expand`, and with "self-consistent" as :func:`resum`. Also if a method is given and the
-        activation has a kink: its series is in powers of ``|gamma0|``, of which two are known, too few for
-        the truncation error of their sum.
+        As :func:`expand`, and with "self-consistent" as :func:`resum`. Also beyond order 0 if a method is
+        given and the activation has a kink: its series is in powers of ``|gamma0|``, of which two are known,
+        too few for the truncation error of their sum.
     """
     asked = Problem.of(source)
     asked.require_no_attributes("the expansion")
@@ -506,7 +511,7 @@ def below_zero(series: xr.Dataset, gamma0: float) -> str:
 
 
 ROUNDED = 1e-9
-"""Fraction of the initial loss below which a negative sum counts as a rounding error."""
+"""Fraction of the largest lazy loss up to which a negative sum counts as a rounding error."""
 
 
 def _check_error(theory: Theory, order: int, key: str, value: Any) -> None:

@@ -53,9 +53,9 @@ SWEEPS = 100
 """Largest number of iterations for responses."""
 
 AT_REST = 1e-9
-"""Change of the error, relative to its start, below which it has converged."""
+"""Largest change of the error, relative to its initial value, at which it has converged."""
 ROUGHLY = 1e-3
-"""The same on all time intervals but the last one, and for the perturbed error."""
+"""Tolerance like AT_REST, for all time intervals but the last one and for the perturbed error."""
 STEPS = 60
 """Largest number of iterations for the error on one time interval."""
 HORIZONS = 8
@@ -134,8 +134,9 @@ def solved(problem: AtFixedError) -> tuple[Array, Array]:
 
 
 def beyond_lowest(closed: Closed, error: Array, order: int, gamma0: float) -> Resummed:
-    """Return the output f for a given error (T, P), minus its part of order 0 in gamma0, with its error.
+    """Return the output f minus its part of order 0 in gamma0, with its truncation error.
 
+    ``error`` (T, P) is the given error Delta, at which f is evaluated.
     ``order`` is the highest power of gamma0 in the expansion from which f is resummed. The result is zero at
     gamma0 = 0. At another gamma0 the expansion ``closed`` is changed: it holds this error afterwards.
     """
@@ -270,8 +271,8 @@ def with_kernels(
     Notes
     -----
     Responses, and the memory kernels that contain them, are iterated until they satisfy their equations. The
-    iteration ends for every gamma0 because responses are strictly causal. Raises NotConverged if rounding
-    prevents this.
+    iteration converges for every gamma0, up to rounding, because responses are strictly causal. Raises
+    NotConverged if the change is still larger than SETTLED after SWEEPS iterations.
     """
     laws = ClosureAtStrength(closed, strength, given)
     responses = [x for x in closed.layers.laws if x not in closed.layers.correlations]

@@ -32,14 +32,15 @@ MORE = 8
 """Number of points beyond the order of the series."""
 
 EXACT = 1e-9
-"""Largest difference between replicas of an exact solution, relative to the largest output."""
+"""Largest difference between replicas of an exact solution, relative to the largest value of a variable."""
 
 ROUNDING = 1e-13
 """Largest rounding error of a solution, relative to its largest value."""
 
 KNOWN = 1e-4
-"""Largest difference of a coefficient between two radii, relative to the largest of its order or to the
-rounding errors there."""
+"""Largest difference of a coefficient between two radii, relative to the largest coefficient of its order.
+
+A difference below the rounding error of the coefficient is accepted, too."""
 
 NAMES = {"error": ERROR, OUTPUT: OUTPUT}
 """Names of numbers of a theory, by their names in results."""
@@ -84,7 +85,7 @@ class AtStrengths:
 
         ``first`` and ``second`` are the coefficients from the larger and from the smaller range, orders
         first; ``radius`` is the largest gamma0 of the smaller range. The result is ``first``, with zero for
-        each order that exceeds neither its rounding error nor ten times its change between the ranges.
+        each order that does not exceed both its rounding error and ten times its change between the ranges.
         """
         size, difference = (np.abs(x).reshape(len(x), -1).max(axis=1) for x in (second, first - second))
         lost = ROUNDING * size[0] * radius ** -np.arange(float(len(first)))

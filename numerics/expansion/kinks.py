@@ -67,11 +67,14 @@ EXACT = SIGNS + 2
 """Number of samples up to which probabilities of signs are exact."""
 
 POINTS = 32
-"""Least number of sampled points of u of the other samples in each replica, if signs are not enumerated;
-their negatives are added, and with more than half as many samples there are more."""
+"""Least number of sampled points in each replica, if signs are not enumerated; their negatives are added.
+
+With more than ``POINTS/2`` samples there are more points."""
 
 DIRECTIONS = 256
-"""Default number of directions of a unit's sources in each replica, with several layers."""
+"""Default number of random directions of a unit's sources in each replica, with several layers.
+
+With each come three more (:class:`Directions`)."""
 
 PARALLEL = 1e-9
 """Samples whose cosine differs from 1 or -1 by less than this are parallel."""

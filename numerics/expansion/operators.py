@@ -4,8 +4,8 @@ A causal operator is a dense block, (T, rows, T, cols).  A constant kernel (the 
 product separable: ``left(t) core right(s)^T`` with (T, rows, k) and (T, cols, m) arrays.
 
 The coefficients of a series are computed when needed, each once; None stands for zero.  The coefficient of
-order n of a product needs those of its factors up to n.  An inverse ``(1 - M)^-1`` applied to an operator
-needs itself only at lower orders, because M starts at order one or later.
+order n of a product needs those of its factors up to n.  Order n of an inverse ``(1 - M)^-1`` applied to an
+operator follows from the lower orders of the same result, because M starts at order one or later.
 
 The operations depend on no array: they are recorded on a tape, equal operations once, and carried out on the
 arrays of each problem.
@@ -36,7 +36,7 @@ Times = NDArray[np.intp] | slice
 """Positions of steps or nodes, or a slice, which needs no copies."""
 
 KEPT = 1e-16
-"""Fraction of the largest singular value of a separable operator below which one is a rounding error."""
+"""Fraction of the largest singular value of a separable operator up to which others are rounding errors."""
 RANK = 32
 """Rank up to which sums are not compressed."""
 
@@ -253,8 +253,8 @@ class Tape:
 
     Equal operations are recorded once, in an order in which they can be carried out. An operation holds its
     name, the positions of its operands on the tape, and coefficients. Sums are kept as linear combinations
-    (:class:`Combination`) and become operations if a causal one is multiplied or one has more than ``most``
-    terms.
+    (:class:`Combination`). A sum becomes an operation if it is causal and is multiplied, or if it has more
+    than ``most`` terms.
     """
 
     def __init__(self, most: int) -> None:
@@ -584,7 +584,7 @@ def times(number: float, a: LayerOperator) -> LayerOperator:
 def add(*xs: LayerOperator | None) -> LayerOperator | None:
     """Return the sum of operators that are all causal or all separable; None stands for zero.
 
-    A separable sum is compressed to fewer columns.
+    A separable sum with more than RANK columns is compressed to fewer columns.
     """
     nonzero = [x for x in xs if x is not None]
     if len(nonzero) < 2:

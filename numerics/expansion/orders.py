@@ -98,12 +98,12 @@ def size_series(source: ProblemSource, size: str, order: int, together: tuple[st
 def step_size_series(source: ProblemSource, order: int, rtol: float = 1e-5) -> xr.Dataset:
     """Return the coefficients of ``learning_rate^n``, n <= ``order``, at times ``rate * steps``.
 
-    The order zero is the flow.  On fixed data there are ``error``, ``train_loss``, ``Phi`` and ``G``; on
-    isotropic data all variables but the responses, which are densities.  ``rtol`` bounds the change of
-    coefficients as the flow's grid is refined, relative to the largest of them.  Raises
-    :class:`~numerics.errors.SpecError` for another rule than ``gd`` and if the rate does more than multiply
-    updates (decay, momentum, noise), and :class:`~numerics.errors.NotConverged` if the flow does not converge
-    to ``rtol``.
+    The order zero is the flow.  On fixed data there are ``error``, ``train_loss``, ``Phi``, ``G`` and the
+    variables of test points; on isotropic data all variables but the responses, which are densities.
+    ``rtol`` bounds the change of coefficients as the flow's grid is refined, relative to the largest of them.
+    Raises :class:`~numerics.errors.SpecError` for another rule than ``gd`` and if the rate does more than
+    multiply updates (decay, momentum, noise), and :class:`~numerics.errors.NotConverged` if the flow does not
+    converge to ``rtol``.
     """
     check_order(order)
     started, problem = clock.perf_counter(), Problem.of(source)
@@ -136,7 +136,8 @@ def strength_series(source: ProblemSource, order: int) -> xr.Dataset:
     Returns
     -------
     xarray.Dataset
-        Variables with a leading dimension ``order``, without orders that vanish; a flow has no responses.
+        Variables with a leading dimension ``order``, without orders above 0 that vanish; a flow has no
+        responses.
 
     Raises
     ------

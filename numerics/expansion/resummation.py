@@ -36,9 +36,9 @@ TIMES = ("time", "time_")
 SINGULAR = 1e-12
 """Ratio of singular values below which the equations of a denominator count as singular."""
 BEYOND = 1.1
-"""Denominators must be positive from 0 up to this multiple of the point z."""
+"""Denominators must exceed SMALLEST from 0 up to this multiple of the point z."""
 SMALLEST = 0.05
-"""Value of a denominator below which it counts as a pole."""
+"""Value of a denominator, relative to its value at 0, up to which there is a pole."""
 ROUNDING = 4e-15
 
 

@@ -60,8 +60,7 @@ class Points:
     def of(self, covariance: Array, layer: int) -> Array:
         """Return points of Gaussian sources, (points, P), whose second moments equal ``covariance`` (P, P).
 
-        Every point comes with its negative; ``layer`` is part of the seed. ``count`` must be at least P,
-        because fewer points do not span the P samples.
+        Every point comes with its negative; ``layer`` is part of the seed.
         """
         size = len(covariance)
         x = normal_points(self.number(size), size, [*self.seeds, layer]).T
@@ -81,7 +80,7 @@ class Moments:
     covariance
         Covariance of u, (P, P).
     slopes
-        Derivatives of phi as expressions.
+        Derivatives of phi as expressions, from order 0 (phi itself) on.
     arrays
         Averages of each pattern, one axis of length P for each sample.
     error

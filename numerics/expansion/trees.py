@@ -60,8 +60,8 @@ def expand_nonlinear(
     :class:`~numerics.errors.NotConverged` if a flow does not converge to ``solver.rtol``, or an average does
     not converge.
 
-    Averages are computed by quadrature.  Beyond order 0, and with more than six samples, averages over more
-    than two different samples are means over sampled points, about ``solver.samples`` in all and at least 32
+    Averages are computed by quadrature.  Beyond order 0, and with more than six samples, averages over tuples
+    of more than two samples are means over sampled points, about ``solver.samples`` in all and at least 32
     for each sample, in eight independent replicas: every variable then has a standard error.  A and B are
     computed for rules in steps and up to six samples, test points included.  Activations with a kink have
     order 0, without A and B.
@@ -309,7 +309,7 @@ class Evaluation:
 
     @property
     def notes(self) -> dict[str, Any]:
-        """Attributes of the result: ``average_error``, the largest error of an average."""
+        """Attribute of the result: ``average_error``, the largest estimated error of quadrature."""
         return {"average_error": max(m.error for m in self.statics.moments.values())}
 
     def watched(self) -> Array:
