@@ -22,7 +22,7 @@ from numerics.stats import jackknife
 Array = NDArray[np.float64]
 
 ATOM = 0.02
-"""Smallest share of units with exactly the same value for which this value counts as an atom."""
+"""Share of units with exactly the same value above which this value counts as an atom."""
 
 SMOOTHING = 0.5
 """Standard deviation of the normal number added in :func:`non_gaussianity`, relative to that of a unit."""
@@ -70,7 +70,7 @@ def atoms(paths: xr.DataArray) -> xr.DataArray:
 
     Units of all runs are counted together, separately at each entry of further dimensions. The result is nan
     if the value belongs to at most two per cent of the units (ATOM). It is also nan if the value belongs to
-    only two units, because mirrored paths of a theory come in equal pairs.
+    at most two units, because mirrored paths of a theory come in equal pairs.
     """
 
     def atom(x: Array) -> Array:
@@ -405,9 +405,9 @@ def each(theory: Array, networks: Array, axes: int = 2) -> Alignment:
     """Return the cosine of each network's kernel with the mean kernel of ``theory``, averaged over networks.
 
     Both arrays have their runs along the first axis. ``spread`` is the standard deviation from network to
-    network; it and the standard error are nan for one network. A kernel of a network deviates from its mean
-    by order 1/sqrt(N), so that the cosine is below one by order 1/N. Raises ValueError for an array without
-    runs, and as :func:`cosine` does.
+    network; it and the standard error are nan for one network. A kernel of a network of width N deviates from
+    its mean by order 1/sqrt(N), so that the cosine is below one by order 1/N. Raises ValueError for an array
+    without runs, and as :func:`cosine` does.
     """
     theory, networks = _runs(theory), _runs(networks)
     value, stderr, _ = jackknife(lambda x: cosine(x.mean(0), networks, axes).mean(0), theory)

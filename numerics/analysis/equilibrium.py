@@ -40,9 +40,11 @@ WANTED = {
 }
 """Values of keys for which a rest point is derived."""
 NOISY = {"training.rule": "flow", "data.test_kernel": None, "data.test_inputs": None, **WANTED}
-"""The same with noise; only flows, because finite steps change the density."""
+"""Values of keys for which a rest point with noise is derived.
+
+Only flows are among them, because finite steps change the density."""
 HOMOGENEOUS = {"network.activation": ("linear", "relu", "abs"), **WANTED}
-"""The same without noise, for homogeneous activations."""
+"""Values of keys for which a rest point without noise is derived; activations must be homogeneous."""
 
 DIGITS = 30
 """Decimal digits of the roots of polynomials, because kernels are quotients of small differences of them."""
@@ -50,7 +52,7 @@ DIGITS = 30
 
 @dataclass(frozen=True)
 class RestPoint(Finite):
-    """Stationary state of training with weight decay: its equations and, where they close, their solution.
+    """Stationary state of training with weight decay: its equations and, if known, their solution.
 
     Attributes
     ----------
@@ -63,8 +65,8 @@ class RestPoint(Finite):
     basis : tuple of str
         Conditions of the equations and of the solution.
     values : mapping of str to float
-        The output ``f`` at the rest point that is nearest to the target, and with noise also the kernels;
-        empty where the equations do not close, and for a program.
+        The output ``f`` at the rest point whose output is nearest to the target, and with noise also the
+        kernels; empty for a program, and where :func:`rest_point` solves no equations.
     others : tuple of float
         Outputs at further rest points.
     """
@@ -96,7 +98,7 @@ class RestPoint(Finite):
 
 
 def rest_point(source: Experiment | Program | str | Path) -> RestPoint:
-    """Derive the rest point of an experiment or of a program, and solve its equations where they close.
+    """Derive the rest point of an experiment or a program, and solve simple cases.
 
     Parameters
     ----------
@@ -107,8 +109,8 @@ def rest_point(source: Experiment | Program | str | Path) -> RestPoint:
     Returns
     -------
     RestPoint
-        With numbers for files of a linear network on one sample whose depth is a number, and without noise
-        one hidden layer; else with equations only.
+        It has numbers for experiments with a linear network on one sample whose depth is a number; without
+        noise, only if there is one hidden layer. Otherwise it has equations only.
 
     Raises
     ------

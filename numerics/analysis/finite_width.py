@@ -32,7 +32,9 @@ SHARE = 0.01
 """Relative error up to which the limit counts as right."""
 
 SMALL = 1e-12
-"""A loss or kernel below this share of its largest value is a rounding error: no width is given for it."""
+"""Share of the largest loss or kernel up to which one is a rounding error, for which no width is given.
+
+Variances are divided by squares of losses and kernels, and the share is then that of the squares."""
 
 KERNELS = ("tangent_kernel", FEATURE_KERNEL, GRADIENT_KERNEL, C_FIELD, C_GRADIENT)
 """Kernels by their names in results; for many samples results hold their traces instead."""
@@ -52,9 +54,11 @@ class FiniteWidthLimit(Finite):
     name
         The loss: ``train_loss``, or ``test_loss`` of random data.
     loss_mean, kernel_mean
-        Widths from which the mean over networks is right to SHARE, ``(T,)``; None if shifts are not known.
+        Widths from which the mean over networks is right to SHARE, ``(T,)``; None if shifts are not known,
+        and for kernels also if results hold no kernel.
     loss_network, kernel_network
-        Widths from which one network is within SHARE of the limit (one standard deviation), ``(T,)``.
+        Widths from which one network is within SHARE of the limit (one standard deviation), ``(T,)``; None
+        for kernels if results hold no kernel.
     failing
         Widths below which the leading order fails, ``(T,)``: there the standard deviation of the error
         relative to the error, ``sd(|Delta|)/|Delta|``, exceeds one.

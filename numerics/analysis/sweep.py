@@ -167,6 +167,8 @@ class Point:
 def digest(experiment: Experiment, *more: str) -> str:
     """Return a hash of everything that determines a result: all keys, arrays, version and ``more``.
 
+    Names of data files are left out, because the numbers in them count.
+
     >>> tables = {"network": {"depth": 2}, "training": {"learning_rate": 0.1, "steps": 3}}
     >>> one = Experiment.from_dict(tables, kernel=[[1.0]], targets=[1.0])
     >>> digest(one) == digest(one.replace({"network.gamma0": 1.0})), len(digest(one))

@@ -164,8 +164,9 @@ def _fields_as_symbols(e: Expr, positive: frozenset[str]) -> Expr:
 
 
 def _explicit(theory: Theory, positive: frozenset[str]) -> dict[str, list[Expr]]:
-    """Return the right-hand sides of equations without sums, derivatives and averages, by name of the field.
+    """Return the right-hand sides of some equations of fields, by name of the field.
 
+    They are those without sums, integrals, derivatives and averages.
     A field has several right-hand sides if its layers have different equations. Fields in them are replaced
     by symbols as in :func:`_fields_as_symbols`; ``positive`` are names of fields that are never negative.
     """

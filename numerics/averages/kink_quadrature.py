@@ -65,9 +65,9 @@ more than FARTHEST."""
 SAME = 1e-14
 """Two variables count as one if one minus their squared correlation is smaller."""
 GRADES = 36
-"""Number of times that the outer panels are halved towards a kink."""
+"""Number of edges of outer panels on each side of a kink, at the distances 1, 1/2, 1/4, ..."""
 ROWS = 64
-"""Number of points of the outer variable that are summed at once, to save memory."""
+"""Largest number of points of the outer variable that are summed at once, to save memory."""
 
 
 @dataclass(frozen=True)
@@ -258,7 +258,7 @@ class _Pair:
         return float(np.sqrt(1 - self.correlation**2))
 
     def at(self, x: Array, y: Array | float = 0.0) -> tuple[Array, Array]:
-        """Return the values of both variables, with equal shapes; y is not used if there is only one."""
+        """Return the values of both variables, with equal shapes; y is not used if both depend on x alone."""
         if self.is_one:
             return self.first * x, np.sign(self.correlation) * self.second * x
         return self.first * x, self.second * (self.correlation * x + self.width * y)
@@ -359,7 +359,7 @@ def comparisons(condition: Any) -> set[Any]:
 
 
 X = Dummy("x", real=True)
-"""Variable of all expressions in this module."""
+"""Symbol of all expressions in one variable."""
 
 
 def expression(f: Any) -> Expr:

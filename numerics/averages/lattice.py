@@ -258,7 +258,7 @@ POINTS = 20_000_000
 REFINEMENTS = 8
 """Largest number of times that the spacing is reduced."""
 CHUNK = 1 << 14
-"""Number of points that are summed at once."""
+"""Number of points from which on a part of a lattice is summed."""
 ACCEPTED = "a symmetric matrix without negative eigenvalues"
 ROUNDING = 4e-16
 """Relative rounding error of a sum."""

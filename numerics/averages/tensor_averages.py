@@ -1,7 +1,7 @@
 """Averages of products of functions, for all tuples of samples at once.
 
 :func:`tensor` takes functions of one variable and the covariance of the samples and returns an array with one
-axis for each function. Expansions in the feature-learning strength need such arrays of two to four functions.
+axis for each function. Expansions of nonlinear networks in gamma0 need such arrays.
 """
 
 from __future__ import annotations

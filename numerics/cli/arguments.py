@@ -162,7 +162,8 @@ def problem_in(text: str, arrays: Mapping[str, str], settings: Mapping[str, str]
 
     ``arrays`` maps names of arrays to files.  ``settings`` maps keys to values: the keys of [training] that
     set times and the learning rate, the keys of [solver], ``network.gamma0``, ``network.depth``, and names of
-    symbols of the theory.  ``training.rule`` may be given if it is the rule of the program.  Raises
+    symbols of the theory.  ``training.rule`` may be "gd" for a program in steps and "flow" for one in
+    continuous time, if the rule of the program is linear, such as gradient descent or momentum.  Raises
     :class:`~numerics.errors.SpecError` as :meth:`.Problem.of` does, with the options of the command as keys.
     """
     program = program_in(text)

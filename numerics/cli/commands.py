@@ -268,7 +268,7 @@ def expand(  # noqa: PLR0913 - the arguments are the options of the command
 def announce_time(seconds: float, hours: float) -> None:
     """Print the estimated ``seconds`` on stderr if they are more than LONG and at most ``hours``.
 
-    What takes longer than ``hours`` is refused elsewhere.
+    Computations that take longer than ``hours`` are refused elsewhere.
     """
     if LONG < seconds <= 3600 * hours:
         say(f"this takes about {seconds:.0f} s on one core")

@@ -56,7 +56,7 @@ NetcdfOut = Annotated[
 ]
 PlotOut = Annotated[Path | None, typer.Option("--plot", metavar="OUT.png", help="Draw the result.")]
 KeptKernels = Literal["auto", "full", "trace", "none"]
-"""Two-time kernels that a result holds: of all sample pairs, their trace, none, or what a file can hold."""
+"""Two-time kernels in a result: all sample pairs (full), their trace, none, or as a file can hold (auto)."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
@@ -457,7 +457,7 @@ def _heads(result: xr.Dataset | Result) -> list[str]:
 
 
 def summary(result: xr.Dataset | Result, rows: int = 9) -> str:
-    """Return the status and a table of the losses at ``rows`` output times.
+    """Return the status and a table of the losses at ``rows`` output times, or at all if there are fewer.
 
     The times are evenly chosen, both ends included. For a series in gamma0 the columns are the coefficients
     of the training loss, its value at one gamma0 and the truncation error.

@@ -763,7 +763,7 @@ def finite_width(
     Each quantity has two widths: from the first one the mean over networks is within 1 % of the limit, from
     the second one a single network is, by one standard deviation. Below the width in the last column,
     networks fluctuate as much as the error itself, and the expansion in 1/N does not hold. N counts the
-    neurons of the widest hidden layer. FILE may be a program.
+    neurons of the widest hidden layer. FILE may be a program; then N is the width in its theory.
     """
     from numerics.analysis.finite_width import SHARE, finite_width_limit
 
