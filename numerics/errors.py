@@ -62,10 +62,10 @@ class NumericsError(ArithmeticError):
 
 
 class Diverged(NumericsError):
-    """Dynamics that exceeded every bound: a smaller learning rate is needed.
+    """Dynamics that exceeded every bound, as with a learning rate that is too large.
 
     ``start`` is true if they diverged before any step, so that no learning rate helps; ``step`` is the first
-    step whose numbers are out of bounds, if it is known.
+    step whose numbers are out of bounds, None if it is not known.
     """
 
     def __init__(self, message: str, *, start: bool = False, step: int | None = None) -> None:

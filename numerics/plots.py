@@ -245,9 +245,9 @@ def name_ends(ax: Axes, ends: Sequence[tuple[float, str, Any]], apart: float = A
 
 
 def colours(count: int) -> list[tuple[float, ...]]:
-    """Return a colour for each layer, from dark to light.
+    """Return ``count`` colours, one for each layer, from dark to light.
 
-    The lightest part of the map does not print well.
+    The lightest part of the colour map is not used, because it does not print well.
     """
     from matplotlib import colormaps
 

@@ -378,9 +378,9 @@ class Result:
         ValueError
             For a wrong number of dimensions.
         Diverged
-            For a number that is not finite, attributes included, and for a loss beyond RUNAWAY; names the
-            time.  NaN is allowed in the response A of the last layer, and in a coefficient that is unknown at
-            all times.
+            For a number that is not finite, attributes included, and for a loss that exceeds RUNAWAY times
+            the larger of 1 and its initial value; names the time.  NaN is allowed in the response A of the
+            last layer, and in a coefficient that is unknown at all times.
         """
         lead = () if orders is None else ("order",)
         arrays: dict[str, Labelled] = {}
@@ -659,7 +659,7 @@ def provenance() -> Mapping[str, str]:
 
 
 def save(result: xr.Dataset | Result, path: str | Path) -> None:
-    """Write a result as NetCDF (h5netcdf), with a checksum of each numerical variable.
+    """Write a result as NetCDF (h5netcdf), with a checksum of each array of numbers.
 
     xarray reads the file.  On any failure, an interrupt included, `path` is unchanged.  The file is made in
     memory first, because the HDF5 library cannot recover from a full disk.
@@ -708,8 +708,8 @@ def load(path: str | Path) -> xr.Dataset:
 def to_json(result: xr.Dataset | Result) -> dict[str, Any]:
     """Return the dictionary that `--json` prints: attributes, `time`, and variables that depend on time only.
 
-    Coefficients of a series, which depend on time and order, are included.  Numbers that are not finite
-    become None.
+    For a series, `order` and the coefficients, which depend on time and order, are included.  Numbers that
+    are not finite become None.
 
     >>> to_json(dataset({"train_loss": [1.0, 0.5]}, times=[0.0, 1.0], spec=""))["train_loss"]
     [1.0, 0.5]

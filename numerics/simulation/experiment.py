@@ -205,11 +205,11 @@ def simulate(  # noqa: PLR0913 - public options, all but the source keyword-only
         An experiment, its file, any problem, or a program (or its theory) with ``numbers``, ``arrays`` and
         ``times``.
     width : int
-        Number of neurons of the widest hidden layer; for a program its width N.
+        Number of neurons of the widest hidden layer; of a program, the width N.
     seeds : int
         Number of networks, at least two.
     rng : int, Generator or None
-        Seed, or a generator that draws one; the result keeps it as ``seed``.
+        Seed, or a generator that draws one; None takes one from the system. The result keeps it as ``seed``.
     kernels : {"full", "trace", "none"} or KernelTimes
         Kernels of fixed samples to measure.  "full": those of all pairs of samples and times, and the tangent
         kernel; "trace": their sums over equal samples; "none": no kernels; KernelTimes: kernels at some of
@@ -453,9 +453,9 @@ def _require_resources(
     """Raise SpecError if a simulation does not fit in memory or takes longer than ``solver.hours``.
 
     The estimate is as follows. ``size`` is the number N that ratios of populations refer to, ``width`` that
-    of the widest hidden layer. The weights of a layer are width^2 (of the first one, width times the
-    features). A step multiplies them by the samples forwards and backwards and adds the updates. A flow takes
-    at least four stages between two times.
+    of the widest hidden layer. Each layer counts as ``width * max(width, size)`` weights. A step multiplies
+    them by the samples forwards and backwards and adds the updates. A flow takes at least four stages between
+    two times.
     """
     depth, samples, steps = problem.depth or 1, max(problem.sample_count, 1), len(problem.times)
     weights = float(depth) * width * max(width, size)

@@ -24,7 +24,7 @@ from .rows import FormulaReaders, NetworkReader, NetworkState
 Array = NDArray[np.float64]
 
 RANK = 1e-10
-"""Share of the largest singular value below which one counts as zero."""
+"""Share of the largest singular value up to which others count as zero."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -204,7 +204,7 @@ class LinearResponse:
 
     def __init__(self, problem: Problem, theory: xr.Dataset) -> None:
         self.error = _flat(theory["error"].to_numpy())
-        """Error signals of the solution, shape (times, samples x channels)."""
+        """Error signals of the solution, (times, samples x channels)."""
         output = _flat(theory[OUTPUT].to_numpy())
         times, entries = self.error.shape
         kernel = theory["tangent_kernel"].to_numpy()

@@ -82,7 +82,7 @@ ONE_STEP, ONE_WIDTH = (2, 1), 4
 """Samples, steps and width of the network whose step is compared with differences of the loss."""
 
 SAMPLES, STEPS = 5, 10
-"""Samples and steps of the smaller problem on which identities of linear theories are checked."""
+"""Samples and steps of the smaller problem on which fields are compared that a solution does not keep."""
 
 LEAST = 1.0
 """Smallest gamma0 at which identities that hold at any gamma0 are checked."""
@@ -551,9 +551,9 @@ def small_steps(problem: Problem, theory: xr.Dataset) -> list[Check]:
     """Return a check of a flow's training loss against gradient descent in shorter and shorter steps.
 
     Losses are compared at the time of half the initial loss. Descent takes 32, 64, ... steps and is
-    extrapolated to steps of zero length. Allowed are the change by the last halving and the stated error of
-    the flow. For sampled paths there are two lengths of steps, and a multiple of the joint standard error is
-    allowed too. The list is empty without an experiment file.
+    extrapolated to steps of zero length. Allowed are the change by the last halving, twice the stated error
+    of the flow, and its bias. Sampled paths take 16 and 32 steps, and a multiple of the joint standard error
+    is allowed in place of the stated error. The list is empty without an experiment file.
     """
     experiment = problem.experiment
     if experiment is None:

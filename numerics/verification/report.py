@@ -194,7 +194,7 @@ def _row(check: Check) -> str:
 
 
 def _number(value: float) -> str:
-    """Return a number as text with about five digits."""
+    """Return a number as text with at most five digits; integers below a million keep all digits."""
     if not math.isfinite(value):
         return str(value)
     if value == 0 or (value == round(value) and abs(value) < 1e6):

@@ -79,7 +79,7 @@ LARGEST = 0.05
 """Size of the second-order term, relative to the leading one, at the largest gamma0."""
 
 SHARES = (0.5, 0.75, 1.0)
-"""Values of gamma0 of the sampled solutions, divided by the largest of them."""
+"""Values of gamma0 of the sampled solutions, as shares of the largest one."""
 
 AVERAGES = 1e-8
 """Largest error of the averages in the coefficients, relative to the largest entry."""
@@ -100,8 +100,9 @@ IN_STEPS = "the series of a flow is checked for experiment files only; a rule in
 
 
 def expansion(source: Problem | Experiment, effort: Effort = FULL) -> tuple[list[Check], str]:
-    """Return checks of the series in gamma0, one for each variable of results, and a note for the report.
+    """Return checks of the series in gamma0, and a note for the report.
 
+    There is a check for each of loss, errors, kernels and responses that the results hold.
     Theories that are linear in their fields are checked by :func:`fitted`, others by :func:`sampled`. If the
     series cannot be checked, the list is empty and the note states the reason.
     """

@@ -35,7 +35,7 @@ WRITTEN, READ_MODES = (2, 2), 4
 """Samples and steps, and modes, of the smaller problem on which expressions are evaluated directly."""
 
 RESOLUTION = 0.5
-"""Step length of descent in place of a flow, in units of its fastest lazy relaxation time."""
+"""Largest step length of descent in place of a flow, in units of its fastest lazy relaxation time."""
 
 GENTLE = 0.25, 0.0625, 0.015625
 """Step lengths for the expansion of a flow, well inside stability; the next is tried for faster flows,
@@ -284,8 +284,9 @@ def in_fixed_steps(source: Problem | Experiment, gentle: float = GENTLE[0]) -> P
 def in_steps(problem: Problem, samples: int, steps: int) -> Problem | None:
     """Return a problem with at most ``samples`` samples that is trained in at most ``steps`` steps.
 
-    A flow becomes gradient descent in ``steps`` steps, each at most RESOLUTION times its fastest relaxation
-    time. None for a flow that is not from an experiment file, because its descent is not known.
+    A flow becomes gradient descent in ``steps`` steps, each of at most RESOLUTION (0.5) times the fastest
+    relaxation time of the lazy limit. None for a flow that is not from an experiment file, because its
+    descent is not known.
     """
     if not problem.flow:
         return smaller_problem(problem, samples, steps)
