@@ -5,7 +5,7 @@ so that its quantities have these names.  Other modules take the names from here
 """
 
 OUTPUT, ERROR = "f", "Delta"
-"""Output, and its error."""
+"""Output, and its error signal."""
 
 FIELD, GRADIENT, BACKPROPAGATED = "h", "g", "z"
 """Field (preactivation) of each layer, gradient at it, and vector backpropagated through a weight matrix."""
@@ -29,7 +29,7 @@ LEARNT = "v"
 """Error of the learnt function on random data."""
 
 C_LEARNT, C_FIELD, C_GRADIENT = "C_v", "C_h", "C_g"
-"""Correlations of that error, of fields and of gradients on random data."""
+"""Correlations of the error of the learnt function, of fields and of gradients on random data."""
 
 MemberKey = tuple[str, tuple[int, ...]]
 """Key of a quantity of a program or theory: its name and the integers among its indices, without times."""

@@ -376,6 +376,8 @@ def _runs(kernels: Array) -> Array:
 def alignment(first: Array, second: Array, axes: int = 2) -> Alignment:
     """Return the cosine of the mean kernels of two independent sets of runs, ``first`` and ``second``.
 
+    Runs are along the first axis, and the last ``axes`` axes are those of the kernel.
+
     The jackknife removes the bias of order 1/runs that the variance of the means causes. A set of one run is
     taken to be exact. Both sets are taken to be independent even if they have equally many runs; for two
     kernels of the same runs use :func:`change`. Raises ValueError for a set without runs, and as
@@ -388,7 +390,8 @@ def alignment(first: Array, second: Array, axes: int = 2) -> Alignment:
 def change(first: Array, second: Array, axes: int = 2) -> Alignment:
     """Return the cosine of the means of two kernels of the same runs, such as initial and final kernel.
 
-    Both arrays have the same shape, with the runs along the first axis. One run alone is taken to be exact.
+    Both arrays have the same shape, with the runs along the first axis; the last ``axes`` axes are those of
+    the kernel. One run alone is taken to be exact.
     Raises ValueError for arrays of different shapes, and without runs.
     """
     first, second = _runs(first), _runs(second)
@@ -404,10 +407,10 @@ def change(first: Array, second: Array, axes: int = 2) -> Alignment:
 def each(theory: Array, networks: Array, axes: int = 2) -> Alignment:
     """Return the cosine of each network's kernel with the mean kernel of ``theory``, averaged over networks.
 
-    Both arrays have their runs along the first axis. ``spread`` is the standard deviation from network to
-    network; it and the standard error are nan for one network. A kernel of a network of width N deviates from
-    its mean by order 1/sqrt(N), so that the cosine is below one by order 1/N. Raises ValueError for an array
-    without runs, and as :func:`cosine` does.
+    Both arrays have their runs along the first axis, and the last ``axes`` axes are those of the kernel.
+    ``spread`` is the standard deviation from network to network; it and the standard error are nan for one
+    network. A kernel of a network of width N deviates from its mean by order 1/sqrt(N), so that the cosine is
+    below one by order 1/N. Raises ValueError for an array without runs, and as :func:`cosine` does.
     """
     theory, networks = _runs(theory), _runs(networks)
     value, stderr, _ = jackknife(lambda x: cosine(x.mean(0), networks, axes).mean(0), theory)

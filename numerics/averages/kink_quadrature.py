@@ -60,8 +60,7 @@ Array = NDArray[np.float64]
 REACH = 12.0
 """Least range of integration in standard deviations; the range is larger for functions that grow fast."""
 STEP = 0.75
-"""Distance in standard deviations of the points at which the range is chosen; no average needs a range of
-more than FARTHEST."""
+"""Spacing, in standard deviations, of the points at which the range of integration is chosen."""
 SAME = 1e-14
 """Two variables count as one if one minus their squared correlation is smaller."""
 GRADES = 36

@@ -263,7 +263,9 @@ ACCEPTED = "a symmetric matrix without negative eigenvalues"
 ROUNDING = 4e-16
 """Relative rounding error of a sum."""
 ASYMMETRY = 1e-12
-"""Largest difference of two entries of a covariance that are equal up to rounding."""
+"""Largest difference of entries (i, j) and (j, i) of a covariance that counts as rounding.
+
+It is relative to the larger of the entry and the product of the standard deviations i and j."""
 
 
 @dataclass(frozen=True)
@@ -309,8 +311,8 @@ def cholesky(covariance: Array) -> CovarianceRoot:
 def covariance_from(given: Any) -> Array:
     """Return a covariance as an array; raise SpecError unless it is a symmetric matrix of finite numbers.
 
-    Entries (i, j) and (j, i) may differ by ASYMMETRY times the product of the standard deviations i and j,
-    because the rounding error of a sum of products is relative to this product.
+    Entries (i, j) and (j, i) may differ by ASYMMETRY times the product of the standard deviations i and j, or
+    times the entry if this is larger. The rounding error of a sum of products is relative to this product.
     """
     try:
         K = np.asarray(given, dtype=float)

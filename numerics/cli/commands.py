@@ -195,7 +195,7 @@ def simulate(
     data: DataIn = None,
     settings: Settings = None,
 ) -> None:
-    """Train finite networks and average over them; solver.seed is the seed of the first one.
+    """Train finite networks and average over them; solver.seed determines their random numbers.
 
     After Ctrl-C the means over the networks trained so far are printed and written, with status "partial".
     """
@@ -362,7 +362,7 @@ SHOWN = 10
 def values_of(key: str, text: str) -> list[Any]:
     """Return the values of a key: ``V1,V2,...`` as in TOML or as words; ``A..B`` are integers from A to B.
 
-    Raises SpecError for a text without a value, and for integers that are none or more than MOST.
+    Raises SpecError for a text without a value, for ``A..B`` with A > B, and for more than MOST integers.
 
     >>> values_of("network.gamma0", "0.1,0.5,1"), values_of("network.depth", "1..3")
     ([0.1, 0.5, 1], [1, 2, 3])

@@ -321,7 +321,7 @@ def resum(source: Expandable, order: int, gamma0: float | None = None) -> xr.Dat
         For an order below 4, for networks without a series of words, for units with attributes, and for
         another loss than the square loss.
     Diverged
-        If the learning rate is too large.
+        If the error grows without bound, as with a learning rate that is too large.
     NotConverged
         If a series has no approximant or the error does not converge.
 

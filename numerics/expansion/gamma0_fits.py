@@ -29,10 +29,10 @@ RADII = (0.3, 0.15, 0.075, 0.0375)
 """Largest gamma0 of the solutions; coefficients are accepted if two successive values agree."""
 
 MORE = 8
-"""Number of points beyond the order of the series."""
+"""Number of Chebyshev points beyond the number of orders; their sum is rounded down to an even number."""
 
 EXACT = 1e-9
-"""Largest difference between replicas of an exact solution, relative to the largest value of a variable."""
+"""Largest difference of a variable between replicas of an exact solution, relative to its largest value."""
 
 ROUNDING = 1e-13
 """Largest rounding error of a solution, relative to its largest value."""

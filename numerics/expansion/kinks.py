@@ -198,7 +198,7 @@ class AtKinks(Evaluation):
     """Coefficients of orders 0 to 2 in ``|gamma0|`` of errors, outputs and order parameters.
 
     Each is the average over all units with the slopes of the activation held at their initial values, plus
-    what units add whose field crosses the kink at some sample.
+    the contribution of units whose field crosses the kink at some sample.
     """
 
     def __init__(
@@ -563,7 +563,7 @@ SMALL = 1e-12
 class TwoTimes:
     """Averages over all units with the slopes of the activation at their initial values, at each layer.
 
-    What crossing units add to them is found by :class:`KinkLayers`.
+    :class:`KinkLayers` computes the contributions of units that cross the kink.
 
     Attributes
     ----------
@@ -584,9 +584,9 @@ class TwoTimes:
     moving: dict[tuple[str, int, int], Array] = field(default_factory=dict)
 
     def value(self, name: str, n: int, layer: int) -> Array:
-        """Return order n of the order parameter ``name``, with all slopes at their initial values.
+        """Return order n of the order parameter ``name`` at a layer.
 
-        The shape is (T, P, T, P), or (T, P) for the output f.
+        All slopes are held at their initial values. The shape is (T, P, T, P), or (T, P) for the output f.
         """
         single = name == OUTPUT
         total = np.zeros(self.errors[0].shape * (1 if single else 2))

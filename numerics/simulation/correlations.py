@@ -292,7 +292,7 @@ class ChosenPairs:
 def read_wanted(
     binder: Binder, reading: FormulaReaders, wanted: Mapping[str, Any] | None, equal: Symbol | None = None
 ) -> Wanted:
-    """Return what is to be measured: the wanted correlations, and all numbers of the program.
+    """Return the measurements of a run: the wanted correlations, and all numbers of the program.
 
     ``wanted`` maps a name to a vector (its correlation with itself at two times) or to a pair ``(a, b)``:
     ``a`` at the time t, ``b`` at the time s (written with t or with s); a :class:`ChosenPairs` holds either

@@ -87,7 +87,7 @@ JUMP_TOLERANCE = 1e-3
 WITHOUT_JUMPS = (ERROR, OUTPUT, LINEAR_KERNEL, FEATURE_KERNEL)
 """Variables that do not jump in time if the slope of the activation jumps.
 
-The first one, the error signal, jumps in time if it is a discontinuous function of the output."""
+The first one, the error signal, jumps if it is a discontinuous function of the output."""
 
 NAMES = {LINEAR_KERNEL: FEATURE_KERNEL, ERROR: "error"}
 """Names of variables in results, by their names in the program, where these differ."""

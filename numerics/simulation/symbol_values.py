@@ -126,7 +126,7 @@ class Tables:
     shifts: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
     """Range of the index at positions where it is shifted."""
     reads: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
-    """Lowest and highest value that is read at these positions."""
+    """Lowest and highest index at which a constant is read, at positions whose index is shifted."""
 
     def note_literal(self, name: str, position: int, value: int) -> None:
         """Record that a program uses a constant with the integer ``value`` as index.

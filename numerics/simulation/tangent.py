@@ -29,7 +29,7 @@ from .rows import Applied, Array, Bound, CurrentParameter, FieldOrNumber, Fixed,
 from .weights import entries_behind
 
 NAME = "tangent_kernel"
-"""Name of the measurement."""
+"""Name of the measurement of the tangent kernel."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,7 +32,7 @@ MOST_OF_TWO = 4000
 
 
 PLAY = 0.25
-"""Largest relative increase of sizes that is tried to give all layers nearly whole numbers of units."""
+"""Largest relative increase of a size that is made so that sizes of layers are nearly whole numbers."""
 
 
 SUBSTEPS, SUBSTEPS_OF_JUMPS = 12, 40

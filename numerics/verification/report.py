@@ -125,7 +125,7 @@ class Report:
     checks : tuple of Check
         The checks, in the order of their groups.
     notes : tuple of str
-        Explanations of the bounds, and what was not checked.
+        Explanations of the bounds, and of checks that were left out.
     equations : str
         The equations of the theory as text.
     folder : pathlib.Path or None
@@ -157,8 +157,8 @@ class Report:
         Returns
         -------
         str
-            The title, the verdict, a row for each check, which ends with the basis of what is allowed, and
-            the notes, whose lines are wrapped at 110 columns.
+            The title, the verdict, a row for each check, which ends with the basis of the allowed deviation,
+            and the notes, whose lines are wrapped at 110 columns.
         """
         lines = [self.title, self.verdict, ""]
         head = f"{'':<4} {'':<38} {'observed':>19} {'expected':>11} {'allowed':>8}"
