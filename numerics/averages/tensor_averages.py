@@ -48,12 +48,12 @@ def tensor(functions: Sequence[Any], covariance: Any, rtol: float = 1e-10) -> Te
         If a jump multiplies a point mass at the same sample.
     Unserved
         For six or more signs at different samples (an odd number of signs alone has the average zero); for a
-        callable times an expression with a kink. If a function with kinks is not a piecewise polynomial with
-        kinks at zero only: also for point masses, and for three or more samples of which one is a linear
-        combination of the others.
+        callable times an expression with a kink; for infinitely many kinks. If a function with kinks is not a
+        piecewise polynomial with kinks at zero only: also for point masses, and for three or more samples of
+        which one is a linear combination of the others.
     SpecError
-        If the covariance is not symmetric and positive semidefinite, and for a function of several symbols or
-        with values that are not real and finite.
+        If the covariance is not symmetric, or not positive semidefinite for the samples of one average, and
+        for a function of several symbols or with values that are not real and finite.
 
     Notes
     -----
