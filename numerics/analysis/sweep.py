@@ -458,7 +458,10 @@ def cluster(folder: str | Path, *, hours: float, jobs: int, kind: str | None = N
 def _run(
     points: Sequence[Point], jobs: int, executor: Executor | None
 ) -> Generator[tuple[int, Outcome], None, None]:
-    """Yield the index and the outcome of each point when it ends; with an ``executor``, in order."""
+    """Yield the index and the outcome of each point when it ends; with an ``executor``, in order.
+
+    Without an ``executor``, ``jobs`` processes share the work. Raises NumericsError if one of them is killed.
+    """
     if executor is None and (jobs == 1 or len(points) < 2):
         yield from ((n, point.run()) for n, point in enumerate(points))
     elif executor is None:

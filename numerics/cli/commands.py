@@ -102,7 +102,8 @@ def derive(
 def _fluctuations(file: str, program: Program | None, form: str) -> str:
     """Return the text of `dmft derive --show fluctuations` for a program, or for an experiment file.
 
-    ``program`` is None for an experiment file, whose program is then derived from ``file``.
+    ``program`` is None for an experiment file, whose program is then derived from ``file``. Raises SpecError
+    for the format srepr, and if fluctuations of the program are not derived.
     """
     from derive.errors import NotApplicable
     from derive.theory.fluctuations import fluctuations
@@ -152,7 +153,7 @@ def solve(  # noqa: PLR0913 - the arguments are the options of the command
     With --width the result holds N times the variance over networks (X_variance) and N times the difference
     between the mean over networks and the limit (X_shift) of losses, outputs, errors and kernels at equal
     times, to leading order in 1/N; N counts the neurons of the widest hidden layer. The figure then shows the
-    mean at N and a band of one standard deviation.
+    mean at N and a band of one standard deviation. The exit status is 3 if the result did not converge.
     """
     if explain:
         outputs = {"-o": output, "--plot": plot, "--width": width, "--json": as_json or None}
@@ -303,7 +304,7 @@ def _series(file: str, order: int, show: SeriesFormat, settings: list[str] | Non
 
 
 def _solver_hours(settings: list[str] | None) -> Solver:
-    """Return the solver's settings of ``--set``, of which only ``solver.hours`` may be given."""
+    """Return the solver's settings of ``--set``; raise SpecError for keys other than ``solver.hours``."""
     from numerics.cli.arguments import pairs, value_of
     from numerics.experiment.schema import Solver, parse
 

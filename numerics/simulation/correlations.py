@@ -414,7 +414,7 @@ def _uses(binder: Binder, e: Expr) -> list[tuple[str, tuple[Any, ...], set[tuple
 
     A use is a triple: name, arguments without the time, and the set of index values at which it is defined.
     Inside of a sum, arguments with the summation index are replaced by 0, because it is not an index of
-    ``e``.
+    ``e``. Raise ValueError for a field, number or weight with another number of indices than it has.
     """
     if isinstance(e, Sum):
         bound = e.bound_symbols
@@ -450,7 +450,8 @@ def _layer_symbol(binder: Binder, e: Expr, symbols: list[Symbol]) -> Symbol | No
 def _scalar(program: Program, binder: Binder, name: str) -> Expr:
     """Return the number ``name`` of the program as an expression with symbolic indices: ``f(mu, t)``.
 
-    An index for which the definitions have integers only becomes a new symbol.
+    An index for which the definitions have integers only becomes a new symbol. Raise ProgramError for a
+    number without a definition.
     """
     lines = [d for d in program.definitions if d.name == name]
     if not lines or not binder.domains[name]:

@@ -311,7 +311,11 @@ class _Ensemble:
     each: Callable[[Mapping[str, Array]], None] | None = None
 
     def simulated(self, problem: Problem) -> xr.Dataset:
-        """Train the networks of a problem; return means and standard errors of the variables of results."""
+        """Train the networks of a problem; return means and standard errors of the variables of results.
+
+        Raises SpecError for a symbolic depth and for networks that need too much memory or time, and
+        Interrupted after Ctrl-C if two or more networks are trained.
+        """
         width, seeds, entropy, kernels = self.width, self.seeds, self.entropy, self.kernels
         # The problem may end before a divergence, earlier than the times at which kernels were asked for.
         if isinstance(kernels, KernelTimes):

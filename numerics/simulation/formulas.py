@@ -262,7 +262,8 @@ class Binder:
     def total(self, e: Sum, env: IndexValues) -> Leaf:
         """Return the leaf of a sum over indices, at the values ``env`` of the other indices.
 
-        A leaf is a value that a formula reads from the state of the networks.
+        A leaf is a value that a formula reads from the state of the networks. Raise ValueError for a sum over
+        past times.
         """
         ranges = tuple(IndexRange(*limits) for limits in reversed(e.limits))
         if t in {x for r in ranges for b in (r.lower, r.upper) for x in sympify(b).free_symbols}:
@@ -338,7 +339,8 @@ class Binder:
         """Return the leaf of the constant ``name`` with the arguments ``args`` at the index values ``env``.
 
         The constant is data of the user: an array, or a function of indices, of time or of numbers. A leaf is
-        a value that a formula reads from the state of the networks.
+        a value that a formula reads from the state of the networks. Raise ValueError for an array that is
+        applied to numbers of the program, and for a function of continuous time.
         """
         vector = self.program.given_of(name)
         wraps = tuple(

@@ -497,6 +497,12 @@ class Trainer:
         -------
         Trainer
             The networks.
+
+        Raises
+        ------
+        ValueError
+            For missing values, for options that do not fit the program, and for programs that cannot be
+            simulated.
         """
         _check(program, width, steps, dt, times)
         data = dict(data or {})

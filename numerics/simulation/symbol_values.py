@@ -390,7 +390,8 @@ def given_sizes(program: Program, vectors: Mapping[str, Array]) -> dict[str, int
 def _vectors(v: GivenVector, data: Mapping[str, Any]) -> Array:
     """Return the input vectors ``v``, ``(..., D)``, from data or from a square root of their kernel.
 
-    D is the number of components.
+    D is the number of components. Raises ValueError for vectors without components, and for a kernel that is
+    not symmetric and positive semidefinite.
     """
     if v.name in data:
         x = real_numbers(f"data.{v.name}", data[v.name])
