@@ -32,9 +32,9 @@ SHARE = 0.01
 """Relative error up to which the limit counts as right."""
 
 SMALL = 1e-12
-"""Share of the largest loss or kernel up to which one is a rounding error, for which no width is given.
+"""A loss or kernel is a rounding error up to this share of its largest value, and no width is given for it.
 
-Variances are divided by squares of losses and kernels, and the share is then that of the squares."""
+Variances are divided by squares of losses and kernels; there the share is that of the squares."""
 
 KERNELS = ("tangent_kernel", FEATURE_KERNEL, GRADIENT_KERNEL, C_FIELD, C_GRADIENT)
 """Kernels by their names in results; for many samples results hold their traces instead."""

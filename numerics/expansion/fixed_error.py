@@ -230,7 +230,7 @@ class ClosureAtStrength:
     def by_law(self, name: str, site: int) -> LayerOperator | None:
         """Return the right-hand side of the equation of the order parameter ``name`` at the layer ``site``.
 
-        Other order parameters in it have their present values.
+        Other order parameters in it have their present values. None stands for zero.
         """
         value: LayerOperator | None = AtStrength(self).series(self.closed.layers.laws[name][site]).at(0)
         return value
