@@ -652,8 +652,31 @@ def read(program: Program) -> Reading:
                 Parameter(initial, trained_vector, d.lhs, ranges, member=x) for x in initial.uses(d.rhs)
             ]
         reading.parameters[d] = parameters
+    _require_one_place(reading)
     _name_sources(reading)
     return reading
+
+
+def _require_one_place(reading: Reading) -> None:
+    """Raise ProgramError if a matrix is applied to one vector at several places, as at the steps k and k + 1.
+
+    A product has one Gaussian source with the indices of its vector. Products at several places have been
+    rewritten as fields where this is possible (:func:`products_at_plain_indices`), which leaves steps of
+    ordered fields and offsets of families.
+    """
+    first: dict[tuple[MatrixProductKey, Expr], Application] = {}
+    for a in (x.canonical() for uses in reading.products.values() for x in uses):
+        v = a.vector
+        slots = dict(zip(v.indices, _SLOTS, strict=False))
+        other = first.setdefault((a.key, a.member), a)
+        w = other.vector
+        names = dict(zip(w.indices, _SLOTS, strict=False))
+        if [x.xreplace(slots) for x in v.arguments] != [x.xreplace(names) for x in w.arguments]:
+            raise ProgramError(
+                f"{a.matrix.name} is applied to {w.body} and to {v.body}, which are one vector at different "
+                "places: define a field that is one of the products and read this field at both places, or "
+                "use two matrices"
+            )
 
 
 def _whole_ranges(program: Program, d: Definition, product: Product) -> tuple[IndexRange, ...]:

@@ -21,6 +21,7 @@ with c = ``|C|``/N and r = ``|R|``/N. These cases are covered as well:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
@@ -155,7 +156,7 @@ class _Derivation:
         # term.
         if not a.is_random:
             return self.memory(a, a.trained) if a.trained is not None else []
-        if (key := spelled_with_slots(a.source(), (r.index for r in a.ranges))) not in self.sources:
+        if (key := _with_slots(a.source(), a.ranges)) not in self.sources:
             self.sources[key] = self.covariance(a, a, S.One)
         terms = [Term.local(a.source(), "source", a.matrix.name, "Gaussian part of the product")]
         for b in self.partners(a):
@@ -273,8 +274,7 @@ class _Derivation:
 
     def parameter(self, v: Parameter) -> list[Term]:
         """Return the terms of a vector of weights: Gaussian initial value, and updates if it is trained."""
-        key = spelled_with_slots(v.source(), (r.index for r in v.ranges if r.index != ell))
-        self.sources[key] = self.parameter_source(v, v)
+        self.sources[_with_slots(v.source(), v.ranges)] = self.parameter_source(v, v)
         name = v.initial.name
         terms = [Term.local(v.source(), "source", name, "value at initialisation")]
         if v.trained is not None:
@@ -299,6 +299,16 @@ class _Derivation:
         doubled = tuple(IndexRange(names[r.index], r.lower, r.upper) for r in x.ranges if r.index in names)
         partner = x.source(s, v.indices)
         return Source(v.source(), partner, v.covariance(x, names), (*v.ranges, *doubled), v.initial.name)
+
+
+def _with_slots(source: Expr, ranges: Iterable[IndexRange]) -> str:
+    """Return a source with standard indices and their ends as text, equal for ``u(p, t)`` and ``u(r, t)``.
+
+    The steps of an ordered field may have several definitions, whose sources differ in these ends only.
+    """
+    runs = [r for r in ranges if r.index != ell]
+    ends = [(r.lower, r.upper) for r in runs]
+    return f"{spelled_with_slots(source, (r.index for r in runs))} at {ends}"
 
 
 def _entrywise_origin(a: Application, description: str) -> tuple[str, str, str]:

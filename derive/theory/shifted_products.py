@@ -76,7 +76,11 @@ class _ProductRewriting:
         v = vector(self.program, product.vector, ranges)
         indices: dict[Expr, Symbol] = {}
         for index, argument in zip(v.indices, v.arguments, strict=True):
-            if argument != index and not argument.free_symbols & members and not self.is_ordered(v, argument):
+            if (
+                argument != index
+                and not argument.free_symbols & members
+                and not self.is_ordered(d, v, argument)
+            ):
                 indices.setdefault(argument, index)
         if not indices:
             return None
@@ -88,9 +92,11 @@ class _ProductRewriting:
         ]
         return _ShiftedArguments(indices, tuple(whole))
 
-    def is_ordered(self, v: Vector, argument: Expr) -> bool:
-        """Return whether an argument is the position of an ordered field of the vector."""
-        return any(
+    def is_ordered(self, d: Definition, v: Vector, argument: Expr) -> bool:
+        """Return whether an argument is the position of an ordered field, of the vector or of d."""
+        home = self.program.field_of(d.name)
+        steps = d.lhs.args[0].free_symbols if home is not None and home.ordered else set()
+        return bool(argument.free_symbols & steps) or any(
             x.ordered and a.args[0] == argument
             for a in v.body.atoms(AppliedUndef)
             if (x := self.program.field_of(str(a.func))) is not None

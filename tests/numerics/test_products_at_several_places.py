@@ -6,12 +6,15 @@ their theories must give the same numbers.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from sympy import Expr, Function, Max, S, Sum, Symbol, tanh
 from sympy.core.function import AppliedUndef
 
 import numerics
+from derive.errors import ProgramError
 from derive.program import (
     Field,
     GaussianMatrix,
@@ -29,6 +32,7 @@ from derive.program import (
     mu,
     t,
 )
+from derive.theory import mean_field
 from derive.theory.routes import check_routes
 from numerics.stats import bound
 
@@ -110,3 +114,34 @@ def test_products_at_several_places_are_one_product_of_a_sum(name: str) -> None:
 def test_both_derivations_agree_on_products_at_several_places(name: str) -> None:
     program = trained({q(mu, p, t): SHIFTS[name][0].xreplace(NONLINEAR)})
     assert check_routes(program) == []
+
+
+offset, step = (Symbol(n, integer=True) for n in ("offset", "step"))
+F = GaussianMatrix("F", units, units, others=(IndexRange(offset, S.NegativeOne, S.One),))
+a = Field("a", units, ordered=True)
+
+
+def both_ways() -> Program:
+    right, left = (Sum(F(offset) @ v(p + sign * offset), (offset, -1, 1)) for sign in (1, -1))
+    lines = {h(mu, p, t): U @ x(mu, p), q(mu, p, t): right + left / 2}
+    lines[f(mu, t)] = Mean(w.symbol * Sum(q(mu, p, t), (p, 1, POSITIONS)))
+    ranges = (IndexRange(p, S.One, S(POSITIONS)),)
+    net = Network("both ways", (h, q), lines, (U, F, w), given=(x,), ranges=ranges)
+    return net.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta))
+
+
+def two_inputs_at_each_step() -> Program:
+    line = (R @ tanh(a(step, mu, t))) + (U @ x(mu, step + 1)) + (U @ x(mu, step)) / 2
+    lines = {a(1, mu, t): U @ x(mu, 1), a(step + 1, mu, t): line}
+    lines[f(mu, t)] = Mean(w.symbol * a(POSITIONS, mu, t))
+    ranges = (IndexRange(step, S.One, S(POSITIONS - 1)),)
+    net = Network("two inputs", (a,), lines, (U, R, w), given=(x,), ranges=ranges, depth=S(POSITIONS))
+    return net.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta))
+
+
+@pytest.mark.parametrize("program", [both_ways, two_inputs_at_each_step])
+def test_one_vector_at_different_places_that_no_field_can_stand_for_is_refused(
+    program: Callable[[], Program],
+) -> None:
+    with pytest.raises(ProgramError, match="which are one vector at different places: define a field"):
+        mean_field(program())

@@ -153,9 +153,8 @@ def at_rest(
     if steps is None or values is None or data is None:
         raise ValueError("for a program, give steps, values and data; an experiment contains them")
     if not isinstance(steps, int) or steps < FEWEST:
-        reason = "are too few to tell whether the outputs have converged"
-        if not isinstance(steps, int):
-            reason = "is not an int"
+        few = "are too few to tell whether the outputs have converged"
+        reason = few if isinstance(steps, int) else "is not an int"
         raise SpecError("steps", steps, reason, f"an integer of at least {FEWEST}")
     numbers = {str(k): v for k, v in values.items()}
     theory = mean_field(program)
