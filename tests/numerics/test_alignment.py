@@ -148,7 +148,7 @@ def test_a_power_of_x_that_differ_little_keeps_its_digits() -> None:
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda a: alignment(a, a[:, :2]), "whose last 2 axes must have equal sizes"),
+        (lambda a: alignment(a, a[:, :2]), "the last 2 axes must have equal sizes"),
         (lambda a: alignment(a[:0], a), r"shape \(0, 3, 3\): give one run or more"),
         (lambda a: change(a, a[:2]), "kernels of the same runs must have one shape"),
         (lambda a: each(a, a, axes=0), "axes = 0: must be positive"),

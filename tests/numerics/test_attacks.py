@@ -120,7 +120,7 @@ REFUSED = {
     "number with less than its digits": (
         "depth = 2\ngamma0 = 1e-320",
         "derive spec.toml",
-        "network.gamma0 = 1e-320: is too small",
+        "network.gamma0 = 1e-320: is closer to 0 than the smallest normal",
     ),
     "output is the spec": ("depth = 2", "solve whole.toml -o whole.toml", "is read or written"),
     "output is an array": ("depth = 2", "solve whole.toml -o k.npy", "is read or written"),

@@ -68,7 +68,7 @@ def test_lazy_rates_of_the_solved_theory(scaling: str) -> None:
 
 
 def test_settling_needs_a_rate_that_learns() -> None:
-    with pytest.raises(NotConverged, match="no rate"):
+    with pytest.raises(NotConverged, match="no largest rate at which training succeeds"):
         largest_rate(experiment(2, 1000.0, 4.0, 8, 1e-9, "ntk"), settle=True)
 
 

@@ -329,7 +329,7 @@ def test_rates_of_lazy_descent_are_those_of_a_power() -> None:
 def test_other_rules_have_no_steps_that_become_small() -> None:
     with pytest.raises(SpecError, match=r"training.rule = \"sgd\""):
         step_size_series(isotropic("alpha_B"), 1)
-    with pytest.raises(SpecError, match="depends on eta"):
+    with pytest.raises(SpecError, match="must not depend on eta"):
         step_size_series(fixed(1, 0.1).replace({"training.weight_decay": 0.1}), 1)
 
 

@@ -90,7 +90,7 @@ def test_an_average_without_a_limit_is_not_blamed_on_the_learning_rate():
             times=range(4),
             solver=Solver(method="paths"),
         )
-    assert "a smaller learning rate" not in str(found.value)
+    assert "a smaller learning rate is needed" not in str(found.value)
 
 
 def test_a_flow_whose_first_steps_are_too_long_is_cut_until_it_is_not():
