@@ -787,7 +787,7 @@ def _checked(variables: tuple[Expr, ...], matrix: ImmutableDenseMatrix) -> Immut
 
 
 ROUNDED = 1e-9
-"""Largest size of a negative eigenvalue of a correlation matrix that is taken for rounding."""
+"""Largest size of a negative Cholesky pivot of a correlation matrix that is taken for a rounding error."""
 
 
 def _check_semidefinite(variables: Sequence[Expr], matrix: MatrixBase) -> None:

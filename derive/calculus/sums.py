@@ -307,7 +307,7 @@ def addends(e: Expr) -> tuple[Expr, ...]:
 def times(factor: Expr, e: Expr) -> Expr:
     """Return ``factor * e`` with the factor moved inside every sum and integral.
 
-    A product of several sums is an exception: it is multiplied by the factor as it is.
+    A product of several sums, or a function of a sum, is an exception: it is multiplied by the factor.
 
     >>> from sympy import Function
     >>> f = Function("f")

@@ -153,7 +153,7 @@ def spelled(x: Basic) -> str:
 
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 LARGEST = 1e9
-"""The largest size of a number that is computed with exactly."""
+"""The largest size of a decimal number, or of a number in text, that :func:`exact` converts."""
 
 
 def exact(name: str, value: Any) -> Expr:

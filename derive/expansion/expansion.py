@@ -26,9 +26,10 @@ PrintedBlock = Iterable[tuple[str, list[str]]]
 class Expansion(Summarised, ABC):
     """Base class of expansions of a theory: coefficients of its quantities in powers of a small ``variable``.
 
-    Coefficients are known up to ``order``. The variable is ``gamma0``, ``|gamma0|``, ``1/nu``, ``1/alpha``,
-    ``1/alpha_B`` or ``eta``. Arguments after the name of a quantity and the order (``layer=``, ``now=``)
-    depend on the kind of expansion. All methods that take ``args`` or ``where`` pass them on.
+    Coefficients are known up to ``order``. The variable is ``gamma0``, ``|gamma0|``, one over a size (such as
+    ``1/nu``), the learning rate ``eta``, or the step of a map. Arguments after the name of a quantity and the
+    order (``layer=``, ``now=``) depend on the kind of expansion. All methods that take ``args`` or ``where``
+    pass them to :meth:`coefficient`.
     """
 
     order: int
@@ -181,8 +182,8 @@ class Expansion(Summarised, ABC):
         Returns
         -------
         Expr
-            Estimate as a function of the variable, infinite for a series of a single term that is not zero;
-            see :meth:`.PowerSeries.error_estimate`.
+            Estimate as a function of the variable, infinite where the coefficients do not determine it, such
+            as for fewer than two terms that are not zero; see :meth:`.PowerSeries.error_estimate`.
         """
         return self.series(name, *args, **where).error_estimate()
 

@@ -124,8 +124,12 @@ class LinearExpansion(LinearSeries, Expansion):
 
         Raises
         ------
+        KeyError
+            If there is no operator of that name.
+        IndexError
+            If the order is negative or above that of the series.
         NotApplicable
-            If the order is above 8, or above that of the series.
+            If the order is above 8.
 
         Examples
         --------
@@ -254,7 +258,7 @@ class LinearExpansion(LinearSeries, Expansion):
         KeyError
             If there is no operator of that name.
         ValueError
-            If the layer is not an integer, or the depth is below 1.
+            If the layer is not an integer or is outside the network, or if the depth is below 1.
 
         Notes
         -----

@@ -1,8 +1,9 @@
 """Operator words: noncommutative products of kernels, in which the linear expansion in gamma0 is written.
 
-The only operation besides products and transposes is the *memory* of an operator: the effect of a causal
-kernel's definition on a correlation function, ``C_mu(t,s) = ... + sum_alpha Delta_alpha(s) H_mu,alpha(t,s)``.
-It is linear in the operator and in the error Delta, so it is a separate letter at each order of the error.
+The letters of a word are kernels, transposes of kernels, and memories. The *memory* of a correlation is the
+term that it adds to a causal kernel, as in ``C_mu(t,s) = ... + sum_alpha Delta_alpha(s) H_mu,alpha(t,s)``. It
+is linear in the correlation and in the error Delta, so that it is a separate letter at each order of the
+error.
 Order by order, the closure of a linear theory is a recursion in the layer between sums of words, which is
 solved by sums of polynomials in the layer.
 """
@@ -107,9 +108,9 @@ Word = tuple[Expr, ...]
 
 
 def terms(e: Expr) -> list[tuple[Expr, Expr]]:
-    """Return a sum of operator words as a list of (number, word), shortest words first.
+    """Return a sum of operator words as a list of (number, word), words of fewest letters first.
 
-    The word of a pure number is 1.
+    A power of an operator counts as one letter. The word of a pure number is 1.
 
     >>> from derive.linear.operators import operator
     >>> C, D = operator("C"), operator("D")
@@ -136,7 +137,7 @@ def terms(e: Expr) -> list[tuple[Expr, Expr]]:
 
 
 def _is_letter(x: Expr) -> bool:
-    """Return whether an expression is one operator, its transpose, or a positive integer power of one.
+    """Return whether an expression is an operator, its transpose, or a positive integer power of either.
 
     Sums, products and inverses are not letters.
     """
@@ -145,7 +146,10 @@ def _is_letter(x: Expr) -> bool:
 
 
 class LetterTexts(dict[Expr, str]):
-    """Dictionary from letters (single operators) to their text, as ``str`` writes them, filled when read."""
+    """Dictionary from letters (single operators) to their text, filled when read.
+
+    The text is that of ``str``, but with ``X*X`` in place of a power ``X**2`` in the body of a memory.
+    """
 
     def __missing__(self, x: Expr) -> str:
         if isinstance(x, transpose):
@@ -220,7 +224,7 @@ OperatorProduct = tuple[LayerLimits | None, AppliedUndef | None, AppliedUndef]
 def layer_products(closure: LinearClosure) -> list[OperatorProduct]:
     """Return the terms of a linear theory's tangent kernel as triples (limits, first factor, second factor).
 
-    A term is the entrywise product of two order parameters, such as
+    A term is one order parameter, or the entrywise product of two, such as
     ``G(ell + 1, t, s) * H(ell, mu, alpha, t, s)``. Limits are the first and last layer if the term is summed
     over layers, else None. The second factor is the one with indices of samples; a first factor None stands
     for the number 1. The list is empty for a theory without a tangent kernel. Raises NotApplicable for a term
@@ -499,7 +503,7 @@ WordCoefficients = dict[Any, Sampled]
 """Words (in a tangent kernel: pairs of words) with coefficients, polynomials in ell and L, none zero."""
 TANGENT = "K"
 WORDS = 8
-"""Highest order that is written in words; each gamma0^2 multiplies their number by thirteen."""
+"""Highest order that is written in words; from order 6 to order 8 their number grows thirteenfold."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -633,8 +637,9 @@ def _unpickled(kind: type[LinearSeries], closure: LinearClosure, order: int) -> 
 def linear_series(closure: LinearClosure, order: int) -> LinearSeries:
     """Expand the operators of a linear theory in powers of gamma0, as sums of operator words.
 
-    The words (products of kernels) are given up to the smaller of ``order``, 0 or more, and ``WORDS``. The
-    recursion over layers is solved with the error as one letter; the series of the error is then substituted.
+    The words (products of kernels) are given up to ``order``, an integer of 0 or more, but at most up to
+    ``WORDS``. The recursion over layers is solved with the error at order 0 in all memories; the series of
+    the error is then substituted.
     Raises :class:`NotApplicable` if the operator equations ``closure`` have no family of layers, are not a
     first-order recursion in the layer, or have a factor that is not a polynomial in gamma0.
     """
@@ -826,7 +831,10 @@ class AnyDepth(Recursion[WordCoefficients]):
         super().__init__(closure, _WordAlgebra(closure, degree), L)
         self.follow = self.law
         self.steps: dict[tuple[str, int], Expr] = {}
-        """Operators being solved for, each with the distance of the layer that it is related to."""
+        """Shift of the layer at which an operator occurs in its own equation, 0 if it does not occur.
+
+        Keys are (name, order) of the operators that are being solved for.
+        """
 
     def computed(self, name: str, layer: Expr, n: int) -> WordCoefficients | None:
         """Return order n in gamma0 of the operator ``name`` at a layer, from its closed form in ell."""

@@ -91,9 +91,9 @@ def _terms(e: Expr) -> list[OperatorTerm]:
 class Orders:
     """Equations at each order, with letters such as ``H12[ell]`` for the coefficient of gamma0^12 in H.
 
-    ``order`` is the highest order, up to which coefficients are searched that do not vanish. ``nonzero`` are
-    the pairs (operator, order) of these. ``errors`` are the orders at which the error does not vanish, which
-    follow from those of the output.
+    ``order`` is the highest order. ``nonzero`` are the pairs (operator, order) of the coefficients up to this
+    order that do not vanish. ``errors`` are the orders at which the error does not vanish, which follow from
+    those of the output.
 
     >>> from derive import linear_closure, mean_field, mlp
     >>> found = Orders(linear_closure(mean_field(mlp())), 4)

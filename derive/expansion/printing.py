@@ -45,7 +45,7 @@ ENTRIES = {"H": (mu, alpha), "G": (), "A": (mu,), "B": (alpha,), "K": (mu, alpha
 
 
 def render(series: LinearSeries, format: str = "text") -> str:
-    """Return a linear expansion as text: series in operator words, their letters, time integrals.
+    """Return a linear expansion as text or LaTeX: operator words, letters, integrals.
 
     An operator word is a product of kernels, its letters.
 
@@ -277,8 +277,9 @@ class _EquationWriter:
     def errors(self) -> PrintedBlock:
         """Yield (error, terms) for each order of the error, as an equation in time integrals of the error.
 
-        If the error is not linear in the output, its order is given by orders of the output, whose equation
-        in time integrals follows. Orders above 0 at which the output vanishes are left out.
+        If the error is not an affine function of the output with a number as slope, its order is given by
+        orders of the output, whose equation in time integrals follows. Orders above 0 at which the output
+        vanishes are left out.
         """
         law = ErrorLaw.of(self.theory)
         for n in self.orders:
@@ -454,8 +455,8 @@ class Words:
     def words(self, ws: Iterable[Word]) -> list[str]:
         """Return the texts of operator words that have the same coefficient, some of them joined.
 
-        A word X and its transpose share the text ``{X}_sym``, which stands for ``X + X^T``. Memories in the
-        same kernel with the same order of the error are joined to the memory of a sum.
+        A word X and its transpose share the text ``{X}_sym``, which stands for ``X + X^T``. Words that are
+        one memory of a product are joined to the memory of a sum if kernel and order of the error agree.
         """
         left, shown = dict.fromkeys(ws), []
         alike: dict[tuple[str, int], list[Word]] = {}

@@ -3,7 +3,8 @@
 At gamma0 = 0 the tangent kernel of wide layers is a number and the error vector obeys a linear recursion.
 Responses then depend on differences of times only, and generating functions ``a(z) = sum_t z^t a(t)`` turn
 sums over past steps into products: the expanded theory becomes linear equations between rational functions,
-which are solved order by order. A coefficient is a polynomial in t times a power, from partial fractions.
+which are solved order by order. A coefficient is a sum of polynomials in t times powers such as ``q^t``, from
+partial fractions.
 """
 
 from __future__ import annotations

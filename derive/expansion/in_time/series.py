@@ -647,7 +647,7 @@ class InTime(Expansion):
     def conditions(self) -> tuple[str, ...]:
         """Return the assumption that symbols in the rates are generic, if there are any.
 
-        In steps these are also those of the training rule and the depth.
+        For rules in steps the rates contain also the symbols of the training rule and the depth.
 
         Returns
         -------

@@ -7,7 +7,8 @@ recursion is affine, ``X(ell) = m X(ell -+ 1) + known``. There are two cases.
   ``q -> <phi^2>_q``), the multipliers are constant, and all tensors are sums of
   ``ell^a L^b x^(i ell + j L) p^(k ell + l L)`` with ``x = <phi'^2>`` and
   ``p = d<phi^2>/dq = <phi'^2> + <phi phi''>``: :class:`AtFixedPoint`.
-* For an odd phi with slope 1 that bends down at zero (tanh, sin) the variance falls as ``1/(mu ell)``, from
+* For an odd phi with slope 1 and a negative third derivative at zero (tanh, sin) the variance falls as
+  ``1/(mu ell)``, from
   ``<phi^2> = q - mu q^2 + ..``, for any initial value. Averages become powers of ell, multipliers
   ``1 - r/ell``, and the recursions differential equations; for large ell and L every tensor is a sum of
   ``c ell^a L^b`` of one degree ``a + b``: :class:`AtCriticality`.
@@ -64,7 +65,7 @@ LayerMonomial = tuple[tuple[tuple[ForestCoefficient, int], ...], tuple[tuple[Der
 """A product of tensors and averages, each with its layer relative to ``ell``."""
 
 LayerPolynomial = dict[LayerMonomial, Any]
-"""A sum of such products with their coefficients."""
+"""A sum of products of tensors and averages: each product with its coefficient."""
 
 
 def laws_of_one_sample(laws: Laws, names: Collection[str]) -> dict[ForestCoefficient, LayerPolynomial]:
@@ -73,7 +74,7 @@ def laws_of_one_sample(laws: Laws, names: Collection[str]) -> dict[ForestCoeffic
     A tensor is a number for each layer that multiplies a sum over times. The recursions of all tensors that
     these need are included, each after those it depends on. Responses are replaced by the kernels C and D.
     Raises :class:`NotApplicable` for a network of one hidden layer, and if tensors depend on each other at
-    one layer; ValueError for a name without a recursion.
+    one layer; ValueError for a name without a recursion, and for no names.
     """
     if laws.site.layer != ell:
         raise NotApplicable(
@@ -243,8 +244,8 @@ class AtFixedPoint:
     def exponents(self, m: Any) -> tuple[int, int]:
         """Return (i, k) of the factor ``m = x^i p^k`` in a recursion ``X(ell) = m X(ell + step) + known``.
 
-        x is ``<phi'^2>`` and p is ``<phi'^2> + <phi phi''>``. Raises NotApplicable for a factor of another
-        form.
+        x is ``<phi'^2>`` and p is ``<phi'^2> + <phi phi''>``. Raises NotApplicable unless the factor is 1, x,
+        p, ``x p`` or ``x^2``.
         """
         for exponents in ((0, 0), (1, 0), (0, 1), (1, 1), (2, 0)):
             if self.growth.power(exponents) == m:
@@ -424,7 +425,7 @@ def _joined(forests: Iterable[Forest]) -> Piece:
 # -- a variance that decays ----------------------------------------------------------------------------------
 
 TERMS = 8
-"""Powers of the variance to which averages are expanded."""
+"""The Taylor series of phi ends at the power ``2 TERMS + 1``, averages at ``TERMS - 4`` of the variance."""
 
 DepthPowers = dict[tuple[Rational, Rational], Any]
 """The coefficient of each ``ell^a L^b``."""

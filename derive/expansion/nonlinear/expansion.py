@@ -394,8 +394,7 @@ class NonlinearExpansion(Laws, Expansion):
         n : int
             Order.
         layer : Any, optional
-            Layer of an order parameter or kernel, from the first to the last hidden layer; symbolic by
-            default.
+            Layer of an order parameter or kernel, from 1 to L, for B from 0 to L - 1; symbolic by default.
 
         Returns
         -------
@@ -568,8 +567,7 @@ class NonlinearExpansion(Laws, Expansion):
     def tensors(self, n: int) -> tuple[ForestCoefficient, ...]:
         """Return the keys of all tensors of order n; of two that are equal by symmetry, only one.
 
-        A tensor is the factor of an iterated sum over times in an order parameter. An order beyond that of
-        the series has no tensors.
+        A tensor is the factor of an iterated sum over times in an order parameter.
 
         Parameters
         ----------
@@ -580,6 +578,11 @@ class NonlinearExpansion(Laws, Expansion):
         -------
         tuple[ForestCoefficient, ...]
             Tensors.
+
+        Raises
+        ------
+        IndexError
+            If ``n`` is beyond the order.
         """
         self.check_order(n)
         return tuple(x for x in self.laws if x.order == n and oriented(x)[0] == x)
@@ -643,8 +646,8 @@ class NonlinearExpansion(Laws, Expansion):
         ----------
         where : {"fixed point", "critical"}
             ``"fixed point"``: the variance of the sample is the same at each layer; exact, for any phi.
-            ``"critical"``: phi is known, odd, of slope 1 and concave for positive arguments; the result
-            is the leading powers of ell and L.
+            ``"critical"``: phi is known, odd, with slope 1 and a negative third derivative at zero; the
+            result is the leading powers of ell and L.
         names : tuple[str, ...], optional
             Names of the order parameters whose tensors are solved (Phi, G), also ``C``, ``D`` or ``f``; the
             tensors that their recursions need are solved too.
@@ -657,8 +660,8 @@ class NonlinearExpansion(Laws, Expansion):
         Raises
         ------
         ValueError
-            If ``where`` is another one, or if a name has no recursion. Responses are written in the kernels
-            C and D and have none.
+            If ``where`` is another one, if there are no ``names``, or if a name has no recursion. Responses
+            are written in the kernels C and D and have none.
         NotApplicable
             If the network has one hidden layer, if the recursions have no solution of this form, or if phi is
             not as ``"critical"`` requires.

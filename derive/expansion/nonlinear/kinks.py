@@ -101,12 +101,15 @@ Xbar, Vbar = Function("Xbar"), Function("Vbar")
 rho, upsilon = Function("rho"), Function("upsilon")
 """``G^-1 r`` and ``Phi^-1 u``, by Stein's lemma the response to a constant perturbation of r or u."""
 turned = Function("turned")
-"""``d sigma(kappa, t) / d u(kappa, s)``, in units of gamma0."""
+"""``d sigma(kappa, t) / d u(kappa, s)`` with u in units of ``|gamma0|``."""
 
 FACTORS = {"Phi": ("phi", "phi"), "G": ("g", "g"), OUTPUT: ("phi", "z")}
 """The two fields whose product an order parameter averages; f, of one time, is divided by gamma0."""
 RESPONSES = {"A": ("phi", "rho"), "B": ("g", "upsilon")}
-"""The same for responses, which are summed over the times of the perturbation and divided by gamma0."""
+"""The two fields whose product a response averages; it is summed over the times of the perturbation.
+
+Responses are divided by gamma0.
+"""
 Cases = dict[tuple[bool, ...], Expr]
 
 
@@ -130,7 +133,7 @@ class AverageJump:
 class KinkExpansion(Expansion):
     """First powers of ``|gamma0|`` of a network whose phi has a kink at zero.
 
-    With several layers all quantities belong to one layer, whose index is left out.
+    With several layers the fields of a unit at the kink belong to one layer, whose index is left out.
 
     Parameters
     ----------
@@ -868,8 +871,8 @@ def straight(site: Site) -> TermsByLaw:
     """Return the contributions of units that keep their initial slopes of phi, by (order parameter, order).
 
     They are Phi at order 2, G at 1, and with several layers A and f at 1 and B at -1 and 0. Each is a sum of
-    products with their coefficients. ``C_1`` in A and f is the response of the layer below; B at 0 is summed
-    over s.
+    products with their coefficients. The kernel C of order 1 in A and f is the response of the layer below; B
+    at 0 is summed over s.
 
     >>> from derive.expansion.nonlinear.single_site import read
     >>> from derive import L, mean_field, mlp
