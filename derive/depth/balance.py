@@ -80,7 +80,7 @@ class Domain:
 
 _half, _zero = Fraction(1, 2), Fraction(0)
 ANYWHERE = Domain((_zero, _zero), ((1, 0), (-1, 0), (0, 1), (0, -1)))
-"""Any alpha and gamma: exponents with one of them are only compared with those that differ by a number."""
+"""Any alpha and gamma: two exponents are comparable only if they differ by a number."""
 STEADY = Domain((_half, _zero), ((1, 0), (0, 1), (0, -1)))
 """``alpha >= 1/2``, any gamma."""
 STABLE = Domain((_half, _half), ((0, 1), (1, -1)))
@@ -197,7 +197,8 @@ def counted(term: Expr, recursion: bool = False) -> CountedTerm:
 
     With ``recursion`` the term belongs to a recursion over layers, which adds it L times; a term with a
     Kronecker delta of the layers is added only once. A factor ``over_layers`` counts as L. Raises
-    :class:`NotApplicable` for a power of L that is not linear in alpha and gamma, and as :func:`_functions`.
+    :class:`NotApplicable` for a power of L that is not linear in alpha and gamma, for a factor that is a sum
+    with L, and for a power of a function that is not a positive integer.
 
     >>> from sympy import Function
     >>> counted(Function("R")(ell) ** 2 * over_layers / L**alpha)

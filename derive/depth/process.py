@@ -110,8 +110,8 @@ class LayerProcess(ConditionalResult):
         Raises
         ------
         KeyError
-            If there is no such field. The fields at the two ends of the network are in ``single_site``
-            only, and for a field in ``same`` the equation is that of its stream, under the stream's name.
+            If there is no such field. Fields at the two ends of the network raise it too: they are in
+            ``single_site`` only. So do fields in ``same``: their equation has the name of the stream.
         """
         for e in self.single_site:
             if isinstance(e.lhs, Derivative) and str(e.lhs.expr.func) == name:

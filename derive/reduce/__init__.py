@@ -1,6 +1,6 @@
-"""Simpler equations of a theory: exact reductions, limits, and approximations without responses.
+"""Reductions of a theory to simpler equations, its limits, and theories with terms removed.
 
-Most modules take a :class:`~derive.theory.Theory` (or a program) and return a theory, differential equations
-or closed forms. A message states why a reduction is impossible. The solvers, the analysis and the pages of
-the documentation use them.
+Errors state why a result is impossible. The modules take a :class:`~derive.theory.Theory` (or a program) and
+return a theory, differential equations or closed forms. The solvers, the analysis and the pages of the
+documentation use them.
 """

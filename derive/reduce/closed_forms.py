@@ -130,9 +130,9 @@ def _radical(rate: Expr, x: Symbol) -> Expr:
 
 
 def _two_poles(integrand: Expr, w: Symbol) -> tuple[Expr, Expr]:
-    """Return the two simple poles of ``integrand`` as a function of w, the lower one first.
+    """Return the two simple poles of ``integrand`` as a function of w, the lower one first if it is known.
 
-    Raises NotApplicable for any other poles.
+    Raises NotApplicable for any other poles, and for a numerator that depends on w.
     """
     numerator, denominator = fraction(together(integrand))
     poles = roots(Poly(denominator, w))

@@ -2,8 +2,8 @@
 
 :func:`absorb_factors` scales sources, :func:`instant_responses` removes responses without memory,
 :func:`theory_limit` takes limits of sizes, :func:`mode_sums` writes averages over modes as sums, and
-:func:`loss_decomposition` splits the loss by the sources of error. All take theories of training on random
-data (linear2025), and all but the last return theories.
+:func:`loss_decomposition` splits the loss by the sources of error. All take theories of linear programs on
+random data (linear2025), and all but the last return theories.
 """
 
 from __future__ import annotations

@@ -344,8 +344,8 @@ def representer(theory: Theory) -> Representer:
 
     Weights at rest are ``held`` times their updates, so ``theta . grad f`` is ``held`` times the tangent
     kernel times the errors; by Euler's identity it is ``kappa f``. This holds for steps and flows, with
-    momentum, for either loss, any number of outputs and unequal widths. That the weights come to rest is
-    assumed.
+    momentum, for a loss that is a sum or a mean over samples, any number of outputs and unequal widths. That
+    the weights come to rest is assumed.
 
     Raises NotHomogeneous for a network that is not homogeneous, :class:`NotApplicable` for a rule without
     decay or with noise, for weights that decay differently, for updates that are not gradients, and for

@@ -77,7 +77,8 @@ def static(theory: Theory) -> Static:
     factor ``k(t, s)`` with which the training rule keeps an update. Kernels are those of the network at time
     0 for any gamma0; for linear networks :mod:`derive.linear.lazy` gives closed forms. Raises
     :class:`NotApplicable` if fields move at ``gamma0 = 0`` (weight decay, noise, or updates without factor
-    gamma0), if weights have different rules, and for an output that is not a linear function of averages.
+    gamma0), if weights have different rules, and for an output that is not a linear function of averages or
+    that is not zero without updates.
 
     >>> from derive import mean_field, mlp
     >>> end = static(mean_field(mlp(activation="erf")))
