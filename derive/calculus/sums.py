@@ -491,8 +491,9 @@ def evaluate_deltas(e: Expr, inside: Callable[[Expr, Expr, Expr, Symbol], Expr |
 def normal_form(e: Expr, letter: str = "dummy") -> Expr:
     """Return ``e`` expanded, each addend as one flat sum or integral with standard names of bound variables.
 
-    The names are ``letter`` with the numbers 0, 1, ...; sums inside of functions, averages and other powers
-    than positive integer ones keep their variables.
+    If an addend has sums and integrals, the sums are inside of the integrals. The names are ``letter`` with
+    the numbers 0, 1, ...; sums inside of functions, averages and other powers than positive integer ones keep
+    their variables.
 
     >>> from sympy import Function, symbols
     >>> i, j, k = symbols("i j k")

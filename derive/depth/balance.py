@@ -288,8 +288,8 @@ def balance(
     alpha and gamma. With names in ``of`` only these functions and those on which they depend are balanced; by
     default all are. Functions without an equation (the derivative of the loss, averages of an activation) are
     of order one. The exponents are iterated from minus infinity. Raises :class:`NotApplicable` if a function
-    has feedback on itself, directly or through one other, whose power of L is positive somewhere in
-    ``domain``, or if the iteration does not end.
+    other than zero has feedback on itself, directly or through one other, whose power of L is positive
+    somewhere in ``domain``, or if the iteration does not end.
 
     >>> balance({"x": [counted(S.One), counted(L * Symbol("y"))]}).exponent("x")
     1

@@ -431,8 +431,8 @@ class BlockSizes:
     def average(self, body: Expr) -> DepthOrder:
         """Return the order of the average of an expression, the largest over its terms.
 
-        A term with a factor that is a source of a block, of mean zero, has the order that Stein's lemma
-        gives.
+        Inner fields are replaced by their terms. A product with a term that is a multiple of a source of the
+        block, of mean zero, has the order that Stein's lemma gives, unless this source is white noise.
         """
         if body not in self.expanded:
             self.expanded[body] = Add.make_args(body.expand())

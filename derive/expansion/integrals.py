@@ -129,6 +129,8 @@ def entry(expansion: LinearSeries, name: str, n: int, now: Expr = t, past: Expr 
     ------
     KeyError
         If there is no quantity of that name.
+    IndexError
+        If ``n`` is beyond the order of the series.
     NotApplicable
         If products of such integrals under one more sum over time do not reduce (discrete rules, from
         order 4), if a response contains such integrals and the weights of the rule decay, or if the order
@@ -362,7 +364,7 @@ class _Entries:
     def standard(self, p: IntegralProduct) -> IntegralProduct:
         """Return a product of kernels and iterated integrals with its summed samples renumbered canonically.
 
-        Products that differ only by the names of summed samples become equal.
+        Products that differ only by the names of at most ``PERMUTED`` summed samples become equal.
         """
         old = _summed(p)
         fresh = range(FREE, FREE + len(old))

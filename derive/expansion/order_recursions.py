@@ -172,7 +172,7 @@ class Orders:
 
 
 class _Matrices:
-    """Representation of operators as matrix expressions, in which every sum and product is a named step.
+    """Representation of operators as matrix expressions; sums and products of matrices are named steps.
 
     The memory of a matrix X in the kernel C is ``W_C * (X E_k)``, entry by entry. ``E_k`` is the matrix of
     the error at order k: ``E_k[(alpha, s), s'] = Delta_k,alpha(s)`` at ``s' = s``, else 0. In D, which has

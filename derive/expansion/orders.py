@@ -273,9 +273,10 @@ class TheorySeries(Expansion):
         )
 
     def render(self, format: str = "text", show: Show = "single-site") -> str:
-        """Return the theory whose fields are the coefficients of all orders as text, LaTeX or JSON.
+        """Return the theory of all orders as text, LaTeX, SymPy source or JSON.
 
-        In text and LaTeX an order is written in parentheses as a lower index.
+        Its fields are the coefficients of all orders. In text and LaTeX an order is written in parentheses as
+        a lower index.
 
         Parameters
         ----------

@@ -227,7 +227,7 @@ class _EquationWriter:
     def groups(self, terms: list[Group]) -> str:
         """Return the text of one entry of an operator, given as a sum of groups of time integrals.
 
-        Equal coefficients of neighbouring groups are written once, before brackets.
+        Equal coefficients of neighbouring groups, except 1 and -1, are written once, before brackets.
         """
         parts: list[tuple[Expr, str]] = []
         for c, same in groupby(terms, key=lambda x: x.coefficient):
@@ -483,7 +483,10 @@ class Words:
         return shown
 
     def total(self, coefficients: Mapping[Word, PolyElement]) -> str:
-        """Return the text of a sum of operator words; words with the same coefficient are put in brackets."""
+        """Return the text of a sum of operator words.
+
+        Words with the same coefficient are put in brackets, unless it is 1 or -1.
+        """
         together: dict[PolyElement, list[Word]] = {}
         for w in sorted(coefficients, key=lambda w: (len(w), self.spelled.word(w))):
             together.setdefault(coefficients[w], []).append(w)

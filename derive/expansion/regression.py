@@ -67,11 +67,11 @@ def lazy_regression(theory: Theory, order: int, name: str = "C_v") -> PowerSerie
     """Return a correlation at equal times for ``gamma0 -> 0`` and wide layers, in powers of 1/alpha.
 
     ``name`` is the correlation of one of the fields v, Delta and h0 with itself, such as ``C_v``, the test
-    loss. Coefficients are functions of the step t and of ``q``, the fraction of the error that a step leaves
-    (:func:`kept_share`), which stays a symbol. Raises :class:`NotApplicable` for a flow, for weights with
-    decay, momentum or noise, for fresh batches, for centered or several outputs, for layers whose width is
-    not the symbol nu, and for theories without a sample ratio; KeyError for another name, and ValueError for
-    a negative order.
+    loss. Coefficients are functions of the step t, of ``q``, the fraction of the error that a step leaves
+    (:func:`kept_share`), which stays a symbol, and of the size of label noise, if there is any. Raises
+    :class:`NotApplicable` for a flow, for weights with decay, momentum or noise, for fresh batches, for
+    centered or several outputs, for layers whose width is not the symbol nu, and for theories without a
+    sample ratio; KeyError for another name, and ValueError for a negative order.
 
     >>> from derive.program import isotropic
     >>> losses = lazy_regression(mean_field(isotropic()), 1)

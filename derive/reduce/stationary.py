@@ -188,7 +188,8 @@ class Stationary(Summarised):
 
     ``entry`` is the covariance of an entry of the weights at two times, the same for all weights; ``fields``
     are the covariances of the fields (``H`` of h, ``Z`` of z) in terms of kernels, and ``kernels`` the
-    kernels as Gaussian averages in terms of these covariances.
+    kernels as Gaussian averages in terms of these covariances. A kernel that is one of these covariances is
+    left out of ``kernels``.
     """
 
     theory: Theory
@@ -221,9 +222,9 @@ def stationary(theory: Theory) -> Stationary:
 
     As gamma0 goes to zero the fields are their Gaussian sources, because memory has a factor gamma0 and
     responses vanish on the sources. Discrete steps have another stationary state: with steps eta, the
-    variance is that of the flow over 1 - eta decay/2. Raises :class:`NotApplicable` if weights have no
-    stationary state (no decay) or different ones, for biases, and if memory or a response does not vanish at
-    gamma0 = 0.
+    variance is that of the flow over 1 - eta decay/2. Raises :class:`NotApplicable` for noise without decay,
+    for decay without noise, for weights with different rates, for biases, and if memory or a response does
+    not vanish at gamma0 = 0.
 
     >>> from derive import mean_field, mlp
     >>> lam, beta = Symbol("lam", positive=True), Symbol("beta", positive=True)

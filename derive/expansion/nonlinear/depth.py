@@ -627,9 +627,9 @@ class AtCriticality:
         The coefficient multiplies the forest ``shape``, a sum over times. The tangent kernel is a sum over
         layers of products of order parameters; the orders of the factors add up to n, and their forests
         together are ``shape``. The terms at the ends have lower degree in L and are left out. An order that
-        vanishes, such as an odd one, is 0. Raises NotApplicable if the sum depends on the first layers,
-        KeyError if another order n does not contain this forest, and IndexError if n is not an order of the
-        expansion.
+        vanishes, such as an odd one, is 0. Raises NotApplicable if the sum depends on the first layers or the
+        leading powers cancel, KeyError if another order n does not contain this forest, and IndexError if n
+        is not an order of the expansion.
         """
         total = Leading({})
         products = _tangent_products(self.derived, n, shape)

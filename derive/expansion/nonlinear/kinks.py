@@ -179,7 +179,7 @@ class KinkExpansion(Expansion):
 
     @property
     def side(self) -> Lambda:
-        """Slope of phi as a function of its argument: ``above`` if that is positive, else ``below``."""
+        """Slope of phi as a function of its argument: ``above`` for positive arguments, else ``below``."""
         z = Dummy("z", real=True)
         return Lambda(z, Piecewise((self.above, z > 0), (self.below, True)))
 

@@ -254,7 +254,7 @@ def standard(p: Piece) -> Piece:
 def collected(parts: Iterable[tuple[Rational, Piece]]) -> Terms:
     """Return a sum of products as a dictionary to coefficients, from (coefficient, product) pairs.
 
-    Products that are equal up to the names of summed samples are added.
+    Products that are equal up to the names of summed samples are added, if :func:`standard` makes them equal.
     """
     return gathered((standard(p), c) for c, p in parts)
 
@@ -287,7 +287,7 @@ def fresh(p: Piece) -> int:
     """Return the number to add to another product's summed samples to make them differ from those of ``p``.
 
     A product has numbered samples; those that are summed over have the numbers from ``BOUND`` on. The result
-    is how many numbers from there on ``p`` uses.
+    is the largest of these numbers in ``p`` minus ``BOUND - 1``, or 0 if there is none.
     """
     return max((i for i in p.labels() if i >= BOUND), default=BOUND - 1) - BOUND + 1
 
@@ -356,7 +356,7 @@ LOWEST = -1
 """Lowest order at which a kernel may begin: D has order -1 if slopes of phi jump."""
 
 Shapes = Callable[[str, int], list[Forest]]
-"""The forests that multiply the tensors of an order parameter at an order."""
+"""Function from the name of an order parameter and an order to the forests that multiply its tensors."""
 
 
 def by_forest(terms: Terms) -> dict[Forest, Terms]:
