@@ -565,11 +565,12 @@ class Modes:
         return replace(live[0], entries=gathered(out), damping=top)
 
     def product(self, a: ModeKernel, b: ModeKernel) -> ModeKernel:
-        """Return the operator product ``(a b)(t, s) = sum_k int_0^t a_ik(t, r) b_kj(r, s) dr``, k over modes.
+        """Return the operator product ``(a b)(t, s) = sum_k int a_ik(t, r) b_kj(r, s) dr``, k over modes.
 
-        If b is causal, the integral begins at s. In discrete time it is a sum. Unless b is a transpose
-        (``flipped``), ``a`` must be causal and not a transpose; raises NotApplicable otherwise, because the
-        integration time is then unbounded.
+        The time r runs from 0, or from s if b is causal, to t. If b is a transpose (``flipped``), ``a`` must
+        be a transpose too, or not causal; r then runs from 0, or from t if ``a`` is a transpose, to s.
+        Otherwise ``a`` must be causal and not a transpose; raises NotApplicable if it is not, because the
+        integration time is then unbounded. In discrete time the integral is a sum.
         """
         if b.flipped:
             return self.flipped(self.product(self.flipped(b), self.flipped(a)))

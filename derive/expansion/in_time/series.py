@@ -647,7 +647,7 @@ class InTime(Expansion):
     def conditions(self) -> tuple[str, ...]:
         """Return the assumption that symbols in the rates are generic, if there are any.
 
-        For rules in steps the rates contain also the symbols of the training rule and the depth.
+        For rules in steps the rates may also contain symbols of the training rule and the depth.
 
         Returns
         -------
