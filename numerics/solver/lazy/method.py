@@ -18,7 +18,7 @@ from numerics.errors import Unserved
 from numerics.experiment.problem import Problem
 from numerics.experiment.rates import next_step_factors
 from numerics.experiment.theory import slope_jumps
-from numerics.names import ERROR, INPUT_KERNEL, OUTPUT, TARGETS, MemberKey
+from numerics.names import ERROR, INPUT_KERNEL, TARGETS, MemberKey
 from numerics.progress import Progress
 from numerics.solver.method import ACCURACY, KeptKernels, MethodEstimate, MethodResult, Refusal
 from numerics.solver.refusals import (
@@ -157,7 +157,7 @@ def _refusals(problem: Problem, static_theory: Static) -> Iterator[Refusal]:
 
     ``static_theory`` is the derived theory at gamma0 = 0.
     """
-    from numerics.solver.lazy.solve import coupling_of
+    from numerics.solver.lazy.solve import coupling_of, error_is_linear
 
     if static_theory.output is None:
         reason = "the theory has no tangent kernel, which the equation of the outputs at gamma0 = 0 needs"
@@ -174,7 +174,7 @@ def _refusals(problem: Problem, static_theory: Static) -> Iterator[Refusal]:
     if len(problem.theory.scalars) > 2:
         reason = "the theory has other scalars than outputs and errors, which the method does not compute"
         yield refusal_for(problem, "network.gamma0", reason, "another method")
-    if problem.flow and not _affine(problem):
+    if problem.flow and not error_is_linear(static_theory):
         reason = "the flow at gamma0 = 0 is solved only if the error is linear in the output"
         yield refusal_for(problem, "training.objective", reason, '"square"')
     if problem.flow and coupling_of(static_theory)[0].has(t, s):
@@ -247,17 +247,6 @@ def _names_time(e: Expr) -> bool:
     Times that occur only as arguments of functions, as in ``h(t)``, do not count.
     """
     return bool(e.replace(lambda x: isinstance(x, AppliedUndef), lambda _: Dummy()).has(t, s))
-
-
-def _affine(problem: Problem) -> bool:
-    """Return whether the error is an affine function of the output."""
-    for e in problem.theory.scalars:
-        for x in e.rhs.atoms(AppliedUndef):
-            if str(x.func) == OUTPUT:
-                y = Dummy()
-                if e.rhs.xreplace({x: y}).diff(y, 2) != 0:
-                    return False
-    return True
 
 
 def _power(problem: Problem) -> int:

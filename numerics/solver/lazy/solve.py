@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sympy import Add, Expr, Float, Mul, S, Symbol, factor_terms
+from sympy import Add, Dummy, Expr, Float, Mul, S, Symbol, factor_terms
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
@@ -94,11 +94,11 @@ def solve_lazy(
     and errors of other flows are wrong.
 
     Raises :class:`~derive.errors.NotApplicable` if fields move at gamma0 = 0,
-    :class:`~numerics.errors.Unserved` for averages over more than two variables and for flows with momentum,
-    :class:`~numerics.errors.NotConverged` if an average does not reach ``accuracy``, and ValueError for
-    missing values and data, for a kernel of the data that is not symmetric positive semidefinite, for
-    ``steps`` below 1, for a flow without ``times``, for ``times`` of a rule in steps, and for times that are
-    not finite or do not increase from 0 or later.
+    :class:`~numerics.errors.Unserved` for averages over more than two variables, for flows with momentum and
+    for flows whose error is not linear in the output (losses other than the square),
+    :class:`~numerics.errors.NotConverged`, and ValueError for missing values and data, for a kernel of the
+    data that is not symmetric positive semidefinite, for ``steps`` below 1, for a flow without ``times``,
+    for ``times`` of a rule in steps, and for times that are not finite or do not increase from 0 or later.
 
     >>> from derive.theory import mean_field
     >>> from derive.program import P, eta, mlp
@@ -132,6 +132,19 @@ def coupling_of(reduced: Static) -> tuple[Expr, tuple[Symbol, ...]]:
     total = output.rhs if theory.program.rule.discrete else output.rhs.function
     past = next(x for x in total.function.atoms(AppliedUndef) if x.func == error.lhs.func)
     return total.function / past, tuple(x[0] for x in total.limits if x[0] != s)
+
+
+def error_is_linear(reduced: Static) -> bool:
+    """Return whether the error is an affine function of the outputs, as it is for the square loss.
+
+    ``reduced`` must have an equation of the output.
+    """
+    output = reduced.output
+    assert output is not None
+    error = next(e.rhs for e in reduced.theory.scalars if e.lhs != output.lhs)
+    scale = Dummy()
+    scaled = error.xreplace({x: scale * x for x in error.atoms(AppliedUndef) if x.func == output.lhs.func})
+    return bool(scaled.diff(scale, 2) == 0)
 
 
 def _digits_of(variance: float) -> tuple[float, int]:
@@ -430,6 +443,12 @@ class _LazySolver(Present):
                 raise Unserved(
                     "a flow at gamma0 = 0 is solved only for a constant rate without momentum: use a "
                     "training rule in steps"
+                )
+            if not error_is_linear(self.static):
+                raise Unserved(
+                    f"the error {error.name} = {error.rhs} is not linear in the output {output.lhs.func}, and "
+                    "a flow at gamma0 = 0 is solved only if it is: use the square loss, a training rule in "
+                    "steps, or solve_particles"
                 )
             slopes = np.stack([errors(x) - start for x in np.eye(size)], axis=1)
             # the flow is affine in the outputs, f' = A f + b: a constant 1 beside f makes it linear

@@ -306,6 +306,15 @@ def test_refusals() -> None:
     assert solved(feedback_alignment(2, "tanh")).scalars == {}
 
 
+@pytest.mark.parametrize(("objective", "outputs"), [("logistic", 1), ("hinge", 1), ("cross-entropy", 2)])
+def test_flows_of_nonlinear_losses_are_refused(objective: str, outputs: int) -> None:
+    """The error was continued linearly from the outputs 0 and 1: 1.0820 in place of 1.0737 for one sample."""
+    program = mlp(1, "relu", "flow", objective=objective, outputs=outputs)
+    targets = np.eye(3)[:, :2] if outputs == 2 else TARGETS[:3]
+    with pytest.raises(Unserved, match="not linear in the output f"):
+        solved(program, times=[0.0, 1.0], data={"K_x": K, "y": targets})
+
+
 @pytest.mark.parametrize("activation", ["relu", pytest.param("tanh", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("scale", [1e-10, 1e-15, 1e-30])
 def test_small_kernels_are_as_exact_as_large_ones(activation: str, scale: float) -> None:
