@@ -339,6 +339,16 @@ def _apart(keys: dict[str, Any], x: Any, y: Any) -> Experiment:
     return Experiment.from_dict(keys, inputs=[*x, [0.1, 0.2, 0.3]], targets=np.concatenate([y, more]))
 
 
+def test_lion_on_one_sample_is_solved() -> None:
+    """The constants of a file have no axis of time, and the check of the mean of errors ended in a TypeError."""
+    keys = {
+        "network": {"depth": 1, "activation": "tanh"},
+        "training": {"rule": "lion", "learning_rate": 0.1, "steps": 2},
+        "solver": {"accuracy": 0.1},
+    }
+    assert numerics.solve(Experiment.from_dict(keys, inputs=[[1.0, 2.0]], targets=[1.0])).status == "ok"
+
+
 def test_a_single_error_that_crosses_zero_names_the_rule(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
