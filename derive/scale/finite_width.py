@@ -57,6 +57,7 @@ from derive.scale.modes import (
     lamda,
     on_power_law,
     rate_,
+    require_population_loss,
     time,
     wide,
 )
@@ -130,7 +131,7 @@ def first_in_width(theory: Theory) -> FirstInWidth:
     Raises
     ------
     NotApplicable
-        If the equations of a layer have another form.
+        If the equations of a layer have another form, and for training in steps or on samples.
 
     Examples
     --------
@@ -141,6 +142,12 @@ def first_in_width(theory: Theory) -> FirstInWidth:
     >>> print(first.split()[1], first.share(Symbol("K")).power)
     L*lamda_j*(L + 1)*(2*L + 1)*exp(-age*lamda_j*(L + 1))/6 1/a
     """
+    require_population_loss(theory, "the changes of kernel and error at order 1/N")
+    if theory.program.rule.discrete:
+        raise NotApplicable(
+            "the changes of kernel and error at order 1/N are those of a flow, as Laplace transforms in time; "
+            "derive the theory with rule='flow'"
+        )
     responses, kernel = kernel_of_modes(wide(theory))
     theory = mode_sums(theory)
     form, added = linear_form(theory), _first_in_response()

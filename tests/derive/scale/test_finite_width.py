@@ -11,11 +11,12 @@ from derive.errors import NotApplicable
 from derive.program.networks.random_data import N
 from derive.scale.finite_width import driver, first_in_width, width_noise
 from derive.scale.lazy_responses import z
-from derive.scale.modes import HARD, beta, capacity, lamda, w_star
+from derive.scale.modes import HARD, beta, capacity, lamda, lazy_modes, w_star
 from derive.scale.modes import time as T
-from derive.scale.power_laws import width_law
+from derive.scale.power_laws import fixed_data, width_law
 from derive.theory import Theory
 from tests.chance import excess
+from tests.derive.once import mean_field, structured
 from tests.derive.scale.derived import modes, population, samples, width
 
 k = Symbol("k", integer=True, positive=True)
@@ -123,3 +124,24 @@ def test_the_mean_error_of_linearised_networks() -> None:
     slack = np.maximum(abs(measured - derived) - 3 * share * abs(derived), 0)
     assert excess(slack / error, draws - 1) < 1
     assert abs(measured[2] - 2 * derived[2]) > 10 * error[2]
+
+
+@pytest.mark.parametrize(
+    ("data", "rule", "remedy"),
+    [("full-batch", "flow", "data='population'"), ("population", "gd", "rule='flow'")],
+)
+def test_other_data_and_steps_are_refused(data: str, rule: str, remedy: str) -> None:
+    """Fixed samples had order 1/N equal to zero, and steps Laplace transforms."""
+    with pytest.raises(NotApplicable, match=remedy):
+        first_in_width(mean_field(structured(data=data, rule=rule)))
+
+
+def test_networks_that_keep_their_initial_output_are_refused() -> None:
+    """They have no vector xi, which ended in a KeyError."""
+    with pytest.raises(NotApplicable, match="derive it with center=True"):
+        lazy_modes(mean_field(structured(data="population", rule="flow", center=False)))
+
+
+def test_a_law_of_fixed_samples_needs_samples() -> None:
+    with pytest.raises(NotApplicable, match="data='full-batch'"):
+        fixed_data(population())
