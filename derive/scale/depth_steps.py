@@ -124,10 +124,10 @@ class Steps:
 def at_steps(cross: CrossLayer, steps: int, same: Iterable[str] = ("xi",)) -> Steps:
     """Return the closed equations of a theory, written out at the times ``0 .. steps``.
 
-    They are those of correlations, responses and scalars, such as the output. ``cross`` has the equations for
-    all times. Functions named in ``same`` (the input) are one number at all times, so that all changes come
-    from training. Gaussian averages of an activation that is not given keep their names and have no
-    equations. Raises :class:`NotApplicable` for equations in continuous time.
+    ``cross`` has the equations for all times. Functions named in ``same`` (the input) are one number at all
+    times, so that all changes come from training. Gaussian averages of an activation that is not given keep
+    their names and have no equations. Raises :class:`NotApplicable` for equations in continuous time, and for
+    equations with indices besides layers and times, such as samples.
 
     >>> from derive.theory import mean_field
     >>> from derive.program import depth_program
@@ -141,10 +141,18 @@ def at_steps(cross: CrossLayer, steps: int, same: Iterable[str] = ("xi",)) -> St
     steps = require_integer("steps", steps, 0)
     cross = cross.closed()
     write = _StepWriter(cross, frozenset(same))
+    equations = (*cross.responses, *cross.correlations, *cross.scalars)
+    others = {x for e in equations for x in e.lhs.args[write.layers.get(str(e.lhs.func), 0) :] if x not in (t, s)}
+    if others:
+        raise NotApplicable(
+            f"the equations have the indices {', '.join(sorted(map(str, others)))} besides layers and times, "
+            "and powers of the depth at the first steps are derived for one sample and one output: use a "
+            "program without these indices, such as depth_program()"
+        )
     rows = [
         write.row(e.lhs, e.rhs, now, past)
         for now in range(steps + 1)
-        for e in (*cross.responses, *cross.correlations, *cross.scalars)
+        for e in equations
         if not e.rhs.has(GaussianAverage)
         for past in (range(now + 1) if s in e.lhs.args else (None,))
     ]
@@ -555,8 +563,8 @@ def depth_exponents(theory: Theory) -> DepthExponents:
     Both are symbols of :mod:`derive.depth.balance`. A theory of nonlinear layers must be
     :func:`~derive.depth.nonlinear.effective`; its ``gain`` is that of the gradient, and ``stream`` holds for
     ``alpha + gamma >= 1``. Linear layers need no linearisation: their ``linearisation`` is that of
-    ``phi(h)`` in place of h. Raises :class:`NotApplicable` for a theory without residual layers, or if the
-    change of a linear stream in the second step has a larger power than in the first.
+    ``phi(h)`` in place of h. Raises :class:`NotApplicable` for a theory without residual layers, for one with
+    several samples, or if the change of a linear stream in the second step has a larger power than in the first.
 
     >>> from derive.depth.balance import alpha, gamma
     >>> from derive.program import depth_program

@@ -181,6 +181,12 @@ def test_other_networks_are_refused():
         first_update(mlp(2, "linear"))
 
 
+def test_several_samples_are_refused():
+    """The number of samples was taken for a time: TypeError, Cannot convert symbols to int."""
+    with pytest.raises(NotApplicable, match=r"indices alpha, mu besides layers and times.*depth_program\(\)"):
+        depth_exponents(mean_field(mlp(L, branch=1)))
+
+
 def test_exponents_of_another_branch_follow():
     """Branches times L^-2 alpha: what was typed in version 0.1 would not move."""
     other = depth_program(alpha=2 * alpha, gamma=gamma)
