@@ -165,17 +165,19 @@ class _Translation:
         The result has equations of fields, definitions of the parts ``Dot``, covariances and scalars.
         """
         theory, dots = self.theory, list[Eq]()
+        # the scalars of a spectral rule, such as Gram matrices, are scalars of the theory alone
+        scalars = {*self.program.scalars, *(e.name for e in theory.scalars)}
         equations = [
             Eq(self.z(d.lhs), self.equation(d, self.equation_of(d), dots), evaluate=False)
             for d in self.reading.definitions
-            if d.name not in self.program.scalars
+            if d.name not in scalars
         ]
         covariances = []
         for u in theory.sources:
             pair = Expectation(self.source(u.symbol) * self.source(u.partner))
             covariances.append(Eq(pair, self.expression(u.covariance), evaluate=False))
-        scalars = [Eq(e.lhs, self.expression(e.rhs), evaluate=False) for e in theory.scalars]
-        return TensorProgram(theory, tuple(equations), tuple(dots), tuple(covariances), tuple(scalars))
+        outputs = [Eq(e.lhs, self.expression(e.rhs), evaluate=False) for e in theory.scalars]
+        return TensorProgram(theory, tuple(equations), tuple(dots), tuple(covariances), tuple(outputs))
 
     def equation_of(self, d: Definition) -> Equation:
         """Return the theory's equation of the field that ``d`` defines; raise NotApplicable without it."""
@@ -287,6 +289,12 @@ class _Translation:
         same_name = [x for x in self.origins if x.source().func == e.func]
         exact = [x for x in same_name if x.source().args[0] == e.args[0]]
         family = [x for x in same_name if x.source().args[0].has(ell) and e.args[0].has(ell)]
+        if not same_name:
+            raise NotApplicable(
+                f"the source {e} is not that of a product or vector of the program, but of a reduction, "
+                f"{self.theory.reduction or 'which has no name'}: use the theory of the program as mean_field "
+                "returns it"
+            )
         return (exact or family or same_name)[0]
 
     def z(self, vector: Expr) -> Expr:

@@ -5,6 +5,7 @@ from sympy import Function, S, Sum, Symbol, preorder_traversal, sin, tanh
 
 from derive import latex, text
 from derive.errors import NotApplicable
+from derive.linear.projection import error_projected
 from derive.program import (
     Along,
     Definition,
@@ -25,6 +26,8 @@ from derive.program import (
     TrainedVector,
     convolution,
     ell,
+    eta,
+    muon,
     s,
     t,
 )
@@ -180,6 +183,20 @@ def test_fields_that_evolve_are_refused() -> None:
         tensor_program(mean_field(program))
     with pytest.raises(NotApplicable, match="the theory has no equation of h"):
         tensor_program(mean_field(mlp(2)).at_depth(2))
+    with pytest.raises(NotApplicable, match=r"u_p\(ell \+ 1, s\) is not .* a reduction, error projection"):
+        tensor_program(error_projected(mean_field(mlp(2))))  # a bare IndexError
+
+
+def test_spectral_rules() -> None:
+    """Gram matrices of the gradient are scalars of the theory, and were looked for among the fields."""
+    rules = {"W": muon(eta)}
+    tp = tensor_program(mean_field(mlp(2, "tanh", rule=GradientDescent(eta), rules=rules)))
+    fields = [str(e.lhs.args[0].func) for e in tp.equations]
+    assert fields == ["h", "h", "z", "z", "g"]
+    overlap = next(e for e in tp.scalars if str(e.lhs.func) == "Overlap_W")
+    _, first, second, _ = overlap.lhs.args
+    h = Function("h")
+    assert overlap.rhs == Expectation(Z(tanh(h(ell, first, t))) * Z(tanh(h(ell, second, t))))
 
 
 def two_uses(line) -> Program:
