@@ -142,7 +142,8 @@ def at_steps(cross: CrossLayer, steps: int, same: Iterable[str] = ("xi",)) -> St
     cross = cross.closed()
     write = _StepWriter(cross, frozenset(same))
     equations = (*cross.responses, *cross.correlations, *cross.scalars)
-    others = {x for e in equations for x in e.lhs.args[write.layers.get(str(e.lhs.func), 0) :] if x not in (t, s)}
+    arguments = (e.lhs.args[write.layers.get(str(e.lhs.func), 0) :] for e in equations)
+    others = {x for xs in arguments for x in xs} - {t, s}
     if others:
         raise NotApplicable(
             f"the equations have the indices {', '.join(sorted(map(str, others)))} besides layers and times, "
@@ -563,8 +564,9 @@ def depth_exponents(theory: Theory) -> DepthExponents:
     Both are symbols of :mod:`derive.depth.balance`. A theory of nonlinear layers must be
     :func:`~derive.depth.nonlinear.effective`; its ``gain`` is that of the gradient, and ``stream`` holds for
     ``alpha + gamma >= 1``. Linear layers need no linearisation: their ``linearisation`` is that of
-    ``phi(h)`` in place of h. Raises :class:`NotApplicable` for a theory without residual layers, for one with
-    several samples, or if the change of a linear stream in the second step has a larger power than in the first.
+    ``phi(h)`` in place of h. Raises :class:`NotApplicable` for a theory without residual layers or with
+    several samples, or if the change of a linear stream in the second step has a larger power than in the
+    first.
 
     >>> from derive.depth.balance import alpha, gamma
     >>> from derive.program import depth_program

@@ -145,8 +145,8 @@ def first_in_width(theory: Theory) -> FirstInWidth:
     require_population_loss(theory, "the changes of kernel and error at order 1/N")
     if theory.program.rule.discrete:
         raise NotApplicable(
-            "the changes of kernel and error at order 1/N are those of a flow, as Laplace transforms in time; "
-            "derive the theory with rule='flow'"
+            "the changes of kernel and error at order 1/N are those of a flow, as Laplace transforms in "
+            "time; derive the theory with rule='flow'"
         )
     responses, kernel = kernel_of_modes(wide(theory))
     theory = mode_sums(theory)

@@ -306,13 +306,13 @@ def kernel_of_modes(theory: Theory) -> tuple[Expr, Expr]:
     R_gu is the response of the gradient g of a layer to the source u of its field, and the kernel multiplies
     the eigenvalue in the rate of a mode. In ``g(ell) = ... + sum (R_gu(ell+1) + gamma0 C_g(ell+1)) h(ell)``,
     the factor of h is ``R_gu(ell)``. At gamma0 = 0, where C_g is one number c, this is the recursion ``R(ell)
-    = R(ell+1) + gamma0 c``. Raises NotApplicable for a theory that does not subtract the initial output, which
-    has no equation of xi, and for layers that are not alike.
+    = R(ell+1) + gamma0 c``. Raises NotApplicable for a theory that does not subtract the initial output,
+    which has no equation of xi, and for layers that are not alike.
     """
     if all(e.name != "xi" for e in theory.equations):
         raise NotApplicable(
-            "the theory has no learnt vector xi, the vector of the network minus that of its initial weights, "
-            "by which modes are learnt: derive it with center=True"
+            "the theory has no learnt vector xi, the vector of the network minus that of its initial "
+            "weights, by which modes are learnt: derive it with center=True"
         )
     form, covariance = linear_form(theory), _covariances(theory)
     above = Function("R_gu")(ell + 1, t, s)

@@ -306,7 +306,7 @@ def fixed_data(theory: Theory) -> FixedData:
     if theory.program.rule.discrete:
         raise NotApplicable("the law of fixed samples is that of a flow; derive the theory with rule='flow'")
     if all(e.name != "Delta" for e in theory.equations):
-        raise NotApplicable("the law of fixed samples needs samples; derive the theory with data='full-batch'")
+        raise NotApplicable("the law of fixed samples needs samples; derive it with data='full-batch'")
     theory = wide(theory)
     _, kernel = kernel_of_modes(theory)
     R, sample_response, v = Symbol("R_Delta", positive=True), Symbol("R_vu"), Function("v")

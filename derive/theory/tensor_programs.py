@@ -292,8 +292,8 @@ class _Translation:
         if not same_name:
             raise NotApplicable(
                 f"the source {e} is not that of a product or vector of the program, but of a reduction, "
-                f"{self.theory.reduction or 'which has no name'}: use the theory of the program as mean_field "
-                "returns it"
+                f"{self.theory.reduction or 'which has no name'}: use the theory of the program as "
+                "mean_field returns it"
             )
         return (exact or family or same_name)[0]
 

@@ -340,7 +340,7 @@ def _apart(keys: dict[str, Any], x: Any, y: Any) -> Experiment:
 
 
 def test_lion_on_one_sample_is_solved() -> None:
-    """The constants of a file have no axis of time, and the check of the mean of errors ended in a TypeError."""
+    """The constants of a file have no axis of time, and the check of errors ended in a TypeError."""
     keys = {
         "network": {"depth": 1, "activation": "tanh"},
         "training": {"rule": "lion", "learning_rate": 0.1, "steps": 2},
