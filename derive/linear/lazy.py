@@ -103,6 +103,7 @@ class _Lazy:
         input or of the readout.
         """
         self.closure, self.program = closure, closure.theory.program
+        names = {str(e.lhs.args[0]) for e in closure.covariances}
         self.known = {k.operator: k for k in closure.kernels}
         ends = {e.lhs for e in closure.base}
         self.correlations: dict[str, Kernel] = {}
@@ -118,7 +119,14 @@ class _Lazy:
                     "which is neither that of the neighbouring layer nor that of the input or readout"
                 )
             else:
-                self.correlations[name] = self.known[value]
+                kernel = self.known[value]
+                if any(str(x.func) in names for x in kernel.definition.atoms(AppliedUndef)):
+                    raise NotApplicable(
+                        f"the lazy limit is not derived: the correlation {e.lhs} is {kernel.definition} at "
+                        "gamma0 = 0, which changes from layer to layer, and must be the same in all layers: "
+                        "leave out decay and noise of the weights, or give one hidden layer"
+                    )
+                self.correlations[name] = kernel
         self.responses = {str(e.lhs.args[0]): (e.lhs, at_zero(e.rhs)) for e in closure.responses}
 
     def limit(self) -> Lazy:
@@ -172,7 +180,7 @@ class _Lazy:
         def end(x: AppliedUndef) -> Expr:
             """Return a correlation function in the layer where its recursion starts, at the indices of x."""
             kernel = self.correlations[str(x.func)]
-            given = kernel.entry.args[1:] if kernel.name == str(x.func) else kernel.entry.args
+            given = kernel.entry.args[1:] if isinstance(kernel.operator, Indexed) else kernel.entry.args
             return substitute(kernel.definition, dict(zip(given, x.args[1:], strict=False)))
 
         return rewritten(e, self.correlations, end)

@@ -312,6 +312,14 @@ def test_orders_beyond_the_highest_are_refused():
         found.coefficient("typo", 1)
 
 
+@pytest.mark.parametrize("options", [{"weight_decay": Symbol("lam")}, {"temperature": Symbol("T")}])
+def test_a_lazy_limit_with_decay_or_noise_needs_one_hidden_layer(options):
+    """The kernel S_uu took the layer of the correlation for its sample: H(mu - 1, alpha, t, s, s)."""
+    with pytest.raises(NotApplicable, match=r"H\[ell\] is .*H\(ell - 1, mu, alpha, t, s\).*one hidden layer"):
+        lazy(mean_field(mlp(2, **options)))
+    assert lazy(mean_field(mlp(1, **options))).output.rhs.has(*options.values())
+
+
 @pytest.mark.parametrize("builder", [recurrent, recurrent_task])
 def test_cross_layer_responses_need_layers(builder):
     with pytest.raises(NotApplicable, match="one value of its first index after another"):
