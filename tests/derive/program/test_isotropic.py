@@ -86,6 +86,10 @@ def test_channels_and_depths_are_symbols_or_numbers() -> None:
         ({"data": "batch"}, "data = 'batch'"),
         ({"parametrization": "mup"}, "parametrization = 'mup'"),
         ({"depth": 0}, "depth = 0: must be an integer of at least 1"),
+        (
+            {"depth": Symbol("d", integer=True)},
+            r'depth = d: .* write Symbol\("d", integer=True, positive=True',
+        ),
         ({"data": "population", "noise": True}, "no samples"),
         ({"branch": beta, "widths": width}, "same units"),
         ({"data": "online", "rule": "flow"}, "the rule is a flow"),
