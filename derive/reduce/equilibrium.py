@@ -438,6 +438,11 @@ class _Measure:
     def action(self) -> Equilibrium:
         """Return the equilibrium with its action, before the saddle point is solved."""
         error = timeless(next(e.rhs for e in self.theory.scalars if not e.rhs.has(Average)))
+        roles, standard = self.program.roles, {}  # the equilibrium calls the output f and the target y
+        if roles.output is not None and roles.target is not None:
+            standard = {roles.output.func: f, Function(roles.target): y}
+        calls = [x for x in error.atoms(AppliedUndef) if x.func in standard]
+        error = error.xreplace({x: standard[x.func](*x.args) for x in calls})
         given = self.depth, self.scale, self.inverse_temperature, self.prior, self.chain.h, self.chain.phi
         return Equilibrium(*given, error, self.exponent(), self.algebra())
 

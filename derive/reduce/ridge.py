@@ -374,7 +374,8 @@ def representer(theory: Theory) -> Representer:
             rate = Eq(Derivative(out.lhs, t), strength * gain - decay * kappa * out.lhs, evaluate=False)
     size = Mul(*[r.upper - r.lower + 1 for r in out.ranges])
     balance = Eq(ridge * out.lhs, gain, evaluate=False)
-    return Representer(kappa, held, ridge, balance, rate, *_at_rest(given, out.lhs, ridge, size))
+    target = program.roles.target or "y"
+    return Representer(kappa, held, ridge, balance, rate, *_at_rest(given, out.lhs, target, ridge, size))
 
 
 def _ratio_at_rest(program: Program) -> Expr:
@@ -432,22 +433,23 @@ def _gain(kernel: Equation, out: AppliedUndef, error: AppliedUndef, strength: Ex
     return over(strength * now * error.xreplace(past), inner)
 
 
-def _at_rest(given: Definition, out: AppliedUndef, ridge: Expr, size: Expr) -> tuple[Expr, Expr]:
+def _at_rest(given: Definition, out: AppliedUndef, target: str, ridge: Expr, size: Expr) -> tuple[Expr, Expr]:
     """Return the outputs on the samples and at another input, when training has come to rest.
 
     With the tangent kernel K between samples, the column k of its values at the other input, and errors
     ``error = a f + b y`` in terms of outputs and targets (read from the definition ``given``), they solve ``K
-    error = ridge f`` and ``ridge f = k . error``. ``size`` is the number of pairs of sample and channel.
+    error = ridge f`` and ``ridge f = k . error``. ``target`` is the name of the targets y, and ``size`` the
+    number of pairs of sample and channel.
     Raises NotApplicable for an error that is not linear in the output.
     """
-    y = Function("y")(*out.args[:-1])
+    y = Function(target)(*out.args[:-1])
     a, b = (given.rhs.expand().coeff(x) for x in (out, y))
     if (given.rhs - a * out - b * y).expand() != 0 or a.has(out.func) or b.has(out.func):
         raise NotApplicable(
             f"ridge regression needs an error a*{out} + b*{y} with factors a and b that do not contain {out} "
             f"or {y}, as with the square loss, and the error is {given.rhs}"
         )
-    K, k, targets = (MatrixSymbol(n, size, m) for n, m in (("K", size), ("k", S.One), ("y", S.One)))
+    K, k, targets = (MatrixSymbol(n, size, m) for n, m in (("K", size), ("k", S.One), (target, S.One)))
     one = ridge * SymbolicIdentity(size)
     A, B = (_diagonal(x, size) for x in (a, b))
     trained = (one - K * A).inv() * K * B * targets
@@ -503,7 +505,9 @@ def rest_points(theory: Theory) -> tuple[tuple[Expr, Expr, Expr], ...]:
         )
     names = {e.lhs.args[0].func: Dummy(str(e.lhs.args[0].func), real=True) for e in layer_theory.closed}
     value = solve(given.rhs - given.lhs, out)[0]
-    names |= {Function("K_x"): Symbol("K", positive=True), Function("y"): Symbol("y", positive=True)}
+    roles = theory.program.roles
+    kernel, target = roles.kernel or "K_x", roles.target or "y"
+    names |= {Function(kernel): Symbol("K", positive=True), Function(target): Symbol(target, positive=True)}
 
     def one(e: Expr) -> Expr:
         """Return an expression at P = 1, with a symbol in place of each moment, output, kernel and target."""

@@ -66,6 +66,11 @@ def with_index(program: Program, index: Symbol, new: Symbol) -> Program:
     return _written(program, Renaming({}, {index: new, primed(index): primed(new)}))
 
 
+def with_names(program: Program, names: Mapping[str, str]) -> Program:
+    """Return the program with new names of its parts, by their old names."""
+    return _written(program, Renaming(names, {}))
+
+
 def _results(program: Program) -> set[str]:
     """Return names that the program gives to correlations and responses."""
     responses = (w.responses or () for w in map(gaussian, program.matrices))

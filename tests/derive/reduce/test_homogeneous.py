@@ -41,6 +41,7 @@ from tests.derive.once import (
     representer,
 )
 from tests.derive.programs import hidden_layer
+from tests.numerics.renaming import with_names
 
 lam, q = symbols("lam q", positive=True)
 x = Symbol("x", real=True)
@@ -189,6 +190,24 @@ def test_output_at_rest_solves_the_rate() -> None:
     assert K * (y - trained) - ridge * trained == Matrix([0, 0])
     assert (k.T * (y - trained))[0] - ridge * anywhere == 0
     assert anywhere == (k.T * (K + ridge * eye(2)).inv() * y)[0]
+
+
+OTHER_NAMES = {"y": "Y", "K_x": "S", "f": "out", "Delta": "err"}
+
+
+def test_targets_of_another_name_are_fitted() -> None:
+    """Only targets called y were targets, and the square loss of others was not linear in the output."""
+    network = mlp(2, "relu", "flow", weight_decay=lam)
+    found = representer(mean_field(with_names(network, OTHER_NAMES)))
+    assert str(found.anywhere) == str(representer(mean_field(network)).anywhere).replace("y", "Y")
+
+
+def test_fixed_points_of_other_names() -> None:
+    """They were searched without end."""
+    linear = mlp(1, "linear", "flow", weight_decay=lam)
+    target = {Symbol("Y", positive=True): Symbol("y", positive=True)}
+    points = rest_points(mean_field(with_names(linear, OTHER_NAMES)))
+    assert {tuple(x.xreplace(target) for x in p) for p in points} == {*rest_points(mean_field(linear))}
 
 
 @pytest.mark.parametrize(

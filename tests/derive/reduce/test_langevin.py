@@ -47,6 +47,7 @@ from tests.derive.once import (
     stationary,
 )
 from tests.derive.programs import hidden_layer
+from tests.numerics.renaming import with_names
 
 phi = Function("phi")
 lam, beta, T = symbols("lam beta T", positive=True)
@@ -281,6 +282,13 @@ def test_linear_saddle_point_by_hand() -> None:
     assert isinstance(output, Eq)
     assert simplify(output.rhs.subs(targets) - beta * kernel * (y - f) / lam) == 0
     assert simplify(layer.rhs.subs(targets) - told) == 0
+
+
+def test_an_output_and_targets_of_other_names() -> None:
+    """The closed equations kept functions of the sample for outputs that are not called f."""
+    others = {"y": "Y", "f": "out", "Delta": "err"}
+    found = equilibrium(mean_field(with_names(network(1, "linear"), others)))
+    assert found.linear_saddle() == rest(1, "linear").linear_saddle()
 
 
 def test_conditions_are_derivatives_of_the_action() -> None:
