@@ -20,7 +20,7 @@ from derive.program.program import Program
 from derive.scale.fluctuations.initial import InitialCovariance, InitialMean, initial_covariance, initial_mean
 from derive.scale.fluctuations.lazy import LazyFluctuations, lamda_k, lamda_l
 from numerics.errors import Unserved
-from numerics.experiment.checks import given_arrays
+from numerics.experiment.checks import given_arrays, given_times
 from numerics.fluctuations.initial import initial_value
 from numerics.names import INPUT_KERNEL, OUTPUT, TARGETS
 
@@ -104,7 +104,7 @@ def lazy_covariance(
     values : mapping
         The numbers of all symbols, learning rates and sizes too.
     times : sequence
-        Steps, or times of a flow.
+        Steps, or times of a flow, finite and increasing from 0 or later.
 
     Returns
     -------
@@ -116,7 +116,7 @@ def lazy_covariance(
     Unserved
         If a symbol has no number.
     SpecError
-        For entries that are not finite real numbers, and for a kernel that is not symmetric positive
+        For entries and times that are not finite real numbers, for other times, and for a kernel that is not symmetric positive
         semidefinite.
 
     Examples
@@ -130,6 +130,7 @@ def lazy_covariance(
     array([[1.    , 0.3679],
            [0.3679, 0.2707]])
     """
+    times = given_times(times, steps=bool(derived.program.rule.discrete)).tolist()
     arrays = given_arrays(derived.program, arrays, "arrays")
     start = InitialArrays(derived.program, arrays[INPUT_KERNEL], values)
     rates, vectors = np.linalg.eigh(start.tangent_kernel())

@@ -814,8 +814,10 @@ def _check(program: Program, width: int, steps: int, dt: float | None, times: Se
         raise ValueError(
             f"dt = {dt}: the program's rule is a flow in continuous time, which needs a longest step dt > 0"
         )
-    if times is not None and (len(times) != steps + 1 or times[0] != 0 or np.any(np.diff(times) <= 0)):
-        raise ValueError(f"times: must be {steps + 1} increasing numbers, the first 0")
+    if times is not None and (
+        len(times) != steps + 1 or times[0] != 0 or not np.all(np.diff(times) > 0) or times[-1] == np.inf
+    ):
+        raise ValueError(f"times: must be {steps + 1} finite increasing numbers, the first 0")
     if any(m.fresh for m in map(gaussian, program.matrices)):
         raise ValueError(
             f"dt: the rule of {program.name} is a flow, but some of its matrices are drawn anew at each step"

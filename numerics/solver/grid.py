@@ -199,9 +199,9 @@ def flow_grid(times: ArrayLike, *, step: ArrayLike, order: int = ORDER) -> TimeG
     array([0., 1., 2.])
     """
     t = np.asarray(times, dtype=float)
-    if t.ndim != 1 or len(t) < 2 or t[0] != 0 or not np.all(np.diff(t) > 0):
+    if t.ndim != 1 or len(t) < 2 or t[0] != 0 or not np.all(np.diff(t) > 0) or t[-1] == np.inf:
         shown = np.array2string(t, threshold=8)
-        raise ValueError(f"times = {shown}: must be two or more increasing numbers, the first 0")
+        raise ValueError(f"times = {shown}: must be two or more finite increasing numbers, the first 0")
     if np.size(step) not in (1, len(t) - 1) or not np.all(np.asarray(step, dtype=float) > 0):
         raise ValueError(
             f"step = {step!r}: must be a positive number, or one for each interval between times"

@@ -20,6 +20,7 @@ from derive.program.networks import structured
 from derive.scale.rich import kappa, phi, rank_one, sigma
 from derive.theory import mean_field
 from numerics.errors import NotConverged, require_whole
+from numerics.experiment.checks import given_times
 from numerics.experiment.numbers import Spectrum
 
 Array = NDArray[np.float64]
@@ -78,8 +79,8 @@ def solve_rank_one(
     exactly the loss of the reduced theory with ``start = 2``, at any time and any gamma0; its
     ``C_g(1,t,t)`` is then ``squared - 1``, not the approximation ``kernel`` of the result. Deeper networks
     obey the theory at late times, in powers of time, for any start. Raises ValueError for a depth that is not
-    a positive integer, for a start that is not positive and for times that are not positive and increasing,
-    and :class:`~numerics.errors.NotConverged` if the integrator fails.
+    a positive integer, for a start that is not positive and for times that are not finite, positive and
+    increasing, and :class:`~numerics.errors.NotConverged` if the integrator fails.
 
     >>> from numerics.experiment.numbers import power_law
     >>> run = solve_rank_one(1, 1.0, power_law(2.0, 0.5, 1000), np.array([1.0, 10.0]), 2.0)
@@ -87,17 +88,10 @@ def solve_rank_one(
     [0.4004, 0.1071]
     """
     require_whole("depth", depth, 1, "must have a hidden layer")
-    output_times = np.asarray(times, float)
+    output_times = given_times(times, steps=False)
     if not start > 0:
-        raise ValueError(
-            f"start = {start}: must be positive, because weights grow only from values that are not zero"
-        )
-    if (
-        output_times.ndim != 1
-        or not output_times.size
-        or output_times[0] <= 0
-        or np.any(np.diff(output_times) <= 0)
-    ):
+        raise ValueError(f"start = {start}: must be positive, or nothing grows")
+    if output_times[0] == 0:
         raise ValueError(f"times = {times}: must be positive and increase")
     lamda, w = spectrum.attributes["lamda"], spectrum.attributes["w_star"]
     rate, error, root, kernel = _compiled()

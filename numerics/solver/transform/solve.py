@@ -23,6 +23,7 @@ from derive.calculus.sums import opened
 from derive.linear.transforms import Transforms, transforms, z, z_
 from derive.theory import Theory
 from numerics.errors import NotConverged
+from numerics.experiment.checks import given_times
 from numerics.experiment.numbers import Spectrum
 from numerics.solver.linear.rows import RESOLVED
 from numerics.solver.transform.contour import ComplexArray, Inversion, inversion
@@ -82,9 +83,11 @@ def solve_transforms(
     Rates are added until no equal-time correlation changes by more than ``rtol``, relative to its value at
     each time.
 
-    Raises :class:`~derive.errors.NotApplicable` for a theory whose kernels depend on both times, and
+    Raises :class:`~derive.errors.NotApplicable` for a theory whose kernels depend on both times, SpecError
+    for times that are not finite or do not increase from 0 or later, and
     :class:`~numerics.errors.NotConverged` if Newton's method fails or the correlations do not converge.
     """
+    times = given_times(times, steps=False)
     system = _System(transformed(theory), numbers, units)
     before: Mapping[str, Array] | None = None
     change = np.inf

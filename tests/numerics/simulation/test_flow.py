@@ -121,6 +121,9 @@ def test_without_times_every_step_is_recorded():
     assert steps["f"].axes[0] == ("t", (0.0, 0.1, 0.2))
     times = simulate_program(mlp(2, rule="flow"), steps=1, times=[0, 0.2], **given)
     np.testing.assert_allclose(steps["f"].mean[[0, 2]], times["f"].mean, rtol=1e-12)
+    for last in (np.nan, np.inf):
+        with pytest.raises(ValueError, match="times: must be 2 finite increasing numbers"):
+            simulate_program(mlp(2, rule="flow"), steps=1, times=[0, last], **given)
 
 
 def test_steps_of_a_centred_flow_are_chosen_on_the_centred_flow():

@@ -29,9 +29,11 @@ def test_weights_of_a_real_grid_are_the_exact_ones():
         assert g.weights == pytest.approx(exact, abs=1e-13 * np.abs(exact).max())
 
 
-@pytest.mark.parametrize("times", [[], [0.0], [0.5, 1.0], [0.0, 0.0], [0.0, np.nan], [[0.0, 1.0]]])
+@pytest.mark.parametrize(
+    "times", [[], [0.0], [0.5, 1.0], [0.0, 0.0], [0.0, np.nan], [0.0, np.inf], [[0.0, 1.0]]]
+)
 def test_times_of_a_grid_increase_from_zero(times):
-    with pytest.raises(ValueError, match=r"must be two or more increasing numbers, the first 0$"):
+    with pytest.raises(ValueError, match=r"must be two or more finite increasing numbers, the first 0$"):
         flow_grid(times, step=0.2)
 
 

@@ -70,7 +70,14 @@ def test_first_corrections() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "why"), [((1.0, [1.0, 2.0], 0.0), "must be positive"), ((1.0, [2.0, 1.0], 2.0), "increase")]
+    ("given", "why"),
+    [
+        ((1.0, [1.0, 2.0], 0.0), "must be positive"),
+        ((1.0, [2.0, 1.0], 2.0), "must rise"),
+        ((1.0, [0.0, 1.0], 2.0), "must be positive and increase"),
+        ((1.0, [float("nan")], 2.0), "times: is nan"),  # the integration did not end
+        ((1.0, [1.0, float("inf")], 2.0), "times: is inf"),
+    ],
 )
 def test_refused(given: tuple[float, list[float], float], why: str) -> None:
     gamma, times, start = given

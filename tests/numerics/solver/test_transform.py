@@ -30,6 +30,13 @@ def given(modes: int = 4, times: Any = (0.0, 0.5, 2.0), **numbers: float) -> dic
     return {"arrays": power_law_arrays(modes), "times": times, "numbers": numbers or NUMBERS}
 
 
+@pytest.mark.parametrize("last", [np.nan, np.inf, -1.0])
+def test_times_are_finite_and_increase(last: float) -> None:
+    theory = mean_field(structured(1, data="population", rule="flow"))
+    with pytest.raises(ValueError, match="times"):
+        solve_transforms(theory, np.array([0.0, last]), numbers={})
+
+
 @pytest.mark.parametrize(("power", "value"), [(0, lambda t: t**0), (1, lambda t: t), (-0.5, None)])
 def test_powers_of_time_are_inverted(power: float, value: Any) -> None:
     times = np.geomspace(1e-2, 1e4, 9)

@@ -100,3 +100,6 @@ def test_refusals() -> None:
     asymmetric = DATA | {"K_x": np.array([[1.0, 3.0], [0.0, 1.0]])}
     with pytest.raises(ValueError, match=r"arrays\.K_x: is not symmetric"):
         lazy_covariance(lazy(mlp(1)), asymmetric, {gamma0: 1.0, eta: ETA, P: 2}, [1])
+    for times in ([float("nan")], [-1], [0.5]):  # they gave nan or numbers
+        with pytest.raises(ValueError, match="times"):
+            lazy_covariance(lazy(mlp(1)), DATA, {gamma0: 1.0, eta: ETA, P: 2}, times)
