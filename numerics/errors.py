@@ -208,11 +208,11 @@ def require_memory(size: float, key_value: tuple[str, object], what: str, accept
         )
 
 
-def require_whole(name: str, value: object, least: int, problem: str) -> None:
-    """Raise SpecError for a value that is not an integer, or that is less than ``least``.
+def require_whole(name: str, value: object, least: int, problem: str) -> int:
+    """Return an integer of Python; raise SpecError for another value, or for less than ``least``.
 
-    True and False are refused too. ``problem`` is the reason that the error gives for a value that is too
-    small.
+    True and False are refused too; integers of NumPy are converted. ``problem`` is the reason that the error
+    gives for a value that is too small.
 
     >>> require_whole("width", 2.5, 1, "must be positive")
     Traceback (most recent call last):
@@ -222,6 +222,7 @@ def require_whole(name: str, value: object, least: int, problem: str) -> None:
         raise SpecError(name, value, "must be a whole number", f"an integer >= {least}")
     if value < least:
         raise SpecError(name, value, problem, f"an integer >= {least}")
+    return int(value)
 
 
 def require_probability(name: str, value: float) -> None:

@@ -38,8 +38,9 @@ from numerics.errors import (
     value_to_toml,
 )
 from numerics.experiment import Experiment
-from numerics.experiment.experiment import TESTING, TRAINING, fingerprint, plain_value
+from numerics.experiment.experiment import TESTING, TRAINING, fingerprint
 from numerics.experiment.numbers import require_numbers
+from numerics.experiment.schema import plain_value
 from numerics.progress import Progress
 from numerics.results import VARIABLES, load, provenance, replacing, save
 from numerics.solver.method import KeptKernels

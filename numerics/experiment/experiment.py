@@ -32,6 +32,7 @@ from numerics.experiment.schema import (
     Spec,
     TrainingSection,
     parse,
+    plain_value,
     require_tables,
 )
 
@@ -994,15 +995,6 @@ def _require_experiment(source: object) -> None:
     if not isinstance(source, Experiment):
         accepted = "an experiment, the path of its file, or Experiment.from_dict(tables)"
         raise SpecError("experiment", None, f"{type(source).__name__} is not an experiment", accepted)
-
-
-def plain_value(value: object) -> object:
-    """Return numbers and arrays of NumPy as numbers and lists of Python; other values are unchanged.
-
-    >>> plain_value(np.arange(2)), plain_value(np.float64(0.5)), plain_value("L")
-    ([0, 1], 0.5, 'L')
-    """
-    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
 
 
 def _text_of(path: Path) -> str:

@@ -16,7 +16,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from numerics.errors import SpecError, require_mapping, value_to_toml
@@ -74,14 +74,34 @@ CONSTANTS: dict[str, dict[str, float]] = {
 """Entrywise rules, which use the history of each weight's own gradient, with defaults of their constants."""
 
 
+def plain_value(value: object) -> object:
+    """Return numbers and arrays of NumPy, also those in lists, as numbers and lists of Python.
+
+    Other values are unchanged.
+
+    >>> plain_value(np.arange(2)), plain_value([np.float64(0.5)]), plain_value("L")
+    ([0, 1], [0.5], 'L')
+    """
+    if isinstance(value, list):
+        return [plain_value(x) for x in value]
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+
+
 class FileSection(BaseModel):
     """Base class of the tables of the file, which are immutable.
 
     Unknown keys, NaN and infinity are refused. Values are not converted to the type of a key, so that the
-    text "1" is refused for a number; an integer may stand for a float.
+    text "1" is refused for a number; an integer may stand for a float, and numbers of NumPy for those of
+    Python.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_python(cls, keys: Any) -> Any:
+        """Return the keys with numbers of Python in place of those of NumPy."""
+        return {k: plain_value(x) for k, x in keys.items()} if isinstance(keys, dict) else keys
 
 
 class NetworkSection(FileSection):

@@ -116,8 +116,8 @@ def lazy_covariance(
     Unserved
         If a symbol has no number.
     SpecError
-        For entries and times that are not finite real numbers, for other times, and for a kernel that is not symmetric positive
-        semidefinite.
+        For entries and times that are not finite real numbers, for other times, and for a kernel that is not
+        symmetric positive semidefinite.
 
     Examples
     --------

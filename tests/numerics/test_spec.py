@@ -304,3 +304,11 @@ def test_python_and_files_refuse_keys_of_the_solver_in_the_same_words(keys: dict
         Solver(**keys)
     assert str(in_python.value) == str(in_file.value)
     assert str(in_python.value).startswith(f"solver.{next(iter(keys))} = ")
+
+
+def test_integers_of_numpy_are_integers() -> None:
+    """They were refused as "must be a valid integer"."""
+    network = {"depth": np.int64(2), "relative_widths": list(np.ones(2))}
+    tables = {"network": network, "solver": {"seed": np.int64(3)}}
+    spec = parse(tables)
+    assert (spec.network.depth, spec.solver.seed, Solver(samples=np.int32(64)).samples) == (2, 3, 64)

@@ -29,7 +29,7 @@ from derive.reduce.ridge import representer
 from derive.reduce.stationary import Stationary, stationary
 from derive.theory import Theory, mean_field
 from numerics.averages.kink_quadrature import Moment
-from numerics.errors import SpecError
+from numerics.errors import SpecError, require_whole
 from numerics.experiment import Experiment
 from numerics.experiment.checks import given_arrays, real_numbers
 from numerics.experiment.problem import Problem
@@ -141,8 +141,9 @@ def at_rest(
 
     Raises :class:`~derive.reduce.homogeneous.NotHomogeneous` for networks to which the theorem does not
     apply, :class:`~derive.errors.NotApplicable` for rules without rest points,
-    :class:`~numerics.errors.SpecError` for an experiment that is not descent on fixed data and for fewer than
-    FEWEST steps, and ValueError for a program without ``steps``, ``values`` or ``data``.
+    :class:`~numerics.errors.SpecError` for an experiment that is not descent on fixed data and for steps
+    that are not an integer of at least FEWEST, and ValueError for a program without ``steps``, ``values`` or
+    ``data``.
     """
     if isinstance(program, Experiment | str | Path):
         program = Experiment.of(program)
@@ -152,10 +153,7 @@ def at_rest(
         steps = len(problem.times) if steps is None else steps
     if steps is None or values is None or data is None:
         raise ValueError("for a program, give steps, values and data; an experiment contains them")
-    if not isinstance(steps, int) or steps < FEWEST:
-        few = "are too few to tell whether the outputs have converged"
-        reason = few if isinstance(steps, int) else "is not an int"
-        raise SpecError("steps", steps, reason, f"an integer of at least {FEWEST}")
+    steps = require_whole("steps", steps, FEWEST, "are too few to tell whether the outputs have converged")
     numbers = {str(k): v for k, v in values.items()}
     theory = mean_field(program)
     theorem = representer(theory)

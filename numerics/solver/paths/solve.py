@@ -189,7 +189,7 @@ def solve_particles(  # noqa: PLR0913 - public signature
     ((3, 1), (1, 1, 3, 3))
     """
     require_whole("steps", steps, 1, "must be at least 1")
-    _require_paths("samples", samples, LEAST)
+    samples = _require_paths("samples", samples, LEAST)
     require_whole(
         "replicas", replicas, 2, "gives no standard error, which is the scatter of several solutions"
     )
@@ -268,7 +268,7 @@ def solve_to_accuracy(  # noqa: PLR0913 - public signature
         raise ValueError(f"accuracy = {accuracy}: must be a number between 0 and 1")
     require_whole("steps", steps, 1, "must be at least 1")
     if first is not None:
-        _require_paths("first", first, 4)
+        first = _require_paths("first", first, 4)
     require_in_domains_at_steps(theory.program, values, data, steps)
     prepared = Prepared(theory, steps=steps, values=values, data=data, responses=responses)
     names = prepared.numbers
@@ -284,11 +284,12 @@ def solve_to_accuracy(  # noqa: PLR0913 - public signature
     return replace(solved, accuracy=reached.error, bias=reached.bias_bound)
 
 
-def _require_paths(name: str, paths: int, least: int) -> None:
-    """Raise SpecError for a number of paths that is odd, less than ``least``, or not an integer."""
-    require_whole(name, paths, least, "is too few paths")
+def _require_paths(name: str, paths: int, least: int) -> int:
+    """Return a number of paths; raise SpecError if it is odd, less than ``least``, or not an integer."""
+    paths = require_whole(name, paths, least, "is too few paths")
     if paths % 2:
         raise SpecError(name, paths, "is odd, and paths are drawn in pairs", f"an even number >= {least}")
+    return paths
 
 
 _ReplicaArrays = list[dict[MemberKey, Array]]

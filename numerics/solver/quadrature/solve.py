@@ -202,7 +202,7 @@ def solve_two_layer(  # noqa: PLR0913 - public signature
     for name, count in (("steps", steps), ("start", start)):
         if count is not None:
             require_whole(name, count, 1, "must be at least 1")
-    require_whole("most", most, 1, "is the largest number of nodes of a set")
+    most = require_whole("most", most, 1, "is the largest number of nodes of a set")
     require_whole("replicas", replicas, 2, "gives no standard error, which is the scatter of several sets")
     require_choice("rule", rule, ("auto", *get_args(Rule)))
     given: dict[str, Any] = {"steps": steps, "times": times, "values": values, "data": data}

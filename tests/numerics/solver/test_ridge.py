@@ -53,6 +53,14 @@ def run(
     )
 
 
+def test_integers_of_numpy_are_integers() -> None:
+    """Only the type int counted as an integer, and numbers of samples ended in an AttributeError."""
+    found = run(1, "relu", steps=np.int64(8), samples=np.int64(16))
+    assert np.array_equal(found.outputs, run(1, "relu", steps=8, samples=16).outputs)
+    with pytest.raises(SpecError, match=r"steps = 8\.5: must be a whole number"):
+        run(1, "relu", steps=8.5)  # type: ignore[arg-type]
+
+
 def without_kappa(rest: AtRest, targets: Array) -> Array:
     """Return outputs minus regression with the ridge lambda."""
     return compare(rest.solved, 1.0, rest.ridge / rest.kappa, targets, RHO).difference
