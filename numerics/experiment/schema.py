@@ -264,8 +264,8 @@ class Solver(FileSection):
 
     samples: int | None = Field(
         default=None,
-        ge=1,
-        description="an even integer >= 1, or leaving it out: as many as solver.accuracy asks for",
+        ge=16,
+        description="an even integer >= 16, or leaving it out: as many as solver.accuracy asks for",
     )
     accuracy: float | None = Field(default=None, gt=0, lt=1, description="a number between 0 and 1")
     seed: int = Field(default=0, ge=0, lt=2**64, description="an integer >= 0, less than 2^64")

@@ -83,7 +83,7 @@ REFUSED: dict[str, tuple[tuple[str, str], str]] = {
         ("samples = 64", "samples = 65"),
         "solver.samples = 65: is odd, but paths come in mirrored pairs",
     ),
-    "none": (("samples = 64", "samples = 0"), "solver.samples = 0: must be greater than or equal to 1"),
+    "none": (("samples = 64", "samples = 0"), "solver.samples = 0: must be greater than or equal to 16"),
     "accuracy": (("samples = 64", "accuracy = 1.5"), "solver.accuracy = 1.5: must be less than 1"),
     "danger": (
         ('"tanh"', "\"__import__('os').system('touch pwned')\""),

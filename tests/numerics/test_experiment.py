@@ -102,7 +102,7 @@ BAD_VALUES = [
     ("training.time", 5.0, "learning_rate"),
     ("training.points", 50, "steps"),
     ("training.grid", "log", "steps"),
-    ("solver.samples", 0, ">= 1"),
+    ("solver.samples", 14, "even integer >= 16"),
     ("solver.seed", -1, ">= 0"),
     ("solver.seed", 0.5, ">= 0"),
     ("solver.rtol", 0.0, "between"),

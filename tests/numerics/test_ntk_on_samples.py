@@ -97,6 +97,12 @@ def test_what_moves_features_or_outputs_otherwise_is_refused_by_its_key(key: str
         solve(experiment(**{key: 0.5}))
 
 
+def test_momentum_is_refused_for_what_it_is() -> None:
+    """Constant momentum was refused with the remedy of a constant."""
+    with pytest.raises(SpecError, match=r"has momentum .*\(accepted: 0\.0; "):
+        solve(experiment(momentum=0.1))
+
+
 def test_the_number_of_the_theory_is_that_of_the_file() -> None:
     """Without a width gamma0 is as it was written; with one it is divided by its root."""
     problem = Problem.of(experiment({"gamma0": 3.0}))

@@ -164,13 +164,13 @@ def _refusals(problem: Problem, static_theory: Static) -> Iterator[Refusal]:
         yield refusal_for(problem, "network.gamma0", reason, "another method")
     if problem.memory:
         reason = (
-            "the training rule has a memory that depends on time, which the method does not support at "
-            "gamma0 = 0"
+            "its training rule has momentum or another memory of past updates, which the method does not "
+            "take at gamma0 = 0"
         )
-        yield refusal_for(problem, _key_of_memory(problem), reason, "a constant, or no momentum")
+        yield _refused_memory(problem, reason)
     if any(_names_time(e.rhs) for e in problem.theory.observables):
-        reason = "the tangent kernel has a rate that changes in time, and the method takes a constant kernel"
-        yield refusal_for(problem, _key_of_memory(problem), reason, "a constant, or no momentum")
+        reason = "its tangent kernel has a rate that changes in time, and the method takes a constant kernel"
+        yield _refused_memory(problem, reason)
     if len(problem.theory.scalars) > 2:
         reason = "the theory has other scalars than outputs and errors, which the method does not compute"
         yield refusal_for(problem, "network.gamma0", reason, "another method")
@@ -179,7 +179,7 @@ def _refusals(problem: Problem, static_theory: Static) -> Iterator[Refusal]:
         yield refusal_for(problem, "training.objective", reason, '"square"')
     if problem.flow and coupling_of(static_theory)[0].has(t, s):
         reason = "the flow at gamma0 = 0 is solved only for a constant rate without momentum"
-        yield refusal_for(problem, _key_of_memory(problem), reason, "a constant, or no momentum")
+        yield _refused_memory(problem, reason)
 
 
 def _key_of_motion(problem: Problem) -> str:
@@ -191,13 +191,16 @@ def _key_of_motion(problem: Problem) -> str:
     return "network.gamma0"
 
 
-def _key_of_memory(problem: Problem) -> str:
-    """Return the key of the file because of which a rule has a memory or a rate that depends on time.
+def _refused_memory(problem: Problem, reason: str) -> Refusal:
+    """Return the refusal of a rule with a memory, or with a rate that depends on time, by its key and remedy.
 
-    It is that of the momentum for a file with momentum, and that of the learning rate for all other problems.
+    The key is that of the momentum for a file with momentum, and that of the learning rate for all other
+    problems.
     """
-    momentum = problem.experiment is not None and problem.experiment.training.momentum
-    return "training.momentum" if momentum else "training.learning_rate"
+    if problem.experiment is not None and problem.experiment.training.momentum:
+        accepted = "0.0" if problem.features_rest else "0.0, or another method"
+        return refusal_for(problem, "training.momentum", reason, accepted)
+    return refusal_for(problem, "training.learning_rate", reason, "a constant, with a rule without momentum")
 
 
 def _with_frozen_features(problem: Problem) -> Problem:
