@@ -39,7 +39,9 @@ SEEDS = 16
 """Networks of each width, whose spread and time are measured."""
 WATCHED = ("train_loss", "error")
 """What networks are compared in; where a program has neither, in its own numbers."""
-EVERY = [*CASES, *(pytest.param(name, marks=pytest.mark.slow) for name in TRAINED)]
+PAGES = {f"{name}, as on its page" if name in CASES else name: make for name, make in TRAINED.items()}
+"""Makers of the cases of pages, of which some have the names of other programs."""
+EVERY = [*CASES, *(pytest.param(name, marks=pytest.mark.slow) for name in PAGES)]
 
 
 @dataclass(frozen=True)
@@ -92,14 +94,27 @@ def imported():
     numerics.solve(case.program, **case.given)
 
 
+def case_of(name: str, timed: bool) -> Case:
+    """Return the program of this name; smaller if it is not timed, unless it is that of a page."""
+    return CASES[name](timed) if name in CASES else PAGES[name]()
+
+
+def test_every_program_is_measured_once():
+    """Programs of pages with the names of others were never measured, and the others twice."""
+    assert len({*CASES, *PAGES}) == len(CASES) + len(TRAINED) == len(EVERY)
+    made = case_of("attention, as on its page", False).program
+    assert str(made.definitions) == str(TRAINED["attention"]().program.definitions)
+    assert str(made.definitions) != str(case_of("attention", False).program.definitions)
+
+
 @pytest.mark.parametrize("name", EVERY)
 def test_a_program_beside_networks_to_the_same_error(name, note, timed):
     """Networks of two widths are extrapolated in 1/N; their time is scaled by the square of the error.
 
     They measure losses and errors, and so does the solution that they are held against.
     """
-    case = CASES[name](timed) if name in CASES else TRAINED[name]()
-    if name in TRAINED and not timed:
+    case = case_of(name, timed)
+    if name in PAGES and not timed:
         case = replace(case, steps=1)
     width, seeds = case.width(128 if timed else 4), SEEDS if timed else 2
     whole = solution(case, ASKED)
