@@ -764,9 +764,12 @@ def _factors_in_sum(x: Mul) -> Expr:
 
 
 def _nonlinear_averages(e: Expr) -> set[Mean]:
-    """Return the averages m in an expression e for which ``de/dm`` depends on an average."""
-    masks: dict[Mean, Dummy] = {}
-    masked = e.replace(lambda x: isinstance(x, Mean), lambda x: masks.setdefault(x, Dummy("mean", real=True)))
+    """Return the averages m in an expression e for which ``de/dm`` depends on an average.
+
+    Averages that are only inside of another average do not count.
+    """
+    masks = {mean: Dummy("mean", real=True) for mean in e.atoms(Mean)}
+    masked = e.xreplace(masks)  # xreplace takes the outermost average, and its inner ones with it
     slopes = {mean: masked.diff(mask) for mean, mask in masks.items()}
     return {mean for mean, slope in slopes.items() if slope.has(*masks.values())}
 

@@ -110,6 +110,9 @@ AVERAGES: dict[str, Callable[[], Program]] = {
 READ = Mean(w.symbol * tanh(h(mu, t)))
 AVERAGES |= {
     "in a number": lambda: shallow({}, W0, w, out=tanh(READ)),
+    "in an average in a number": lambda: shallow(
+        {}, W0, w, out=tanh(Mean(w.symbol * h(mu, t) * Mean(h(mu, t) ** 2)))
+    ),
     "in a product": lambda: shallow({}, W0, w, out=READ * Mean(h(mu, t) ** 2) / sqrt(1 + Mean(w.symbol**2))),
     "of weights in a field": lambda: shallow({q(mu, t): h(mu, t) * (1 + tanh(READ))}, W0, w),
 }
@@ -125,6 +128,7 @@ VALUES = {"eta": 0.1, "gamma0": 1.0, "P": 2}
 def test_gradients_pass_through_averages_inside_functions(name: str) -> None:
     program = (AVERAGES | DEEP)[name]()
     assert check_gradients(program) == []
+    assert program.map(lambda e: e).definitions == program.definitions
     for d in program.definitions:  # what a matrix or an average is taken of holds no average
         assert not any(e.args[-1].has(Mean) for e in d.rhs.atoms(Product, Mean))
 
