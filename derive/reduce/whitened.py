@@ -107,16 +107,15 @@ class _Whitened:
                 "whitened data: the reduction needs a loss without weights of samples; leave sample_weights "
                 "out"
             )
-        if any(len(a.args) > 1 for e in theory.scalars for a in e.rhs.atoms(Function("y"))):
-            raise NotApplicable(
-                "whitened data: the targets must have the index of samples only, so that they are one "
-                "direction"
-            )
+        roles = theory.program.roles
+        self.kernel, self.target = roles.kernel or "K_x", roles.target or "y"
+        if any(len(a.args) > 1 for e in theory.scalars for a in e.rhs.atoms(Function(self.target))):
+            raise NotApplicable("whitened data: the targets of several outputs have several directions")
         linear_form(theory)
         self.theory = theory
         self.random = {e.name for e in theory.equations} | {str(u.symbol.func) for u in theory.sources}
         # positions of samples among the arguments of each function
-        self.places: dict[str, tuple[int, ...]] = {"K_x": (0, 1), "y": (0,)}
+        self.places: dict[str, tuple[int, ...]] = {self.kernel: (0, 1), self.target: (0,)}
         symbols = [e.lhs for e in (*theory.equations, *theory.scalars, *theory.observables)]
         symbols += [u.symbol for u in theory.sources] + [q.symbol for q in theory.order_parameters]
         for x in symbols:
@@ -156,8 +155,8 @@ class _Whitened:
 
         def projection(x: AppliedUndef) -> Expr:
             name = str(x.func)
-            if name in ("K_x", "y"):
-                return S.One if name == "K_x" else norm
+            if name in (self.kernel, self.target):
+                return S.One if name == self.kernel else norm
             return Function(self.names[name])(
                 *[a for i, a in enumerate(x.args) if i not in self.places[name]]
             )
@@ -176,7 +175,7 @@ class _Whitened:
 
         def value(x: AppliedUndef) -> Expr:
             samples = [x.args[i] for i in self.places[str(x.func)]]
-            if str(x.func) == "K_x":
+            if str(x.func) == self.kernel:
                 return KroneckerDelta(*samples)
             return S.Zero if samples in ([TWO], [S.One, TWO], [TWO, S.One]) else x
 
@@ -315,7 +314,7 @@ class Whitened(Summarised):
     def solution(self) -> Eq:
         """The equation ``Delta(t) = ...`` for the error at time t in closed form: F.12 solved for f."""
         top, bottom = fraction(self.motion.solution)
-        return Eq(Function("Delta")(t), factor((norm * bottom - top).expand()) / bottom, evaluate=False)
+        return Eq(self.error.lhs.args[0], factor((norm * bottom - top).expand()) / bottom, evaluate=False)
 
     def _repr_latex_(self) -> str:
         return aligned_latex((*self.scalar, self.output, self.solution), self.theory.theory)
@@ -367,7 +366,8 @@ def whitened(theory: TwoLayer | Theory | Program, degree: int = 2) -> Whitened:
     initial = {e.lhs.args[0]: start.rhs for e, start in zip(scalar, reduced.initial, strict=True)}
     begun = zip(theory.closed, theory.initial, strict=True)
     invariants = conserved(scalar, degree)
-    delta = Function("Delta")(t)
+    error_signal = theory.theory.program.roles.error
+    delta = (Function("Delta") if error_signal is None else error_signal.func)(t)
     eliminated = eliminate(invariants, initial, delta)
     error = next(Eq(e.lhs, e.rhs.subs(eliminated), evaluate=False) for e in scalar if e.lhs.args[0] == delta)
     # The rate of the output f is minus that of the error Delta = y - f. `norm` is y, the norm of the target.

@@ -40,6 +40,7 @@ from derive.reduce.whitened import (
 )
 from tests.derive.once import mean_field, mlp, moment_steps, two_layer, whitened
 from tests.derive.programs import hidden_layer
+from tests.numerics.renaming import with_names
 
 H, G, Delta = (Function(x)(t) for x in ("H_y", "G", "Delta"))
 y, f = norm, output
@@ -228,3 +229,11 @@ def test_limits_in_gamma0_need_the_symbol():
     for function in (series_radius, whitened_limits):
         with pytest.raises(NotApplicable, match="does not contain the symbol gamma0"):
             function(solved)
+
+
+def test_samples_of_other_names_are_rotated(w):
+    """Only data called K_x and y were known, and other programs were refused for untrue reasons."""
+    program = mlp(1, rule="flow")
+    found = whitened(mean_field(with_names(program, {"y": "Y", "K_x": "S", "f": "out", "Delta": "err"})))
+    renamed = found.solution.xreplace({Function("err")(t): Function("Delta")(t)})
+    assert renamed == w.solution
