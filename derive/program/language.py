@@ -28,8 +28,8 @@ P_train = Symbol("P_train", positive=True)
 def layer_count(depth: Any, key: str = "depth") -> Expr:
     """Return a number of layers as an expression: an integer of at least 1, or an expression with symbols.
 
-    The expression must be an integer for SymPy, such as ``L - 1``. Raises :class:`ProgramError`, naming
-    ``key``, for anything else.
+    The expression must be an integer for SymPy, such as ``L - 1``, and its symbols must be positive, because
+    the order of the layers must be known. Raises :class:`ProgramError`, naming ``key``, for anything else.
 
     >>> from derive.calculus.symbols import L
     >>> layer_count(3), layer_count(L - 1)
@@ -38,8 +38,6 @@ def layer_count(depth: Any, key: str = "depth") -> Expr:
     Traceback (most recent call last):
     ...
     derive.errors.ProgramError: depth = 2.5: must be an integer of at least 1, or a symbol such as L
-
-    Symbols must be positive, because the order of the layers must be known.
     """
     known = depth if isinstance(depth, Expr) else None
     if known is None and not isinstance(depth, bool | str) and hasattr(depth, "__index__"):

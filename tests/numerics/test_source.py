@@ -217,7 +217,7 @@ BROKEN_FILES = {
     "def program(depth): pass": "program cannot be called without arguments: it needs depth",
     "from derive.program import Program as program": "program cannot be called without arguments: it needs",
     "def program(): raise SystemExit": "the file raised SystemExit(None)",
-    "import derive; program = derive.mean_field(derive.mlp(1))": "the attribute `program` of the theory is the program",
+    "import derive; program = derive.mean_field(derive.mlp(1))": "the attribute `program` of the theory is",
     "program = None": "is an object of type NoneType, not a program",
     "\\x00": "raised SyntaxError",
 }

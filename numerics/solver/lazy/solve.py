@@ -90,12 +90,11 @@ def solve_lazy(
     averages whose variances and correlation agree to 14 digits are taken to be equal. The kernels are also
     those of time 0 for any gamma0. ``values`` are numbers for symbols, ``data`` arrays by name. Errors and
     outputs are given at ``0..steps-1``, or at ``times`` of a flow; outputs are zero at the start. The error
-    of a flow must be an affine function of the output, as for the square loss. This is not tested: outputs
-    and errors of other flows are wrong.
+    of a flow must be an affine function of the output, as for the square loss.
 
     Raises :class:`~derive.errors.NotApplicable` if fields move at gamma0 = 0,
     :class:`~numerics.errors.Unserved` for averages over more than two variables, for flows with momentum and
-    for flows whose error is not linear in the output (losses other than the square),
+    for flows whose error is not an affine function of the output (losses other than the square),
     :class:`~numerics.errors.NotConverged`, and ValueError for missing values and data, for a kernel of the
     data that is not symmetric positive semidefinite, for ``steps`` below 1, for a flow without ``times``,
     for ``times`` of a rule in steps, and for times that are not finite or do not increase from 0 or later.
