@@ -169,7 +169,7 @@ def test_what_leaves_the_targets_is_refused():
     [
         ({"objective": "logistic"}, "samples are not indices of vectors"),
         ({"objective": "hinge"}, "samples are not indices of vectors"),
-        ({"outputs": 2}, "they are one direction"),
+        ({"outputs": 2}, "have several directions"),
         ({"activation": "quadratic"}, "not linear"),
     ],
     ids=["logistic", "hinge", "outputs", "quadratic"],
