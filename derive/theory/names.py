@@ -420,7 +420,7 @@ class Registry:
         return r.lower, r.upper
 
     def _layers(self, body: Expr) -> IndexRange:
-        """Return the range of layers at which all fields in the expression ``body`` are defined.
+        """Return the layers at which all fields and constants in the expression ``body`` are defined.
 
         For an ordered family, such as the steps of a recurrent network, it is a range of its positions. An
         end that cannot be determined, because symbols cannot be compared, is 1 or the depth.
@@ -432,10 +432,31 @@ class Registry:
                 ends = ({r.index: getattr(r, end) for r in d.ranges} for end in ("lower", "upper"))
                 first, last = (d.lhs.args[0].xreplace(x) for x in ends)
                 spans.setdefault(d.name, []).append((first, last))
+        spans |= self._spans_of_constants(body)
         low, high = sympify(1), self.program.depth
         lows = [_extreme([x for x, _ in intervals], 1, low) for intervals in spans.values()]
         highs = [_extreme([x for _, x in intervals], -1, high) for intervals in spans.values()]
         return IndexRange(ell, _extreme(lows, -1, low), _extreme(highs, 1, high))
+
+    def _spans_of_constants(self, body: Expr) -> dict[str, list[tuple[Expr, Expr]]]:
+        """Return for each constant with a layer, such as ``c(ell, mu)``, the layers for which it has values.
+
+        They are those at which definitions of the program contain it, counted by the index ell of ``body``.
+        """
+        known = {*self.program.scalars, *(x.name for x in self.program.fields)}
+        known |= {x.name for x in self.program.given} | {x.name for x in self.program.attributes}
+        spans: dict[str, list[tuple[Expr, Expr]]] = {}
+        for a in sorted(body.atoms(AppliedUndef), key=spelled):
+            places = [n for n, x in enumerate(a.args) if x.has(ell)]
+            if str(a.func) in known or len(places) != 1:
+                continue
+            (place,) = places
+            for d in self.program.definitions:
+                ends = [{r.index: getattr(r, end) for r in d.ranges} for end in ("lower", "upper")]
+                for x in (y.args[place] for y in d.rhs.atoms(AppliedUndef) if y.func == a.func):
+                    first, last = (x.xreplace(e) - (a.args[place] - ell) for e in ends)
+                    spans.setdefault(str(a.func), []).append((first, last))
+        return spans
 
     def name_all(self) -> None:
         """Record the correlations that the program's notation names, also those that no equation uses."""

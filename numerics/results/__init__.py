@@ -532,8 +532,9 @@ def _bounded(
     """Raise Diverged if a variable has numbers that are not finite, or is a loss that has grown too much.
 
     ``dims`` are the dimensions of ``array``, ``times`` its output times. A loss may not exceed RUNAWAY times
-    the larger of 1 and its initial value. NaN is allowed in the response A of the last layer, which no
-    equation uses, and in coefficients of a series that are unknown at all times.
+    the larger of 1 and its initial value. NaN is allowed in layers at which a variable is not defined, such
+    as the response A of the last layer, which no equation uses, and in coefficients of a series that are
+    unknown at all times.
     """
     flat = array.ravel(order="K")
     if name not in LOSSES and np.isfinite(flat @ flat):
@@ -543,10 +544,11 @@ def _bounded(
     np.logical_not(wrong, out=wrong)
     if "order" in dims and not every:
         wrong[[bool(np.isnan(x).all()) for x in array]] = False
-    if base_name(name) == FORWARD_RESPONSE and "layer" in dims and not every:
-        at = dims.index("layer")
-        last = np.arange(array.shape[at]) == array.shape[at] - 1
-        wrong &= ~(np.isnan(array) & last.reshape([-1 if k == at else 1 for k in range(array.ndim)]))
+    if "layer" in dims:
+        layers = np.moveaxis(array, dims.index("layer"), 0)
+        undefined = np.isnan(layers.reshape(len(layers), -1)).all(axis=1)
+        if not undefined.all():
+            np.moveaxis(wrong, dims.index("layer"), 0)[undefined] = False
     if not wrong.any() and name in LOSSES and dims == ("time",) and array.size:
         wrong, reason = has_run_away(array), f"has grown by more than a factor of {RUNAWAY:g}"
     if wrong.any():

@@ -22,8 +22,9 @@ from derive.errors import ProgramError
 from derive.program import Mean, Program, s, t
 from numerics.paths import Block, Paths, dimension
 
-from .formulas import Binder, Missing, named
+from .formulas import Binder, named
 from .rows import Array, Bound, FormulaReaders, NetworkReader, NetworkState
+from .symbol_values import Missing
 
 ObservableAxis = tuple[str, tuple[float, ...]]
 

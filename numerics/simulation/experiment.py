@@ -733,7 +733,7 @@ class Readout:
             yield from self._authored(run)
             return
         arrays = {
-            NAMES.get(name, name): _layers_first(x, self.axes[name], self._first_layer(name))
+            NAMES.get(name, name): _layers_first(x, self.axes[name], self._layers(name))
             for name, x in run.items()
             if self._has_layers_of_role(name)
         }
@@ -770,12 +770,13 @@ class Readout:
             yield "train_loss", equal_times(arrays["C_Delta"]) if "C_Delta" in arrays else fresh
             yield "test_loss", fresh
 
-    def _first_layer(self, name: str) -> int | None:
-        """Return the first layer of the kernel ``name`` that results hold; None if they hold all layers.
+    def _layers(self, name: str) -> range | None:
+        """Return the layers of the kernel ``name`` that results hold; None if they hold all that it has.
 
         For given samples, layer 0 of a kernel (an embedding) is left out.
         """
-        return 1 if self.problem.seen and name.removesuffix(TRACE) in KERNELS else None
+        own = self.problem.seen and name.removesuffix(TRACE) in KERNELS
+        return range(1, (self.problem.depth or 1) + 1) if own else None
 
     def _of_samples(self, kernel: Array) -> Array:
         """Return the tangent kernel of a network with axes for samples, of length one if there are none."""
@@ -846,8 +847,8 @@ def _trace(kernel: Array, layered: bool) -> Array:
     return trace
 
 
-def _layers_first(x: Array, axes: tuple[ObservableAxis, ...], first: int | None = None) -> Array:
-    """Return a measured correlation ``x`` with its layers as first axis, from the layer ``first`` on.
+def _layers_first(x: Array, axes: tuple[ObservableAxis, ...], layers: range | None = None) -> Array:
+    """Return a measured correlation ``x`` with its layers as first axis, NaN at those of ``layers`` it lacks.
 
     ``axes`` are the names and values of its axes. Correlations between different layers are dropped. Without
     layers it is returned unchanged.
@@ -860,4 +861,7 @@ def _layers_first(x: Array, axes: tuple[ObservableAxis, ...], first: int | None 
     else:
         x = np.moveaxis(x, names.index("ell"), 0)
     labels = axes[names.index("ell")][1]
-    return x if first is None else x[[k for k, label in enumerate(labels) if label >= first]]
+    if layers is None:
+        return x
+    missing = np.full(x.shape[1:], np.nan)
+    return np.stack([x[labels.index(k)] if k in labels else missing for k in layers])

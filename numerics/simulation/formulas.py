@@ -65,14 +65,10 @@ from .rows import (
     common_place,
     itself,
 )
-from .symbol_values import PopulationSizes, Tables, Values, periodic
+from .symbol_values import Missing, PopulationSizes, Tables, Values, periodic
 
 Slots = tuple[Expr, ...]
 Functions = tuple[tuple[str, Callable[..., Expr]], ...]
-
-
-class Missing(ValueError):
-    """Error for a field or weight that a formula uses at index values where no definition gives it."""
 
 
 @dataclass
@@ -138,8 +134,8 @@ class Binder:
     def bind(self, e: Expr, env: IndexValues) -> Bound:
         """Return the expression ``e`` as a numerical formula at the index values ``env``.
 
-        Raises :class:`Missing` for a field or weight that is not defined there, ``ValueError`` for anything
-        unknown.
+        Raises :class:`Missing` for a field, weight or constant that has no value there, ``ValueError`` for
+        anything unknown.
         """
         if e not in self.free:
             self.free[e] = tuple(sorted(e.free_symbols, key=str))

@@ -27,6 +27,10 @@ from .rows import PopulationAtLayer
 Array = NDArray[np.float64]
 
 
+class Missing(ValueError):
+    """Error for a field, weight or constant that a formula uses at index values where it has no value."""
+
+
 @dataclass(frozen=True)
 class Values:
     """Numbers for symbols and SymPy functions for activations, by name."""
@@ -177,7 +181,7 @@ class Tables:
         """Return the value of the constant ``name`` at the given indices.
 
         ``wraps`` says for each index whether it is periodic; such an index is moved into its range first.
-        Raise ValueError for a mapping without this entry, and for an index outside of an array. An index at a
+        Raise Missing for a mapping without this entry, and for an index outside of an array. An index at a
         position in ``shifts`` is taken modulo the length of the array instead, because the value is then
         multiplied by zero.
         """
@@ -191,7 +195,7 @@ class Tables:
         if isinstance(value, Mapping):
             key = indices[0] if len(indices) == 1 and indices not in value else indices
             if key not in value:
-                raise ValueError(f"data[{name!r}] has no entry {key}")
+                raise Missing(f"data[{name!r}] has no entry {key}")
             return value[key]
         array = np.asarray(value, dtype=float)
         offsets = []
@@ -201,7 +205,7 @@ class Tables:
             if (name, j) in self.shifts:
                 offset %= array.shape[j]
             if j >= array.ndim or not 0 <= offset < array.shape[j]:
-                raise ValueError(f"data[{name!r}] of shape {array.shape}: {name}{indices} lies outside of it")
+                raise Missing(f"data[{name!r}] of shape {array.shape}: {name}{indices} lies outside of it")
             offsets.append(offset)
         return array[tuple(offsets)]
 

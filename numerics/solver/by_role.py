@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from numerics.experiment.problem import Problem
 from numerics.names import (
+    BACKWARD_RESPONSE,
     ERROR,
     FEATURE_KERNEL,
-    FORWARD_RESPONSE,
     GRADIENT_KERNEL,
     LINEAR_KERNEL,
     OUTPUT,
@@ -185,7 +185,8 @@ def by_variable(problem: Problem, kernels: Mapping[str, Array]) -> dict[str, Arr
 
     ``kernels`` holds the array of each variable at each layer under a name such as "Phi 2" (:func:`reduced`),
     with times last. A kernel without a layer, such as the tangent kernel, has no axis of layers. At the last
-    layer the response B is zero, and the response A is NaN because no layer reads it.
+    layer the response B is zero, and the response A is NaN because no layer reads it. So are kernels of
+    vectors that are not defined at all layers.
     """
     values: dict[str, Array] = {}
     layers = range(1, (problem.depth or 1) + 1)
@@ -194,7 +195,7 @@ def by_variable(problem: Problem, kernels: Mapping[str, Array]) -> dict[str, Arr
         if not layer:
             values[label] = one_sample_kernel(np.moveaxis(x, (-2, -1), (0, 1)), problem.program)
         elif label not in values:
-            missing = np.full(x.shape, np.nan if label == FORWARD_RESPONSE else 0.0)
+            missing = np.full(x.shape, 0.0 if label == BACKWARD_RESPONSE else np.nan)
             every = np.stack([kernels.get(f"{label} {k}", missing) for k in layers])
             values[label] = np.moveaxis(every, (-2, -1), (1, 2))
     return split(problem, values, nonlinear=problem.by_sample)

@@ -546,7 +546,7 @@ def of_results(case: Case, found: Any, dof: float) -> Numbers:
     for name in case.stepped.scalars:
         role = roles.get(name, name)
         options = ("error",) if role == "Delta" and "error" in found else (role, name, f"{name}_own")
-        variable = next((x for x in options if x in found), None)
+        variable = next((x for x in options if x in found.data_vars), None)
         if variable is None:
             missing.append(name)
             continue
