@@ -77,8 +77,8 @@ def exponent(e: Expr, powers: Mapping[Expr, Expr]) -> Expr:
         )
     if any(simplify(p - exponents[0]) != 0 for p in exponents):
         raise NotHomogeneous(
-            f"{shown} has no degree: it scales with different powers of c, the factor of the weights, on "
-            f"both sides of zero: {exponents}"
+            f"{shown} has no degree: it scales with different powers of c, the factor of the weights, for "
+            f"different signs of its arguments: {exponents}"
         )
     return simplify(monomial + exponents[0]) if monomial != 0 else exponents[0]
 

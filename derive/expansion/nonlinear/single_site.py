@@ -117,7 +117,9 @@ def read(theory: Theory) -> Site:
     deep = len(names) > 3
     families = {e.name for e in theory.equations if e.layers}
     if deep and (not {"h", "z"} <= families or sympify(theory.program.depth).is_Integer):
-        raise NotApplicable("the expansion needs a family of layers: derive the theory at symbolic depth")
+        raise NotApplicable(
+            "the expansion of several layers needs a family of layers: derive the theory at symbolic depth"
+        )
     return _Reader(theory, deep).site()
 
 
