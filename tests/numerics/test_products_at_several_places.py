@@ -107,7 +107,7 @@ def test_products_at_several_places_are_one_product_of_a_sum(name: str) -> None:
     allowed = bound(found.size, 1e-4, 7) * np.hypot(error, rounding) + 1e-10
     assert name in SAMPLED or error.max() < 1e-12
     assert (abs(found - expected) < allowed).all()
-    assert (abs(found[1:]) > 20 * allowed[1:]).all()
+    assert abs(expected).max() > 10 * allowed.max()
 
 
 @pytest.mark.parametrize("name", SHIFTS)
