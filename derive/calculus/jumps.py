@@ -184,7 +184,7 @@ def written(body: Expr, variables: tuple[Expr, ...]) -> Expr:
     """
 
     def random(e: Any) -> bool:
-        """Return whether an expression contains one of the variables."""
+        """Return whether an expression contains one of the Gaussian ``variables``, so that it is random."""
         return any(e.has(v) for v in variables)
 
     def step(x: Expr) -> Expr:
@@ -285,7 +285,8 @@ def _by_parts(
 
     ``l = a.x`` has the variance v, and the argument of the delta is l plus a constant. ``others`` is F,
     ``mass`` the delta with one derivative less, ``slots`` the variables x, and ``share`` the vector ``<l x_j>
-    / v``. Return pairs of coefficient and integrand; the first one is not yet divided by ``v``.
+    / v``. Return pairs (coefficient, integrand), one for each term on the right-hand side. The caller must
+    divide the coefficient of the first pair, 1, by ``v``.
     """
     parts = [(S.One, Add(*[p * x for p, x in zip(a, slots, strict=True)]) * mass * others)]
     parts += [(-c, mass * others.diff(x)) for x, c in zip(slots, share, strict=True) if c != 0]

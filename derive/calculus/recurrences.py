@@ -413,7 +413,7 @@ Sums over layers have many of them."""
 def _without_lines(p: PolyElement) -> tuple[PolyElement, list[PolyElement]]:
     """Divide a polynomial by its factors ``x + k`` and ``x - y + k``; return (quotient, factors).
 
-    x and y are variables and k integers up to LINES in size. The quotient is factored much faster. A factor
+    x and y are variables and k integers from -12 to 12. The quotient is factored much faster. A factor
     is tried if p vanishes at a point where the factor is zero and where other factors rarely are, and is
     accepted if the division leaves no remainder.
     """

@@ -150,7 +150,9 @@ def substitute(e: Expr, values: Mapping[Any, Expr]) -> Expr:
 
 
 def rewritten(e: Expr, names: Container[str], change: Callable[[Any], Expr]) -> Expr:
-    """Return ``e`` with ``change`` applied to every function whose name is in ``names``, innermost first.
+    """Return ``e`` with every function f(..) whose name is in ``names`` replaced by ``change(f(..))``.
+
+    The functions are applied undefined functions; inner ones are replaced before those around them.
 
     >>> from sympy import Function
     >>> rewritten(Function("h")(s) ** 2, ["h"], lambda x: 2 * x)

@@ -98,8 +98,8 @@ class TruncatedField:
 class Truncated:
     """Element of a :class:`TruncatedField`: ``value`` is exact up to the power ``known`` of the symbol.
 
-    ``known`` is infinite for a function of which nothing was dropped. Only the function that is zero at all
-    powers is false.
+    ``known`` is infinite for a function of which nothing was dropped. ``bool`` of an element is False only if
+    the value is zero and ``known`` is infinite, so that the function is exactly zero.
     """
 
     parent: TruncatedField
@@ -113,9 +113,9 @@ class Truncated:
 
     @property
     def lowest(self) -> float:
-        """A power of the symbol below which the function has none; ``known + 1`` if no power is kept.
+        """Lowest power of the symbol in the value, negative for a pole; ``known + 1`` if the value is zero.
 
-        It is infinite for zero.
+        It is infinite for the function that is exactly zero.
         """
         if not self.value:
             return self.known + 1

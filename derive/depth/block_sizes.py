@@ -132,7 +132,10 @@ def _stream(e: Equation, families: Mapping[str, Equation]) -> ResidualStream | N
     """
 
     def bare(x: Expr, lhs: Expr) -> bool:
-        """Return whether a term is a layered field with coefficient one, at the other indices of ``lhs``."""
+        """Return whether a term is a field with a layer index, with no factor in front.
+
+        Its arguments after the layer, samples and time, must be those of ``lhs``; the layer may differ.
+        """
         return isinstance(x, AppliedUndef) and str(x.func) in families and x.args[1:] == lhs.args[1:]
 
     ways: list[tuple[Expr, tuple[Expr, ...], tuple[str, ...]]] = [(e.lhs, (), ())]
@@ -165,7 +168,10 @@ def states_depth(theory: Theory) -> bool:
     """
 
     def numbers(e: Expr) -> Expr:
-        """Return the numbers and symbols in an expression outside of functions, ranges of sums and deltas."""
+        """Return the numbers and symbols of an expression as nested tuples, to be searched for L.
+
+        Functions and Kronecker deltas are replaced by 1, and a sum or integral by its body, without limits.
+        """
         if isinstance(e, AppliedUndef | KroneckerDelta):
             return S.One
         if isinstance(e, Sum | Integral):
@@ -183,7 +189,7 @@ def states_depth(theory: Theory) -> bool:
 class BlockSizes:
     """Orders in L of the quantities of a theory of symbolic depth, by repeated substitution.
 
-    ``orders`` maps names of fields, sources, averages and numbers to orders, and ``reach`` the name of a
+    ``orders`` maps names of fields, sources, averages and scalars to orders, and ``reach`` the name of a
     source to the orders of the responses of fields to it. Raises :class:`NotApplicable` if there is no
     residual stream, if orders grow without end, if a quantity that grows with L is in a function, or if
     sources of a block enter the stream through a nonlinear function.
@@ -365,9 +371,9 @@ class BlockSizes:
         return {n: o + others for n, o in self.slopes(factors[i]).items()}
 
     def answer(self, e: Expr, source: str) -> DepthOrder:
-        """Return an upper bound of the order of the response of an expression to a source.
+        """Return an upper bound of the order in L of the response of an expression to a source.
 
-        It is 0 for a source of a single layer.
+        For a source that exists at a single layer, such as the first, the result is order 0 (size one).
         """
         if source in self.single:
             return ONE
@@ -461,8 +467,8 @@ class BlockSizes:
         """Return triples (term, order, source) of the terms in the equation of an inner field.
 
         ``source`` is the name of the source of which the term is a constant multiple, if this source does not
-        enter the stream as white noise; else it is an empty string. A term that is smaller than the field is
-        marked in its order.
+        enter the stream as white noise; else it is an empty string. If a term is smaller than the field, its
+        order has the mark (``name``, number of the term).
         """
         parts = []
         whole = self.orders[name]
@@ -512,9 +518,10 @@ class BlockSizes:
         )
 
     def _equations(self) -> Iterator[tuple[str, DepthOrder]]:
-        """Yield (name, order) for each source, inner field, average and number, by its equation.
+        """Yield (name, order in L) of each source, inner field, average and scalar, from its equation.
 
-        The order of a source is half that of its covariance, less 1/2 if it enters the stream as white noise.
+        The orders of the quantities in the equation are the current ones. The order of a source is half that
+        of its covariance, minus 1/2 if it enters the stream as white noise.
         """
         for name, u in self.layered.items():
             cov = self.order(self.scaling(S(u.covariance)))

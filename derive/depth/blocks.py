@@ -51,12 +51,13 @@ class BlockLimit(ConditionalResult):
     limit: LayerTime
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the conditions of the equations in layer time, and those of the powers of L.
+        """Return what is assumed and what is derived in the limit of infinite depth.
 
         Returns
         -------
         tuple of str
-            One sentence per condition.
+            One sentence per condition, which begins with "assumed:" or "derived:": first those of the
+            equations in layer time, then those of the powers of L.
         """
         return (
             *self.limit.conditions(),

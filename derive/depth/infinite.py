@@ -238,12 +238,13 @@ class LayerTime(ConditionalResult):
         return find([e for e in self.single_site if isinstance(e.lhs, Derivative)], name)
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the limit, and the powers of L of the terms that it drops.
+        """Return what is assumed in the limit of infinite depth, and which terms vanish in it.
 
         Returns
         -------
         tuple of str
-            One sentence per condition.
+            Two sentences that begin with "assumed:". Then, if there are any, the powers of L of dropped terms
+            and the names of the responses that vanish, each in one sentence that begins with "derived:".
         """
         lost = sorted({str(x.order) for x in self.dropped})
         return (
@@ -290,7 +291,11 @@ class InfiniteDepth(ConditionalResult):
 
     @cached_property
     def equations(self) -> Mapping[str, Eq]:
-        """The equations of ``system``, by the name of the function on their left-hand sides."""
+        """The equations of the series, by the name of the function on their left-hand side.
+
+        The functions are the coefficients ``X_n`` at all orders, such as ``first_X``, and those of their
+        derivatives by layer time that the equations contain, such as ``slope_X``.
+        """
         whole = (*self.system.integrals, *self.system.correlations, *self.system.scalars)
         return {str(e.lhs.func): e for e in whole}
 
@@ -325,14 +330,14 @@ class InfiniteDepth(ConditionalResult):
         return self.equations[whole]
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the series in powers of L.
+        """Return what is assumed and what is derived in the series in powers of L.
 
-        Terms that the limit drops are part of the series.
+        Terms that the limit drops are part of the series, and are not listed.
 
         Returns
         -------
         tuple of str
-            One sentence per condition.
+            Four sentences: three that begin with "assumed:", and one that begins with "derived:".
         """
         orders = ("zero", "one")[self.order] if self.order < 2 else f"1 to {self.order}"
         return (

@@ -58,7 +58,10 @@ ORDERS = ("", "first_", "second_", "third_")
 
 
 def require_free_layer_times(theory: Theory) -> None:
-    """Raise NotApplicable if a symbol of the theory is that of a layer time, which would be read as it."""
+    """Raise NotApplicable if a symbol of the theory is equal to one of the symbols of layer times.
+
+    In the equations in layer time such a symbol could not be told from the layer time ``tau``.
+    """
     for x in (tau, tau_, between, tau_2):
         if x in theory.symbols.values():
             raise NotApplicable(
@@ -417,10 +420,10 @@ class LayerExpansion(SeriesRing[Expr]):
         start, stop = min(firsts.values()), max(firsts.values())
 
         def at(e: Expr, shift: int) -> Expr:
-            """Return ``e`` at the layer time ``place`` in the form that holds ``shift`` layers after it.
+            """Return ``e`` at the layer time ``place``, in the form for the layer ``shift`` layers after it.
 
-            Each function is taken from the side of its jump, above or below the source, on which that layer
-            is.
+            Each function that jumps is the limit from the side of its jump, above or below the source, on
+            which this layer is.
             """
             return self.on_sides(e, {n: sides[shift >= c] for n, c in firsts.items()}, place)
 

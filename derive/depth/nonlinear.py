@@ -504,7 +504,7 @@ class BranchDiversity(ConditionalResult):
         Returns
         -------
         tuple of str
-            One sentence per condition.
+            Two sentences that begin with "assumed:": one on the branches, one on the gradient of the stream.
         """
         return (
             "assumed: branches are small, so that h of a layer is Gaussian and independent of other layers",

@@ -146,9 +146,10 @@ class LayerProcess(ConditionalResult):
         )
 
     def _of_blocks(self) -> Iterator[str]:
-        """Yield the conditions about quantities of a block; none if these members of the process are empty.
+        """Yield the conditions about quantities within a block, as sentences.
 
-        The members are ``same``, ``sizes``, ``vanishing`` and ``inner``, with one condition for each.
+        There is one sentence for each of the members ``same``, ``sizes``, ``vanishing`` and ``inner`` of the
+        process that is not empty.
         """
         if self.same:
             told = ", ".join(f"{x} = {y}" for x, y in self.same.items())
@@ -284,7 +285,11 @@ class _Process:
         return (str(x.func) for x in e.atoms(AppliedUndef) if x.args[:1] and not self.blocks.at_end(x, tau))
 
     def statements(self, name: str) -> Iterator[Expr]:
-        """Yield the right-hand sides of a quantity's equations in the limit, and mark kept terms."""
+        """Yield the right-hand sides of the equations in the limit of the quantity ``name`` of a block.
+
+        If it is an average or a scalar, add to ``marks`` the smaller terms of field equations from which its
+        size comes; these terms are then kept.
+        """
         if name in self.blocks.inner:
             yield self.inner_equation(name).rhs
         if name in self.blocks.layered:

@@ -80,7 +80,10 @@ def ends_apart(cross: CrossLayer) -> CrossLayer:
             return
 
         def at_site(site: Expr, x: Expr) -> Expr:
-            """Return a term of a response's equation for the source at the single layer ``site``."""
+            """Return the term ``x`` of a response's equation with the source's layer k set to ``site``.
+
+            Responses to sources of single layers in it get their individual names.
+            """
             return named(_decided(x.xreplace({k: site}), e.ranges))
 
         ranges = tuple(r for r in e.ranges if r.index != k)
@@ -293,9 +296,10 @@ def gamma_c_recursion(theory: Theory) -> CrossLayer:
         return e.xreplace({x: Function(n)(x.args[0] + d, *x.args[1:]) for x, (n, d) in covariances.items()})
 
     def row(e: Eq) -> Eq:
-        """Return the equation of a correlation C in which ell labels the weight matrix of its source.
+        """Return an equation with the names C of the correlations, and Gamma of the responses.
 
-        Other equations are renamed only.
+        If its left-hand side is one of the C, the layer is shifted so that C(ell) is the covariance of the
+        source of the weight matrix ``W^ell``.
         """
         back = {ell: ell - named[str(e.lhs.func)][1]} if str(e.lhs.func) in named else {}
         return Eq(put(e.lhs).xreplace(back), put(e.rhs).xreplace(back), evaluate=False)

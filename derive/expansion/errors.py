@@ -66,10 +66,10 @@ class ErrorLaw:
         return not self.body.xreplace({self.output: x}).diff(x).has(x)
 
     def slope(self, k: int) -> Expr:
-        """Return the Taylor coefficient ``e^(k)/k!`` of the error e as a function of the output.
+        """Return ``e^(k)(f)/k!``, a Taylor coefficient of the error e as a function of the output f.
 
-        For k = 0 that is the error itself. Raises :class:`~derive.errors.NotApplicable` for k > 0 if the
-        derivative of order k contains a jump.
+        The result is an expression in the symbol of the output f; for k = 0 it is the error itself. Raises
+        :class:`~derive.errors.NotApplicable` for k > 0 if the derivative of order k jumps or is not known.
         """
         x = Dummy("x", real=True)
         derivative = self.body.xreplace({self.output: x}).diff(x, k) / factorial(k) if k else self.body

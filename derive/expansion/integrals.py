@@ -364,7 +364,7 @@ class _Entries:
     def standard(self, p: IntegralProduct) -> IntegralProduct:
         """Return a product of kernels and iterated integrals with its summed samples renumbered canonically.
 
-        Products that differ only by the names of at most ``PERMUTED`` summed samples become equal.
+        Products that differ only by the names of at most 6 summed samples become equal.
         """
         old = _summed(p)
         fresh = range(FREE, FREE + len(old))

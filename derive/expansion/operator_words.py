@@ -527,8 +527,8 @@ class LinearSeries(Summarised):
     def expr(self, name: str, n: int) -> Expr:
         """Return order n in gamma0 of the operator ``name``, or of the output ``f``, in operator words.
 
-        Raises IndexError for an order that the series does not have, NotApplicable for one above
-        :attr:`written`, and KeyError for another name, also for the tangent kernel ``K``, which
+        Raises IndexError for an order that the series does not have, NotApplicable for one above 8, which has
+        too many words, and KeyError for another name, also for the tangent kernel ``K``, which
         :meth:`triples` gives.
         """
         self.check_written(n)
@@ -542,9 +542,9 @@ class LinearSeries(Summarised):
 
     @property
     def written(self) -> int:
-        """Highest order in gamma0 that is given in operator words: that of the series, at most ``WORDS``.
+        """Highest order in gamma0 that is given in operator words: that of the series, at most 8.
 
-        Beyond ``WORDS`` there are too many words.
+        Beyond order 8 (``WORDS``) there are too many words.
         """
         return min(self.order, WORDS)
 
@@ -584,8 +584,8 @@ class LinearSeries(Summarised):
     def triples(self, n: int) -> list[tuple[Expr, Expr, Expr]]:
         """Return order n in gamma0 of the tangent kernel as triples (number, word of G, word of H).
 
-        ``n`` must be from 0 to :attr:`written`; NotApplicable is raised above it. The two operator words are
-        multiplied entry by entry, and the products summed.
+        The two operator words are multiplied entry by entry, and the products summed. Raises IndexError for
+        an order that the series does not have, and NotApplicable for one above 8, which has too many words.
         """
         self.check_written(n)
         coefficients = self.sums[TANGENT][n]
@@ -638,8 +638,8 @@ def linear_series(closure: LinearClosure, order: int) -> LinearSeries:
     """Expand the operators of a linear theory in powers of gamma0, as sums of operator words.
 
     The words (products of kernels) are given up to ``order``, an integer of 0 or more, but at most up to
-    ``WORDS``. The recursion over layers is solved with the error at order 0 in all memories; the series of
-    the error is then substituted.
+    order 8. The recursion over layers is solved with the error at order 0 in all memories; the series of the
+    error is then substituted.
     Raises :class:`NotApplicable` if the operator equations ``closure`` have no family of layers, are not a
     first-order recursion in the layer, or have a factor that is not a polynomial in gamma0.
     """

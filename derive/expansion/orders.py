@@ -224,12 +224,12 @@ class TheorySeries(Expansion):
         return symbols | {e.name: e.lhs for e in singles if isinstance(e.lhs, AppliedUndef)}
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the expansion.
+        """Return the assumption that every quantity is a power series in the small parameter.
 
         Returns
         -------
         tuple[str, ...]
-            Assumptions as sentences.
+            One sentence.
         """
         return (f"every quantity is a power series in {self.variable}",)
 
@@ -857,12 +857,12 @@ class ModifiedEquation(Expansion):
         return {str(x.func if isinstance(x, AppliedUndef) else x): rate for x, rate in self.rates.items()}
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the expansion.
+        """Return the condition of the expansion: the map is a polynomial in its step.
 
         Returns
         -------
         tuple[str, ...]
-            Assumptions as sentences.
+            One sentence, which adds that the series is asymptotic unless the map is linear.
         """
         return ("the map is a polynomial in the step; its series is asymptotic, unless the map is linear",)
 

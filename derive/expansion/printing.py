@@ -252,7 +252,8 @@ class _EquationWriter:
     def entries(self) -> PrintedBlock:
         """Yield (order parameter, orders): its entries as time integrals of the error, order by order.
 
-        Orders above ``INTEGRALS``, and those without such a form, are written as dots.
+        Orders above 2, and those that cannot be written so, are printed as dots. Orders that vanish are left
+        out.
         """
         for name, samples in ENTRIES.items():
             if name not in self.known:

@@ -368,7 +368,10 @@ class ModeVector:
 
     @property
     def kind(self) -> tuple[Any, ...]:
-        """Power ``unit`` of the common factor U; only vectors in which it agrees can be added."""
+        """The tuple ``(unit,)``, where ``unit`` is the power of the common factor U of the vector.
+
+        Only vectors with equal ``kind`` can be added.
+        """
         return (self.unit,)
 
 
@@ -388,7 +391,11 @@ class ModeKernel(ModeVector):
 
     @property
     def kind(self) -> tuple[Any, ...]:
-        """Power ``unit`` of U, ``causal`` and ``flipped``; kernels are added only if these agree."""
+        """The tuple (unit, causal, flipped); only kernels with equal ``kind`` can be added.
+
+        ``unit`` is the power of the common factor U; the others say whether the kernel vanishes for s >= t,
+        and whether it is stored as its transpose.
+        """
         return self.unit, self.causal, self.flipped
 
     def at(self, row: int, column: int) -> dict[TimeErrorPowers, PolyElement]:
@@ -402,7 +409,10 @@ class ModeKernel(ModeVector):
 
 @dataclass(frozen=True)
 class Multiple:
-    """The operator ``number`` times the identity, beside kernels of two times (:class:`ModeKernel`)."""
+    """The operator ``number`` times the identity, in the eigenmodes of the data.
+
+    All other operators are kernels of two times (:class:`ModeKernel`). ``number`` does not depend on time.
+    """
 
     number: PolyElement
 
@@ -514,7 +524,7 @@ class Modes:
         return ModeKernel(gathered(both), a.unit + b.unit, a.damping + b.damping, False)
 
     def orders(self, n: int) -> Iterable[int]:
-        """Return those orders of the error that have been found, up to n."""
+        """Return the orders in gamma0, from 0 to n, at which the error has already been solved."""
         return range(min(n + 1, len(self.errors)))
 
     def remembered(self, kernel: str, order: int, body: ModeOperator) -> ModeKernel:
@@ -547,8 +557,9 @@ class Modes:
     def add(self, *xs: ModeVectorLike) -> ModeVectorLike:
         """Return the sum of vectors over modes, or of operators.
 
-        Terms with lower powers ``damping`` of the inverse feedback are expanded to the largest one. Raises
-        NotApplicable if terms have different powers of the unit, or if only some are causal or transposed.
+        A term has a common factor ``1/c**damping``, with c the ``feedback`` of the lazy error; all terms are
+        first brought to the largest ``damping``. Raises NotApplicable if terms have different powers of the
+        unit of eigenvalues, or if only some are causal or transposed.
         """
         live = [x for x in xs if x.entries] or [xs[0]]
         if len(kinds := {x.kind for x in live}) > 1:
@@ -604,10 +615,10 @@ class Modes:
         return ModeVector(gathered(now), x.unit, x.damping)
 
     def reduced(self, v: ModeVector) -> ModeVector:
-        """Return the same vector with the lowest power ``damping`` of the inverse feedback.
+        """Return the same vector with the lowest possible power of its common factor ``1/feedback``.
 
-        The polynomial ``feedback`` is divided out of all entries as long as this leaves no remainder. If it
-        is a number without parameters, the vector is returned unchanged.
+        The polynomial ``feedback`` is divided out of all entries as long as this leaves no remainder; each
+        division lowers the power ``damping`` by one. If ``feedback`` is a number, nothing is changed.
         """
         damping, entries = v.damping, v.entries
         while damping > 0 and entries and not self.feedback.is_ground:

@@ -333,9 +333,9 @@ class ExpressionWriter:
         return Mul(power, *waves)
 
     def rate(self, powers: TimeErrorPowers) -> tuple[Expr, ...]:
-        """Return the factors of v, where the product of the exponentials to ``powers`` is ``exp(v time)``.
+        """Return (number, factor, ...), whose product is the rate v of a product of exponentials.
 
-        In discrete time the product is ``v^time``.
+        The exponentials to ``powers`` have the product ``exp(v time)``, or ``v^time`` in discrete time.
         """
         if powers not in self.rates:
             number, factors = self.factored(self.functions.ring(self.functions.eigenvalue(powers)))
@@ -645,14 +645,16 @@ class InTime(Expansion):
         return total
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumption that symbols in the rates are generic, if there are any.
+        """Return the assumption that symbols in the decay rates of the modes are generic.
 
-        For rules in steps the rates may also contain symbols of the training rule and the depth.
+        Generic means that two rates (or products of the fractions that a step leaves) are equal only if they
+        are so for all values of the symbols. For rules in steps, symbols of the training rule and the depth
+        count too.
 
         Returns
         -------
         tuple[str, ...]
-            Assumptions as sentences.
+            One sentence that lists the symbols; empty if there are no symbols.
         """
         symbols = {x for m in self.modes for x in m.eigenvalue.free_symbols}
         if self.discrete:

@@ -683,7 +683,7 @@ class NonlinearExpansion(Laws, Expansion):
         raise ValueError(f"where = {where!r}: must be 'fixed point' or 'critical'")
 
     def render(self, format: str = "text") -> str:
-        """Return the series as text or LaTeX.
+        """Return the fields, static recursions and coefficients as text or LaTeX.
 
         Parameters
         ----------
@@ -693,7 +693,8 @@ class NonlinearExpansion(Laws, Expansion):
         Returns
         -------
         str
-            The series.
+            Equations of h, z and g at each order, recursions over layers of the tensors of order 0, and each
+            order of the order parameters, the tangent kernel and the error.
 
         Raises
         ------
@@ -938,7 +939,7 @@ class _Shown:
         return [self.show(x) for x in sorted(terms, key=lambda x: (len(str(x)), str(x)))]
 
     def fields(self) -> Iterator[tuple[str, list[str]]]:
-        """Yield the equations of the fields h, z and g, order by order."""
+        """Yield (left-hand side, terms) of each order in gamma0 of the fields h, z and g."""
         for name in ("h", "z", "g"):
             for n in self.orders:
                 yield self.label(name, n, (mu, t)), self.terms(self.x.field(name, n))

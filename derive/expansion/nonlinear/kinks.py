@@ -118,9 +118,10 @@ class AverageJump:
     """Contribution of units near the kink of phi to one average, at its lowest order in ``|gamma0|``.
 
     The units at the kink of sample kappa have ``h_kappa = |gamma0| x`` initially; ``cases`` are integrands
-    over x. The keys say for each sample of the average, (mu, alpha), or (mu,) for f, whether it is kappa. A
-    missing key is a contribution of zero. ``after``, with the same keys, is added after the integral: minus
-    the part that comes from the motion of the Gaussian source alone. ``order`` is the power of ``|gamma0|``.
+    over x. A key is a tuple of truth values, one for each sample of the average (mu and alpha, or mu for f):
+    whether this sample is kappa. A missing key means no contribution. ``after`` has such keys too, and is
+    added to the integral; it is minus the part that comes from the motion of the Gaussian source alone.
+    ``order`` is the power of ``|gamma0|``, ``name`` that of the average.
     """
 
     name: str
@@ -469,12 +470,12 @@ class KinkExpansion(Expansion):
         return replace(self, highest=n)
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the expansion.
+        """Return the assumptions about units at the kink of phi.
 
         Returns
         -------
         tuple[str, ...]
-            Assumptions as sentences.
+            Two sentences: these units keep their initial r, and are averaged separately from other units.
         """
         return (
             "the change of r in time contributes at the next order in |gamma0| only, so that units at "
@@ -892,7 +893,8 @@ def straight(site: Site) -> TermsByLaw:
     def mean(series: TermsByOrder, n: int, fields: Fields = fields) -> Terms:
         """Return order n in gamma0 of the average of a field over the Gaussian sources.
 
-        ``series[k]`` is order k of the field as a sum of products.
+        ``series[k]`` is order k of the field as a sum of products. ``fields`` gives the sums over times that
+        the covariances of the sources contain.
         """
         return average(series, n, site.u, site.r, fields.shapes)
 

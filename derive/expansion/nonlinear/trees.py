@@ -242,8 +242,8 @@ def _key(p: Piece) -> tuple[object, ...]:
 def standard(p: Piece) -> Piece:
     """Return a product of the expansion in a standard form, the same for equal products.
 
-    Nodes (times) are sorted and summed samples renumbered. Products with more than ``PERMUTED`` summed
-    samples are not compared in all numberings, so that equal ones may stay different.
+    Nodes (times) are sorted and summed samples renumbered. Products with more than 5 summed samples are not
+    compared in all numberings, so that equal ones may stay different.
     """
     bound = sorted(i for i in p.labels() if i >= BOUND)
     fresh = range(BOUND, BOUND + len(bound))
@@ -286,8 +286,8 @@ def grafted(p: Piece, at: Mapping[int, int], q: Piece) -> Piece:
 def fresh(p: Piece) -> int:
     """Return the number to add to another product's summed samples to make them differ from those of ``p``.
 
-    A product has numbered samples; those that are summed over have the numbers from ``BOUND`` on. The result
-    is the largest of these numbers in ``p`` minus ``BOUND - 1``, or 0 if there is none.
+    A product has numbered samples: 0 for the row, 1 for the column, and from 2 on those summed over. The
+    result is the largest number of a summed sample in ``p`` minus 1, or 0 if ``p`` has none.
     """
     return max((i for i in p.labels() if i >= BOUND), default=BOUND - 1) - BOUND + 1
 
