@@ -309,8 +309,9 @@ def _by_derivative_of_erf(
 ) -> Expr:
     """Return an average over x with ``u = erf(l)`` replaced by its derivative ``2 exp(-l^2)/sqrt(pi)``.
 
-    The other factors are a monomial of x with the exponents ``powers``, and the signs and error functions
-    ``others``. C is the covariance of x.
+    ``l = a.x + m`` is the linear form in u, by which the derivative is taken. The other factors are a
+    monomial of x with the exponents ``powers``, and the signs and error functions ``others``. C is the
+    covariance of x.
     """
     a = ImmutableDenseMatrix(u.a)
     gens = tuple(_generators(len(powers)))
@@ -324,9 +325,10 @@ def _by_derivative_of_sign(
 ) -> Expr:
     """Return an average over x in which ``u = sign(l)`` is replaced by its derivative ``2 delta(l)``.
 
-    The other factors are a monomial of x with the exponents ``powers``, and the signs and error functions
-    ``others``. C is the covariance of x. The delta is the density of ``l = a.x + m`` at zero times the
-    average conditioned on ``l = 0``. Raises NoClosedForm if the variance of ``l`` is zero.
+    ``l = a.x + m`` is the linear form in u, by which the derivative is taken. The other factors are a
+    monomial of x with the exponents ``powers``, and the signs and error functions ``others``. C is the
+    covariance of x. An average with the delta is the density of ``l`` at zero times the average conditioned
+    on ``l = 0``. Raises NoClosedForm if the variance of ``l`` is zero.
     """
     a = ImmutableDenseMatrix(u.a)
     across = C * a

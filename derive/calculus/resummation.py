@@ -230,9 +230,10 @@ class Mapped:
         size, at = (mpmath.mpf(x.evalf(digits)) for x in (_scale(self.distance, self.angle), self.angle))
 
         def gap(y: mpmath.mpf) -> mpmath.mpf:
-            """Return ``log z(w) - log z`` at ``w = exp(y)/(1 + exp(y))``; z(w) is the conformal map.
+            """Return ``log z(w) - log z`` at ``w = exp(y)/(1 + exp(y))``, which is zero at the point wanted.
 
-            It increases with y. A w near 1, for a large z, is resolved by y and not by w.
+            z(w) is the conformal map, and z the value to which it must take w. The result increases with y. A
+            w near 1, for a large z, is resolved by y and not by w.
             """
             tail = mpmath.log1p(mpmath.exp(-abs(y)))
             # log w and log(1 - w) for w = exp(y)/(1 + exp(y)), without overflow at large |y|.

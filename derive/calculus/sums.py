@@ -43,7 +43,7 @@ def unused(symbol: Symbol, taken: Iterable[Expr]) -> Symbol:
     """Return ``symbol`` if its name is not one in ``taken``, otherwise a symbol with a name that is not.
 
     The new name is the first unused one of ``s_``, ``s_2``, ``s_3``, ..., where ``s`` is the name of
-    ``symbol`` up to an underscore.
+    ``symbol`` before its first underscore. The new symbol has the assumptions of ``symbol``.
     """
     used = {x.name for x in taken if isinstance(x, Symbol)}
     if symbol.name not in used:

@@ -68,7 +68,10 @@ NONE, ONE = DepthOrder(ABSENT), DepthOrder(S.Zero)
 
 
 def largest(orders: Iterable[DepthOrder]) -> DepthOrder:
-    """Return the largest order, with the terms of all that attain it; the order of zero for no orders."""
+    """Return the largest of some orders in L, with the marks of all orders that attain it.
+
+    Without any orders, the result is that of a quantity that is zero: the power minus infinity.
+    """
     known = list(orders)
     power = max((x.power for x in known), default=ABSENT)
     if power == ABSENT:
@@ -366,7 +369,10 @@ class BlockSizes:
         return _merged([self.slopes(x) for x in _summands(e) if isinstance(x, Expr)]) if is_sum else {}
 
     def _factor_slopes(self, factors: tuple[Expr, ...], i: int) -> dict[str, DepthOrder]:
-        """Return the orders of the derivatives of factor i of a product times the other factors, by name."""
+        """Return the orders of the derivatives of factor i of a product, times the other factors.
+
+        Keys are the names of the fields and sources by which factor i is differentiated.
+        """
         others = sum((self.order(y) for y in (*factors[:i], *factors[i + 1 :])), ONE)
         return {n: o + others for n, o in self.slopes(factors[i]).items()}
 

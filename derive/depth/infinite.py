@@ -83,7 +83,7 @@ class Scaling:
     values: Mapping[Symbol, Expr] = field(default_factory=dict)
 
     def __call__(self, e: Expr) -> Expr:
-        """Return an expression with each symbol of ``values`` replaced by its expression in L."""
+        """Return an expression with each symbol that depends on the depth replaced by its expression in L."""
         return S(e).subs(dict(self.values))
 
 
@@ -846,7 +846,7 @@ class _Expansion(_EquationTerms):
 
         ``name`` is the name of X, and the function is X as it stands on the left of its equation between
         layers. The right-hand side is that of X_m, differentiated i times by the layer time tau of the field
-        and j times by that of the source, ``tau_``; for a function without a recursion only by tau.
+        and j times by that of the source, ``tau_``.
         """
         if name in self.solved:
             lhs, solutions = self.solved[name]

@@ -306,10 +306,10 @@ class _Process:
         return not u.symbol.args[0].has(ell) or str(u.symbol.func) in needed
 
     def sized(self, needed: set[str]) -> dict[str, Expr]:
-        """Return the exponent e of the size ``L**e`` of each needed quantity of a block, without responses.
+        """Return the exponent e of the size ``L**e`` of each needed quantity of a block, by its name.
 
-        For a source that is white noise in layer time, e does not contain the factor ``1/sqrt(L)`` of white
-        noise.
+        Responses are left out. For a source that is white noise in layer time, e does not contain the factor
+        ``1/sqrt(L)`` of white noise.
         """
         names = [n for n in self.orders if n in needed and n not in self.responses]
         return {

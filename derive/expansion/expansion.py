@@ -217,10 +217,10 @@ class Expansion(Summarised, ABC):
 
 
 def placed_layer(name: str, layer: Any, first: Expr, last: Expr, symbolic: bool = True) -> Expr:
-    """Return the layer of a quantity as an expression; raise ValueError for one that does not exist.
+    """Return a layer as an expression; raise ValueError unless it is from ``first`` to ``last``.
 
-    Layers are those from ``first`` to ``last``. If layers may be ``symbolic``, one with symbols does not
-    exist if it is outside for all values of the symbols.
+    ``name`` is that of the quantity in the message. With ``symbolic`` the layer may contain symbols, and is
+    refused if it is outside for all values of these; otherwise it must be an integer.
 
     >>> placed_layer("H", 3, sympify(0), sympify(2))
     Traceback (most recent call last):

@@ -185,7 +185,7 @@ def sides(expansion: LinearSeries, name: str) -> tuple[bool, bool]:
 
 
 def error_equation(expansion: LinearSeries, n: int) -> Eq:
-    """Return the equation of the error at order n in time integrals.
+    """Return the equation ``Delta_n(mu, t) = ...`` of order n of the error in time integrals.
 
     The part with ``v_n`` is linear in the unknown error: for the square loss, and for any loss beyond order
     0, it is a linear Volterra equation driven by the remaining terms.
@@ -200,7 +200,7 @@ def error_equation(expansion: LinearSeries, n: int) -> Eq:
     Returns
     -------
     Eq
-        Equation, from the orders of the output (:class:`.ErrorLaw`).
+        Equation, whose right-hand side is found from the orders of the output (:class:`.ErrorLaw`).
 
     Examples
     --------

@@ -276,9 +276,10 @@ class LinearExpansion(LinearSeries, Expansion):
         return tuple(self._at_depth(name, layer, depth)[1])
 
     def _at_depth(self, name: str, layer: Expr | int, depth: int) -> MatrixChain:
-        """Return the series of an operator at an integer depth, as steps between matrices.
+        """Return the series of an operator at an integer depth, as a list of operations on matrices.
 
-        The result is (steps, input matrices, result); each step is a matrix symbol with its definition.
+        The value is a triple (steps, input matrices, result). Each step is a matrix symbol with its
+        definition by inputs and earlier steps; the result is an expression in gamma0 and these symbols.
         """
         if name not in self.names:
             raise self.unknown(name)

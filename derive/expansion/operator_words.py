@@ -600,7 +600,8 @@ def require_layer(
 
     Layers are those of the family of the theory, and the one just beyond it at which the operator is given,
     such as layer 0 of H. With ``beyond`` the kernels C and D, which vanish there, have such a layer too.
-    Layers may be symbolic unless the ``depth`` is an integer.
+    Layers may be symbolic unless the ``depth`` is an integer. A theory without a family of layers has no
+    check.
 
     >>> from derive import linear_closure, mean_field, mlp
     >>> require_layer(linear_closure(mean_field(mlp())), "H", 3, depth=2)

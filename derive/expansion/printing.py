@@ -126,7 +126,10 @@ class _EquationWriter:
         return shown or ["0"]
 
     def series(self) -> PrintedBlock:
-        """Yield (name, orders) of each operator: its coefficients as texts of sums of operator words."""
+        """Yield (name, texts) of each operator: its coefficients, order by order, as sums of operator words.
+
+        In a series beyond order 8, the orders above 4 are printed as dots.
+        """
         for name in self.known:
             write = self.words.products if name == TANGENT else self.words.total
             orders = [(n, write(e)) for n, e in enumerate(self.x.sums[name][: self.last + 1]) if e]

@@ -588,9 +588,10 @@ class NonlinearExpansion(Laws, Expansion):
         return tuple(x for x in self.laws if x.order == n and oriented(x)[0] == x)
 
     def factors(self, name: str, n: int) -> tuple[tuple[Expr, Expr], ...]:
-        """Return a coefficient of an order parameter as pairs: tensor, and function of time.
+        """Return order n in gamma0 of an order parameter as pairs (tensor, function of time).
 
-        A tensor depends on the layer and on samples. The coefficient is the sum of the products.
+        A tensor depends on the layer and on samples. Order n is the sum of the products tensor times
+        function of time over all pairs, and over all samples except mu and alpha.
 
         Parameters
         ----------
@@ -602,7 +603,7 @@ class NonlinearExpansion(Laws, Expansion):
         Returns
         -------
         tuple[tuple[Expr, Expr], ...]
-            Pairs of both, none if the order vanishes. Samples except mu and alpha are summed over.
+            Pairs (tensor, function of time); empty if the order vanishes.
 
         Raises
         ------
@@ -655,7 +656,8 @@ class NonlinearExpansion(Laws, Expansion):
         Returns
         -------
         AtFixedPoint | AtCriticality
-            Solution.
+            Solution for ``"fixed point"`` or ``"critical"``. Its methods ``expression`` and ``tangent``
+            return a tensor, and a coefficient of the tangent kernel, in ell and L.
 
         Raises
         ------
@@ -929,9 +931,10 @@ class _Shown:
         return rf"\left[{whole}\right]_{{{n}}}" if self.latex else f"[{whole}]_{n}"
 
     def terms(self, e: Expr) -> list[str]:
-        """Return the texts of the terms of a sum, shortest first; of a long sum, only the number of terms.
+        """Return the texts of the terms of a sum, shortest first.
 
-        The causality factors of responses are left out, and ``v_since`` is written as ``v``.
+        For a sum of more than 45 terms the result is one text, such as "50 terms". The causality factors of
+        responses are left out, and ``v_since`` is written as ``v``.
         """
         terms = Add.make_args(e.subs(EARLIER, 1).replace(Function("v_since"), Function("v")))
         if len(terms) > LONGEST:

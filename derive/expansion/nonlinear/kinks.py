@@ -287,7 +287,9 @@ class KinkExpansion(Expansion):
 
     @cached_property
     def jumps(self) -> dict[str, AverageJump]:
-        """Contributions of units at the kink to Phi, G and f, and to the responses A and B if these exist.
+        """Contributions of units at the kink to Phi, G and f, and to the responses A and B, by name.
+
+        With one hidden layer there are no responses A and B.
 
         >>> from derive import L, mean_field, mlp
         >>> found = expand_kinks(mean_field(mlp(1, "relu"))).jumps
@@ -337,7 +339,7 @@ class KinkExpansion(Expansion):
 
         ``one`` and ``two`` name the fields, ``name`` the average. The contribution is the product with the
         slopes of phi at their times minus that with initial slopes, at the first order in ``|gamma0|`` at
-        which they differ.
+        which they differ. If they do not differ up to first order, there are no cases, and the order is 3.
         """
         single = name == OUTPUT
         divided = single or name in RESPONSES
@@ -416,7 +418,10 @@ class KinkExpansion(Expansion):
 
     @property
     def order(self) -> int:  # type: ignore[override]
-        """Highest power of ``|gamma0|`` up to which all quantities are known; single ones may be further."""
+        """Highest power of ``|gamma0|`` up to which all quantities are known.
+
+        Some quantities are known to higher powers, such as Phi of a network with one hidden layer.
+        """
         return min(self.known.values())
 
     def series(self, name: str, *args: Any, **where: Any) -> PowerSeries:
@@ -465,6 +470,11 @@ class KinkExpansion(Expansion):
         -------
         KinkExpansion
             Truncated expansion.
+
+        Raises
+        ------
+        IndexError
+            If ``n`` is negative, or beyond the order up to which all quantities are known.
         """
         self.check_order(n)
         return replace(self, highest=n)

@@ -775,7 +775,10 @@ def order_parameters(fields: Fields, n: int) -> dict[str, Terms]:
     g = [fields.g(k) for k in range(n + 2)]
 
     def mean(series: TermsByOrder, order: int) -> Terms:
-        """Return one order of the average of a series over the Gaussian sources."""
+        """Return order ``order`` in gamma0 of the average of a field over the Gaussian sources.
+
+        ``series[k]`` is order k of the field as a sum of products.
+        """
         return average(series, order, site.u, site.r, fields.shapes)
 
     averages = {
