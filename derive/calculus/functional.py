@@ -332,7 +332,10 @@ def _freshened(expr: Expr, outer: Mapping[Expr, Expr] = MappingProxyType({})) ->
 
 
 def _restored(expr: Expr) -> Expr:
-    """Give the temporary variables of sums and integrals their original names, primed if a name is in use."""
+    """Give the temporary variables of sums and integrals their original names.
+
+    A name that is in use in the same sum gets a prime, such as ``x'``.
+    """
     if not expr.has(_Bound):
         return expr
     if isinstance(expr, Sum | Integral):

@@ -498,12 +498,12 @@ class GaussianAverage(Expr):
 
     @property
     def variables(self) -> tuple[Expr, ...]:
-        """The Gaussian variables."""
+        """The Gaussian variables over which the average is taken, in the order of the rows of ``matrix``."""
         return tuple(self.args[1])
 
     @property
     def matrix(self) -> ImmutableDenseMatrix:
-        """The covariance matrix of the variables."""
+        """The covariance matrix of the Gaussian variables, in the order of ``variables``."""
         return self.args[2]
 
     def covariance(self, x: Any, y: Any) -> Expr:
@@ -653,9 +653,11 @@ class GaussianAverage(Expr):
         return Add(*terms)
 
     def _eval_subs(self, old: Expr, new: Expr) -> Expr | None:
-        """Leave the average unchanged if one of its variables is to be substituted.
+        """Return the average with ``old`` replaced by ``new``, as SymPy's ``subs`` asks for it.
 
-        Variables that occur in ``new`` are renamed before, because they are bound.
+        If ``old`` is a variable of the average, which is bound, the average is returned unchanged. Variables
+        that occur in ``new`` are renamed before. In all other cases the result is None, so that SymPy makes
+        the substitution in the arguments.
         """
         if old in self.variables:
             return self

@@ -336,7 +336,7 @@ class ValueGrid:
 
 
 def _whole(c: Any) -> Any:
-    """Return a rational number as an int if it is an integer."""
+    """Return a number as an int if it is a rational number that is an integer, else unchanged."""
     return int(c) if c.denominator == 1 else c
 
 
@@ -576,7 +576,10 @@ def particular(power: int, gap: Any, moved: Callable[[int, int], Any], one: Any)
 
 
 def telescoped(power: int, step: int, ratio: Any, one: Any) -> list[Any]:
-    """Return the coefficients of a polynomial p with ``p(n) - ratio p(n + step) = n**power``, in any field.
+    """Return the coefficients of a polynomial p with ``p(n) - ratio p(n + step) = n**power``.
+
+    They are in increasing order of powers, and elements of the field of ``ratio``, whose unit is ``one``. For
+    ``ratio`` one, p has the degree ``power + 1``.
 
     >>> telescoped(1, -1, QQ(1), QQ(1)), telescoped(1, 1, QQ(1, 2), QQ(1))
     ([MPQ(0,1), MPQ(1,2), MPQ(1,2)], [MPQ(2,1), MPQ(2,1), MPQ(0,1)])

@@ -163,7 +163,7 @@ def poles(c: Sequence[mpmath.mpf]) -> ComplexEstimate:
 
 
 def _roots(coefficients: Sequence[Expr]) -> list[mpmath.mpc]:
-    """Return the roots of a polynomial with coefficients in increasing order."""
+    """Return the roots of a polynomial with numerical coefficients, the constant term first."""
     values = [mpmath.mpf(x) for x in coefficients]
     while values and values[-1] == 0:
         values.pop()

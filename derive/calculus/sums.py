@@ -162,10 +162,11 @@ def rewritten(e: Expr, names: Container[str], change: Callable[[Any], Expr]) -> 
 
 
 def binding(pattern: Expr, atom: Expr) -> Binding:
-    """Return the values of the indices in ``pattern`` at which it is ``atom``, the same function elsewhere.
+    """Return the values of the indices in ``pattern`` at which ``pattern`` becomes ``atom``.
 
-    An index in ``pattern`` may be shifted by a constant. The result maps indices to values. Arguments of
-    ``pattern`` without an index are not compared; :func:`match` compares them.
+    Both are the same function, at different indices. An index in ``pattern`` may be shifted by a constant.
+    The result maps indices to values. Arguments of ``pattern`` without an index are not compared;
+    :func:`match` compares them.
 
     >>> from sympy import Function
     >>> h = Function("h")
@@ -571,7 +572,10 @@ def _standard(body: Expr, limits: list[Limit], letter: str) -> Expr:
 
 
 def _named(body: Expr, limits: list[Limit], letter: str) -> Expr:
-    """Return the sums, inside of the integrals, over ``body`` with variables ``letter`` and a number."""
+    """Return ``body`` summed and integrated over ``limits``, with the sums inside of the integrals.
+
+    The bound variables get the names ``letter`` with the numbers 0, 1, ... in the order of ``limits``.
+    """
     names = {v: Symbol(f"{letter}{k}", **v.assumptions0) for k, (v, *_) in enumerate(limits)}
     body = body.xreplace(names)
     chosen = [((names[v], lo.xreplace(names), up.xreplace(names)), kind) for v, lo, up, kind in limits]

@@ -32,17 +32,20 @@ class TruncatedField:
     """
 
     def __init__(self, field: Any, place: int, last: int) -> None:
-        """Set the field of rational functions, the index of the symbol in it, and the last power."""
+        """Set the field of rational functions, and the highest power ``last`` of the symbol that is kept.
+
+        ``place`` is the position of this symbol among the symbols of the field.
+        """
         self.field, self.place, self.last = field, place, last
         self.zero, self.one = Truncated(self, field.zero), Truncated(self, field.one)
 
     @property
     def symbol(self) -> Expr:
-        """The symbol whose powers are dropped."""
+        """The symbol whose powers above ``last`` are dropped."""
         return self.field.symbols[self.place]
 
     def from_sympy(self, e: Expr) -> Truncated:
-        """Convert an expression to an element, of which nothing is dropped before it enters a calculation.
+        """Convert an expression to an element that is exact; only later operations drop powers.
 
         Raises ValueError if it is not a rational function in the symbols of the field.
         """

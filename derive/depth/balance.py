@@ -354,7 +354,8 @@ def _loops(
 def _needed(terms: Mapping[str, tuple[CountedTerm, ...]], todo: list[str]) -> list[str]:
     """Return the names in ``todo`` and those of all functions on which they depend, directly or indirectly.
 
-    ``terms`` maps each function to the terms of its equation. ``todo`` is emptied.
+    Functions without an equation are left out. ``terms`` maps each function to the terms of its equation.
+    ``todo`` is emptied.
     """
     names: dict[str, None] = {}
     while todo:

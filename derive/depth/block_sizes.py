@@ -541,7 +541,10 @@ class BlockSizes:
             yield name, self.order(self.scaling(e.rhs))
 
     def _spread(self) -> None:
-        """Store the orders of the responses of all fields to each source of a block in ``reach``."""
+        """Find the orders in L of the responses of fields to each source of a block.
+
+        They are stored in ``reach``, a dictionary from the name of the source to orders by name of the field.
+        """
         edges = {(n, i): self.slopes(x) for n, terms in self.scaled.items() for i, x in enumerate(terms)}
         enters = [self.slopes(self.scaling(x)) for s in self.streams for x in s.added]
         for u in self.layered:

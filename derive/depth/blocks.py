@@ -280,7 +280,10 @@ def without_blocks(limit: LayerTime) -> LayerTime:
     inside = {n: inside[n] for p in parts for n in p if len(p) == 1 and (n, n) not in edges}
 
     def known(x: Expr) -> bool:
-        """Return whether an expression is a function within a block, to be replaced by its equation."""
+        """Return whether an expression is a function within a block, to be replaced by its equation.
+
+        A function at a fixed layer time, such as 0, is not.
+        """
         return isinstance(x, AppliedUndef) and str(x.func) in inside and not x.args[0].is_number
 
     def value(x: AppliedUndef) -> Expr:

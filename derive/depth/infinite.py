@@ -137,7 +137,7 @@ class LayerTime(ConditionalResult):
     vanishing: tuple[str, ...]
 
     def response(self, name: str) -> Eq:
-        """Return the differential equation of a response.
+        """Return the differential equation in layer time of a response.
 
         Parameters
         ----------
@@ -685,7 +685,9 @@ class _Solution:
         return self.start + steps + path + self.local
 
     def by_layer(self, reader: LayerExpansion) -> _Solution:
-        """Return the derivative of the solution X by the layer time tau of the field, off tau = ``tau_``.
+        """Return the derivative of the solution X by the layer time tau of the field.
+
+        The layer of the source, tau = ``tau_``, where X jumps, is left out.
 
         ``reader`` differentiates the coefficients of a series by layer times.
         """
@@ -1049,8 +1051,8 @@ class _Increments:
     def increment(self, x: AppliedUndef, between: bool) -> dict[int, Expr]:
         """Return the difference of one response between two layer times, to first order in their distance.
 
-        It maps order 0 to the jump at the layer of the source, if that lies ``between`` the two layers, else
-        to zero, and order 1 to the derivative by layer time.
+        The result maps the power 0 to the jump at the layer of the source, if that lies ``between`` the two
+        layers, else to zero, and the power 1 to the derivative by layer time.
         """
         slope = S.Zero if str(x.func) in self.constant else Derivative(x, tau)
         lhs, jump = self.jumps.get(str(x.func), (x, S.Zero))

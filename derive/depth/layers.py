@@ -134,10 +134,10 @@ def neighbour(e: Equation) -> Expr | None:
 
 
 def recursion(e: Equation) -> LayerRecursion:
-    """Sort the terms of an equation that continues from a neighbouring layer into those of a recursion.
+    """Return an equation that continues from a neighbouring layer as a recursion over layers.
 
-    The terms are the function at the neighbouring layer, those added in every layer, and jumps at the
-    source's layer.
+    Its terms are sorted into the function at the neighbouring layer, the terms that are added in every layer,
+    and the jumps at the layer of the source.
     """
     near = neighbour(e)
     assert near is not None

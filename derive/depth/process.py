@@ -378,7 +378,7 @@ class _Process:
         return S.Zero if order.power == ABSENT else L**order.power * Average(body)
 
     def leading(self, e: Expr) -> Expr:
-        """Return the argument of a function with zero for the quantities in it that vanish as L grows."""
+        """Return ``e``, the argument of a function, with zero for quantities in it that vanish as L grows."""
 
         def put(x: AppliedUndef) -> Expr:
             small = str(x.func) in self.absent or self.orders.get(str(x.func), S.Zero).is_negative
@@ -391,7 +391,8 @@ class _Process:
 
         ``e`` is the right-hand side of the equation of ``lhs``, or a part of it: with ``key = (name, i)`` the
         term number i of the equation of the field ``name``. Smaller terms are recorded as dropped; if ``key``
-        is marked they are kept with their remaining power of L. Raises NotApplicable for a larger term.
+        is in ``marks`` they are kept with their remaining power of L, because a response or average comes
+        from them. Raises NotApplicable for a larger term.
         """
         total = S.Zero
         for order, rest in sorted(self.terms(e), key=lambda x: -x[0]):

@@ -81,9 +81,9 @@ class ErrorLaw:
         return derivative.xreplace({x: self.output})
 
     def order(self, outputs: Sequence[Expr]) -> Expr:
-        """Return Delta_n of the error from the orders ``outputs = (f_0, ..., f_n)`` of the output.
+        """Return order n of the error, Delta_n, from the orders ``outputs = (f_0, ..., f_n)`` of the output.
 
-        Orders are coefficients of powers of gamma0, without these powers; n is one less than their number.
+        Orders are coefficients of powers of gamma0, without these powers; n is ``len(outputs) - 1``.
 
         >>> from derive import mean_field, mlp
         >>> from sympy import symbols

@@ -324,7 +324,10 @@ class _Entries:
         self.count = FREE
 
     def add(self, e: Expr) -> None:
-        """Convert a sum of operator words (products of kernels) to iterated integrals, and add its entry."""
+        """Convert a sum of operator words to iterated integrals, and add them to the collected entry.
+
+        An operator word is a product of kernels.
+        """
         for c, w in terms(e):
             self.count, ls = FREE, letters(w)
             if response := not any(is_constant(x) for x in ls):

@@ -474,9 +474,10 @@ class Recursion(Generic[AlgebraElement]):
         return self.total([self.algebra.times(a, b) for a, b in later if b is not None])
 
     def _inverse(self, e: Pow, n: int) -> AlgebraElement | None:
-        """Return order n in gamma0 of the inverse operator ``e = 1/a``, where a must be 1 at gamma0 = 0.
+        """Return order n in gamma0 of the inverse operator ``e = 1/a``; None if it vanishes.
 
-        It is ``- sum_(k>0) a_k [1/a]_(n-k)``.
+        It is 1 for n = 0, and ``- sum_(k>0) a_k [1/a]_(n-k)`` for n > 0. Raises NotApplicable unless a is the
+        identity at gamma0 = 0.
         """
         one = self.algebra.identity(1)
         if n == 0:
@@ -570,7 +571,10 @@ class LinearSeries(Summarised):
 
     @cached_property
     def output(self) -> list[Expr]:
-        """Orders in gamma0 of the output, as sums of operator words; entries at equal times are f."""
+        """List of the orders 0, 1, ... in gamma0 of the output, as sums of operator words.
+
+        The entries of such an operator at equal times are the output f.
+        """
         return [self.expr(OUTPUT, n) for n in range(self.written + 1)]
 
     @cached_property
@@ -847,7 +851,10 @@ class AnyDepth(Recursion[WordCoefficients]):
     def over_layers(
         self, f: Callable[[Expr], WordCoefficients | None], lower: Expr, upper: Expr
     ) -> WordCoefficients | None:
-        """Return the sum of the operator ``f(ell)`` over layers between symbolic limits, in closed form."""
+        """Return the sum of the operators ``f(ell)`` from layer ``lower`` to ``upper``, in closed form.
+
+        The limits may be symbolic. The result is None if the operator vanishes.
+        """
         here = f(ell)
         return here and self.algebra.summed(here, lower, upper)
 

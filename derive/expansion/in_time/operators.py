@@ -533,8 +533,8 @@ class Modes:
         X is the operator ``body``, and ``order`` the order in gamma0 of the error. If the kernel of the
         theory with the name ``kernel`` has a mode index on its left (such as C), the result has the rows i
         ``sum_j X_ij(t, s) error_j(s)`` and one column. Otherwise it has one row, with the columns j ``X(t, s)
-        error_j(s)``. The weight of an update adds one to ``unit`` and one to ``damping``, see
-        :class:`ModeVector`.
+        error_j(s)``. The powers ``unit`` and ``damping`` of its common factors are those of X and of the
+        error, plus one for the weight of an update.
         """
         assert isinstance(body, ModeKernel)
         rows, error = self.rows[kernel], self.errors[order]
@@ -557,9 +557,10 @@ class Modes:
     def add(self, *xs: ModeVectorLike) -> ModeVectorLike:
         """Return the sum of vectors over modes, or of operators.
 
-        A term has a common factor ``1/c**damping``, with c the ``feedback`` of the lazy error; all terms are
-        first brought to the largest ``damping``. Raises NotApplicable if terms have different powers of the
-        unit of eigenvalues, or if only some are causal or transposed.
+        A term has a common factor ``1/c**damping``, where c is ``feedback``, the factor in the lazy output
+        ``f_k = c rate_k int Delta_k``; all terms are first brought to the largest ``damping``. Raises
+        NotApplicable if terms have different powers of the unit of eigenvalues, or if only some are causal or
+        transposed.
         """
         live = [x for x in xs if x.entries] or [xs[0]]
         if len(kinds := {x.kind for x in live}) > 1:

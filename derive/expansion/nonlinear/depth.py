@@ -374,10 +374,10 @@ def _tangent_products(
 ) -> list[tuple[Summand, tuple[ForestCoefficient, ...]]]:
     """Return the products in order n of the tangent kernel that multiply the forest ``shape``.
 
-    Each is a term of the tangent kernel, and for each of its factors the key of a tensor. The orders of the
-    tensors add up to n, and the product of their forests, sums over times, is ``shape``. There are none if
-    order n vanishes. Raises KeyError if only other forests have products, IndexError for an order that the
-    expansion does not have, and NotApplicable if the forest has too many samples to be compared.
+    Each is a pair: a term of the tangent kernel, and the keys of tensors, one for each of its factors. The
+    orders of the tensors add up to n, and the product of their forests, sums over times, is ``shape``. There
+    are none if order n vanishes. Raises KeyError if only other forests have products, IndexError for an order
+    that the expansion does not have, and NotApplicable if the forest has too many samples to be compared.
     """
     require_order(n, laws.order)
     if len(samples_of(shape)) - BOUND > PERMUTED:

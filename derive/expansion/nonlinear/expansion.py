@@ -200,7 +200,10 @@ class Writer:
         )
 
     def number(self, p: Piece, coefficient: Expr) -> Expr:
-        """Return the product of a term's factors without time: coefficient, tensors, Gaussian average."""
+        """Return the product of the factors of a term that do not depend on time.
+
+        They are the coefficient, the tensors and the Gaussian average.
+        """
         return Mul(coefficient, *[self.static(x, {}) for x in p.statics], self.average(p))
 
     # -- functions of time -----------------------------------------------------------------------------

@@ -251,7 +251,9 @@ class KinkExpansion(Expansion):
 
     @cached_property
     def density(self) -> Expr:
-        """Density ``<delta(u_kappa)>`` of units at the kink, per unit of x and of gamma0.
+        """Density ``<delta(u_kappa)>`` of units at the kink of sample kappa, for ``u_kappa = |gamma0| x``.
+
+        The fraction of units with x from x to x + dx is ``|gamma0| dx`` times this density.
 
         >>> from derive import mean_field, mlp
         >>> expand_kinks(mean_field(mlp(1, "relu"))).density
