@@ -135,7 +135,11 @@ def _require_isotropic(program: Program) -> None:
 
 
 def _chain(program: Program) -> tuple[object, ...]:
-    """Return what q depends on: the trained weights, and the definitions of all fields but ``Delta``."""
+    """Return the parts of a program that decide the fraction q of the error that a step leaves.
+
+    They are the trained weights, and a dictionary from the left-hand sides of all definitions but that of
+    ``Delta``, as text, to the right-hand sides.
+    """
     lines = {str(d.lhs): d.rhs for d in program.definitions if str(d.lhs.func) != "Delta"}
     return tuple(program.trained()), lines
 
@@ -148,7 +152,11 @@ class _Regression:
     """
 
     def __init__(self, theory: Theory, order: int, name: str) -> None:
-        """Solve the theory to ``order`` in 1/alpha; raise KeyError unless it has the correlation ``name``."""
+        """Solve the theory to ``order`` in 1/alpha; raise KeyError unless it has the correlation ``name``.
+
+        Raises NotApplicable unless the rule is plain gradient descent in steps, every step uses the same
+        samples, and the equations can be solved one after another.
+        """
         if not theory.program.rule.discrete:
             raise NotApplicable(
                 "the training rule is a flow; the series in 1/alpha is for gradient descent steps"
@@ -259,7 +267,8 @@ class _Regression:
     def covariance(self, e: Expr) -> Any:
         """Return the generating function ``sum_(t,s) z^t y^s S(t, s)`` of a covariance S of a source.
 
-        A constant is a geometric series in z and y.
+        S, the expression ``e``, is a sum of numbers and of numbers times correlations. A number c in it gives
+        ``c/((1 - z) (1 - y))``.
         """
         total = self.numbers.zero
         for part in Add.make_args(e.expand()):
@@ -311,7 +320,10 @@ def _inverted(e: Expr) -> Expr:
 
 
 def _tidy(e: Expr) -> Expr:
-    """Return ``e`` factored, with all powers of q in one factor where possible."""
+    """Return ``e`` factored, with the powers of q, such as ``q**t``, in one factor where possible.
+
+    q is the fraction of the error that a step leaves.
+    """
     X = Dummy("X", positive=True)  # for q**t, so that all powers of q are factored together
     split = expand_power_exp(e).replace(
         lambda p: isinstance(p, Pow) and p.exp.has(t),
@@ -349,8 +361,9 @@ def _at(base: Expr, m: int, time: Expr) -> Expr:
 def _regression(theory: Theory) -> Theory:
     """Return the theory of linear regression with the lazy kernel, without the fields of the layers.
 
-    Only the equations of v, Delta and h0 remain. The responses and memories of v, the residual, are replaced
-    by ``(q - 1) sum_(s<t) h0(s)``. Raises NotApplicable if one of them does not contain h0, if the fields
+    Only the equations of v, Delta and h0 remain. In the equation of v, the residual, the terms with responses
+    and memories are replaced by ``(q - 1) sum_(s<t) h0(s)``, where q is the fraction of the error that a step
+    leaves. Raises NotApplicable if one of them does not contain h0, if the fields
     have an index of outputs, if the data are not isotropic, or if the remaining equations contain the fields
     of the layers, as they do at finite width.
     """

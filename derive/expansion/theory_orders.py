@@ -162,7 +162,7 @@ def _without(e: Expr, shifted: dict[str, int]) -> Expr:
 
 
 def _term(x: Term, put: Any, front: Expr) -> Term:
-    """Return a term of an equation with ``put`` applied to its factors, times ``front``."""
+    """Return a term with ``put`` applied to its coefficient, kernel and field, multiplied by ``front``."""
     return replace(x, coefficient=put(x.coefficient) * front, kernel=put(x.kernel), field=put(x.field))
 
 
@@ -375,7 +375,10 @@ class SourceDependence:
 
     @property
     def size(self) -> int:
-        """Number of dependences and nonzero quantities found so far; it stops growing at the solution."""
+        """Total size of the sets found so far: sources of all fields, correlated pairs, nonzero quantities.
+
+        The search ends when this number stops growing.
+        """
         return len(self.nonzero) + len(self.pairs) + sum(map(len, self.fields.values()))
 
     def sweep(self) -> None:

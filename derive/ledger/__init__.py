@@ -78,7 +78,8 @@ class Entry:
         Function in tests/ledger, as ``"module:function"``, that returns the printed right-hand sides in
         SymPy.
     copy : str
-        Further possible slips of our copy of the text.  They do not affect the verdict.
+        Parts of the printed form that may be slips of our copy of the text, not of the paper.  They do not
+        affect the verdict.
     cause : str
         Name of the `Cause` of a wrong equation or misprint.
     evidence : tuple of str

@@ -89,7 +89,10 @@ class LinearClosure(Summarised):
         return self.matrix(_named((*self.covariances, *self.outputs), name))
 
     def response(self, name: str) -> Expr:
-        """Return a response function in terms of kernels, as a matrix; raise KeyError for an unknown name."""
+        """Return the response function ``name``, such as ``A``, as a matrix expression of kernels.
+
+        Raises KeyError for an unknown name.
+        """
         return self.matrix(_named(self.responses, name))
 
     def field(self, name: str) -> Expr:
@@ -130,7 +133,7 @@ class LinearClosure(Summarised):
         raise KeyError(f"the closure has no operator {letter}")
 
     def latex(self) -> str:
-        """Return all equations in LaTeX, one on each line."""
+        """Return all equations of the closure, and its kernels by their entries, as a LaTeX ``align``."""
         lines = [operator_latex(e) for e in (*self.equations, *self.fields)]
         lines += [latex(Eq(k.entry, k.definition, evaluate=False)) for k in self.kernels]
         lines += [operator_latex(e) for e in (*self.covariances, *self.responses, *self.base, *self.outputs)]
@@ -204,7 +207,10 @@ class _Closure:
     """
 
     def __init__(self, theory: Theory) -> None:
-        """Read the linear form of a theory in which the equations at the ends are members of families."""
+        """Read the linear form of a theory, with the first and the last layer joined to the families.
+
+        Raises NotApplicable if a field has no layer, or if a correlation contains a field at time 0.
+        """
         self.theory = theory
         self.scale = theory.program.scale
         self.names = {e.name for e in theory.equations}
@@ -382,8 +388,9 @@ class _Block:
     def label(self, row: Row, past: str) -> str:
         """Return the name of the kernel by which the field of ``row`` depends on the past of ``past``.
 
-        A field in ``NAMES`` has the name given there, such as C for h, if it depends on the past of one field
-        only and no other field or order parameter has this name; all others have a name made of both fields.
+        Both are fields. The kernel has the name that ``NAMES`` gives for the field of ``row``, such as C for
+        h, if this field depends on the past of one field only and nothing else has this name. Otherwise its
+        name is made of both fields, such as ``M_hg``.
         """
         name, made = NAMES.get(row.name), f"M_{row.name}{past}"
         alone = [r.name for r in self.rows if NAMES.get(r.name) == name] == [row.name]

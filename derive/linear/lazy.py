@@ -130,7 +130,7 @@ class _Lazy:
         self.responses = {str(e.lhs.args[0]): (e.lhs, at_zero(e.rhs)) for e in closure.responses}
 
     def limit(self) -> Lazy:
-        """Return the lazy limit."""
+        """Return fields, kernels, output and error of the theory at ``gamma0 = 0``."""
         ends = {e.lhs for e in self.closure.base}
         kernels = {
             k.name: self.solved(k) for k in self.closure.kernels if k.causal and k.operator not in ends
@@ -172,13 +172,14 @@ class _Lazy:
         return replace(k, definition=count * tidy_sums(increment))
 
     def started(self, e: Expr) -> Expr:
-        """Return an expression in which correlation functions have their values at the end of the network.
+        """Return an expression with the known values of correlation functions, as the kernel of the inputs.
 
-        At gamma0 = 0 they are equal in all layers.
+        At gamma0 = 0 a correlation function is the same in all layers. It equals its value just beyond the
+        first or the last layer, which is known.
         """
 
         def end(x: AppliedUndef) -> Expr:
-            """Return a correlation function in the layer where its recursion starts, at the indices of x."""
+            """Return the known value of the correlation function ``x`` beyond an end, at the indices of x."""
             kernel = self.correlations[str(x.func)]
             given = kernel.entry.args[1:] if isinstance(kernel.operator, Indexed) else kernel.entry.args
             return substitute(kernel.definition, dict(zip(given, x.args[1:], strict=False)))
@@ -188,8 +189,8 @@ class _Lazy:
     def count(self, step: Expr) -> Expr:
         """Return the number of layers from layer ell to the end of the network where a recursion starts.
 
-        The recursion is ``c(ell) = c(ell + step) + 1`` with ``step`` 1 (from the last layer down) or -1 (from
-        the first layer up).
+        Layer ell and the layer at the end are counted. The recursion is ``c(ell) = c(ell + step) + 1`` with
+        ``step`` 1 (from the last layer down) or -1 (from the first layer up).
         """
         layers = self.closure.layers
         if step not in (1, -1) or layers is None:
@@ -219,11 +220,12 @@ class _Lazy:
 
     @staticmethod
     def past(word: Expr, table: dict[Expr, Kernel], rows: tuple[Expr, ...]) -> Expr:
-        """Return the integrand over past times s in the entry at equal times of a product of two operators.
+        """Return the function of s whose sum over past times s is the entry (t, t) of a product of operators.
 
-        The product, ``word``, is ``K X`` or ``X K^T`` with a causal kernel K; the entry is the sum over
-        samples and s of the two kernels. ``table`` maps the operators to kernels, and ``rows`` are the sample
-        indices of the entry.
+        The product, ``word``, is a number times ``K X`` or ``X K^T`` with a causal kernel K. The result is
+        the product of the entries of the two kernels, at (t, s) and (s, t), summed over samples. ``table``
+        maps the operators to kernels, and ``rows`` are the sample indices of the entry. Raises NotApplicable
+        for another product, and for several outputs.
         """
         numbers, letters = word.args_cnc()
         turned = [x.func == transpose for x in letters]

@@ -68,7 +68,11 @@ class WithoutCode:
     _javascript = _julia = _octave = _rust_code = _rcode = _mcode = _maple = _refused
 
     def _xreplace(self, rule: Mapping[Any, Any]) -> tuple[Any, bool]:
-        """Raise TypeError if a commutative symbol replaces the letter, as in ``lambdify(dummify=True)``."""
+        """Substitute as SymPy does, but refuse a commutative symbol in place of the letter.
+
+        Raises TypeError for it, because ``lambdify(dummify=True)`` would lose the order of the letters. The
+        result is the expression, and whether it changed.
+        """
         if isinstance(new := rule.get(self), Symbol) and new.is_commutative:
             self._refused()
         return super()._xreplace(rule)  # type: ignore[misc, no-any-return]
@@ -114,8 +118,8 @@ J = operator("J")
 class Operator(MatrixSymbol):  # type: ignore[misc, unused-ignore]
     """Matrix symbol of an operator at a layer: ``Operator("C", ell, rows, columns)``.
 
-    An operator without a layer is a plain ``MatrixSymbol``. For the memory of an operator word, the word
-    stands in place of the layer. Substitution acts on the layer.
+    An operator without a layer is a plain ``MatrixSymbol``. Substitution acts on the layer. In the expansion
+    of operator words, the term of a memory that acts on a word has the word in place of the layer.
 
     >>> from derive import P
     >>> from derive.calculus.symbols import ell
@@ -130,7 +134,7 @@ class Operator(MatrixSymbol):  # type: ignore[misc, unused-ignore]
 
     @property
     def layer(self) -> Expr:
-        """The index of the layer of the operator, or the operator word whose memory it is."""
+        """The index of the layer of the operator; for the memory of an operator word, this word."""
         return self.args[1]
 
     @property
@@ -144,7 +148,11 @@ class Operator(MatrixSymbol):  # type: ignore[misc, unused-ignore]
         return f"{self.args[0].name}[{self.layer}]"
 
     def _xreplace(self, rule: Mapping[Any, Any]) -> tuple[Any, bool]:
-        """Replace the matrix by one of another name, as ``lambdify`` does for names with brackets."""
+        """Substitute as SymPy does; a scalar symbol in place of the matrix becomes a matrix of its name.
+
+        ``lambdify`` substitutes such symbols for names with brackets. The result is the expression, and
+        whether it changed.
+        """
         if isinstance(new := rule.get(self), Symbol):
             return MatrixSymbol(new.name, *self.shape), True
         return super()._xreplace(rule)  # type: ignore[no-any-return, unused-ignore]
@@ -253,7 +261,7 @@ class Kernel:
 
     @property
     def name(self) -> str:
-        """The name of the function of the entries."""
+        """The name of the function that gives the entries of the operator, such as ``C``."""
         return str(self.entry.func)
 
     @property

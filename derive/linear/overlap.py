@@ -79,10 +79,10 @@ def read_first(theory: Theory) -> Theory:
             return None
 
         def left(*without: Term) -> tuple[Expr, ...]:
-            """Return the addends by which the average ``<g h>`` differs between two neighbouring layers.
+            """Return the addends of ``<g h>`` at layer ell + 1 minus ``<g h>`` at layer ell.
 
-            The contributions of the terms ``without`` to the upper layer are left out. The result is empty if
-            everything cancels.
+            In the first of the two averages the contributions of the terms ``without`` are left out. The
+            result is empty if everything cancels.
             """
             whole = Add(*[y for x, y in upper.items() if x not in without], *[-y for y in lower.values()])
             rest = normal_form(whole)
@@ -114,8 +114,8 @@ def read_first(theory: Theory) -> Theory:
 def _row(theory: Theory, field: Expr) -> Equation | None:
     """Return the equation of ``field``, a field such as ``h(ell + 1)`` or ``g(ell)``, for inner layers.
 
-    Inner layers are those of an equation in which ell runs from 1 to the depth minus 1, all layers but one
-    end. The result is None if there is no such equation for this layer.
+    In such an equation ell runs from 1 to the depth minus 1, so that it holds for all layers but the first or
+    the last. The result is None if there is no such equation of ``field`` at this layer.
     """
     inner = [e for e in theory.equations if _between(e.layers, theory)]
     return next((e for e in inner if (match(e.lhs, field, e.ranges) or {}).get(ell) == ell), None)

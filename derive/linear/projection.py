@@ -39,7 +39,7 @@ def tidy_sums(e: Expr) -> Expr:
     name = alpha if alpha not in taken else unused_primed(alpha, taken)
 
     def tidy(x: Sum) -> Expr:
-        """Return a sum of several terms as one sum for each term."""
+        """Return one sum for each term of the summand, with constant factors in front of the sums."""
         (index, lower, upper), parts = x.limits[0], []
         for y in Add.make_args(x.function.expand()):
             fixed, moving = y.as_independent(index, as_Add=False)

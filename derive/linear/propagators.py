@@ -381,7 +381,10 @@ class _CrossLayer:
         return field is not None and field.layered
 
     def perturbed_source(self, name: str) -> PerturbedSource:
-        """Return the source ``name`` as it is perturbed, with its layers and indices."""
+        """Return the source ``name`` at the layer k, primed indices and time s of its perturbation.
+
+        The result also contains the ranges of this layer and of these indices.
+        """
         members = [u for u in self.theory.sources if {str(u.symbol.func), str(u.partner.func)} == {name}]
         layered = self.layered(self.enters.get(name, ""))
         families = [u for u in members if layered and u.symbol.args[0].has(ell)]
@@ -787,9 +790,10 @@ def _delta(theory: Theory) -> Expr:
 
 
 def _at_start(rhs: Expr, lhs: Expr, atom: Expr) -> Expr:
-    """Return the right-hand side of ``lhs = rhs`` at the indices and times of ``atom``.
+    """Return the right-hand side of ``lhs = rhs`` at other indices and times.
 
-    At time 0, sums over an empty past are replaced by 0.
+    They are those of ``atom``, the same function as ``lhs``. Sums and integrals over an empty past, as at
+    time 0, are replaced by 0.
     """
     return placed(rhs, lhs, atom).replace(
         lambda x: isinstance(x, Sum | Integral) and (x.limits[-1][2] - x.limits[-1][1]) in (-1, 0),

@@ -295,7 +295,11 @@ class _Transforms:
     # -- order parameters --------------------------------------------------------------------------------
 
     def of_response(self, q: OrderParameter) -> Expr:
-        """Return the right-hand side of the transformed equation of a response."""
+        """Return the Laplace transform of a response in terms of transforms of responses.
+
+        It is the right-hand side of the equation of ``R(z)``. Raises NotApplicable if the definition of the
+        response integrates over times, or for a source that is constant in time.
+        """
         if q.definition.has(Integral):
             raise NotApplicable(
                 f"the response {q.name} is an integral over times; Laplace transforms need a plain average"
@@ -380,14 +384,14 @@ class _Transforms:
 
 
 def _in_time(e: Expr) -> Expr:
-    """Return the Laplace transform of a function of the time t."""
+    """Return the Laplace transform, at the rate z, of a function of the time t."""
     return _of_age(e.xreplace({t: _age}))
 
 
 def _of_age(e: Expr) -> Expr:
-    """Return the Laplace transform of a function of the time difference, for which the dummy ``_age`` stands.
+    """Return the Laplace transform, at the rate z, of a function of the time difference.
 
-    Raises NotApplicable if the transform has no closed form.
+    The dummy ``_age`` stands for the difference. Raises NotApplicable if the transform has no closed form.
     """
     if e.has(s, t):
         raise NotApplicable(f"the function {e} depends on more than the time difference")

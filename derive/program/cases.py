@@ -125,7 +125,10 @@ def without_cases_of_fields(e: Expr, where: str, vectors: Collection[Symbol] = (
             ) from None
 
     def written(x: Piecewise) -> Expr:
-        """Return ``x`` without cases of fields; cases of indices and parameters stay, with new values."""
+        """Return ``x`` by Max, Min and Heaviside if its conditions contain fields.
+
+        If they contain indices and parameters only, ``x`` stays, and its values are rewritten.
+        """
         if any(_quantities(c, vectors) for _, c in x.args):
             return read(x)
         if not any(value.has(Piecewise) for value, _ in x.args):
@@ -133,7 +136,7 @@ def without_cases_of_fields(e: Expr, where: str, vectors: Collection[Symbol] = (
         return Piecewise(*[(inside(value), c) for value, c in x.args])
 
     def inside(value: Expr) -> Expr:
-        """Return an expression without cases of fields."""
+        """Return an expression in which `written` has rewritten each outermost `Piecewise`."""
         return value.xreplace({x: written(x) for x in _outermost(value)})
 
     e = _with_signs(inside(e), vectors)
@@ -143,7 +146,10 @@ def without_cases_of_fields(e: Expr, where: str, vectors: Collection[Symbol] = (
 
 
 def _jumping(where: str, function: Expr, kind: str = "jumps") -> ProgramError:
-    """Return the error for a function that jumps, or has a kink, and is not written by step functions."""
+    """Return the error for a function whose jump or kink the derivatives of SymPy leave out.
+
+    ``kind`` is "jumps" or "kink", and ``where`` names the definition that contains the function.
+    """
     if kind == "kink":
         return ProgramError(
             f"{where}: {spelled(function)} has a kink, and its second derivative leaves the kink out: write "
@@ -218,7 +224,7 @@ FIXED = Rational(3, 7)
 
 
 def _slope(function: Expr, z: Symbol) -> Expr:
-    """Return the derivative of a function of z between its jumps and kinks."""
+    """Return the derivative of a function of z, with the number FIXED in place of step functions."""
     return function.diff(z).replace(lambda x: isinstance(x, STEPS), lambda _: FIXED)
 
 
@@ -233,7 +239,11 @@ OPAQUE = (Mean, Product, Sum, Integral)
 
 
 def _opaque(e: Any, vectors: Collection[Symbol]) -> list[Expr]:
-    """Return the outermost quantities, sums, integrals and derivatives in ``e``, sorted."""
+    """Return the parts of ``e`` that are treated as unknown quantities, sorted.
+
+    They are the outermost fields, scalars, averages, products, weight vectors, sums, integrals and
+    derivatives.
+    """
     if isinstance(e, (AppliedUndef, *OPAQUE, Derivative, Subs)) or e in vectors:
         return [e]
     return sorted({q for x in e.args for q in _opaque(x, vectors)}, key=spelled)
@@ -325,17 +335,17 @@ def _has_jump(function: Expr, z: Symbol) -> bool:
 def _evaluation(
     function: Expr, z: Symbol, precise: Callable[[Any], Any] | None = None
 ) -> Callable[[Any], Any]:
-    """Return the function of z as a function of a number; its value is None if it is not finite and real.
+    """Return an expression in z as a Python function of a number; its value is None if not finite and real.
 
-    With ``precise``, the function with more digits, values are floating-point numbers. Where their arithmetic
-    overflows or divides by zero, ``precise`` is called, but not for ``|x|`` above ``LARGE``, where it takes
-    long.
+    Without ``precise`` the function computes with the digits of mpmath, otherwise with floating-point
+    numbers. In the second case ``precise``, the function with more digits, is called where floating-point
+    arithmetic overflows or divides by zero, but not for ``|x|`` above ``LARGE``, where it takes long.
     """
     compiled = lambdify(z, function, modules=["mpmath"] if precise is None else ["math", "mpmath"])
     number = mpmath.mpf if precise is None else float
 
     def value(x: Any) -> Any:
-        """Return the value at x."""
+        """Return the value of the expression at ``z = x``; None if it is not finite and real."""
         try:
             y = number(compiled(x))
             return y if isfinite(y) else None
@@ -375,7 +385,11 @@ def _halved(ends: _Ends | None, value: Callable[[Any], Any], times: int) -> _End
 
 
 def _is_jump(place: Any, value: Callable[[Any], Any]) -> bool:
-    """Return whether a function jumps at a place: it is flat on both sides, but for the jump."""
+    """Return whether a function jumps at a place: its change there exceeds the changes on both sides.
+
+    The change must be larger than LEAST_CHANGE, and more than 100 times those between distances of NEAR/1000
+    and NEAR from the place. ``value`` returns the function at a number.
+    """
     near = [value(place + x) for x in (-NEAR, -NEAR / 1000, NEAR / 1000, NEAR)]
     if None in near:
         return False
@@ -437,7 +451,10 @@ def _signs_inside(e: Any, vectors: Collection[Symbol]) -> Any:
 
 
 def _ratio(x: Expr) -> Expr:
-    """Return a product with odd powers of z and 1/Abs(z), or of 1/z and Abs(z), written with sign(z)."""
+    """Return a power or product in which ``z/Abs(z)``, its inverse and odd powers are written as sign(z).
+
+    Factors that are sums with absolute values are multiplied out if this gives such terms.
+    """
     x = _ratio_of_factors(x)
     if isinstance(x, Mul) and any(isinstance(y, Add) and y.has(Abs) for y in x.args):
         terms = [_ratio_of_factors(y) for y in Add.make_args(x.expand())]
@@ -447,7 +464,7 @@ def _ratio(x: Expr) -> Expr:
 
 
 def _ratio_of_factors(x: Expr) -> Expr:
-    """Return a product in which powers n of z and -n of Abs(z), with an odd n, are written as sign(z)."""
+    """Return a product in which ``z**n Abs(z)**-n``, for an odd integer n, is written as sign(z)."""
     powers = x.as_powers_dict()
     for base in sorted((b for b in powers if isinstance(b, Abs)), key=spelled):
         z, n = base.args[0], powers[base]
@@ -461,10 +478,10 @@ def _ratio_of_factors(x: Expr) -> Expr:
 
 
 def _linear_in_steps(e: Expr) -> Expr:
-    """Return ``e`` with each function of step functions written as a multiple of them and a constant.
+    """Return ``e`` with each function of a step function written as a linear function of a step function.
 
-    For a step function ``H`` it is ``E(0) + (E(1) - E(0)) H``. A product of different step functions is
-    unchanged.
+    A function ``E(H)`` of a step function H, such as ``exp(H)``, becomes ``E(0) + (E(1) - E(0)) H``. A
+    product of different step functions is unchanged.
     """
     if not e.has(*STEPS) or not e.args or isinstance(e, OPAQUE):
         return e
@@ -486,7 +503,11 @@ def _linear_in_steps(e: Expr) -> Expr:
 
 
 def _part_at_zero(part: Expr, jump: Expr, u: Expr) -> Expr:
-    """Return ``part/jump`` where u is zero, the value of a step function there; 1/2 if it is not a number."""
+    """Return the value that a step function of u has at u = 0: ``part/jump``, or 1/2 if this is no number.
+
+    ``jump`` is the value of the function above u = 0 minus that below, and ``part`` its value at u = 0 minus
+    that below.
+    """
     if jump == 0:
         return S.Half
     for z in sorted(u.free_symbols, key=spelled):
@@ -499,10 +520,16 @@ def _part_at_zero(part: Expr, jump: Expr, u: Expr) -> Expr:
 
 
 def _at_step(e: Expr, u: Expr, value: int | None) -> Expr:
-    """Return ``e`` below (0) or above (1) the jumps of step functions of u, or at u = 0 (None)."""
+    """Return ``e`` with the values of its step functions of u below, above or at their jump.
+
+    ``value`` is 0 for the values at u < 0, 1 for those at u > 0, and None for those at u = 0.
+    """
 
     def step(x: Expr) -> Expr:
-        """Return the value of a step function of u."""
+        """Return the value of the step function ``x``, a Heaviside or sign of u.
+
+        It is that at u < 0, u > 0 or u = 0, as ``value`` of the enclosing function says (0, 1 or None).
+        """
         if value is None:
             return x.func(S.Zero, *x.args[1:])
         return S(value) if isinstance(x, Heaviside) else S(2 * value - 1)
@@ -739,7 +766,7 @@ def _divided(e: Expr, line: _Line) -> bool:
 
 
 def _value(form: Expr, cut: Expr, line: _Line) -> Expr:
-    """Return the value of a form at a threshold; raise _Unread if it is not finite."""
+    """Return ``form``, an expression in ``line.v``, at ``line.v = cut``; raise _Unread if not finite."""
     value = form.xreplace({line.v: cut})
     if value.has(nan, zoo, oo, -oo):
         raise _Unread(f"{line.text(form)} has no finite value at {spelled(line.form)} = {spelled(cut)}")

@@ -149,7 +149,7 @@ class Entrywise(NonlinearRule):
 
     @property
     def inner(self) -> frozenset[Symbol]:
-        """The symbols of the gradient of an entry and of the states."""
+        """The symbols in the step that are not parameters: A, the gradient of an entry, and the states."""
         return frozenset({A, *(x for x, _ in self.states)})
 
 

@@ -191,7 +191,10 @@ class _Numbers:
     """Numbers that stand for the symbols of a program, and the integer values of its indices."""
 
     def __init__(self, program: Program) -> None:
-        """Find the sizes, and for each field and scalar the values of the indices at which it is defined."""
+        """Find the symbols of sizes, and the indices at which each field and scalar is defined.
+
+        Sizes are the symbols in the ends of ranges; those of samples are known apart from the others.
+        """
         self.program = program
         samples = {mu, program.roles.sample}
         self.sizes: set[Symbol] = set()
@@ -219,11 +222,11 @@ class _Numbers:
         self.layered = {x.name for x in program.fields if x.layered or x.ordered}
 
     def entry_of(self, name: str, i: int, at: int, forward: bool) -> int:
-        """Return the entry along axis ``i`` of a constant ``name`` that is read as entry ``at``.
+        """Return the number of the entry that stands for entry ``at`` on axis ``i`` of a constant array.
 
-        The forward pass and the loss (``forward``) read the entries that exist. A gradient may read an entry
-        beyond their ends, such as ``y(p - 1)`` at p = 1, because an output is periodic in p. This entry is
-        counted from the other end.
+        With ``forward``, in the forward pass and the loss, the result is ``at``, and the entry is recorded as
+        one that exists. A gradient may need an entry beyond those, such as ``y(p - 1)`` at p = 1, because an
+        output is periodic in p. The result is then counted from the other end. ``name`` is the array.
         """
         low, high = self.entries.get((name, i), (at, at))
         if forward:
@@ -387,7 +390,10 @@ class _TinyNetwork:
         return self._function(e, env)
 
     def _symbol(self, x: Symbol, env: IndexValues) -> DualVector:
-        """Return the value of a symbol: an index in ``env``, a vector of weights, or a parameter."""
+        """Return the value of a symbol, with its derivative, as a list of pairs, one for each unit.
+
+        The symbol is an index, whose value is in ``env``, a vector of weights, or a parameter.
+        """
         if x in env:
             return [(mpmath.mpf(env[x]), None)]
         if x.name in self.numbers.vectors:
@@ -427,7 +433,11 @@ class _TinyNetwork:
         return result
 
     def _applied(self, e: AppliedUndef, env: IndexValues) -> DualVector:
-        """Return the value of an applied function: field, scalar, weight, input, constant or activation."""
+        """Return the value of an applied function, with its derivative, as a list of pairs, one a unit.
+
+        The function is a field, scalar, weight, input, constant or activation. ``env`` gives the integers of
+        the indices.
+        """
         name, args = str(e.func), e.args
         if name in self.numbers.lines:
             return self._line(e, env)
@@ -479,7 +489,10 @@ class _TinyNetwork:
         return at
 
     def _function(self, e: Expr, env: IndexValues) -> DualVector:
-        """Return the value of a function of quantities, entry by entry, and its derivative."""
+        """Return a function of quantities, such as ``tanh(h(mu, t))``, as pairs (value, derivative).
+
+        There is one pair for each unit. ``env`` gives the integers of the indices.
+        """
         at_indices = {x: Integer(env[x]) for x in _leaves(e) if x in env}
         if at_indices and (here := _at(e, at_indices)) != e:
             return self.value(here, env)  # a power such as h**p may have become the field h
@@ -707,7 +720,10 @@ class _Weight:
         return [[self.speed * self.random(i, j) for j in range(UNITS)] for i in range(UNITS)]
 
     def random(self, *at: int) -> Any:
-        """Return the random number at the entry ``at`` (one index of a vector, two of a matrix)."""
+        """Return the random number of the direction at the entry ``at``, always the same for one entry.
+
+        ``at`` is one index for a vector, two for a matrix.
+        """
         return entry("direction", self.name, self.key, *at)
 
     def along(self, network: _TinyNetwork, numbers: _Numbers) -> tuple[Any, Any]:

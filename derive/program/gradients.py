@@ -210,9 +210,10 @@ class Gradients:
         indices = {r.index for r in d.ranges} | bound
 
         def with_node(e: Product) -> Expr:
-            """Return a matrix product whose vector is a named function, or a multiple of one field as it is.
+            """Return a matrix product with a named function in place of its vector, a function of fields.
 
-            Factors with an index that no field in the vector has, such as ``c(p)``, are put in front.
+            A vector that is a multiple of one field stays as it is. Factors with an index that no field in
+            the vector has, such as ``c(p)``, are put in front of the product.
             """
             number, vector = self._beside(e.vector, indices)
             return number * Product(e.matrix, e.transposed, self._node(d, vector, indices))
@@ -220,9 +221,9 @@ class Gradients:
         rhs = d.rhs.replace(lambda e: isinstance(e, Product), with_node)
 
         def factors(mean: Mean) -> Expr:
-            """Return a mean whose factors are replaced by the named functions that stand for them.
+            """Return a mean with named functions in place of those factors for which a name exists already.
 
-            A factor that is a function of one field is replaced if a name for it exists already.
+            Such a factor is a function of one field, such as ``phi(h(mu, t))``.
             """
             number, body = self.split(mean.args[0])
             groups: dict[Expr | None, Expr] = {}
@@ -320,7 +321,10 @@ class Gradients:
         return Function(name)(*cover.args)
 
     def _known_vertex(self, e: Expr) -> Expr | None:
-        """Return the named function that stands for ``e``, a function of one field, or None."""
+        """Return the named function that stands for ``e``, a function of one field.
+
+        The result is None if no name stands for it, and if ``e`` is the field itself or has several fields.
+        """
         atoms = self._atoms(e)
         if len(atoms) != 1 or e == atoms[0]:
             return None
@@ -332,7 +336,7 @@ class Gradients:
         return None
 
     def _atoms(self, e: Expr) -> list[Expr]:
-        """Return the fields at their indices that occur in an expression, sorted."""
+        """Return the fields in an expression with their indices, as ``h(ell, mu, t)``, sorted as text."""
         return sorted((a for a in e.atoms(AppliedUndef) if name_of(a) in self.fields), key=spelled)
 
     def written(self, e: Expr) -> Expr:
@@ -351,7 +355,11 @@ class Gradients:
         return e.xreplace(table) if table else e
 
     def _shown(self, e: Expr, runs: Mapping[Dummy, IndexRange]) -> Expr:
-        """Return a quantity of the graph as the user wrote it, for messages."""
+        """Return an expression as the user wrote it, for messages.
+
+        Named functions of fields are written out, and dummy indices, whose ranges are ``runs``, get their
+        names.
+        """
         return self.written(_plain(e, dict(runs)))
 
     # -- derivatives of one definition -----------------------------------------------------------------------
@@ -554,8 +562,8 @@ class Gradients:
 
         Beyond the end of its range a periodic index is that at the other end: for ``p * h(p + 1)`` the
         gradient would contain ``p - 1`` = 0 in place of the last value. Arrays of constants are read as
-        periodic there.
-        A Kronecker delta is right if the argument of the target is in its range where the delta is one.
+        periodic in gradients, and do not raise. A Kronecker delta does not raise either if the argument of
+        the target is in its range where the delta is one.
         """
         runs, label = dict(use.runs), spelled(self._shown(use.by, dict(use.runs)))
         in_ranges = [c for x, r in use.runs for c in between(x, r.lower, r.upper, label)]
@@ -565,7 +573,10 @@ class Gradients:
             assert span is not None
 
             def inside(e: Expr, x: Dummy = x, argument: Expr = argument, span: IndexRange = span) -> bool:
-                """Return whether ``e`` is a delta that is one only where the target is in its range."""
+                """Return whether ``e`` is a Kronecker delta that is zero if ``argument`` leaves its range.
+
+                ``argument`` is the argument of the target that contains x, and ``span`` is its range.
+                """
                 if not isinstance(e, KroneckerDelta) or x not in e.args:
                     return False
                 at = argument.xreplace({x: next((a for a in e.args if a != x), x)})
@@ -583,7 +594,10 @@ class Gradients:
                     )
 
     def _is_periodic(self, e: Expr) -> bool:
-        """Return whether ``e`` is a field, number, given vector or array of constants at its indices."""
+        """Return whether ``e`` is a function of indices that gradients read as periodic in them.
+
+        These are fields, scalars, given vectors and arrays of constants, but not vectors of weights.
+        """
         return isinstance(e, AppliedUndef) and name_of(e) not in self.vectors
 
     def domain(self, name: str) -> Conditions:
@@ -988,7 +1002,10 @@ class Gradients:
         return [d for _, d in sorted(definitions, key=lambda x: x[0])]
 
     def range_of(self, index: Symbol) -> IndexRange:
-        """Return the range of an index (not that of layers) in a definition, or raise ProgramError."""
+        """Return the range of an index, other than that of layers, from the first definition that has it.
+
+        Raises ProgramError if no definition has the index.
+        """
         ranges = (r for d in self.definitions for r in d.ranges if r.index == index)
         if (index_range := next(ranges, None)) is None:
             raise ProgramError(f"the index {index} has no range in any definition: give one in ranges")
@@ -1022,12 +1039,12 @@ class Gradients:
     # -- updates ---------------------------------------------------------------------------------------------
 
     def updates(self, weight: GaussianWeight) -> list[Outer] | list[Along]:
-        """Return the terms of the update of a weight, minus a factor times the gradient of the loss.
+        """Return the terms of the update of a weight.
 
-        For a vector the factor is ``rate scale^2 N``; for a matrix, as it is applied, this over the number of
-        units that it is applied to, or over the fan-in that the parametrization states. Each use of the
-        weight gives a term; uses of one form at neighbouring layers are one term. The list is empty if the
-        loss does not depend on the weight.
+        The update is minus a factor times the gradient of the loss. For a vector the factor is ``rate scale^2
+        N``; for a matrix, as it is applied, this over the number of units that it is applied to, or over the
+        fan-in that the parametrization states. Each use of the weight gives a term; uses of one form at
+        neighbouring layers are one term. The list is empty if the loss does not depend on the weight.
         """
         uses = [u for u in self.uses.get(weight.name, ()) if name_of(u.by) in self.place]
         joined = _joined([self._update(weight, use) for use in uses], weight)
@@ -1132,11 +1149,10 @@ class Gradients:
     ) -> tuple[dict[Any, Any], tuple[IndexRange, ...]]:
         """Return new names and ranges of the indices over which the term of an update is summed.
 
-        Names are ``alpha`` for ``mu`` and ``p_`` for ``p``; an index of layers keeps its name, and if the
-        gradient is that of the loss, every index other than ``mu`` and those in ``own``, the indices of the
-        family of weights. Each index takes all values that it has
-        anywhere in the ``domain``: no range depends on another index. ``spans`` are the ranges of the
-        weight's indices.
+        Names are ``alpha`` for ``mu`` and ``p_`` for ``p``; an index of layers keeps its name. If the
+        gradient is that of the loss, only ``mu`` and the indices in ``own``, those of the family of weights,
+        get new names. Each index takes all values that it has anywhere in the ``domain``: no range depends on
+        another index. ``spans`` are the ranges of the weight's indices.
         """
         label, free = (
             spelled(self._shown(use.by, dict(use.runs))),
@@ -1284,7 +1300,7 @@ def _with_tanh(e: Expr) -> Expr:
 
 
 def _one(*_: Any) -> Expr:
-    """Return 1, in place of any part of an expression."""
+    """Return 1 for any arguments, to replace parts of an expression by 1."""
     return S.One
 
 
@@ -1306,13 +1322,13 @@ def _at_place(e: Expr, atom: Expr, place: Expr) -> Expr:
 
 
 def _solution(argument: Expr, x: Symbol, value: Expr) -> Expr:
-    """Return the index ``x`` at which ``argument``, x or -x plus something, has a value."""
+    """Return the x that solves ``argument = value``, where the argument is x or -x plus other terms."""
     slope = S.NegativeOne if (argument + x).expand().free_symbols.isdisjoint({x}) else S.One
     return slope * (value - (argument - slope * x))
 
 
 def _linear(e: Expr, atom: Expr) -> bool:
-    """Return whether an expression is a multiple of ``atom``."""
+    """Return whether an expression is ``atom`` times a factor that does not contain ``atom``."""
     body = e.subs(atom, _UNKNOWN)
     slope = _slope(body, _UNKNOWN)
     return not slope.has(_UNKNOWN) and slope * _UNKNOWN - body == 0
@@ -1328,7 +1344,7 @@ def _plain(e: Expr, runs: dict[Dummy, IndexRange]) -> Expr:
 
 
 def _divided(e: Expr, constant: Expr) -> Expr:
-    """Return an expression divided by a constant, which stands inside of the sum if it is a sum."""
+    """Return an expression divided by a constant; of a sum the summand is divided."""
     return Sum(e.function / constant, *e.limits) if isinstance(e, Sum) else e / constant
 
 
@@ -1351,7 +1367,7 @@ def _cuts(cells: list[_Cell]) -> list[tuple[Expr, Expr]]:
 
 
 def _before(a: Expr, b: Expr) -> bool:
-    """Return whether layer a is not above layer b; raise ProgramError if this depends on the depth."""
+    """Return whether ``a <= b`` for two layers; raise ProgramError if this depends on the depth."""
     gap = expression(b - a)
     if gap.is_nonnegative:
         return True

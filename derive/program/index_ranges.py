@@ -66,7 +66,10 @@ def _messages(program: Program) -> Iterator[str]:
 
 
 def _messages_on_numbers(program: Program, ranged: _Ranged) -> Iterator[str]:
-    """Yield a message for each index in a variance, a symmetry, the scale or the depth."""
+    """Yield a message for each index without a range in a variance, a symmetry, the scale or the depth.
+
+    In a variance or symmetry the indices of the family of weights have a range.
+    """
     weights: list[GaussianMatrix | GaussianVector] = [gaussian(m) for m in program.matrices]
     weights += [parameter(v) for v in program.vectors]
     for w in weights:

@@ -419,7 +419,7 @@ class _Applicable:
 
     @property
     def T(self) -> _Applicable:
-        """The transpose."""
+        """The transpose, to be applied with ``@``; for a transpose, the matrix itself."""
         return _Applicable(self.symbol, not self.transposed)
 
     def __matmul__(self, vector: Any) -> Expr:

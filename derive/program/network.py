@@ -401,7 +401,10 @@ class Network:
             )
 
     def _places_alone(self, lines: tuple[Definition, ...], loss: Expr) -> set[Symbol]:
-        """Return the symbols that occur in the loss as arguments of functions, and nowhere as numbers."""
+        """Return the symbols that the loss contains as arguments of functions only, such as ``p`` in y(p).
+
+        Symbols that the loss, a definition or a variance contains as a number are left out.
+        """
         expressions = [loss, *(d.rhs for d in lines)]
         masks = {a: Dummy() for e in expressions for a in e.atoms(AppliedUndef)}
         numbers = {x for e in expressions for x in e.xreplace(masks).free_symbols}
@@ -755,7 +758,7 @@ def _of_members(
 
 
 def _factors_in_sum(x: Mul) -> Expr:
-    """Return a product with a sum of matrix products as a sum, whose terms contain the other factors."""
+    """Return ``c Sum(W @ x)`` as ``Sum(c (W @ x))``; a product without such a sum is unchanged."""
     for total in x.args:
         if isinstance(total, Sum) and total.has(Product):
             others = Mul(*[y for y in x.args if y != total])
@@ -982,12 +985,19 @@ class _Assembly:
         return field and name_of(local) != d.name and local.free_symbols <= inside
 
     def _replaced(self, e: Expr, aliases: Mapping[str, Definition]) -> Expr:
-        """Return an expression without the gradients in ``aliases``, which are multiples of a field."""
+        """Return an expression with the multiple of a field in place of each gradient in ``aliases``.
+
+        ``aliases`` maps the names of these gradients to their definitions.
+        """
         new = defined(e, [(d.lhs, d.rhs) for d in aliases.values()])
         return e if new == e else self.graph.tidy(new)
 
     def _without_aliases(self, u: Any, aliases: Mapping[str, Definition]) -> Any:
-        """Return an update without the gradients in ``aliases``, which are multiples of a field."""
+        """Return an update with the multiple of a field in place of each gradient in ``aliases``.
+
+        ``aliases`` maps the names of these gradients to their definitions. Numbers in the multiples are
+        factors of the coefficient.
+        """
 
         def constant_and_vector(x: Expr) -> tuple[Expr, Expr]:
             """Return a vector as (number, vector), with gradients that are multiples of a field replaced.
@@ -1073,7 +1083,11 @@ class _Assembly:
         """
 
         def written(e: Expr, indices: set[Symbol], in_mean: bool) -> Expr:
-            """Return an expression with fields in its means; ``indices`` have values where it stands."""
+            """Return an expression in whose means fields replace vectors of weights.
+
+            ``in_mean`` says whether the expression is itself inside of a mean. ``indices`` are the indices of
+            the definition and of the sums around the expression; the fields may have these indices only.
+            """
             if not any(v.uses(e) for v in self.network.vectors):
                 return e
             if isinstance(e, Sum):
@@ -1294,7 +1308,10 @@ def _summed(lines: tuple[Definition, ...], loss: Expr) -> Expr:
 
 
 def _defined_everywhere(loss: Expr, outputs: list[str]) -> None:
-    """Raise :class:`ProgramError` for a loss with a logarithm or power undefined at some outputs."""
+    """Raise :class:`ProgramError` if a logarithm or power in the loss is undefined for real outputs.
+
+    ``outputs`` are the names of the outputs. An example is ``log(f)``, which is undefined at f <= 0.
+    """
     masks = {a: Dummy("f", real=True) for a in loss.atoms(AppliedUndef)}
     of = {m for a, m in masks.items() if name_of(a) in outputs}
     body = loss.xreplace(masks)

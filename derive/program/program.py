@@ -111,7 +111,11 @@ class Program(Parts):
     """
 
     def __post_init__(self) -> None:
-        """Write indices and cases in one form; raise ProgramError for the first problem of the program."""
+        """Rewrite the program in standard form; raise ProgramError for its first inconsistency.
+
+        The index of layers becomes ``ell``, cases of fields become Max, Min and Heaviside, and averages that
+        multiply random weights become scalars.
+        """
         object.__setattr__(self, "notation", Named(self.notation))
         self._rewrite(with_layer_index)
         self._read_cases()
@@ -542,7 +546,10 @@ def _problems_of_rules(program: Parts) -> Iterator[str]:
 
 
 def _symbols_of(rule: TrainingRule | NonlinearRule) -> frozenset[Symbol]:
-    """Return the symbols of a rule that have one value for the whole of training."""
+    """Return the symbols in a rule that are not its times, gradient or states, such as ``eta``.
+
+    They have one value for the whole of training.
+    """
     return rule.parameters if isinstance(rule, NonlinearRule) else fixed_symbols(rule)
 
 
@@ -633,7 +640,10 @@ def _populations(program: Parts) -> Iterator[Population]:
 
 
 def _fixed_numbers(program: Parts) -> Iterator[tuple[str, Expr]]:
-    """Yield pairs (description, expression) of the numbers that are fixed before training."""
+    """Yield pairs (description, expression) of the numbers that are fixed before training.
+
+    They are the variances and symmetries of weights, the ratios of populations, the scale and the depth.
+    """
     for w in _weights(program):
         yield f"variance of {w.name}", expression(w.variance)
         if isinstance(w, GaussianMatrix):
@@ -886,10 +896,10 @@ def used_once(program: Program, what: str) -> None:
 
 
 def chosen_depth(program: Program, depth: Any) -> Expr:
-    """Return a number of layers that a program may be given, as an expression.
+    """Return ``depth`` as an expression, if the program may be given this number of layers.
 
     Raises :class:`ProgramError` if it is not a number of layers, or if the program has fields with layers and
-    another depth without ``L`` in it.
+    another depth that does not contain ``L``.
 
     >>> from derive.program import mlp
     >>> chosen_depth(mlp(), 3), chosen_depth(mlp(2), 2)

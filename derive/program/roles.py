@@ -133,7 +133,7 @@ def _position(program: Parts, indices: set[Symbol], field: Expr | str | None) ->
 
 
 def _indices_of_field(program: Parts, field: Expr | str | None) -> set[Symbol]:
-    """Return the symbols in the arguments of the left-hand sides of a field."""
+    """Return the symbols in the arguments of ``field``, a name, on the left of its definitions."""
     lines = [d.lhs for d in program.definitions if d.name == field]
     return {x for lhs in lines for a in lhs.args for x in a.free_symbols}
 

@@ -144,7 +144,7 @@ class LinearSystem:
 
     @property
     def coefficients(self) -> tuple[Expr, ...]:
-        """All coefficients of the equation of motion, and the factor of the initial weight."""
+        """All entries of ``A``, ``b`` and the covariance of the noise, and the factor of ``W(0)``."""
         return (*self.matrix, *self.input, *self.noise_matrix, self.start)
 
     @cached_property
@@ -179,7 +179,7 @@ class LinearSystem:
 
     @cached_property
     def steady(self) -> bool:
-        """Whether no coefficient depends on time."""
+        """Whether no coefficient of the equation of motion depends on time."""
         return not any(x.has(t) for x in self.coefficients)
 
     def solution(self, name: str, time: Expr, past: Expr) -> Any:
@@ -647,7 +647,7 @@ class LinearSystemRule:
 
     @property
     def bounded(self) -> tuple[BoundedParameter, ...]:
-        """The parameters that must be in an interval at all times."""
+        """The parameters that must be in an interval at all times, each with this interval."""
         return _bounded(self, self.domains)
 
     @property
@@ -798,7 +798,10 @@ class LinearRule(LinearSystemRule):
 
     @property
     def bounded(self) -> tuple[BoundedParameter, ...]:
-        """The variances of the noise, and the parameters in ``bounds``."""
+        """The parameters that must be in an interval, each with this interval.
+
+        They are the variances of the noise, which must be at least zero, and those in ``bounds``.
+        """
         noise = self.diffusion
         variances = noise.diagonal() if isinstance(noise, MatrixBase) else (noise,)
         name = "diffusion of LinearRule"
@@ -826,7 +829,7 @@ _DESCENT = {"rate": NONNEGATIVE, "decay": NONNEGATIVE, "diffusion": NONNEGATIVE}
 
 
 class _Descent(LinearSystemRule):
-    """Base class of gradient descent and gradient flow: the weight is the only state that moves."""
+    """Base class of gradient descent and gradient flow, rules without hidden states such as a velocity."""
 
     @cached_property
     def system(self) -> LinearSystem:
@@ -1036,7 +1039,7 @@ class Multistep:
 
     @property
     def bounded(self) -> tuple[BoundedParameter, ...]:
-        """The parameters that must be in an interval at all times."""
+        """The rate and the diffusion, each with the interval in which it must be: at least zero."""
         return _bounded(self, {"rate": NONNEGATIVE, "diffusion": NONNEGATIVE})
 
     def memory(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:

@@ -100,7 +100,7 @@ class Spectral(NonlinearRule):
 
     @property
     def inner(self) -> frozenset[Symbol]:
-        """The symbol of the singular value."""
+        """The symbol in F that stands for a singular value of the gradient over N, in a set."""
         return frozenset({sigma})
 
 
@@ -154,7 +154,7 @@ class SpectralEntry(Expr):
 
     @property
     def F(self) -> Expr:
-        """The function of :data:`sigma`."""
+        """The function F of the singular values, as an expression in :data:`sigma`."""
         return self.args[0]
 
     @property

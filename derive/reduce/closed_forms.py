@@ -147,7 +147,7 @@ def _two_poles(integrand: Expr, w: Symbol) -> tuple[Expr, Expr]:
 
 
 def _over_roots(e: Expr) -> Expr:
-    """Simplify a rational function of square roots, using that the square of each root is known."""
+    """Simplify a rational function of square roots, with the base of a root in place of its square."""
     radicals = sorted((p for p in e.atoms(Pow) if p.exp in (Rational(1, 2), Rational(-1, 2))), key=str)
     bases = {p.base for p in radicals}
     letters = {sqrt(base): Dummy(f"S{k}", positive=True) for k, base in enumerate(sorted(bases, key=str))}
@@ -160,12 +160,15 @@ def _over_roots(e: Expr) -> Expr:
 
 
 def _hyperbolic(e: Expr, E: Symbol, angle: Expr) -> Expr:
-    """Return a rational function of ``E = exp(angle)`` as one of cosh and sinh of multiples of the angle."""
+    """Return a rational function of ``E = exp(angle)``, written with cosh and sinh of multiples of angle.
+
+    Numerator and denominator are first divided by the same power of E.
+    """
     top, bottom = (Poly(p, E) for p in fraction(e))
     half = (bottom.degree() + min(k[0] for k in bottom.monoms())) // 2
 
     def written(p: Poly) -> Expr:
-        """Return a polynomial in E, divided by a power of E, in cosh and sinh."""
+        """Return the polynomial ``p`` in E, divided by ``E**half``, written with cosh and sinh."""
         waves = ((c, (k - half) * angle) for (k,), c in p.terms())
         total = Add(*[c * (cosh(x) + sinh(x)) for c, x in waves]).expand()
         return collect(total, total.atoms(cosh, sinh), factor)

@@ -86,7 +86,8 @@ def _absorbed(theory: Theory, name: str, factor: Expr) -> Theory:
     def own(u: Source) -> Expr:
         """Return the factor by which a covariance of sources changes when the source is scaled.
 
-        It is ``factor`` for each of the two sources in the covariance that is the scaled one.
+        It is 1, ``factor`` or ``factor**2``, if none, one or both of the two sources in the covariance are
+        the scaled source.
         """
         return Mul(*[factor for x in (u.symbol, u.partner) if _is_named(x, name)])
 
@@ -455,7 +456,10 @@ class _Modes:
         return any(str(a.func) in self.own for a in e.atoms(AppliedUndef))
 
     def theory(self) -> Theory:
-        """Return the theory with sums, or means, over modes."""
+        """Return the theory with sums over modes in place of averages; with ``averages``, with means.
+
+        Raises NotApplicable if the number of modes does not cancel in an equation with sums.
+        """
         label = "means over units" if self.averages else "sums over modes"
         reduction = f"{self.old.reduction}, {label}".strip(", ")
         new = replace(self.old.each(self.of_every_unit), observables=(), reduction=reduction)
@@ -528,7 +532,7 @@ class LossDecomposition(Summarised):
 
     @property
     def eq(self) -> Eq:
-        """The equation ``correlation = sum of contributions``."""
+        """The correlation function of the errors as the sum of the contributions of all sources."""
         return Eq(self.correlation, Add(*[p.expr for p in self.parts]), evaluate=False)
 
     def part(self, label: str) -> Expr:
@@ -605,7 +609,7 @@ class _Decomposition:
     # -- pairs of sources ------------------------------------------------------------------------------------
 
     def entries(self) -> Iterator[_Entry]:
-        """Yield the sources, and the attributes that are added, in the equations of the field's population.
+        """Yield the sources and attributes that are terms in the equations of the field's population.
 
         Raises NotApplicable if another quantity drives these equations.
         """

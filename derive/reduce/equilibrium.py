@@ -105,12 +105,13 @@ class Equilibrium(ConditionalResult):
         return _symmetric(algebra + sites)
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the equilibrium, and what is derived.
+        """Return the assumptions of the equilibrium, and the density that is derived from them.
 
         Returns
         -------
         tuple of str
-            One sentence per condition.
+            Three sentences that begin with "assumed:", and one that begins with "derived:". The latter states
+            the variance of the prior and the inverse temperature of the likelihood.
         """
         return (
             "assumed: the width goes to infinity at a fixed number of samples and layers",
@@ -124,8 +125,8 @@ class Equilibrium(ConditionalResult):
     def variations(self) -> dict[str, Expr]:
         """Derivatives of the action by each variable, which are zero at the saddle point (K.19).
 
-        Keys are names of variables. ``Phihat`` holds in layers 1..L, ``Phi`` in layers 1..L-1; ``Phi_last``
-        replaces it in layer L.
+        Keys are the names of the variables. The value of ``Phihat`` holds at the layers ell = 1..L, that of
+        ``Phi`` at ell = 1..L-1, and that of ``Phi_last`` is the derivative by ``Phi`` at layer L.
         """
         every = (IndexRange(ell, S.One, self.depth),)
         inside = (IndexRange(ell, S.One, self.depth - 1),)
@@ -348,10 +349,11 @@ def equilibrium(theory: Theory) -> Equilibrium:
 
 
 def _require_gradients(program: Program) -> None:
-    """Raise NotApplicable unless the updates of all weights are minus the gradient of one loss.
+    """Raise NotApplicable unless all updates are minus the gradient of one loss, with one learning rate.
 
-    Otherwise, as with feedback alignment, a current flows in the stationary state of the weights, whose
-    density is not the exponential of an energy.
+    Without such a gradient, as with feedback alignment, a current flows in the stationary state of the
+    weights, whose density is not the exponential of an energy. With several rates the noise has several
+    temperatures.
     """
     try:
         wrong = [x.weight for x in check_gradients(program)]
@@ -375,7 +377,11 @@ def _require_gradients(program: Program) -> None:
 
 
 def _speed(program: Program, w: TrainedMatrix | TrainedVector) -> Expr:
-    """Return the factor of the learning rate of a weight, over its fan-in in units of the default fan-in."""
+    """Return the factor by which the learning rate of a weight differs from that of the training rule.
+
+    It is the ``rate`` of the parametrization; for a matrix, times the number of columns over the stated
+    fan-in. It is 1 for a program without a parametrization.
+    """
     descent = program.descent
     if descent is None:
         return S.One
@@ -533,7 +539,10 @@ class _Measure:
 
 
 def _cumulant(factor: Expr, hat: Callable[[Expr], Expr], covariance: Expr) -> Expr:
-    """Return the exponent of ``<exp(factor sum_mu hat_mu u_mu)>`` for Gaussian u with ``covariance``."""
+    """Return the exponent of ``<exp(factor sum_mu hat_mu u_mu)>`` for Gaussian u with ``covariance``.
+
+    ``hat(mu)`` is the conjugate variable of the sample mu, and ``covariance`` is ``<u_mu u_alpha>``.
+    """
     return factor**2 * _HALF * Sum(hat(mu) * hat(alpha) * covariance, *_PAIR)
 
 

@@ -95,7 +95,7 @@ class _Frozen:
         self.output, self.error = str(roles.output.func), str(roles.error.func)
 
     def theory(self) -> Theory:
-        """Return the theory of the lazy limit."""
+        """Return the theory at ``gamma0 -> 0``: fields at their initial values, and outputs that move."""
         added = [x for w in self.program.trained() for x in self.added(w)]
         equations = [self.still(e) for e in self.source.equations]
         parts = [Term.local(x, "definition") for _, xs in added for x in xs]

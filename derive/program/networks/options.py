@@ -83,7 +83,7 @@ class Activation:
     linear: bool = False
 
     def __call__(self, e: Expr) -> Expr:
-        """Return the activation of an expression."""
+        """Return ``phi(e)``, the activation function applied to an expression."""
         return self.phi(e)
 
 
@@ -204,7 +204,7 @@ def per_layer(key: str, value: PerLayer, first: int, last: Expr) -> Expr:
 
 
 def _positive(key: str, value: Any) -> Expr:
-    """Return a value as an expression; raise ProgramError, naming ``key``, if it cannot be positive."""
+    """Return a value as an expression; raise ProgramError, naming ``key``, if it is known to be <= 0."""
     number = expression(value, key)
     if not isinstance(number, Expr) or number.is_nonpositive:
         raise ProgramError(f"{key} = {value}: must be positive")
@@ -529,7 +529,10 @@ def objective_of(name: str, target: Expr, output: Expr, channels: IndexRanges = 
 
 
 def _cross_entropy(y: Expr, f: Expr, channels: IndexRanges) -> Expr:
-    """Return ``log sum_c e^{f_c} - sum_c y_c f_c`` of one sample."""
+    """Return the cross-entropy ``log sum_c e^{f_c} - sum_c y_c f_c`` of one sample.
+
+    The sums are over the index c in ``channels``, and ``y`` and ``f`` are target and output at this index.
+    """
     (classes,) = channels
     return log(Sum(exp(f), classes.limits)) - Sum(y * f, classes.limits)
 

@@ -254,7 +254,10 @@ def noise_variance(noise: bool | NumberOrExpression) -> Expr:
 
 
 def require_samples(noise: bool | Expr) -> None:
-    """Raise ProgramError if label noise is asked for with a loss that has no samples."""
+    """Raise ProgramError if ``noise`` is not zero; called for losses without samples.
+
+    Label noise belongs to samples. ``noise`` is the standard deviation, or True for the symbol ``sigma``.
+    """
     if noise_strength(noise) != 0:
         raise ProgramError(
             "noise with data = 'population': the population's loss has no samples, and so no labels with "

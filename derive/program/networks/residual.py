@@ -33,7 +33,10 @@ class _Loss(Function):
     """Loss ``loss(t, f)``, of which only the derivative ``dloss(t, f)`` by ``f`` is needed."""
 
     def fdiff(self, argindex: int = 1) -> Expr:
-        """Return the derivative ``dloss(t, f)`` by the output f."""
+        """Return ``dloss(t, f)``, the derivative by the output f, for any number of the argument.
+
+        SymPy asks for the derivative by f only.
+        """
         return Function("dloss")(*self.args)
 
 

@@ -81,9 +81,9 @@ def trained(
 
 
 def require_known(options: StreamOptions, without: str = "") -> None:
-    """Raise :class:`ProgramError` for a keyword that is not an option, or is excluded by ``without``.
+    """Raise :class:`ProgramError` for a keyword that is not an option, and for a ``branch`` of zero.
 
-    It is raised also for a factor ``branch`` of zero.
+    ``without`` is the name of an option that the calling builder does not have.
 
     >>> require_known({"branch": 2})
     """
@@ -98,7 +98,7 @@ def require_known(options: StreamOptions, without: str = "") -> None:
 
 
 def training_options(options: StreamOptions) -> TrainingOptions:
-    """Return those of the options that :func:`trained` takes."""
+    """Return those of the options that concern training: the keyword arguments of :func:`trained`."""
     kept: Any = {key: value for key, value in options.items() if key in TrainingOptions.__annotations__}
     return cast(TrainingOptions, kept)
 
