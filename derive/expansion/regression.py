@@ -110,7 +110,7 @@ def kept_share(theory: Theory) -> Expr:
 def _require_isotropic(program: Program) -> None:
     """Raise :class:`NotApplicable` unless weights and layers are those of ``isotropic`` with one output.
 
-    Label noise does not matter.
+    The kind of data, label noise and the subtraction of the initial output do not matter.
     """
     fields = {x.name: x for x in program.fields}
     if "v" in fields and "g" in fields:
@@ -215,9 +215,9 @@ class _Regression:
         return self.response_functions[name]
 
     def eliminate(self, rows: list[Row]) -> None:
-        """Solve coupled linear equations of several fields by elimination; add the solutions to ``forms``.
+        """Solve coupled linear equations of several fields, ``rows``, by elimination.
 
-        ``rows`` are the equations. A solution is a combination of sources.
+        The solution of a field is a combination of sources; the dictionary ``forms`` gets it by the field.
         """
         forms = {r.lhs: self.form(r) for r in rows}
         for a in list(forms):

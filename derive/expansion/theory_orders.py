@@ -225,8 +225,8 @@ class _Strength(Expander):
     def series(self, e: Expr, term: Term | None = None) -> PowerCoefficients:
         """Return the coefficients of gamma0^0, gamma0^1, ... of an expression.
 
-        Coefficients of negative powers are added to ``poles``. If the expression belongs to the term ``term``
-        of an equation, they are summed over indices and times as that term is.
+        The coefficients of negative powers are not returned; they are added to ``poles``, summed over indices
+        and times as the term ``term`` of an equation is, if the expression belongs to one.
         """
         pole, coefficients = self.laurent(e.expand())
         summed = term is not None and (term.reach or term.over)
@@ -251,7 +251,8 @@ class _Strength(Expander):
     def parameter(self, q: OrderParameter) -> Iterator[OrderParameter]:
         """Yield the coefficients of an order parameter, and record up to which order it is known.
 
-        For a correlation they are ``<a_k b_l>``, for a response ``<d a_n / d u_0>``.
+        For a correlation they are ``<a_k b_l>``, averages of coefficients of the orders k and l of its two
+        fields; for a response ``<d a_n / d u_0>``, with the source at order 0.
         """
         for x in super().parameter(q):
             fields = [a for a in x.definition.atoms(AppliedUndef) if self.kind_of(a) == "field"]
@@ -369,7 +370,8 @@ class SourceDependence:
     def place(self, a: AppliedUndef) -> QuantityAtLayer:
         """Return (name, layer) of a field, source or order parameter.
 
-        In a theory with families of layers, of symbolic index, the layer is always None.
+        In a theory with families of layers, of symbolic index, the layer is always None. In another one it is
+        the first of several arguments if this is an integer, else None.
         """
         return (str(a.func), None) if self.families else place(a)
 

@@ -236,9 +236,9 @@ class _Projection:
     # -- sums over samples, term by term --------------------------------
 
     def others(self) -> tuple[IndexRange, ...]:
-        """Return the ranges of the channels of the error, with primed indices as in ``c'``.
+        """Return the ranges of the channels of the error at the earlier of two times.
 
-        They are the channels at the earlier of two times.
+        They are the ranges at the later time, with primed indices as in ``c'``.
         """
         return tuple(replace(r, index=primed(r.index)) for r in self.channels)
 

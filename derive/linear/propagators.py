@@ -640,9 +640,10 @@ class Transfer(Summarised):
         return find(self.equations, f"H_{name}_{self.into}", "response")
 
     def matrix(self, name: str) -> Expr:
-        """Return the response of a field in closed form, as a matrix expression over times.
+        """Return the response of the field ``name`` to the perturbation of ``into``, in closed form.
 
-        Raises KeyError for an unknown name.
+        It is a matrix expression with times, and channels if there are any, as rows and columns. Raises
+        KeyError for an unknown name.
 
         >>> from derive import isotropic, mean_field
         >>> transfer(mean_field(isotropic()), "v").matrix("v")

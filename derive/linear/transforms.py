@@ -306,9 +306,10 @@ class _Transforms:
             )
 
         def value(x: Expr) -> Expr:
-            """Return the Laplace transform of an averaged response, from the response of its field.
+            """Return the Laplace transform of an average ``x`` of a response, as ``<d h / d u>``.
 
-            Raises NotApplicable for the response to a source that is constant in time.
+            It follows from the transform of the response of the field h to the source u. Raises NotApplicable
+            for the response to a source that is constant in time.
             """
             (node,) = x.atoms(Response)
             (field,) = (a for a in node.body.atoms(AppliedUndef) if str(a.func) in self.answers)

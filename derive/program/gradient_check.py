@@ -401,9 +401,10 @@ class _TinyNetwork:
         return [(self.numbers.symbol(x), None)]
 
     def weight(self, name: str, key: MemberIndices) -> DualVector:
-        """Return the entries of a vector of weights, with their derivatives along its direction.
+        """Return the random entries of a vector of weights, with their derivatives, as a list of pairs.
 
-        The derivative is None if the weight has no direction, because the loss is not differentiated by it.
+        The derivative of an entry is the entry of the direction along which the loss is differentiated. The
+        derivative is None if the weight has no direction, because the loss is not differentiated by it.
         """
         along = self.directions.get((name, key))
         return [(2 * entry(name, key, i), None if along is None else along[i]) for i in range(UNITS)]
@@ -518,7 +519,7 @@ def sizes(m: GaussianMatrix, key: MemberIndices, network: _TinyNetwork) -> tuple
 
     ``key`` are the integers of the indices of the member, for a family of matrices. A population of size
     ``ratio N`` is represented by two units, so that ratio is also the number of units for which each of them
-    stands, in units of N/2. The value is 1 for a given population.
+    stands, in units of N/2. The size of a given population is returned as 1.
     """
     env = dict(zip((r.index for r in _indices(m)), key, strict=True))
     return tuple(_ratio(p, env, network) for p in (m.rows, m.cols))

@@ -1173,11 +1173,12 @@ class _Assembly:
     # -- names -----------------------------------------------------------------------------------------------
 
     def _notation(self, names: set[str]) -> dict[Expr, str]:
-        """Return the names of two correlations of the field h and its gradient; empty without a field ``h``.
+        """Return the names of correlations, by their vectors: one of the field h, one of its gradient.
 
-        The correlation of the first function of h that a matrix is applied to is ``Phi``, or that of h itself
-        is ``H`` if there is no such function. The correlation of the gradients by h is ``G``; it is left out
-        if the program has no field for them. A name that is taken gets a number behind it.
+        The result is empty without a field ``h``. The correlation of the first function of h that a matrix is
+        applied to is ``Phi``, or that of h itself is ``H`` if there is no such function. The correlation of
+        the gradients by h is ``G``; it is left out if the program has no field for them. A name that is taken
+        gets a number behind it.
         """
         graph = self.graph
         if "h" not in graph.fields or "h" not in graph.slots:

@@ -1301,7 +1301,7 @@ def held_at_rest(rule: TrainingRule) -> Expr | None:
 def accumulate(rule: TrainingRule, integrand: Expr, past: Symbol, now: Expr) -> Expr:
     """Return the sum of ``integrand`` over the past of a rule in steps, or its integral for a flow.
 
-    The variable ``past`` runs from 0 up to, but without, the time ``now``.
+    The variable ``past`` runs over the steps 0..now - 1, or in a flow from 0 to ``now``.
     """
     if rule.discrete:
         return Sum(integrand, (past, 0, now - 1))

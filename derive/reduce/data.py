@@ -631,9 +631,10 @@ class _Decomposition:
                 yield from (_Entry(row, a, part / a) for a in vectors)
 
     def pairs(self) -> Iterator[tuple[_Entry, _Entry, Expr, str]]:
-        """Yield ordered pairs of correlated sources, their covariance at two times and the kind of error.
+        """Yield tuples: two correlated sources, their covariance and the kind of error, such as "bias".
 
-        An attribute of the units is paired with itself, with its square as covariance.
+        Both orders of two sources occur. The covariance is that at the summation times of the sources. An
+        attribute of the units is paired with itself, with its square as covariance.
         """
         entries = list(self.entries())
         for x in entries:

@@ -30,7 +30,7 @@ class NotHomogeneous(NotApplicable):
 
 
 def exponent(e: Expr, powers: Mapping[Expr, Expr]) -> Expr:
-    """Return the power of c that ``e`` gains if each key of ``powers`` is multiplied by c to its value.
+    """Return the power p for which ``e`` becomes ``c^p e`` if each key x becomes ``c^powers[x] x``.
 
     All combinations of signs of the keys are checked. Raises :class:`NotHomogeneous` if ``e`` is zero, if it
     is not multiplied by a power of c, or by different powers for different signs.
@@ -133,9 +133,10 @@ def output(program: Program) -> Definition:
 
 
 class _Degrees:
-    """Degrees of fields in the trained weights: the powers of c by which they grow if all weights do by c.
+    """Degrees of fields in the trained weights.
 
-    The degrees of a family of layers obey a recursion over layers, which is solved.
+    A field has the degree p if it is multiplied by ``c^p`` when every trained weight is multiplied by c. The
+    degrees of a family of layers obey a recursion over layers, which is solved.
     """
 
     def __init__(self, program: Program) -> None:
@@ -147,9 +148,9 @@ class _Degrees:
         self.open: dict[str, Expr] = {}  # symbols that stand for degrees whose computation has begun
 
     def of(self, atom: AppliedUndef) -> Expr:
-        """Return the power of c by which a field or scalar grows if every trained weight grows by c.
+        """Return the degree p of a field or scalar in the trained weights; zero for given data.
 
-        It is zero for given data.
+        The field is multiplied by ``c^p`` if every trained weight is multiplied by c.
         """
         name, program = str(atom.func), self.program
         if name in program.constants or program.given_of(name) or program.attribute_of(name):
@@ -166,11 +167,12 @@ class _Degrees:
         return self.known[name].xreplace({_index(d): atom.args[0] for d in family})
 
     def family(self, name: str, inside: list[Definition], ends: list[Definition]) -> Expr:
-        """Return the degree of a layer family by solving ``d(n + 1) = a d(n) + b`` from its first layer.
+        """Return the degree of the fields of a layer family in the trained weights, as a function of layer n.
 
-        ``inside`` is the definition of the family, and may be missing, and ``ends`` that of the first layer.
-        All terms must have the same degree. Raises NotApplicable if there are more definitions, if a degree
-        depends on the layer otherwise, or if the recursion is not solved.
+        The recursion ``d(n + 1) = a d(n) + b`` is solved from the first layer. ``inside`` contains the
+        definition of the family, or nothing, and ``ends`` that of the first layer. All terms must have the
+        same degree. Raises NotApplicable if there are more definitions, if a degree depends on the layer
+        otherwise, or if the recursion is not solved.
         """
         if len(ends) != 1 or len(inside) > 1:
             raise NotApplicable(
@@ -198,14 +200,18 @@ class _Degrees:
         return self.known[name]
 
     def of_terms(self, d: Definition) -> list[Expr]:
-        """Return the power of c by which each term of a definition grows if all trained weights do by c."""
+        """Return the degree of each term of a definition in the trained weights.
+
+        A term of degree p is multiplied by ``c^p`` if every trained weight is multiplied by c.
+        """
         whole = d.rhs if d.rhs.has(Product, Mean, Sum) else d.rhs.expand()
         return [self.of_term(x) for x in Add.make_args(whole)]
 
     def of_sum(self, d: Definition) -> Expr:
-        """Return the power of c by which the terms of a definition grow if every trained weight grows by c.
+        """Return the degree that all terms of a definition have in the trained weights.
 
-        Raises NotHomogeneous if the powers differ.
+        A term of degree p is multiplied by ``c^p`` if every trained weight is multiplied by c. Raises
+        NotHomogeneous if the degrees of terms differ.
         """
         first, *others = self.of_terms(d)
         for p in others:
@@ -216,9 +222,10 @@ class _Degrees:
         return first
 
     def of_term(self, e: Expr) -> Expr:
-        """Return the power of c by which a term of a definition grows if every trained weight grows by c.
+        """Return the degree p of a term of a definition in the trained weights.
 
-        The term is an entrywise expression, a product with a matrix, a mean or a sum.
+        The term is multiplied by ``c^p`` if every trained weight is multiplied by c. It is an entrywise
+        expression, a product with a matrix, a mean or a sum.
         """
         if isinstance(e, Sum | Mean):
             return self.of_term(e.args[0])
