@@ -54,7 +54,7 @@ class Entrywise(NonlinearRule):
     memory_tables : tuple, optional
         For a decay that depends on the time, so that the memory has no closed form: a constant rate, the name
         of the table m(t), the factor of the initial weight in the weight at t, and the name of the table
-        k(t, s), the factor of the step at s over this rate.
+        k(t, s), the factor of the step at s divided by this rate.
     bounds : tuple of BoundedParameter, optional
         Parameters in ``Q`` and ``states`` that must be in an interval at all times, such as beta1 of Adam.
 

@@ -526,7 +526,7 @@ def sizes(m: GaussianMatrix, key: MemberIndices, network: _TinyNetwork) -> tuple
 
 
 def _ratio(p: Population, env: IndexValues, network: _TinyNetwork) -> Any:
-    """Return the number of units of a population over N; 1 for a given population."""
+    """Return the number of units of a population divided by N; 1 for a given population."""
     if p.given:
         return mpmath.mpf(1)
     ((ratio, _),) = network.value(expression(p.ratio), env)
@@ -663,7 +663,7 @@ ON_KINKS = {"Heaviside": lambda x, *_: mpmath.mpf(x > 0), "DiracDelta": lambda *
 
 @lru_cache(maxsize=1000)
 def _compiled(shape: Expr, count: int) -> Callable[..., Any]:
-    """Return ``shape``, an expression in ``count`` dummy symbols, as a function of as many mpmath numbers.
+    """Return an expression in ``count`` dummy symbols as a Python function of ``count`` mpmath numbers.
 
     The value of the function is nan if mpmath cannot compute it or if it divides by zero.
     """

@@ -377,11 +377,11 @@ class Network:
             raise ProgramError(message)
 
     def _check_indices(self, lines: tuple[Definition, ...], loss: Expr) -> None:
-        """Raise :class:`ProgramError` if the loss contains an index that has neither a range nor a sum.
+        """Raise :class:`ProgramError` for an index in the loss that no definition has, outside of a sum.
 
-        The loss is summed over the indices that the definitions of the network have; any other index must
-        stand in a sum. A symbol is an index if it is an integer or occurs only as an argument of functions,
-        not as a number.
+        The loss is summed over the indices of the definitions, ``lines``. Any other index must stand in a sum
+        that the loss contains. A symbol is an index if it is an integer or occurs only as an argument of
+        functions, not as a number.
         """
         ranges = {r.index: r for r in (IndexRange(mu, S.One, P), *self.ranges)}
         # An attribute has the index of a unit, which is not an index of the loss: attributes are left out of
@@ -463,7 +463,7 @@ class Network:
                 raise ProgramError(message)
 
     def _constants_in_front(self, e: Expr) -> Expr:
-        """Return the expression with constant factors beside matrix products, inside of sums over these.
+        """Return the expression with constants moved out of matrix products, and into sums of these.
 
         ``W @ (c x(mu))`` becomes ``c (W @ x(mu))``, if x is a given vector of the data, and a factor of a sum
         of matrix products moves into the sum.

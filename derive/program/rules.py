@@ -1010,8 +1010,8 @@ class Multistep:
     left : str, optional
         The name of the table of the factor of W(0), a function of t; None for the factor 1.
     heat : str, optional
-        The name of a table, a function of t and s: the covariance of the noise over ``diffusion``. None for a
-        rule without noise.
+        The name of a table, a function of t and s: the covariance of the noise divided by ``diffusion``. None
+        for a rule without noise.
     discrete : bool
         True: time is discrete.
     diffusion : Expr
