@@ -42,7 +42,7 @@ def independent_backward(program: Program, names: dict[str, str] | None = None) 
     copies = {x: (names or {}).get(x, f"{x}_back") for x in doubled}
 
     def own(x: Product) -> Expr:
-        """Return a product with a transposed matrix, with the independent copy of this matrix instead."""
+        """Return a product ``M^T v`` with the independent copy of the matrix M in place of M."""
         name, args = copies[_name(x)], x.matrix.args
         return Product(Function(name)(*args) if args else Symbol(name), True, x.vector)
 

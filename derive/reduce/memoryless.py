@@ -141,7 +141,10 @@ class Motion:
 
     @property
     def velocity(self) -> Expr:
-        """The drift ``gain - rate x``, with constant factors in front of sums."""
+        """The drift ``gain - rate x`` of the field x, per step or unit of time.
+
+        In ``gain``, factors that contain no function, such as the learning rate, are moved in front of sums.
+        """
         return drawn_out(self.gain, lambda y: not y.atoms(AppliedUndef)) - self.rate * self.field
 
     @property
@@ -405,9 +408,10 @@ def _sums(e: Equation, discrete: bool) -> tuple[list[Term], list[_Running]]:
 
 
 def _separated(x: Term, lhs: Expr) -> list[tuple[Expr, Expr]]:
-    """Return the kernel of a term as a sum of products, as pairs (factor that depends on t, product).
+    """Return the kernel of a term, a sum over past times s, as a sum of products.
 
-    Raises NotApplicable if a product contains t and s together, or if t enters by a field.
+    The result lists pairs: (factor of the product that depends on t, the whole product). Raises NotApplicable
+    if this factor contains s too, or if a function of t, such as a field or kernel, stands in the sum.
     """
     products = []
     for a in sorted((x.coefficient * x.kernel * x.field).atoms(AppliedUndef), key=str):

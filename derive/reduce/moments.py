@@ -228,9 +228,9 @@ class _Moments:
         known += [(self.unfolded(m.rhs.body), m.lhs) for m in self.moments]
 
         def name(average: Expr) -> Expr:
-            """Return one average as the moment that it defines, or expressed by the output that it defines.
+            """Return the moment, or the expression in the output, that stands for one average over units.
 
-            Any other average is returned unchanged.
+            Any average that is neither a moment nor part of the output is returned unchanged.
             """
             for body, value in known:
                 if (samples := _match(body, average.body)) is not None:

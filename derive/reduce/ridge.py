@@ -153,7 +153,11 @@ class _Rate:
         self.backward = [d for d in self.definitions if d.lhs.func in names]
 
     def rate(self) -> OutputRate:
-        """Return the rate of change of the output, with contributions of weights in the tangent kernel."""
+        """Return the rate of change of the output, with one contribution for each trained weight.
+
+        Weights that do not contribute to the tangent kernel are left out. Raises NotApplicable with noise if
+        a backward field contains that of the next layer directly, as with skip connections.
+        """
         strength, decay, diffusion = exponential(self.program.rule)
         names = {x.matrix for x in self.kernel.terms}
         passed = (
@@ -170,7 +174,10 @@ class _Rate:
         return OutputRate(self.output, gain, shares, decay, diffusion, self.slopes)
 
     def error(self, w: TrainedWeight) -> AppliedUndef:
-        """Return the error signal in the update of a weight; raise NotApplicable unless there is one."""
+        """Return the error signal in the update of a weight: the only scalar in its coefficient.
+
+        Raises NotApplicable if the coefficient contains no or several scalars.
+        """
         atoms = w.update.coefficient.atoms(AppliedUndef)
         errors = [a for a in atoms if str(a.func) in self.program.scalars]
         if len(errors) != 1:
@@ -181,9 +188,10 @@ class _Rate:
         return errors[0]
 
     def speed(self, w: TrainedWeight) -> Expr:
-        """Return the update of a weight divided by ``scale^2 N`` times minus the gradient of the loss.
+        """Return c in the update of a weight, ``c scale^2 N`` times minus the gradient of the loss.
 
-        It is the factor of the learning rate of the weight, for a matrix over its fan-in.
+        c is the factor of the learning rate of this weight, for a matrix divided by its fan-in. It is 1 if
+        the program states no gradient descent of its own.
         """
         if self.program.descent is None:
             return S.One
@@ -320,12 +328,12 @@ class Representer(ConditionalResult):
     anywhere: Expr
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the state at rest, and what is derived.
+        """Return the derived and the assumed statements about the state at rest.
 
         Returns
         -------
         tuple of str
-            One sentence per condition.
+            One sentence per statement, which begins with "derived: " or "assumed: ".
         """
         return (
             f"derived: the output is homogeneous of degree {self.kappa} in the weights",
@@ -426,7 +434,11 @@ def _tangent(theory: Theory) -> Equation:
 
 
 def _gain(kernel: Equation, out: AppliedUndef, error: AppliedUndef, strength: Expr = S.One) -> Expr:
-    """Return ``strength`` times the tangent kernel times the errors, summed over samples and channels."""
+    """Return ``strength`` times the sum of tangent kernel times error at time t.
+
+    The sum is over the second sample, and channel, of the ``kernel``. ``error`` is the error with the indices
+    of the output ``out``.
+    """
     inner = kernel.ranges[len(kernel.ranges) // 2 :]
     past = dict(zip(out.args[:-1], [r.index for r in inner], strict=True))
     now = kernel.lhs.func(*[t if x == s else x for x in kernel.lhs.args])

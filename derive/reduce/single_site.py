@@ -93,7 +93,11 @@ class SingleSite(Summarised):
         return tidy_sums(Average(Add(*parts)).linear(random)) if total != 0 else S.Zero
 
     def _require_rates(self, body: Expr, fields: list[AppliedUndef]) -> None:
-        """Raise NotApplicable unless the change of a function of fields follows from those of ``fields``."""
+        """Raise NotApplicable unless the rate of the average of ``body`` can be derived.
+
+        Every function of t in ``body`` must be one of ``fields``, the fields with an equation of motion, at
+        time t. In a flow, or with noise, a field must not stand in a sum over its own index.
+        """
         known = ", ".join(str(x.field) for x in self.flows)
         for a in sorted(body.atoms(AppliedUndef), key=str):
             if (t in a.args and a not in fields) or (a in fields and a.args[-1] != t):
@@ -216,7 +220,10 @@ class SingleSite(Summarised):
         return coordinates
 
     def compression(self) -> Expr:
-        """Return minus the divergence of the drift: the relative growth rate of the density along a path."""
+        """Return the relative growth rate ``d log p/dt`` of the density p along a path of the drift.
+
+        It is minus the divergence of the drift, the sum over the fields of its derivative by the field.
+        """
         total = S.Zero
         for x in self.flows:
             point, velocity = _coordinate(x.field), self.in_coordinates(x.velocity)

@@ -105,7 +105,11 @@ def static(theory: Theory) -> Static:
 
 
 def _at_zero_gamma0(e: Equation) -> Equation:
-    """Return the equation of a field at ``gamma0 = 0``; raise NotApplicable if the field moves there."""
+    """Return the equation of a field at ``gamma0 = 0``, with functions that have no times.
+
+    Terms with a factor gamma0 are left out. Raises NotApplicable if another term depends on time, so that the
+    field moves.
+    """
     terms = []
     for x in e.terms:
         if (x.coefficient * x.kernel).subs(gamma0, 0) == 0:

@@ -510,8 +510,8 @@ def _leading(e: Expr) -> Expr:
 def _approach(rate: Expr, rests: dict[Expr, Expr], start: Expr) -> Expr:
     """Return ``exp(slope * time)`` for the time that ``df/dt = rate`` takes from ``start`` to the output f.
 
-    The rate has simple zeros; ``rests`` maps each zero to the slope of the rate there, and ``slope`` is that
-    of the first one. The time is the integral of ``1/rate`` in partial fractions.
+    The rate has simple zeros; ``rests`` maps each zero to the slope of the rate there, and ``slope`` is
+    the slope at the first zero in ``rests``. The time is the integral of ``1/rate`` in partial fractions.
     """
     first = next(iter(rests.values()))
     value: Expr = Rational(1)

@@ -132,7 +132,10 @@ class Bottleneck(ConditionalResult):
     basis: tuple[str, ...]
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions as sentences, with the times at which the share and the later law hold."""
+        """Return sentences about the derivation, the assumptions and the range of the effect.
+
+        The last ones state at which times the law after the crossover holds, or why there is no crossover.
+        """
         return self.basis
 
     def exponent(self, size: Symbol) -> Expr:

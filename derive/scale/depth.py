@@ -140,7 +140,7 @@ class DepthFirstStep(Shown, ConditionalResult):
     output: Expr
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the closed form of the first training step, as sentences."""
+        """Return the derived and the assumed statements about the first training step, as sentences."""
         return (
             WIDTH_FIRST,
             "derived: the first step of linear layers for every depth; correlations grow by the fraction "
@@ -501,7 +501,7 @@ class DepthClass(Shown, ConditionalResult):
     basis: tuple[str, ...]
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions behind the powers of L and the first training step, as sentences."""
+        """Return the derived and the assumed statements about the class, as sentences."""
         return self.basis
 
     @property
@@ -811,7 +811,10 @@ def _outer_update(program: Program) -> tuple[TrainedMatrix, Outer]:
 
 
 def _require_symbol(symbol: Symbol, what: str, e: Expr) -> None:
-    """Raise NotApplicable if an exponent of a program is a number instead of the symbol alpha or gamma."""
+    """Raise NotApplicable unless ``e`` contains the symbol, alpha or gamma, of an exponent.
+
+    ``e`` is a factor of a program, such as that of the branches, and ``what`` is its name in the message.
+    """
     if not e.has(symbol):
         raise NotApplicable(
             f"the {what} is {e}, without the symbol {symbol}: give a program with symbols as exponents, such "
@@ -887,7 +890,7 @@ class FirstUpdate(Shown, ConditionalResult):
     rate: Expr
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the closed form of the first update, as sentences."""
+        """Return the derived and the assumed statements about the first update, as sentences."""
         return (
             f"assumed: width one, one step of the rule {self.rule}, to first order in the learning rate",
             "assumed: the slope chi of the loss is fixed",

@@ -66,7 +66,10 @@ class StepRow:
 
     @cached_property
     def neighbour(self) -> Expr:
-        """The same function at the neighbouring layer; 0 if the equation is not a recursion in the layer."""
+        """The term of the right-hand side that is the same function at the layer below or above.
+
+        It is 0 if the equation is not a recursion in the layer.
+        """
         function = self.symbol.func, self.symbol.args[1:]
         return next((x for x in Add.make_args(self.rhs) if (x.func, x.args[1:]) == function), S.Zero)
 
@@ -542,7 +545,7 @@ class DepthExponents(Shown, ConditionalResult):
     averaged: bool
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions behind the powers of the depth L, as sentences."""
+        """Return the derived and the assumed statements about the powers of the depth L, as sentences."""
         return (
             WIDTH_FIRST,
             "derived: powers of L that are upper bounds, and exact in the first step of linear layers",

@@ -75,12 +75,12 @@ class MemoryFree(ConditionalResult):
     order: int | None = None
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the memory-free recursion of the loss.
+        """Return the derived and assumed statements about the recursion of the loss.
 
         Returns
         -------
         tuple[str, ...]
-            Derived statements and assumptions, as sentences.
+            Sentences that begin with "derived: " or "assumed: ".
         """
         up_to_order = "" if self.order is None else f", up to the power {self.order} of the learning rate"
         return (

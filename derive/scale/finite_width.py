@@ -442,9 +442,9 @@ def _check_pair(
         return body
 
     def pair(first: Expr, second: Expr, one: _Wave = drive, two: _Wave = response) -> Expr:
-        """Return the product of the factors of a slow and a fast mode, at the times ``first`` and ``second``.
+        """Return the product of two factors of modes: ``one`` at a slow rate, ``two`` at a fast rate.
 
-        ``one`` and ``two`` are these factors as functions of rate and time, by default those of the variance.
+        ``first`` and ``second`` are the times of the two factors, which are by default those of the variance.
         The product is divided by the powers of the kernel that both factors of the variance contain.
         """
         return one.at(slow_rate, first, kernel) * two.at(fast_rate, second, kernel) / front

@@ -452,12 +452,12 @@ class FewSteps(ConditionalResult):
     order: tuple[Symbol, int] | None = None
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions under which the values of the correlation function hold.
+        """Return the derived and assumed statements about the correlation function.
 
         Returns
         -------
         tuple[str, ...]
-            Derived statements and assumptions, as sentences.
+            Sentences that begin with "derived: " or "assumed: ".
         """
         up_to_order = (
             "exactly" if self.order is None else f"up to the power {self.order[1]} of {self.order[0]}"
@@ -942,12 +942,12 @@ class FirstStep(ConditionalResult):
     name: str = "C_v"
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions behind the values before and after the first step.
+        """Return the derived and assumed statements about the first step.
 
         Returns
         -------
         tuple[str, ...]
-            Assumptions as sentences.
+            Sentences that begin with "derived: " or "assumed: ".
         """
         depth = self.theory.program.depth
         whole = (
@@ -1156,7 +1156,10 @@ class _ClosedForm(LayerFamilies):
         return FirstStep(self.theory, self.shown(before), self.shown(after), values, root, parameter, name)
 
     def shown(self, e: Expr) -> Expr:
-        """Return an expression in ell, L and q; order parameters without a layer are replaced by values."""
+        """Return an expression factored and written in ell, L and q.
+
+        Order parameters that do not belong to a layer are replaced by their values.
+        """
         names = sorted((a for a in e.atoms(AppliedUndef) if a in self.numbers), key=str)
         if not names:
             return factor(e).xreplace({Z: q**ell, Z_L: q**L})

@@ -109,12 +109,12 @@ class LargestRate(ConditionalResult):
     basis: tuple[str, ...]
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions behind the largest learning rate.
+        """Return the derived and assumed statements about the largest learning rate.
 
         Returns
         -------
         tuple[str, ...]
-            Assumptions as sentences.
+            Sentences that begin with "derived: " or "assumed: ".
         """
         return self.basis
 
@@ -296,12 +296,12 @@ class Aligned(ConditionalResult):
     basis: tuple[str, ...]
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions under which every trained matrix of weights is of rank one.
+        """Return the statements derived about trained matrices of rank one.
 
         Returns
         -------
         tuple[str, ...]
-            Assumptions as sentences.
+            Sentences that begin with "derived: ".
         """
         return self.basis
 
@@ -565,12 +565,12 @@ class Balance(ConditionalResult):
     neglected: Expr
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the dominant balance of updates.
+        """Return the derived and assumed statements about the balance of updates.
 
         Returns
         -------
         tuple[str, ...]
-            Assumptions as sentences.
+            Sentences that begin with "derived: " or "assumed: ".
         """
         affine = "assumed: powers of gamma0 are affine in the layer"
         return (

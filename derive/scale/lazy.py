@@ -117,12 +117,12 @@ class LazyKernel(ConditionalResult):
     equations: Mapping[Symbol, Expr]
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions behind the distribution of the kernel's eigenvalues.
+        """Return the derived and assumed statements about the eigenvalues.
 
         Returns
         -------
         tuple[str, ...]
-            Assumptions as sentences.
+            Sentences that begin with "derived: " or "assumed: ".
         """
         return (
             "assumed: as gamma0 -> 0 correlation functions keep their initial values",

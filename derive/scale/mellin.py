@@ -172,9 +172,9 @@ class Powers(Summarised):
         return top[0]
 
     def turns(self, symbol: Symbol) -> Expr:
-        """Return the value of ``symbol`` at which the exponents of the first two terms are equal.
+        """Return the value of ``symbol`` at which the powers of the first two terms are equal.
 
-        On its two sides different terms are the larger one.
+        The largest term is one of the two below this value, and the other one above it.
         """
         (value,) = solve(self.terms[0].power - self.terms[1].power, symbol)
         return value
@@ -513,8 +513,8 @@ def _part(term: Expr, y: Symbol) -> _Part:
 def _rise(F: Expr, y: Symbol, one: Expr) -> Expr:
     """Return the lowest power of y in the expansion of F at small y.
 
-    ``one`` is the power m of y in one of the terms of F, which is divided out before the expansion. Raises
-    NotApplicable if symbols do not determine the power.
+    ``one`` is a power of y that is divided out before the expansion and added again, because SymPy does not
+    expand symbolic powers. Raises NotApplicable if symbols do not determine the result.
     """
     small = Dummy("y", positive=True)
     try:

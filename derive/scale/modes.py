@@ -193,7 +193,11 @@ class LazyModes(ConditionalResult):
         return aligned_latex([Eq(Function("v")(k, t), self.error, evaluate=False)])
 
     def conditions(self) -> tuple[str, ...]:
-        """Return, as sentences, the limits under which the lazy solution of each mode holds."""
+        """Return the conditions of the lazy solution, as sentences.
+
+        There is one sentence. It states that layers are infinitely wide and that each mode is learnt by
+        itself.
+        """
         return ("derived: infinitely wide layers at gamma0 = 0, where each mode is learnt by itself",)
 
     def loss(self, terms: int = 3) -> Powers:
@@ -278,7 +282,7 @@ def wide(theory: Theory) -> Theory:
     """Return a theory of structured data for N -> oo, with averages over modes written as sums.
 
     Raises NotApplicable for a depth that is a number, because a recursion over layers needs a symbol, and for
-    a theory that contains a symbol of the laws, which would be read as that of the theory.
+    a theory in which a symbol of the laws has another meaning.
     """
     for x, meaning in _SYMBOLS.items():
         if x in theory.symbols.values():

@@ -107,7 +107,7 @@ class BranchPowers(ConditionalResult):
         return replace(self, **powers)
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions behind the powers of the depth L, as sentences."""
+        """Return the derived and the assumed statements about the powers of the depth L, as sentences."""
         return (
             WIDTH_FIRST,
             "derived: outputs move by order one, from powers of L in the theory of linear residual layers",

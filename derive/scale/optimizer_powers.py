@@ -158,12 +158,12 @@ class OptimizerPowers(ConditionalResult):
     spectral: frozenset[str] = frozenset()
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the powers of the width in rates, epsilons and decays.
+        """Return the derived and assumed statements about the powers of the width.
 
         Returns
         -------
         tuple[str, ...]
-            Assumptions as sentences.
+            Sentences that begin with "derived: " or "assumed: ".
         """
         goals = {
             LEARNING: "derived: each weight changes the outputs and the fields by order one in a step",

@@ -319,9 +319,9 @@ class EntrySize:
         ).as_bound()
 
     def as_bound(self) -> EntrySize:
-        """Return the part itself, or an upper bound of it from second order in the updates on.
+        """Return the part itself if it is of order 0 or 1 in the updates, else an upper bound of it.
 
-        The bound has no parity, so that no mean of it vanishes.
+        The bound has the same power of N and no parity, and no mean of it is assumed to vanish.
         """
         return self if self.order < 2 else replace(self.even(self.power), order=2, unknown=True)
 

@@ -154,7 +154,10 @@ class RankOne(ConditionalResult):
         return aligned_latex([self.modes, self.learnt, self.norm, self.kernel])
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions by which all kernels are of rank one in time, as sentences."""
+        """Return the two assumptions of the rank-one equations, as sentences.
+
+        They are the ansatz that kernels are of rank one in time, and the signs of sizes and learnt parts.
+        """
         return (
             "ansatz: kernels are of rank one in time, "
             + ", ".join(f"{x.lhs} = {x.rhs}" for x in self.ansatz)
@@ -534,11 +537,14 @@ def product_transform(q: Any, r: Any, at: Any) -> Expr:
     q, r, at = (sympify(y, strict=True) for y in (q, r, at))
 
     def inner(p: Expr) -> Expr:
-        """Return ``Gamma(s+2) int_0^(2-u) v^-p (2-u-v)^(-s-2) dv`` without its power of ``2 - u``."""
+        """Return c in ``Gamma(s+2) int_0^(2-u) v^-p (2-u-v)^(-s-2) dv = c (2-u)^(-s-1-p)``."""
         return gamma(at + 2) * unit(-p, -at - 2)
 
     def outer(p: Expr, of: Expr) -> Expr:
-        """Return ``int_1^2 u^-p (2 - u)^(-of-s-1) du``, the outer integral over one corner."""
+        """Return ``int_1^2 u^-p (2 - u)^(-of-s-1) du``, the integral over u in one corner.
+
+        ``of`` is the exponent of v in the integral over v, and ``p`` that of u.
+        """
         return euler(-of - at - 1, -p, 1)
 
     whole = 2 ** (-q - r - at) * unit(-q, -r - at - 1)
@@ -702,7 +708,10 @@ class RichScaling(ConditionalResult):
         return aligned_latex([loss, Eq(Function("F")(x), self.profile, evaluate=False), *self.moments])
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the rich power law and the range in which it holds, as sentences."""
+        """Return the assumptions of the rich power law and the range in which it holds, as sentences.
+
+        The range is that of the source, of the singular value of the weights and of the time.
+        """
         return self.basis
 
     def valued(self, e: Expr) -> Expr:
@@ -860,9 +869,10 @@ def tidied(e: Expr) -> Expr:
 
 
 def _short(e: Expr, moments: Mapping[Symbol, Expr]) -> Expr:
-    """Return a product of powers as is, or with its constant as a number of six digits.
+    """Return a product of powers, with its constant as a number of six digits if possible.
 
-    The number is used if all ``moments``, values of integrals by symbol, contain no symbols.
+    ``moments`` has the values of symbols for integrals. If all values are free of symbols, they are inserted
+    and the constant becomes a number; otherwise the product is returned unchanged.
     """
     valued = e.xreplace(dict(moments))
     number, powers = valued.as_independent(*valued.free_symbols, as_Add=False)
@@ -1070,8 +1080,9 @@ class RichBalance:
     ) -> tuple[str, ...]:
         """Return the assumptions of the power law and the range in which it holds, as sentences.
 
-        ``kernel`` and ``integrated_kernel`` are powers of time, and ``moments`` are closed forms of ``I_F``
-        and ``I_v``, integrals over the profile of modes.
+        ``kernel`` is ``C_g(1,t,t)`` and ``integrated_kernel`` its integral over time, both as powers of time.
+        ``moments`` has the closed forms of ``I_F`` and ``I_v``, integrals over the profile of modes, by
+        symbol.
         """
         singular_value = Dummy("sigma", positive=True)
         depth = power_in(

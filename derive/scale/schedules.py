@@ -41,7 +41,7 @@ class BestSchedule(ConditionalResult):
     constant_loss: Expr
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions about noise, learning rates and data for this schedule, as sentences."""
+        """Return the derived and assumed statements about noise, rates and powers of T, as sentences."""
         return (
             f"assumed: {self.peak} < 0; otherwise learning rates do not fall with the number of steps T, but "
             "are held at the edge of stability",

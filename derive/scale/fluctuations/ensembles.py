@@ -83,12 +83,12 @@ class BestEnsemble(ConditionalResult):
         return f"several networks are better than one of the same cost if {self.members} > 1"
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions behind the best number of networks at a fixed cost.
+        """Return the derived and assumed statements about the best number of networks.
 
         Returns
         -------
         tuple[str, ...]
-            Assumptions as sentences.
+            Sentences that begin with "derived: " or "assumed: ".
         """
         return (
             f"derived: the minimum of {bias / N**self.order} + {spread / N / E} at a fixed cost "
@@ -137,12 +137,12 @@ class EnsembleLaw(ConditionalResult):
         return self.loss + self.bias / N + self.spread / (N * E)
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions behind the mean loss of an ensemble.
+        """Return the derived and assumed statements about the mean loss of an ensemble.
 
         Returns
         -------
         tuple[str, ...]
-            Assumptions as sentences.
+            Sentences that begin with "derived: " or "assumed: ".
         """
         return (
             "derived: the second-order expansion of the loss in the output; the variance is divided by the "

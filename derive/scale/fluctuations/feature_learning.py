@@ -57,12 +57,12 @@ class FeatureLearning(ConditionalResult):
     centred: bool
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the series in gamma0 of the covariances.
+        """Return the derived and assumed statements about the series in gamma0.
 
         Returns
         -------
         tuple[str, ...]
-            Assumptions as sentences.
+            Sentences that begin with "derived: " or "assumed: ".
         """
         return (
             "derived: means and N Cov of the Taylor coefficients of gradient ascent of the output; with one "

@@ -92,12 +92,12 @@ class GramRecursion(ConditionalResult):
         return bool(self.program.rule.discrete)
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the recursion of the Gram matrix.
+        """Return the derived and assumed statements about the Gram matrix.
 
         Returns
         -------
         tuple[str, ...]
-            Assumptions as sentences.
+            Sentences that begin with "derived: " or "assumed: ".
         """
         return (
             "derived: a step acts on the fields of a unit by a linear map that is the same for all units and "

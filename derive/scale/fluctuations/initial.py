@@ -71,12 +71,12 @@ class InitialCovariance(ConditionalResult):
         return aligned_latex((Eq(covariance, self.value, evaluate=False), *self.kernels))
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions behind the covariance of two observables.
+        """Return the derived and assumed statements about the covariance.
 
         Returns
         -------
         tuple[str, ...]
-            Assumptions as sentences.
+            Sentences that begin with "derived: " or "assumed: ".
         """
         return (
             "derived: N Cov to leading order in 1/N, from averages over the units of each layer and from the "
@@ -111,12 +111,12 @@ class InitialMean(ConditionalResult):
         return aligned_latex((Eq(self.observable, self.value, evaluate=False), *self.kernels))
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions behind the value of the observable.
+        """Return the derived and assumed statements about the value of the observable.
 
         Returns
         -------
         tuple[str, ...]
-            Assumptions as sentences.
+            Sentences that begin with "derived: " or "assumed: ".
         """
         return (
             "derived: averages over one unit of each layer, whose inputs through random weights are Gaussian",
@@ -377,7 +377,10 @@ def _tidied(e: Expr) -> Expr:
 
 
 def _powers_together(e: Expr, depth: Symbol) -> Expr:
-    """Return a sum of polynomials of ``depth`` times ``integer^depth``, with equal powers collected."""
+    """Return an expression, factored, with powers ``n^depth`` of integers as powers of primes.
+
+    For example ``4^depth`` becomes ``(2^depth)^2``, so that equal powers are collected.
+    """
     slots: dict[Expr, Expr] = {}
 
     def of_primes(x: Pow) -> Expr:

@@ -68,12 +68,12 @@ class LazyFluctuations(ConditionalResult):
     response: Expr
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions behind the covariance of lazy errors.
+        """Return the derived and assumed statements about the covariance of errors.
 
         Returns
         -------
         tuple[str, ...]
-            Assumptions as sentences.
+            Sentences that begin with "derived: " or "assumed: ".
         """
         sentences = (
             "derived: initial kernels and outputs and their covariances; errors are linear in both to "
@@ -176,7 +176,7 @@ class LazyFluctuations(ConditionalResult):
 
 
 def _output(program: Program) -> str:
-    """Return the name of the output of a program; raise NotApplicable without an output."""
+    """Return the name of the output of a program; raise NotApplicable without a unique one."""
     output = program.roles.output
     if output is None:
         raise NotApplicable(

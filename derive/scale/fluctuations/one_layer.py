@@ -93,12 +93,14 @@ class OneSample(ConditionalResult):
     units: Expr
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions about A and B, the two components of the network, as sentences.
+        """Return the derived and assumed statements about A and B.
+
+        A and B are the mean squares of the two components of the weights at the start.
 
         Returns
         -------
         tuple[str, ...]
-            Assumptions as sentences.
+            Sentences that begin with "derived: " or "assumed: ".
         """
         return (
             "derived: at the start A and B are independent means of squares of independent standard normal "
@@ -357,12 +359,12 @@ class OneLayerFlow(ConditionalResult):
     modes: OneSample
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the closed forms of output, error and tangent kernel.
+        """Return the derived and assumed statements about the exact flow.
 
         Returns
         -------
         tuple[str, ...]
-            Assumptions as sentences.
+            Sentences that begin with "derived: " or "assumed: ".
         """
         return (
             *self.modes.conditions(),
@@ -566,11 +568,11 @@ class OneLayerFlow(ConditionalResult):
 
     @cached_property
     def weights(self) -> dict[Symbol, Expr]:
-        """Relative derivatives of :meth:`speed` by A_0 and B_0 at fixed error, at infinite width.
+        """Derivatives of :meth:`speed` by A_0 and B_0 at fixed error, divided by ``speed``.
 
-        ``speed`` is the relative rate at which the error decays. A_0 and B_0, the keys, are the initial mean
-        squares of the two components of the weights. Values are functions of z, by which A has grown and B
-        has been divided.
+        They are taken at infinite width. ``speed`` is the relative rate at which the error decays. A_0 and
+        B_0, the keys, are the initial mean squares of the two components of the weights. Values are functions
+        of z, by which A has grown and B has been divided.
         """
         speed = self.speed()
         derivatives = {x: self._at_fixed_error(speed, x) / speed for x in (A, B)}

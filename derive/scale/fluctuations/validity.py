@@ -52,12 +52,12 @@ class WidthValidity(ConditionalResult):
     output_width: Expr
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions behind the widths below which order 1/N fails.
+        """Return derived and assumed statements about the widths where order 1/N fails.
 
         Returns
         -------
         tuple[str, ...]
-            Assumptions as sentences.
+            Sentences that begin with "derived: " or "assumed: ".
         """
         return (
             "derived: the ratio of successive orders in 1/N of the lazy loss of one mode, which depends on "
