@@ -207,10 +207,11 @@ def _motion(theory: Theory, e: Equation) -> Motion:
 
 
 def _source_relaxation(u: Source, discrete: bool) -> tuple[Expr, Expr, Expr]:
-    """Return relaxation rate, noise covariance per step or unit of time, and initial covariance of a source.
+    """Return (relaxation rate, covariance of the noise, covariance at time 0) of the source ``u``.
 
-    The covariances are those of the source with its partner at other indices. Raises NotApplicable if the
-    source is not a Markov process, with rate and noise that are constant in time.
+    The covariances are those of the source with its partner at other indices; that of the noise is per step
+    if ``discrete`` is true, else per unit of time. Raises NotApplicable if the source is not a Markov
+    process, with rate and noise that are constant in time.
     """
     moved = [a for a in u.covariance.atoms(AppliedUndef) if {t, s} & a.free_symbols]
     if moved:
@@ -225,11 +226,11 @@ def _source_relaxation(u: Source, discrete: bool) -> tuple[Expr, Expr, Expr]:
 
 
 def relaxation(covariance: Expr, discrete: bool = False) -> tuple[Expr, Expr, Expr]:
-    """Return relaxation rate, covariance rate of the noise and initial variance of a Gaussian process.
+    """Return (relaxation rate, variance rate of the noise, initial variance) of a Gaussian process.
 
-    ``c(t, s)`` for t > s must obey ``dc/dt = -rate c``; then it belongs to ``du = -rate u dt + noise`` (in
-    steps ``u(t + 1) = (1 - rate) u + noise``). Raises :class:`NotApplicable` otherwise, and if the noise
-    changes in time.
+    Its covariance ``c(t, s)`` for t > s must obey ``dc/dt = -rate c``; then it belongs to ``du = -rate u dt +
+    noise`` (if ``discrete`` is true, ``u(t + 1) = (1 - rate) u + noise``). Raises :class:`NotApplicable`
+    otherwise, and if the noise changes in time.
 
     >>> from sympy import Min, exp
     >>> relaxation(exp(-t - s) * exp(2 * Min(s, t)))

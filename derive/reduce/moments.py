@@ -187,7 +187,8 @@ class _Moments:
     def __init__(self, theory: Theory, site: SingleSite) -> None:
         """Define the moments: the correlation functions of the theory at equal times.
 
-        The output, its error and the average over units in the output are found too.
+        The output, its error and the average over units in the output are found too. Raises NotApplicable
+        unless the output is a constant times one such average.
         """
         # `unfolded` rewrites an expression in terms of the independent fields.
         self.theory, self.unfolded = theory, site.unfolded

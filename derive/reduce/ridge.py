@@ -199,7 +199,11 @@ class _Rate:
         return rate / self.program.descent.fan_in_of(w.initial) if isinstance(w, TrainedMatrix) else rate
 
     def share(self, w: TrainedWeight) -> Share:
-        """Return the contribution of one weight to the rate of change of the output."""
+        """Return the contribution of one weight to the rate of change of the output.
+
+        Raises NotApplicable if its update has a sum over an index that the output does not have, if the
+        matrix does not multiply the vector in its update, or if a vector of weights is added to the product.
+        """
         error = self.error(w)
         output_indices = dict(zip(error.args, self.output.args, strict=True))
         if any(r.index not in output_indices for r in w.update.over):
@@ -241,7 +245,8 @@ class _Rate:
         """Return the contribution of a readout, in which the output is linear.
 
         ``factor`` is the coefficient of its update over the error, and ``output_indices`` maps the indices of
-        the update to those of the output.
+        the update to those of the output. Raises NotApplicable if the readout is not a factor of a field of
+        the last layer.
         """
         for d in self.definitions:
             for member in w.initial.uses(d.rhs):
@@ -469,7 +474,11 @@ def _at_rest(given: Definition, out: AppliedUndef, target: str, ridge: Expr, siz
 
 
 def _diagonal(e: Expr, size: Expr) -> Expr:
-    """Return a number, or a weight for each sample, as a diagonal matrix of ``size`` rows."""
+    """Return a number, or a weight for each sample, as a diagonal matrix of ``size`` rows.
+
+    A number becomes that multiple of the identity. Raises NotApplicable for more than one function of the
+    sample.
+    """
     functions = e.atoms(AppliedUndef)
     if not functions:
         return e * SymbolicIdentity(size)

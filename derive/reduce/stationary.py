@@ -128,6 +128,7 @@ def _output(theory: Theory, tangent: Equation | None) -> Eq | None:
     """Return the output as a sum over past errors times the tangent kernel and the memory of updates.
 
     The result is None if there is no tangent kernel, or if the program has no unique output with one error.
+    Raises NotApplicable for an output that is not zero without updates, and for different rules.
     """
     rule, roles = theory.program.rule, theory.program.roles
     if tangent is None or roles.output is None or roles.error is None:
@@ -256,7 +257,11 @@ class _Stationary:
         self.definitions = [(e.lhs, e.rhs) for e in defining]
 
     def limit(self) -> Stationary:
-        """Return the kernels at ``gamma0 -> 0`` and then at long times."""
+        """Return the kernels at ``gamma0 -> 0`` and then at long times.
+
+        Raises NotApplicable if memory or a response does not vanish at gamma0 = 0, if an equation has several
+        sources, or if weights have different covariances at two times.
+        """
         for e in self.theory.equations:
             for x in e.terms:
                 if x.kind == "memory" and (x.coefficient * x.kernel).subs(gamma0, 0) != 0:
@@ -333,7 +338,10 @@ class _Stationary:
         )
 
     def kernel(self, q: OrderParameter) -> Eq:
-        """Return the equation of a kernel, a product of Gaussian averages over independent fields."""
+        """Return the equation of a kernel, a product of Gaussian averages over independent fields.
+
+        Raises NotApplicable if its definition is not the average of such a product.
+        """
         body = factor_terms(defined(q.definition.body, self.definitions))
         fields = {a for a in body.atoms(AppliedUndef) if str(a.func) in self.moving}
         value: Expr = Mul(*[x for x in Mul.make_args(body) if not x.atoms(AppliedUndef)])
@@ -467,7 +475,10 @@ class _Split:
     """Derivation of a theory with separate sources and responses for initial weights and for noise."""
 
     def __init__(self, theory: Theory, entries: Expr, kept: Expr, noise: Expr) -> None:
-        """Set the covariance of a weight at two times, the factor of its initial value, and its noise."""
+        """Set the parts of ``entries``, the covariance of a weight at two times.
+
+        ``kept`` is the factor by which its initial value decays, and ``noise`` the covariance of its noise.
+        """
         self.entries, self.kept, self.noise = entries, kept, noise
         self.names = {q.name for q in theory.responses()}
 
@@ -475,7 +486,7 @@ class _Split:
         """Yield two sources in place of one: of the initial weights, and of the noise if there is any.
 
         The covariance of the first has no factor of time for the decay of the weights; equations contain it
-        instead.
+        instead. Raises NotApplicable if the covariance of the source has no such factor.
         """
         bare = simplify(u.covariance / self.entries)
         if {t, s} & bare.free_symbols and not bare.atoms(AppliedUndef):

@@ -137,7 +137,7 @@ class _Whitened:
     def projected(self, x: Any) -> Iterator[Any]:
         """Yield an equation, source or order parameter projected on n, the direction of the targets.
 
-        The projected item has no indices of samples.
+        Exactly one item is yielded, without indices of samples.
         """
         kept = tuple(r for r in x.ranges if r.upper != P)
         if not isinstance(x, Equation):

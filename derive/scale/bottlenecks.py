@@ -456,7 +456,8 @@ class _Bottlenecks:
         """Return the effect on the loss of fresh batches of B samples without label noise.
 
         The noise of a batch is proportional to its squared error, which is the loss itself. For easy tasks
-        batches change constants only, and the bottleneck has no share and no crossover.
+        batches change constants only, and the bottleneck has no share and no crossover. Raises NotApplicable
+        if the equations after the crossover do not determine the loss.
         """
         conditions = [
             "derived: each batch adds to phi, the learnt part of a mode, noise with a variance proportional "

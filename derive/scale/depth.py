@@ -199,7 +199,10 @@ class _First:
         self.gain: Expr | None = None
 
     def result(self) -> DepthFirstStep:
-        """Return the solution of the first step: each function of the layer in closed form."""
+        """Return the solution of the first step: each function of the layer in closed form.
+
+        Raises NotApplicable if the response of the stream at equal times differs between the times 0 and 1.
+        """
         net, stream = self.net, self.net.up.name
         forward_response, backward_response = f"R_{stream}{net.source}", f"R_{net.down.name}{net.back}"
         self.jump(f"{forward_response}_0_0")

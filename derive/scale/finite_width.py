@@ -192,8 +192,8 @@ def _first_in_response() -> Expr:
     """Return the part of order b of the response of g to u, for ``h = u + b g`` and ``g = r + a h``.
 
     a and b are the memory kernels of a layer, and b is small, of order 1/N. The response is a to order zero;
-    at order b only the part from b itself is returned, without the change of a at this order. It is checked
-    that the response of h to r is b to this order.
+    at order b only the part from b itself is returned, without the change of a at this order. Raises
+    NotApplicable unless the response of h to r is b to this order.
     """
     h, g, u, r, small, more = (Dummy(x) for x in "hgure1")
     fields = solve([u + _b * g - h, r + _a * h - g], [g, h])

@@ -152,7 +152,7 @@ class Unrolled:
         """Return a term ``sum_s kernel(now, s) field(s)`` of an equation as a sum of Gaussian sources.
 
         The result has the coefficient of each source. ``x`` is the term and ``now`` the integer time of the
-        equation.
+        equation. Raises NotApplicable for a term that is also summed over samples or modes.
         """
         if x.over:
             raise NotApplicable(
@@ -282,9 +282,9 @@ class Unrolled:
 
 
 def same_unit(theory: Theory, one: AppliedUndef, other: AppliedUndef) -> bool:
-    """Return whether two fields have the same population and the same indices besides the time.
+    """Return whether two fields belong to the same units: same population and same indices.
 
-    The result is False for functions that are not fields of the program.
+    Times may differ. The result is False for functions that are not fields of the program.
     """
     first_field, other_field = (theory.program.field_of(str(x.func)) for x in (one, other))
     return bool(
@@ -358,7 +358,8 @@ class ExactSteps(Unrolled):
     def ring(self, symbols: Sequence[Symbol]) -> Any:
         """Return the field of rational functions in ``symbols``, to which all coefficients belong.
 
-        With an ``order`` its elements keep the powers of a symbol up to the highest one.
+        With an ``order`` its elements keep the powers of a symbol up to the highest one. Raises NotApplicable
+        if this symbol is not one of ``symbols``.
         """
         field = self.domain.frac_field(*symbols)
         if self.order is None:
@@ -403,7 +404,8 @@ class ExactSteps(Unrolled):
     def number(self, e: Expr) -> Any:
         """Return an expression of symbols and order parameters as a rational function of the symbols.
 
-        Order parameters are replaced by their values.
+        Order parameters are replaced by their values. Raises NotApplicable for an expression that is not a
+        rational function of the symbols.
         """
         if isinstance(e, AppliedUndef) and e not in self.widths:
             return self.value(e)
@@ -757,7 +759,7 @@ class EveryDepth(ExactSteps, LayerFamilies):
         LayerFamilies.__init__(self, theory)
 
     def fixed(self, theory: Theory) -> Theory:
-        """Return the theory itself, whose depth must be the symbol L."""
+        """Return the theory unchanged; raise NotApplicable unless its depth is the symbol L."""
         if theory.program.depth != L:
             raise NotApplicable(f"depth = {theory.program.depth}: must be L or a number")
         return theory

@@ -700,7 +700,7 @@ class _Balance:
         """Return the logarithm of the size of a product of fields, order parameters and numbers.
 
         It is linear in logarithms of parameters, such as ``log(gamma0)``, and in the unknown logarithms of
-        fields and of the learning rate.
+        fields and of the learning rate. Raises NotApplicable for a sum and for any other function.
         """
         if e.is_Number:
             return S.Zero
@@ -723,7 +723,8 @@ class _Balance:
         """Return the logarithm of the size of one field, source or order parameter.
 
         For a layered field it is ``unknown + unknown * layer``, or one unknown for each layer if the depth is
-        a number. For a source it is half the logarithm of the variance.
+        a number. For a source it is half the logarithm of the variance. Raises NotApplicable for any other
+        quantity, such as a given array.
         """
         name = str(a.func)
         field = self.theory.program.field_of(name)
@@ -789,10 +790,10 @@ class _Balance:
         return paths[0] if len({self.value(x) for x in paths}) == 1 else _greatest(map(self.value, paths))
 
     def largest(self, x: Term, e: Equation) -> Expr:
-        """Return the logarithm of (size of a neglected term over the size of the field of its equation).
+        """Return the logarithm of a ratio: size of the term ``x`` over that of the field of ``e``.
 
-        It is taken at the first or last layer, where it is largest. Raises NotApplicable unless the term is
-        small as gamma0 -> oo.
+        ``x`` is a neglected term of the equation ``e``. The ratio is taken at the first or last layer, where
+        it is largest. Raises NotApplicable unless the term is small as gamma0 -> oo.
         """
         gap = self.value(self.size(x.coefficient * x.kernel * x.field) - self.size(e.lhs))
         layers = [r for r in e.ranges if r.index == ell]

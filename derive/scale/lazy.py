@@ -261,7 +261,8 @@ class LazyKernel(ConditionalResult):
 
         ``H(y) = <1/(1 + k y)>`` is the average over the eigenvalues k of the tangent kernel. The first
         element has pairs (response, expression in H, y and earlier responses). The second is an expression
-        that vanishes at H(y), an equation for H.
+        that vanishes at H(y), an equation for H. Raises NotApplicable if the equations are not linear in the
+        responses, one after the other.
         """
         rows = [fraction(cancel(e - x))[0] for x, e in self.equations.items()]
         unsolved, solutions = set(self.equations) - {H}, []
@@ -284,6 +285,7 @@ class LazyKernel(ConditionalResult):
         """Polynomial in H and y that vanishes at ``H(y) = <1/(1 + k y)>``.
 
         The average is over the eigenvalues k of the tangent kernel. The degree in H doubles with each layer.
+        Raises NotApplicable unless exactly one factor of the polynomial has the solution ``H(0) = 1``.
 
         >>> from derive import isotropic, mean_field
         >>> lazy_kernel(mean_field(isotropic(1, data="population", center=True))).polynomial

@@ -325,7 +325,7 @@ def _row(
 
     ``name`` is the full name of the weight, such as ``W(1)``; ``family`` is (name, kind, indices) of its
     family; ``solved`` has the solution for all exponents by symbol, and ``sizes`` the power of each weight's
-    gradient.
+    gradient. Raises NotApplicable if the conditions do not determine the power of the learning rate.
     """
     head, kind, _ = family
     by_name = {str(x): v for x, v in solved.items()}
@@ -555,7 +555,7 @@ class _FirstChanges:
         """Return (field, power): the first field that a weight changes, and the exponent of N in the change.
 
         ``name`` is the full name of the weight, and ``family`` is (name, kind, indices) of its family. For a
-        readout it is the output.
+        readout it is the output. Raises NotApplicable if the weight changes no field.
         """
         head, kind, env = family
         for node in outputs(self.program) if kind == READOUT else self.fields_with(head, env):
@@ -565,9 +565,10 @@ class _FirstChanges:
         raise NotApplicable(f"the weight {name} changes no field or output in the first step")
 
     def fields_with(self, head: str, env: Mapping[Symbol, Expr]) -> list[tuple[str, Expr | None]]:
-        """Return the fields (name, layer) of the forward pass whose definitions contain a given weight.
+        """Return (name, layer) of the fields of the forward pass whose definitions contain a given weight.
 
-        ``head`` is the name of the weight's family, and ``env`` has the numbers of its indices.
+        ``head`` is the name of the weight's family, and ``env`` has the numbers of its indices. The layer is
+        None for a field without layers.
         """
         w, counting = weights(self.program)[head], Counting(self.program)
         member = w.symbol.xreplace(dict(env))

@@ -394,6 +394,7 @@ def powers(number: Expr) -> tuple[Expr, ...]:
     """Return the exponents of the width N in a sum of products, one for each term.
 
     Equal ones of the terms of a sum are listed once; those of a product of sums may occur several times.
+    Raises NotApplicable if N occurs in a function that is not a power.
 
     >>> a = Symbol("a")
     >>> powers(3 * N ** (1 - a) * Symbol("eta")), powers(1 + 2 * N)
@@ -459,10 +460,11 @@ class Counting:
                 self.rules[d.name, self.site(d.lhs, env)] = (d, env)
 
     def counted(self, steps: int, until: Sequence[tuple[str, Expr | None]] = ()) -> Counted:
-        """Return the powers of N of all fields and numbers before training and after ``steps`` updates.
+        """Return the powers of N of all fields and numbers after 0, 1, ..., ``steps`` updates.
 
         The count ends at the first step at which a quantity (name, layer) in ``until`` grows with N, or with
-        a reason in ``stopped`` if a function has no power.
+        a reason in ``stopped`` if a function has no power. Raises NotApplicable if the program does not have
+        a quantity in ``until``.
         """
         for node in until:
             if node not in self.rules:

@@ -496,11 +496,12 @@ def rich_law(
 ) -> PowerLaw:
     """Return the law of the rich regime, in which features have outgrown their initial values.
 
-    The law is :func:`.rich_scaling` of the equations ``reduced``; for hard tasks the power depends on
-    depth, and ``crossover`` of the result has the time at which the regime starts, where its loss meets the
-    lazy loss of ``modes``. With ``finite``, the noise of finite sizes, ``bottlenecks`` of the result are the
-    times at which each noise dominates and the laws after them, for capacities above 1. Raises as
-    :func:`leading_law` does, and NotApplicable if the constant has no closed form.
+    The law is :func:`.rich_scaling` of the equations ``reduced``. ``depth``, ``source``, ``capacity`` and
+    ``task`` are as for :func:`leading_law`; for hard tasks the power depends on depth, and ``crossover`` of
+    the result has the time at which the regime starts, where its loss meets the lazy loss of ``modes``. With
+    ``finite``, the noise of finite sizes, ``bottlenecks`` of the result are the times at which each noise
+    dominates and the laws after them, for capacities above 1. Raises as :func:`leading_law` does, and
+    NotApplicable if the constant has no closed form.
     """
     values = numbers(depth, source, capacity)
     law = rich_scaling(reduced, values[L], values[beta], values[capacity_], task=task)

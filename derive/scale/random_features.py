@@ -165,7 +165,8 @@ class RandomFeatures(ConditionalResult):
     def _in_size(self, e: Expr, size: Symbol) -> Powers:
         """Return an expression of sums over modes at late times as powers of N or P.
 
-        ``size`` is N or P, to which the effective number S of learnt modes tends at late times.
+        ``size`` is N or P, to which the effective number S of learnt modes tends at late times. Raises
+        NotApplicable unless the denominator of the expression is a single power of the cut-off.
         """
         count = self.learnt
         values = {size: count.at(cut)}
@@ -227,7 +228,8 @@ class RandomFeatures(ConditionalResult):
         """Return the coefficient of 1/size in a loss ``e``, as powers of time.
 
         ``e`` is ``z z'`` times the Laplace transform of the loss at the rates of two times, and ``size`` is N
-        or P.
+        or P. Raises NotApplicable unless each term is a sum over modes, or its product with a sum over
+        targets.
         """
         coefficient = expand(limit(size * (e - limit(e, size, oo)), size, oo))
         terms: list[Power] = []
@@ -501,10 +503,10 @@ def eliminated(theory: Theory) -> RandomFeatures:
 
 
 def _responses(transformed: Transforms) -> dict[Expr, Expr]:
-    """Return the Laplace transforms of the responses, and the rate z, as functions of the cut-off and of S.
+    """Return the responses in Laplace transforms, and their rate z, by symbol.
 
-    The cut-off is the eigenvalue above which modes have been learnt, and S is the effective number of these.
-    Raises NotApplicable unless all responses have one cut-off.
+    Values are functions of the cut-off, the eigenvalue above which modes have been learnt, and of S, the
+    effective number of learnt modes. Raises NotApplicable unless all responses have one cut-off.
     """
     unknowns = {e.lhs: Symbol(str(e.lhs.func)) for e in transformed.responses}
     cuts = {factor(_pole(x)) for e in transformed.responses for x in e.rhs.atoms(Sum)}

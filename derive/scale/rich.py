@@ -332,7 +332,10 @@ class _RankOne:
         return integrand
 
     def reduced(self) -> RankOne:
-        """Return the closed equations of the theory for kernels that are of rank one in time."""
+        """Return the closed equations of the theory for kernels that are of rank one in time.
+
+        Raises NotApplicable if a weight matrix grows differently in the equations of h and of g.
+        """
         upward = self.memory("h", ell + 1, c_h(ell, t))
         downward = self.memory("g", ell, c_g(ell + 1, t))
         if upward != downward:
@@ -415,7 +418,7 @@ class _RankOne:
 
         ``inner`` and ``top`` are the integrands of the growth of an inner and of the last matrix,
         ``phi_rate`` is the rate of phi, the learnt part of a mode, and ``bottom`` is ``c_h(1)``. Each rate is
-        ``2 gamma0 c_h(ell) c_g(ell)``, which is checked to be the same for all layers.
+        ``2 gamma0 c_h(ell) c_g(ell)``, the same for all layers; another rate raises NotApplicable.
         """
         last = 2 * sigma(L, t) * top.xreplace({s: t})
         within = 2 * sigma(ell, t) * inner.xreplace({s: t})
@@ -488,6 +491,7 @@ def profile(q: Any) -> Expr:
     """Return the profile ``F_q(x) = x int_0^1 u^-q exp(-x (1 - u)) du``, for ``q < 1``.
 
     It is the learnt fraction of the target of a mode, where x is the eigenvalue times the integrated kernel.
+    The result is x times a hypergeometric function 1F1.
 
     >>> from sympy import Rational, series
     >>> series(profile(Rational(1, 4)), x, 0, 3)
@@ -600,7 +604,7 @@ def check_transforms(slope: Expr) -> None:
 
 
 def _by_corners(e: Expr, powers: tuple[Expr, Expr], at: Expr) -> list[Expr]:
-    """Return the coefficients of an expression in two integrals at s, and the remainder.
+    """Return [coefficient of the first integral, coefficient of the second one, remainder] of ``e``.
 
     The integrals are ``E(b) = int_0^1 x^(b-1) (2 - x)^-p dx`` of the two corners in
     :func:`product_transform`, for the exponents q and r in ``powers``; ``e`` contains them at s = ``at`` and
@@ -896,7 +900,7 @@ class RichBalance:
 
         The equation is ``sigma^2 = front sum phi^2 + start``, with the sum over modes of their learnt parts
         phi. Because sigma is a power of ``c = c_g(1)``, the size of the gradient, ``c^2 sigma^2`` is
-        ``c^rise``.
+        ``c^rise``. Raises NotApplicable if the equation contains another sum.
         """
         c, reduced = Dummy("c", positive=True), self.reduced
         (total,) = reduced.norm.rhs.atoms(Sum)
@@ -943,7 +947,10 @@ class RichBalance:
         return {I_F: product_transform(q, q, argument), I_v: missing(q, q, -remaining.terms[0].power)}
 
     def law(self) -> RichScaling:
-        """Return the power law of the loss in the rich regime, with its corrections and conditions."""
+        """Return the power law of the loss in the rich regime, with its corrections and conditions.
+
+        Raises NotApplicable if the learnt fraction of a mode is not the profile ``F_q``.
+        """
         depth, reduced = self.depth, self.reduced
         # The singular value of the weights obeys sigma^2 = front sum phi^2 + start. The learnt part of a mode
         # is phi = w F/c, with its target w and its learnt fraction F; c = c_g(1) is the size of the gradient
@@ -1195,7 +1202,8 @@ def dropped(law: RichScaling) -> tuple[Neglected, ...]:
 
         ``field`` is the left side of its equation. Only the powers of t and gamma0 in ``size``, its relative
         size, are used. ``share`` is the ratio as a function of sigma, if known, and ``start`` the part of the
-        term that acts as an initial value of sigma, the singular value of the weights.
+        term that acts as an initial value of sigma, the singular value of the weights. Raises NotApplicable
+        if ``size`` is not a power of sigma.
         """
         powers, of_sigma = ([power_in(y, z) for z in (late, gamma0)] for y in (size, singular_value))
         n = simplify(powers[0] / of_sigma[0])

@@ -293,11 +293,11 @@ def _power_of_function(e: Expr, argument_powers: list[Expr | None]) -> Expr | No
 
 
 def _power_near_zero(e: Expr, argument_powers: list[Expr | None]) -> Expr:
-    """Return the exponent of a large number in a smooth function of one small argument.
+    """Return the exponent of a large number in a smooth function ``e`` of one small argument.
 
-    It is the lowest order of the series of the function, times the exponent of the argument. Orders up to 3
-    are tried, and a series that starts later counts as order 0. Raises NotApplicable for an argument that is
-    zero or may grow.
+    It is the lowest order of the series of the function, times the exponent of the argument, the only entry
+    of ``argument_powers``. Orders up to 3 are tried, and a series that starts later counts as order 0. Raises
+    NotApplicable for an argument that is zero or may grow.
     """
     (argument,) = argument_powers
     if argument is None or argument.is_nonpositive is not True:

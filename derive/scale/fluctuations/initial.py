@@ -508,7 +508,8 @@ class _LayerSweep:
         """Return the direct derivatives of an observable by each kernel in its definition.
 
         A kernel is an order parameter of one layer. A sum over layers in the definition gives one derivative
-        for a range of layers.
+        for a range of layers. Raises NotApplicable if the definition contains an order parameter that does
+        not belong to a layer, or a sum over another index.
         """
         slopes = []
         for term in Add.make_args(self.units.mean(atom)):

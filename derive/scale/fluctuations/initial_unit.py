@@ -255,8 +255,8 @@ class InitialUnits:
     def _kernels_of(self, x: ExponentTerm, field: Expr) -> Iterator[tuple[Expr, AppliedUndef]]:
         """Yield (factor, order parameter) for each order parameter in one term of the equation of ``field``.
 
-        ``x`` is a term of the exponent of the path integral; nothing is yielded if it belongs to another
-        equation.
+        ``x`` is a term of the exponent of the path integral; nothing is yielded if it belongs to the equation
+        of another field.
         """
         at = match(x.hats[0].field, field, x.addend.over)
         if at is None:
