@@ -44,7 +44,7 @@ class State:
 
     ``definition`` is the sum for which ``symbol`` stands, zero at time 0; ``motion`` follows by
     differentiation: ``d symbol/dt = ...``, or ``symbol(t + 1) = ...`` in steps, with a right-hand side at
-    time t only.
+    time t only. ``ranges`` are the ranges of the indices of ``symbol``.
     """
 
     symbol: AppliedUndef
@@ -122,8 +122,9 @@ class Motion:
     """Equation of motion of a field x: ``dx = (gain - rate x) dt + noise``.
 
     In steps it is ``x(t + 1) = (1 - rate) x + gain + noise``. ``gains`` are terms at time t whose sum is
-    ``gain``, from updates of weights. ``partner`` is the field at other indices: the covariance of the noise
-    of the two is ``diffusion``, per step or unit of time, and that of the two fields at time 0 is ``start``.
+    ``gain``, from updates of weights, and ``ranges`` those of the indices of ``field``, which is x.
+    ``partner`` is the field at other indices: the covariance of the noise of the two is ``diffusion``, per
+    step or unit of time, and that of the two fields at time 0 is ``start``.
     """
 
     field: AppliedUndef
@@ -282,9 +283,10 @@ def exponential(rule: TrainingRule) -> tuple[Expr, Expr, Expr]:
 
 
 def _initial_sources(theory: Theory) -> tuple[tuple[Source, ...], dict[str, Expr]]:
-    """Return the sources at time 0, and for each name the factor of a source at time t.
+    """Return (sources at time 0, factor of time of each source by its name).
 
-    A source at time t is this factor times its value at time 0. Raises NotApplicable for other sources.
+    A source at time t is this factor times its value at time 0. Raises NotApplicable for a source that does
+    not have this form.
     """
     sources: list[Source] = []
     scales: dict[str, Expr] = {}
@@ -381,8 +383,9 @@ class _Running:
 def _sums(e: Equation, discrete: bool) -> tuple[list[Term], list[_Running]]:
     """Return the terms of an equation without a sum over past times, and its sums over past times.
 
-    The sums are grouped by the common factor with which they depend on t. Raises NotApplicable for a sum that
-    contains the present, or that does not separate into factors of t and of past times.
+    The result is (terms, sums). The sums are grouped by the common factor with which they depend on t, and
+    ``discrete`` is true for training in steps. Raises NotApplicable for a sum that contains the present, or
+    that does not separate into factors of t and of past times.
     """
     if e.lhs.is_Derivative:
         raise NotApplicable(

@@ -187,6 +187,8 @@ class _Moments:
     def __init__(self, theory: Theory, site: SingleSite) -> None:
         """Define the moments: the correlation functions of the theory at equal times.
 
+        ``site`` has the equations of motion of the fields.
+
         The output, its error and the average over units in the output are found too. Raises NotApplicable
         unless the output is a constant times one such average.
         """
@@ -254,9 +256,10 @@ class _Moments:
         return e.replace(lambda x: isinstance(x, Average), value).subs(t, 0)
 
     def covariance(self, x: AppliedUndef, y: AppliedUndef, which: str) -> Expr:
-        """Return the covariance of two fields at time 0, or of their noise, zero if they are independent.
+        """Return the covariance of the fields x and y at time 0, or that of their noise.
 
-        ``which`` is the attribute of `Motion` that is read: ``start`` or ``diffusion``.
+        ``which`` selects the attribute of `Motion` that is read: ``start`` (time 0) or ``diffusion`` (noise).
+        The result is zero for fields of different names and for a field without an equation of motion.
         """
         motion: Motion | None = self.motions.get(str(x.func))
         if motion is None or x.func != y.func:

@@ -79,8 +79,9 @@ class OutputRate(Summarised):
     """Rate of change of the output under gradient flow with weight decay and noise.
 
     It is ``df/dt = gain - decay sum contraction + diffusion/2 sum curvature``; ``gain`` is the tangent kernel
-    times the errors. ``slope(ell, mu, t)`` is the average of ``d g_i/d h_i``, the instantaneous response of a
-    backward field to the forward field of its layer; ``slopes`` are its equations, from the last layer down.
+    times the errors, and the sums are over ``shares``, the contributions of the weights. ``slope(ell, mu,
+    t)`` is the average of ``d g_i/d h_i``, the instantaneous response of a backward field to the forward
+    field of its layer; ``slopes`` are its equations, from the last layer down.
     """
 
     output: AppliedUndef

@@ -120,7 +120,11 @@ class SingleSite(Summarised):
         return [a for a in fields if a.func in noisy]
 
     def _noise(self, body: Expr, fields: list[AppliedUndef]) -> Expr:
-        """Return half the sum over pairs of fields of the covariance of noise times the second derivative."""
+        """Return the term of Ito's rule that noise adds to the rate of ``body``, a function of fields.
+
+        It is half the sum over pairs of noisy fields of the covariance of their noise times the second
+        derivative of ``body`` by both.
+        """
         moving = {x.field.func: x for x in self.flows}
         total: Expr = S.Zero
         for a, b in product(self._noisy(fields), repeat=2):
@@ -131,10 +135,11 @@ class SingleSite(Summarised):
         return total
 
     def _with_noise(self, body: Expr, fields: list[AppliedUndef]) -> Expr:
-        """Return the average of a polynomial over the noise of a step, as a polynomial in the mean fields.
+        """Return the average of ``body``, a polynomial in ``fields``, over the Gaussian noise of a step.
 
-        The average over Gaussian noise is the exponential of the operator :meth:`_noise`, whose series ends
-        for a polynomial. Raises NotApplicable for another function of fields with noise.
+        The result is a polynomial in the fields without noise. The average is the exponential of the operator
+        :meth:`_noise`, whose series ends for a polynomial. Raises NotApplicable for another function of
+        fields with noise.
         """
         symbols = {a: Dummy(str(a)) for a in self._noisy(fields)}
         if symbols and not body.xreplace(symbols).is_polynomial(*symbols.values()):

@@ -125,7 +125,7 @@ def _at_zero_gamma0(e: Equation) -> Equation:
 
 
 def _output(theory: Theory, tangent: Equation | None) -> Eq | None:
-    """Return the output as a sum over past errors times the tangent kernel and the memory of updates.
+    """Return the output: a sum over past errors times tangent kernel and kept fraction of updates.
 
     The result is None if there is no tangent kernel, or if the program has no unique output with one error.
     Raises NotApplicable for an output that is not zero without updates, and for different rules.

@@ -84,8 +84,9 @@ class StepRow:
 class Steps:
     """Equations of correlations, responses and scalars at the times ``0 .. last``.
 
-    They are ordered by time, and at each time as in the theory. ``times`` maps the name of a function with
-    its times, such as ``C_x_1_0``, to its name without times and its times, ``("C_x", (1, 0))``.
+    ``rows`` are the equations, ordered by time, and at each time as in the theory. ``times`` maps the name of
+    a function with its times, such as ``C_x_1_0``, to its name without times and its times, ``("C_x", (1,
+    0))``.
     """
 
     theory: Theory

@@ -424,6 +424,8 @@ def _check_pair(
 ) -> None:
     """Check that order 1/N of the loss of a pair of modes is one convolution over time.
 
+    ``kernel`` is the kernel of the modes in the lazy limit.
+
     The loss is a variance plus the effect of the shifted mean, each an integral over times. ``drive`` and
     ``response`` are the factors of the two modes in the variance; ``shifted`` and ``shifting`` are those in
     the mean part, which contains the time to the power ``rise``. Raises :class:`NotApplicable` if SymPy does

@@ -105,6 +105,8 @@ class Power:
 class Powers(Summarised):
     """Function of a large ``variable`` as a sum of powers, up to ``O(variable^error)``.
 
+    ``terms`` are the powers with their coefficients.
+
     ``error`` is minus infinity if the remainder falls faster than any power. ``conditions`` are relations
     between symbols under which the expansion holds.
     """

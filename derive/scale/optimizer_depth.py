@@ -239,7 +239,11 @@ def _step(rule: Entrywise, gradient: Expr, small: Expr | None) -> Expr:
 
 
 def _moved(size: Expr) -> str:
-    """Return a sentence about a change ``L^size`` of outputs: whether it vanishes or diverges."""
+    """Return a sentence about outputs that change by ``L^size`` in a step.
+
+    It states that branches freeze (``size`` below 0), that outputs diverge (above 0), or that nothing is
+    wrong (0).
+    """
     if size == 0:
         return "as before: outputs move by order one"
     how = "branches freeze: outputs" if size < 0 else "outputs blow up: they"
@@ -247,7 +251,11 @@ def _moved(size: Expr) -> str:
 
 
 def _lost(share: Expr) -> str:
-    """Return a sentence about weight decay that removes the fraction ``L^share`` of a weight in a step."""
+    """Return a sentence about weight decay that removes the fraction ``L^share`` of a weight in a step.
+
+    It states that decay vanishes (``share`` below 0), that weights diverge (above 0), or that nothing is
+    wrong (0).
+    """
     if share == 0:
         return "as before: decay removes a fraction of order one of a weight in a step"
     if share < 0:

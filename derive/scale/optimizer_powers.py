@@ -105,12 +105,12 @@ class WeightPowers:
     decay: Expr | None
 
     def at(self, scale: Any) -> WeightPowers:
-        """Return the powers for a value of ``a``.
+        """Return the powers for a value of a, the exponent of the multiplier ``N^-a``.
 
         Parameters
         ----------
         scale : Any
-            Number or expression.
+            Value of a, a number or an expression.
 
         Returns
         -------
@@ -520,7 +520,11 @@ def scaling_faults(
 
 
 def _decayed(gap: Expr) -> str:
-    """Return a sentence about weight decay that removes the fraction ``N^gap`` of a weight in a step."""
+    """Return a sentence about weight decay that removes the fraction ``N^gap`` of a weight in a step.
+
+    It states that decay vanishes (``gap`` below 0), that the weight diverges (above 0), or that nothing is
+    wrong (0).
+    """
     if gap == 0:
         return "as before: decay removes a fraction of order one in a step"
     if gap < 0:

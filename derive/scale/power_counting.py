@@ -306,7 +306,10 @@ class EntrySize:
         return bool(self.odd) and not self.unknown
 
     def __mul__(self, other: EntrySize) -> EntrySize:
-        """Return the product of two parts, entry by entry: powers add up, and parities are multiplied."""
+        """Return the product of two parts, entry by entry: powers add up, and parities are multiplied.
+
+        From second order in the updates on it is an upper bound without parities.
+        """
         mixed = self.mixed | other.mixed
         return EntrySize(
             (self.power + other.power).expand(),
@@ -334,9 +337,10 @@ class EntrySize:
         return replace(self, power=power)
 
     def due_to(self, weight: str | None) -> EntrySize:
-        """Return the part with the mark of one more update: its order in the updates rises by one.
+        """Return the part with an order in the updates that is higher by one.
 
-        ``weight`` is the name of the updated weight, None if it is not recorded.
+        ``weight`` is the name of the updated weight, None if it is not recorded. From order 2 on the result
+        is an upper bound.
         """
         updated_by = self.updated_by if weight is None else self.updated_by | {weight}
         return replace(self, updated_by=updated_by, order=self.order + 1).as_bound()
@@ -532,7 +536,10 @@ class Counting:
         return atom.args[0].subs(env) if self.has_layer(str(atom.func)) else None
 
     def is_field(self, e: Expr, env: IndexExpressions) -> bool:
-        """Return whether an expression is a field or number that has a definition at its layer."""
+        """Return whether an expression is a field or number that the program defines at its layer.
+
+        ``env`` has the values of the indices.
+        """
         return isinstance(e, AppliedUndef) and (str(e.func), self.site(e, env)) in self.rules
 
     # -- values ------------------------------------------------------------------------------------------
@@ -783,7 +790,7 @@ class Counting:
         return parts if self.first else combined(EntrySize(p.power) for p in parts)
 
     def memory(self, w: TrainedMatrix | TrainedVector, env: IndexExpressions) -> EntrySizes:
-        """Return the power of N of the factor with which the rule of a weight keeps an update (the rate).
+        """Return the size in N of the factor of an update in a weight, such as the learning rate.
 
         The result has one part for each term of this factor, a number that contains no Gaussian source.
         Raises NotApplicable for a rule with noise.

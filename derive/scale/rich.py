@@ -769,7 +769,10 @@ class RichScaling(ConditionalResult):
 
     @property
     def balance(self) -> RichBalance:
-        """Equations of dominant balance from which the law follows."""
+        """Dominant balance from which the law follows, for the depth, source and capacity of the law.
+
+        It has the methods that return the powers and constants of the terms of the balance.
+        """
         return RichBalance(self.reduced, self.depth, self.source, self.capacity, self.task)
 
     def correction_from(self, name: str, d: Expr) -> Correction:

@@ -252,9 +252,9 @@ UnitVariable = tuple[bool, Key]
 class WeightedPair:
     """Term ``weight x_first x_second`` in the exponent of the path integral of one unit.
 
-    Each variable x is a field or a response field ("hat"): a pair (True for a hat, name with indices).
-    ``parameter`` is the order parameter that multiplies the term, None without one. ``weight`` is a
-    polynomial in eta, stored as one integer.
+    ``first`` and ``second`` are the variables x. Each is a field or a response field ("hat"): a pair (True
+    for a hat, name with indices). ``parameter`` is the order parameter that multiplies the term, None without
+    one. ``weight`` is a polynomial in eta, stored as one integer.
     """
 
     weight: int

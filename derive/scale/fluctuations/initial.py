@@ -235,7 +235,7 @@ def _member(units: InitialUnits, name_and_indices: tuple[Any, ...], any_layer: b
 
 
 def _require_inside(observable: AppliedUndef, value: Expr, inside: IndexRange, any_layer: bool) -> None:
-    """Raise NotApplicable unless an index of an observable has a value in its range.
+    """Raise NotApplicable unless ``value``, an index of an observable, is in the range ``inside``.
 
     Without ``any_layer`` a layer is a number, or the symbolic number of layers minus a number.
     """
@@ -618,8 +618,8 @@ class _LayerSweep:
     def _mixed(self, atom: AppliedUndef, slopes: list[_Slope], least: int) -> Expr:
         """Return N times the covariance of one average over a layer, ``atom``, with another observable.
 
-        ``slopes`` are the total derivatives of the observable by the kernels. The result is zero if ``atom``
-        is not an average over units.
+        ``slopes`` are the total derivatives of the observable by the kernels, and ``least`` is the least
+        number of layers of the network. The result is zero if ``atom`` is not an average over units.
         """
         place = self.units.place(atom)
         if place is None:
@@ -642,7 +642,10 @@ class _LayerSweep:
         return max([1, *(int(x if x.is_Integer else self.depth - x + 1) for x in layers)])
 
     def _between(self, first: Expr, layer: Expr, last: Expr, least: int) -> bool:
-        """Return whether a layer is one of those from ``first`` to ``last``, as :meth:`_larger` decides."""
+        """Return whether a layer is one of those from ``first`` to ``last``, as :meth:`_larger` decides.
+
+        ``least`` is the least number of layers of the network.
+        """
         after = self._larger(first, layer, least) == layer
         return bool(after and self._larger(layer, last, least) == last)
 
