@@ -348,21 +348,25 @@ class _Running:
 
     @property
     def total(self) -> Expr:
-        """The sum of the terms."""
+        """The sum of all terms, in which each kernel is summed over past times."""
         return Add(*[x.expr for x in self.parts])
 
     @property
     def rate(self) -> Expr:
-        """Growth rate of the factor: ``factor'/factor`` in a flow, ``factor(t + 1)/factor - 1`` in steps."""
+        """Growth rate of the factor by which all terms of the sum depend on the present time t.
+
+        It is ``factor'/factor`` in a flow, and ``factor(t + 1)/factor - 1`` in steps.
+        """
         if self.discrete:
             return _tidy(self.factor.xreplace({t: t + 1}) / self.factor) - 1
         return _tidy(self.factor.diff(t) / self.factor)
 
     @property
     def gains(self) -> tuple[Term, ...]:
-        """The terms by which the sum over past times grows: its terms at ``s = t``.
+        """The terms by which the sum over past times grows in a step or unit of time.
 
-        In steps they are multiplied by the growth of the common factor in one step.
+        They are its terms at ``s = t``. In steps they are multiplied by ``factor(t + 1)/factor(t)``, where
+        ``factor`` is the common factor by which the sum depends on t.
         """
         change = self.factor.xreplace({t: t + 1}) / self.factor if self.discrete else S.One
         gains = []

@@ -64,7 +64,10 @@ class TwoLayer(Summarised):
         raise KeyError(f"there is no closed equation for {name}; there are equations for {known}")
 
     def latex(self) -> str:
-        """Return all equations in LaTeX, one on each line."""
+        """Return the equations of fields, moments and error, and their initial values, in LaTeX.
+
+        Each equation is on a line of its own.
+        """
         equations = (*self.fields, *self.start, *self.moments, *self.rates)
         rows = [*equations, *(self.closed or (self.error,)), *self.initial]
         body = " \\\\\n  ".join(latex(e).replace(" = ", " &= ", 1) for e in rows)
@@ -226,7 +229,10 @@ class _Moments:
         return solve(given.lhs - given.rhs.xreplace({f.lhs: f.rhs}), self.average)[0]
 
     def named(self, e: Expr) -> Expr:
-        """Return an expression with averages replaced by the moments that they define."""
+        """Return an expression with averages over units replaced by symbols of moments.
+
+        The average in the output is replaced by an expression in the error. Other averages stay.
+        """
         known = [(self.average.body, self.value)]
         known += [(self.unfolded(m.rhs.body), m.lhs) for m in self.moments]
 

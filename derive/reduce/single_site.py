@@ -162,7 +162,7 @@ class SingleSite(Summarised):
         flows = {str(x.field.func): x.field for x in self.flows}
 
         def fewer(x: AppliedUndef) -> AppliedUndef:
-            """Return a field without indices on which it does not depend, which the flows do not have."""
+            """Return a field without those indices that the field has not in its equation of motion."""
             kept = flows[str(x.func)].args
             layer = int(sympify(kept[0]).is_Integer)  # 1 if the first argument is a layer, which is kept
             return x.func(*x.args[:layer], *x.args[len(x.args) - len(kept) + layer :])
@@ -264,10 +264,10 @@ def single_site(theory: Theory) -> SingleSite:
     unused = {str(x.field.func): _unused_arguments(x) for x in whole.flows}
 
     def pruned(e: Expr) -> Expr:
-        """Return an expression in which fields have no indices on which nothing depends."""
+        """Return an expression whose fields lack the indices on which their processes do not depend."""
 
         def fewer(x: AppliedUndef) -> AppliedUndef:
-            """Return one field without the indices on which nothing depends."""
+            """Return one field without the indices on which its process does not depend."""
             return x.func(*[y for k, y in enumerate(x.args) if k not in unused[str(x.func)]])
 
         return rewritten(e, unused, fewer)
@@ -310,7 +310,10 @@ def require_flow(theory: Theory) -> Theory:
 
 
 def _unused_arguments(x: Motion) -> tuple[int, ...]:
-    """Return the positions of arguments of a field on which neither its drift nor covariances depend."""
+    """Return the positions of those indices of a field on which its process does not depend.
+
+    Neither the drift nor the covariances of noise and initial value contain such an index.
+    """
     used = (x.velocity.subs(x.field, 0) + x.start + x.diffusion).free_symbols
     pairs = enumerate(zip(x.field.args, x.partner.args, strict=True))
     return tuple(k for k, (a, b) in pairs if a != b and a.is_Symbol and not {a, b} & used)

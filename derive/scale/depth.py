@@ -1024,7 +1024,7 @@ def _repeated(step: Matrix, count: Expr) -> Matrix:
 
 
 def _moment(p: int, y: Expr) -> Expr:
-    """Return ``E |y|^p`` of the factor y of a layer, an average over its normal weight."""
+    """Return ``E |y|^p``, where the factor y of a layer is linear in its standard normal weight."""
     a, slope = Dummy("a", positive=True), y.coeff(weight, 1)
     value = Abs(y.coeff(weight, 0) + a * weight) ** p
     return GaussianAverage(value, {(weight, weight): S.One}).doit().subs(a, slope)

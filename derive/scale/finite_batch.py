@@ -90,7 +90,10 @@ class BatchNoise(ConditionalResult):
         return self.decay()._repr_latex_()
 
     def conditions(self) -> tuple[str, ...]:
-        """Return, as sentences, the limits and the theorem behind the renewal equation of the loss."""
+        """Return, as sentences, the limits and the theorem behind the renewal equation of the loss.
+
+        The equation is derived; the renewal theorem for its solution is assumed.
+        """
         return (
             "derived: the renewal equation of the loss and its sums over steps, at gamma0 = 0 and N -> oo",
             "assumed: the solution of a renewal equation whose kernels fall as powers of time falls as the "
@@ -290,7 +293,10 @@ def _at_equal_times(e: Expr, definitions: Mapping[str, tuple[tuple[Expr, ...], E
         return definition.subs(dict(zip(arguments, x.args, strict=True)), simultaneous=True)
 
     def summed(x: Expr) -> Expr:
-        """Return an expression without sums over an index that a Kronecker delta fixes."""
+        """Return an expression without sums over an index that a Kronecker delta fixes.
+
+        The index gets the value that the delta requires. Other sums stay.
+        """
         if isinstance(x, Add):
             return Add(*map(summed, x.args))
         if not isinstance(x, Sum):

@@ -241,7 +241,7 @@ class WidthNoise(ConditionalResult):
         return self.total._repr_latex_()
 
     def conditions(self) -> tuple[str, ...]:
-        """Return, as sentences, the limits that are taken and the range in which order 1/N is sufficient."""
+        """Return two sentences: what is derived, and where order 1/N is assumed to be sufficient."""
         return (
             "derived: order 1/N at gamma0 = 0, the variance of the function that N units learn and the shift "
             "of its mean",

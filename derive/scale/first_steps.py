@@ -346,7 +346,10 @@ class ExactSteps(Unrolled):
         return {x for e in expressions for x in e.atoms(kind)}
 
     def fixed(self, theory: Theory) -> Theory:
-        """Return the theory at its number of layers; raise NotApplicable if the depth is a symbol."""
+        """Return the theory with its equations written out for its number of layers.
+
+        Raises NotApplicable if the depth is a symbol.
+        """
         depth = theory.program.depth
         if not depth.is_Integer:
             raise NotApplicable(
@@ -398,7 +401,10 @@ class ExactSteps(Unrolled):
         return self.expr(x)
 
     def trimmed(self, x: Any) -> Any:
-        """Return a rational function itself: sums and products of truncated ones have no higher powers."""
+        """Return the coefficient ``x``, a rational function, unchanged.
+
+        Its sums and products drop powers above the highest one already.
+        """
         return x
 
     def number(self, e: Expr) -> Any:
@@ -799,9 +805,9 @@ class EveryDepth(ExactSteps, LayerFamilies):
         return ratio.mul_term((tuple(j - i for i, j in zip(up, down, strict=True)), QQ.one))
 
     def without_common_powers(self, x: Any) -> tuple[Any, tuple[int, ...]]:
-        """Return a coefficient divided by the lowest power of each symbol, and minus these powers.
+        """Return (coefficient divided by the lowest power of each symbol, minus the exponents of these).
 
-        The powers are a tuple in the order of the symbols of the ring.
+        The exponents are a tuple in the order of the symbols of the ring.
         """
         up = tuple(-min(k) for k in zip(*x.monoms(), strict=True)) or x.ring.zero_monom
         return x.mul_term((up, QQ.one)), up
@@ -1170,7 +1176,7 @@ class _ClosedForm(LayerFamilies):
         return Add(*[Mul(self.shown(c), *[x**k for x, k in zip(values, ks, strict=True)]) for ks, c in terms])
 
     def number(self, a: AppliedUndef) -> Expr:
-        """Return the value of an order parameter that exists at one place only, not once in each layer."""
+        """Return the value of an order parameter that does not belong to a layer, such as ``C_v``."""
         if a not in self.numbers:
             self.numbers[a] = self.as_function_of_layer(self.unrolled.value(a))
         return self.numbers[a]

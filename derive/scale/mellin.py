@@ -73,7 +73,9 @@ class Power:
 
     @classmethod
     def of(cls, e: Expr, x: Expr) -> Power:
-        """Return a product of powers ``e`` as a power of x; raise NotApplicable for other expressions.
+        """Return ``e``, a product of powers, in the form ``coefficient x^power``.
+
+        Raises NotApplicable for other expressions.
 
         >>> from sympy.abc import a, x
         >>> Power.of(2 * x**a / x, x)
@@ -86,7 +88,7 @@ class Power:
         return cls(front, power)
 
     def at(self, x: Expr) -> Expr:
-        """Return the term as an expression in x."""
+        """Return ``coefficient x^power log(x)^logs``, the term as an expression in x."""
         return self.coefficient * x**self.power * log(x) ** self.logs
 
     def subs(self, values: Mapping[Any, Any]) -> Power:
@@ -94,7 +96,7 @@ class Power:
         return Power(sympify(self.coefficient).subs(values), sympify(self.power).subs(values), self.logs)
 
     def meets(self, other: Power) -> Expr:
-        """Return the x at which the term equals another term, whose power must differ from its own.
+        """Return the x at which two terms ``coefficient x^power`` are equal; their powers must differ.
 
         Logarithms are not considered.
         """
@@ -118,7 +120,7 @@ class Powers(Summarised):
 
     @property
     def expr(self) -> Expr:
-        """Sum of the terms, without the error."""
+        """Sum of the powers of the variable with their coefficients, without the remainder."""
         return Add(*[p.at(self.variable) for p in self.terms])
 
     @property
@@ -131,9 +133,9 @@ class Powers(Summarised):
         return "$" + " + ".join(latex(x) for x in parts if x != 0) + "$"
 
     def subs(self, values: Mapping[Any, Any]) -> Powers:
-        """Return the sum with values substituted for symbols.
+        """Return the sum of powers of a large variable with values substituted for symbols.
 
-        Terms that vanish, or whose power is not above that of the error, are left out.
+        Terms that vanish, or whose power is not above that of the remainder, are left out.
         """
         values = {k: sympify(v, strict=True) for k, v in values.items()}
         error = sympify(self.error).subs(values)
@@ -142,12 +144,12 @@ class Powers(Summarised):
         return Powers(self.variable, terms, error, self.conditions.subs(values))
 
     def scaled(self, factor: Any, power: Any = 0) -> Powers:
-        """Return the sum times ``factor * variable^power``."""
+        """Return the sum of powers, and its remainder, times ``factor * variable^power``."""
         terms = (replace(p, coefficient=factor * p.coefficient, power=p.power + power) for p in self.terms)
         return replace(self, terms=tuple(terms), error=self.error + power)
 
     def sorted(self, given: Mapping[Any, Any] | None = None) -> Powers:
-        """Return the sum with the largest term first.
+        """Return the sum of powers with the term first that is largest at a large variable.
 
         ``given`` expresses symbols by positive ones, as ``{beta: 1/(1 + p)}`` for ``beta < 1``, if the order
         depends on them. Raises :class:`NotApplicable` if the order is undetermined.
@@ -192,7 +194,7 @@ class Powers(Summarised):
 def total(parts: Iterable[Powers]) -> Powers:
     """Return the sum of expansions in one variable as one sum of powers.
 
-    The error of the sum is the largest of their errors; powers that are not above it are left out.
+    The remainder of the sum is the largest of their remainders; powers that are not above it are left out.
     """
     parts = list(parts)
     error = Max(*[x.error for x in parts])

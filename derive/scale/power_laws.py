@@ -137,7 +137,7 @@ class FixedData(ConditionalResult):
         return aligned_latex([self.balance])
 
     def conditions(self) -> tuple[str, ...]:
-        """Return, as sentences, the limits and the theorem on which the lazy loss on fixed data rests."""
+        """Return two sentences: the derived equations and limits, and the assumed final value theorem."""
         return (
             "derived: the cut-off and the correlations of errors in Laplace transforms, at gamma0 = 0 and "
             "N -> oo",

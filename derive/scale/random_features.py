@@ -101,7 +101,7 @@ class RandomFeatures(ConditionalResult):
         return aligned_latex([self.balance, shown])
 
     def conditions(self) -> tuple[str, ...]:
-        """Return, as sentences, the derivations and the theorem behind the loss of random features."""
+        """Return two sentences: the derived equations, and the assumed final value theorem."""
         return (
             "derived: the cut-off and the correlations of errors in Laplace transforms, in flow",
             "assumed: the loss has a limit at late times, which is that of its transform at small rates (the "

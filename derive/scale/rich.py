@@ -265,7 +265,10 @@ def with_rank_one(e: Expr) -> Expr:
     """
 
     def shape(x: AppliedUndef) -> Expr:
-        """Return the rank-one form of a kernel or field: the product of ``c_h`` or ``c_g`` at its times."""
+        """Return the rank-one form of a kernel, ``c(t) c(s)``, or of a field, ``c(t)``.
+
+        c is the size ``c_h`` of the fields or ``c_g`` of the gradients at the layer of the kernel or field.
+        """
         size, (layer, *times) = SIZES[str(x.func)[-1]], x.args
         return Mul(*[size(layer, y) for y in times])
 
@@ -727,25 +730,31 @@ class RichScaling(ConditionalResult):
 
     @property
     def constant(self) -> Expr:
-        """Factor of ``t^-exponent`` in the loss, with integrals over the profile of modes in closed form."""
+        """Prefactor c of the loss ``c t^-exponent`` at late times.
+
+        Integrals over the profile of modes in it are in closed form.
+        """
         return self.valued(self.named)
 
     @property
     def loss(self) -> Expr:
-        """Leading term of the loss as a function of time."""
+        """Leading term of the loss at late times, ``constant t^-exponent``."""
         return self.constant * late**-self.exponent
 
     @property
     def formula(self) -> Expr:
-        """Leading term of the loss, with symbols ``I_F`` and ``I_v`` for two integrals over the profile.
+        """Leading term of the loss at late times, with symbols ``I_F`` and ``I_v``.
 
-        The profile is the learnt fraction of a mode as a function of its scaled eigenvalue.
+        They stand for two integrals over the profile, the learnt fraction of a mode as a function of its
+        scaled eigenvalue.
         """
         return self.named * late**-self.exponent
 
     @property
     def kernel(self) -> Expr:
-        """Kernel ``C_g(1,t,t)`` as a function of time, with a constant in closed form.
+        """Kernel ``C_g(1,t,t)`` at late times, a power of time with its prefactor.
+
+        Integrals over the profile of modes in the prefactor are in closed form.
 
         It is the squared size of the gradient in the first layer, which sets the rate of all modes.
         """
@@ -753,9 +762,9 @@ class RichScaling(ConditionalResult):
 
     @property
     def integrated_kernel(self) -> Expr:
-        """Integral X of the kernel ``C_g(1,t,t)`` from the start to the time t, as a function of t.
+        """Integral X of the kernel ``C_g(1,t,t)`` over time up to t, for late t: a power of t.
 
-        Integrals over the profile of modes in its constant are in closed form.
+        Integrals over the profile of modes in its prefactor are in closed form.
         """
         return self.valued(self.named_integrated_kernel)
 

@@ -76,7 +76,7 @@ class BestEnsemble(ConditionalResult):
         Returns
         -------
         str
-            The sentence.
+            The sentence. If the cost is proportional to the width, it states that one network is best.
         """
         if self.members == 0:
             return "one wide network is best, if the bias increases the loss"
