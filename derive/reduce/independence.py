@@ -97,7 +97,7 @@ class Independence:
 
 
 def gradient_independence(theory: Theory) -> Independence:
-    """Return how a theory changes if the backward matrices are independent of the forward ones.
+    """Return the difference between a theory and that with independent backward matrices.
 
     >>> from derive import mlp
     >>> found = gradient_independence(mean_field(mlp()))

@@ -162,7 +162,7 @@ class SingleSite(Summarised):
         flows = {str(x.field.func): x.field for x in self.flows}
 
         def fewer(x: AppliedUndef) -> AppliedUndef:
-            """Return a field without those indices that the field has not in its equation of motion."""
+            """Return a field with only those indices that it has in its equation of motion."""
             kept = flows[str(x.func)].args
             layer = int(sympify(kept[0]).is_Integer)  # 1 if the first argument is a layer, which is kept
             return x.func(*x.args[:layer], *x.args[len(x.args) - len(kept) + layer :])

@@ -995,7 +995,11 @@ class FirstStep(ConditionalResult):
 
     @cached_property
     def degree(self) -> int | None:
-        """Degree of the growth factor in the learning rate; None if it is not a polynomial or if q occurs."""
+        """Degree of the growth factor as a polynomial in the learning rate.
+
+        None if it is not a polynomial, or if it contains q, an eigenvalue of the recursion from layer to
+        layer.
+        """
         growth = self.after / self.before
         if self.root is not None or not growth.is_polynomial(eta):
             return None

@@ -517,8 +517,8 @@ def _part(term: Expr, y: Symbol) -> _Part:
 def _rise(F: Expr, y: Symbol, one: Expr) -> Expr:
     """Return the lowest power of y in the expansion of F at small y.
 
-    ``one`` is a power of y that is divided out before the expansion and added again, because SymPy does not
-    expand symbolic powers. Raises NotApplicable if symbols do not determine the result.
+    ``one`` is an exponent of y, which may be a symbol. ``y^one`` is divided out before the expansion, and
+    ``one`` is added to the result. Raises NotApplicable if symbols do not determine the result.
     """
     small = Dummy("y", positive=True)
     try:

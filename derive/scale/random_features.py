@@ -551,7 +551,7 @@ def _body(total: Expr) -> Expr:
 def _pole(total: Expr) -> Expr:
     """Return the cut-off in a sum over modes: c, if the summand has its only pole at the eigenvalue ``-c``.
 
-    Raises NotApplicable for summands with more or no poles.
+    Raises NotApplicable for summands with several poles or none.
     """
     coefficients = Poly(fraction(together(_body(total)))[1], _mode).all_coeffs()
     if len(coefficients) != 2:

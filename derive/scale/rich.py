@@ -780,7 +780,7 @@ class RichScaling(ConditionalResult):
     def balance(self) -> RichBalance:
         """Dominant balance from which the law follows, for the depth, source and capacity of the law.
 
-        It has the methods that return the powers and constants of the terms of the balance.
+        The methods of the result return powers and constants of the terms in this balance.
         """
         return RichBalance(self.reduced, self.depth, self.source, self.capacity, self.task)
 

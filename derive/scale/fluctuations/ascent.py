@@ -361,7 +361,7 @@ class DrivenSteps:
     def _influence(self, pair: WeightedPair) -> None:
         """Store a term of the exponent under its population and layer if it contains an order parameter.
 
-        Without the order parameter it is the derivative of the exponent by this order parameter.
+        The other factors of the term are the derivative of the exponent by this order parameter.
         """
         if pair.parameter is not None:
             self.influences.setdefault(self.site[pair.first[1]], []).append(pair)

@@ -98,8 +98,8 @@ class FeatureLearning(ConditionalResult):
         """Series in gamma0^2 of the scaled ascent time sigma and of the error ``Delta/y``, at infinite width.
 
         sigma is the integral of the error over time, in units of ``y/k``, and x is time times k, the initial
-        kernel. Then ``Delta/y = d sigma/dx = 1 - sigma - a sigma^3/6 - ...``. Coefficients are polynomials in
-        x and ``exp(-x)``.
+        kernel. Then ``Delta/y = d sigma/dx = 1 - sigma - a sigma^3/6 - ...``, where a, of order gamma0^2, is
+        a Taylor coefficient of the mean output. Coefficients are polynomials in x and ``exp(-x)``.
         """
         first = 1 - _w
         second = _forced(-_cubic * first**3 * QQ(1, 6))

@@ -67,12 +67,13 @@ class WidthValidity(ConditionalResult):
         )
 
     def statements(self) -> tuple[str, ...]:
-        """Return sentences that state from which width on order 1/N is sufficient, with formulas.
+        """Return sentences that give the widths N below which order 1/N is not sufficient.
 
         Returns
         -------
         tuple[str, ...]
-            One sentence about the tangent kernel, and one about initial outputs unless they are centred.
+            One sentence about the tangent kernel at late times, and one about initial outputs unless they
+            are centred.
         """
         sentences = [
             f"order 1/N is not sufficient unless N > {self.late}, because rates differ between networks"
@@ -91,7 +92,7 @@ class WidthValidity(ConditionalResult):
         return aligned_latex(widths)
 
     def at(self, kernel_variance: Expr, output_variance: Expr) -> WidthValidity:
-        """Return the widths for given initial variances.
+        """Return the widths below which order 1/N fails, for given initial variances.
 
         Parameters
         ----------
@@ -110,9 +111,10 @@ class WidthValidity(ConditionalResult):
         return WidthValidity(self.lazy, *widths)
 
     def of_one_sample(self) -> WidthValidity:
-        """Return the widths for one sample, with variances derived from the program.
+        """Return the widths below which order 1/N fails for one sample of the program.
 
-        For training in steps they also contain the symbol ``lamda_k``, the initial kernel of the sample.
+        The initial variances of kernel and output are derived from the program. For training in steps the
+        widths also contain the symbol ``lamda_k``, the initial kernel of the sample.
 
         Returns
         -------
@@ -130,7 +132,7 @@ class WidthValidity(ConditionalResult):
 
 
 def width_validity(program: Program) -> WidthValidity:
-    """Return the widths below which the leading order in 1/N fails.
+    """Return the widths below which the leading order in 1/N of the lazy loss fails.
 
     Parameters
     ----------
