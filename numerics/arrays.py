@@ -183,7 +183,10 @@ def torch_device(name: str) -> Device:
 
 @lru_cache(maxsize=1024)
 def _on_numpy(slots: tuple[Symbol, ...], e: Expr) -> Any:
-    """Compile an expression as a function of NumPy arrays, once for each expression."""
+    """Return an expression as a function of NumPy arrays, one for each symbol in ``slots``.
+
+    Functions are cached, so that an expression is compiled once.
+    """
     return lambdify(slots, e, np, printer=SciPyPrinter(NAMES), cse=True)
 
 

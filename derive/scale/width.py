@@ -152,8 +152,9 @@ def symbols_of(program: Program) -> dict[str, Expr]:
 def _letters(rule: Entrywise | None) -> str:
     """Return the letters of the exponents of N that an entrywise rule has, in one string such as ``ces``.
 
-    c stands for its learning rate, e for its parameters in units of the gradient, s for its decay. The string
-    is empty for None, a weight without an entrywise rule.
+    c is the exponent of its learning rate, e that of its parameters in units of the gradient, such as
+    epsilon, and s that of its decay. e and s are missing if the rule has no such parameter or no decay. The
+    string is empty for None, which stands for a weight without an entrywise rule.
     """
     if rule is None:
         return ""
@@ -288,7 +289,7 @@ class _Rescaling:
     def entrywise(self, w: Any, rule: Entrywise) -> Any:
         """Return a weight whose entrywise rule acts on the gradient with respect to the raw weight.
 
-        The raw weight is the weight without its multiplier: ``raw W += rate Q(-dloss/draw W)``.
+        The raw weight R is the weight without its multiplier. It moves by ``R += rate Q(-d loss/d R)``.
         """
         u = w.update
         # An update of the program adds U/N to a matrix W/sqrt(N), and therefore U/sqrt(N) to W. The factor
@@ -404,7 +405,10 @@ class Constraints(ConditionalResult):
     powers: tuple[Condition, ...]
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the power counting in the width, as sentences."""
+        """Return the conditions of the power counting in the width, as sentences.
+
+        Each sentence begins with "assumed:", or with "derived:" if it states a derived result.
+        """
         return (*COUNTED, "derived: the powers of N of fields at the start, and of their first update")
 
     @cached_property
@@ -419,7 +423,7 @@ class Constraints(ConditionalResult):
     def of(self, requirement: str) -> tuple[Condition, ...]:
         """Return the conditions on exponents that belong to one requirement, given by its name.
 
-        Raises ``KeyError`` for an unknown one.
+        A name is an entry of REQUIREMENTS or ENTRYWISE. Raises ``KeyError`` for any other name.
         """
         known = (*REQUIREMENTS, *ENTRYWISE)
         if requirement not in known:
@@ -444,18 +448,19 @@ class Constraints(ConditionalResult):
         return tuple(Le(*x.args, evaluate=False) for x in self.equations)
 
     def solution(self, *requirements: str) -> dict[Expr, Expr]:
-        """Return the exponents that satisfy some requirements: each determined one in terms of free ones.
+        """Return values of exponents that satisfy the named ``requirements``, in terms of free exponents.
 
-        ``requirements`` are their names. Raises :class:`NotApplicable` if no exponents satisfy them.
+        Keys are the exponents that the requirements determine; exponents that stay free are left out. Names
+        are those of :meth:`of`. Raises :class:`NotApplicable` if no exponents satisfy the requirements.
         """
         return solve_linear([x.power for r in requirements for x in self.of(r)], self.unknowns)
 
     def family(self) -> dict[Expr, Expr]:
         """Return all exponents that satisfy the requirements, in terms of one parameter ``a``.
 
-        The raw learning rate is not restricted. ``a`` is the exponent of the multiplier of the first
-        trained matrix between layers (or of the readout). Exponents of weights without conditions are
-        left out; further free exponents are their own symbols.
+        The requirement on the raw learning rate is not used. ``a`` is the exponent of the multiplier of the
+        first trained matrix between layers; without such a matrix it is that of the trained readout.
+        Exponents of weights without conditions are left out; further free exponents are their own symbols.
         """
         solved = self.solution(FIELDS, OUTPUTS, FEATURES, *ENTRYWISE)
         exponents = {x: solved.get(x, x) for x in self.unknowns if any(y.power.has(x) for y in self.powers)}
@@ -481,14 +486,18 @@ class Constraints(ConditionalResult):
 
     @cached_property
     def symmetries(self) -> tuple[dict[Expr, Expr], ...]:
-        """Changes of exponents that leave training the same at every width; see :func:`symmetries`."""
+        """Independent changes of exponents that leave training the same at every width.
+
+        Each is a dictionary from exponents to their changes, as :func:`symmetries` returns it.
+        """
         return symmetries(self.program)
 
     @property
     def _lead(self) -> Expr:
         """Symbol of the exponent in terms of which the family of solutions is written.
 
-        It is that of the multiplier of the first trained matrix between layers, or of the readout.
+        It belongs to the multiplier of the first trained matrix between layers, or of the trained readout if
+        there is no such matrix.
         """
         written, table = as_written(self.program), weights(self.program)
         trained = {w.name for w in self.program.trained()}
@@ -814,12 +823,12 @@ class WidthClass(ConditionalResult):
     steps: int
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the assumptions of the power counting in the width.
+        """Return the conditions of the power counting in the width.
 
         Returns
         -------
         tuple[str, ...]
-            Assumptions as sentences.
+            Sentences; each begins with "assumed:", or with "derived:" if it states a derived result.
         """
         if self.stable:
             last = f"assumed: powers of N do not change after update {self.steps}"
@@ -944,7 +953,10 @@ def _read(program: Program, exponents: Mapping[Any, Any]) -> dict[str, Expr]:
 
 
 def _number(key: str, value: Any) -> Expr:
-    """Return the value of the exponent ``key`` as a rational number; raise NotApplicable for others."""
+    """Return the value of the exponent ``key`` as a rational number.
+
+    Raises NotApplicable for a value that is not a real number.
+    """
     try:
         number = nsimplify(exact(key, value), rational=True)
         if number.is_number and number.is_real:
@@ -1070,19 +1082,20 @@ class _Symmetry:
         return tuple({x: v for x, v in zip(ordered, row, strict=True) if v != 0} for row in basis if any(row))
 
     def update(self, w: Any, env: IndexExpressions) -> list[Expr]:
-        """Return expressions that must vanish so that the terms of an update are rescaled as the raw weight.
+        """Return conditions under which an update is rescaled by the same power of N as its raw weight.
 
-        ``w`` is the weight, whose rule is linear, and ``env`` has the values of its indices.
+        They are expressions that must vanish, one for each term of the update: its power of N minus that of
+        the raw weight. ``w`` is the weight, whose rule is linear, and ``env`` has the values of its indices.
         """
         return [y - self.raw(w.name, env) for y in self.gradients(w, w.update.coefficient, env)]
 
     def entrywise_update(self, w: Any, env: IndexExpressions) -> list[Expr]:
-        """Return expressions that must vanish so that an entrywise step is rescaled as the raw weight.
+        """Return conditions under which an entrywise step is rescaled by the power of N of its raw weight.
 
-        The terms of the gradient are rescaled by one power of N. The function Q of the rule is then rescaled
-        by its degree times this power if parameters in units of the gradient, such as epsilon, are rescaled
-        as the gradient. The fraction of the weight that decay removes cannot change. ``w`` is the weight, and
-        ``env`` has the values of its indices.
+        They are expressions that must vanish. The terms of the gradient are rescaled by one power of N. The
+        function Q of the rule is then rescaled by its degree times this power if parameters in units of the
+        gradient, such as epsilon, are rescaled as the gradient. The fraction of the weight that decay removes
+        cannot change. ``w`` is the weight, and ``env`` has the values of its indices.
         """
         u, rule = w.update, w.rule
         conditions = self.powers(rule.decay, env) if rule.decay != 0 else []
@@ -1187,9 +1200,10 @@ class _Symmetry:
         return Symbol(f"w_{name}_{'' if layer is None else env[layer]}")
 
     def powers(self, e: Expr, env: IndexExpressions) -> list[Expr]:
-        """Return the change of the exponent of N in each term of a number.
+        """Return the change of the exponent of N in each term of ``e``, an expression without fields.
 
-        It is the part of the exponent that is linear in the exponents of the parametrization.
+        It is the part of the exponent that is linear in the exponents of the parametrization, whose symbols
+        then stand for their changes. ``env`` has the values of the indices.
         """
         exponents = [x.xreplace({_INSIDE: c}) for x in powers(e.subs(env))]
         return [x - x.xreplace(dict.fromkeys(self.exponents, S.Zero)) for x in exponents]

@@ -102,8 +102,9 @@ class Arranged:
     def front(self, p: ArrangedTerm) -> str:
         """Return the printed constant in front of a term, without its sign.
 
-        It is a product without a denominator, and the empty text for 1. With a denominator it is a fraction,
-        or an inverse power if the numerator is one and the denominator a symbol.
+        A constant without a denominator is printed as a product of its factors, and 1 as the empty text. A
+        constant with a denominator is printed as a fraction, or as an inverse power such as ``x^-1`` if the
+        numerator is one and the denominator a symbol.
         """
         above, below = fraction(p.front)
         top = " ".join(map(self.factor, above))
@@ -130,8 +131,9 @@ class Arranged:
     def runs_on(self, x: Expr, is_preceded: bool, is_followed: bool) -> bool:
         """Return whether the printed factor ``x`` is misread beside other factors, so that it needs brackets.
 
-        The arguments say whether other parts of its term stand before and behind it. A fraction of LaTeX has
-        its ends, so that the result is False.
+        ``is_preceded`` and ``is_followed`` say whether other parts of its term stand before and behind it.
+        The result is always False here, as LaTeX needs it: a printed fraction has a visible end. The printer
+        of plain text has a method of its own.
         """
         return False
 
@@ -299,7 +301,11 @@ def without_spaces(text: str) -> str:
 
 
 def past_time(x: Loop) -> str:
-    """Return ``<`` for a sum over times before t or another time, ``<=`` if it is included; else no text."""
+    """Return the sign between the index and the end time of a sum over past times, else the empty text.
+
+    The sum begins at time 0. The sign is ``<`` if the sum ends one step before the end time, such as t, and
+    ``<=`` if it includes the end time.
+    """
     if x.integral or x.lower != 0 or x.index.is_integer:
         return ""
     return "<" if (x.upper + 1).is_Symbol and x.upper.is_Add else "<=" if x.upper.is_Symbol else ""

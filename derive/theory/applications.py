@@ -680,11 +680,12 @@ def _require_one_place(reading: Reading) -> None:
 
 
 def _whole_ranges(program: Program, d: Definition, product: Product) -> tuple[IndexRange, ...]:
-    """Return the ranges of a definition and of the sums over a product, for all values that the vector has.
+    """Return the ranges of the indices of a product, widened to all values at which its vector is defined.
 
-    The vector at the index r of ``Sum(R @ phi(h(r, t)), (r, 1, p))`` is needed for all r at which h is
-    defined: a response of ``R.T`` connects the positions r and p of different outputs, and other definitions
-    may apply R to it at other positions.
+    The indices are those of the definition ``d`` and of its sums over the product. The vector at the index r
+    of ``Sum(R @ phi(h(r, t)), (r, 1, p))`` is needed for all r at which h is defined: a response of ``R.T``
+    connects the positions r and p of different outputs, and other definitions may apply R to it at other
+    positions.
     """
     ranges = d.ranges_of(product)
     members = {r.index for r in d.members(product, gaussian(program.matrix_of(product)))} | {ell}

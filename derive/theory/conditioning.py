@@ -312,9 +312,10 @@ def _with_slots(source: Expr, ranges: Iterable[IndexRange]) -> str:
 
 
 def _entrywise_origin(a: Application, description: str) -> tuple[str, str, str]:
-    """Return the last three fields of a `Term` for a rule that acts on each entry of a matrix.
+    """Return ``reach``, ``matrix`` and ``rule`` of a `Term` for a training rule that acts on each entry.
 
-    They are "strict" (the sum over the past is s = 0..t-1), the name of the matrix, and ``description``.
+    They are "strict" (the sum over the past is s = 0..t-1), the name of the matrix of the product ``a``, and
+    ``description``, the text on the rule.
     """
     return "strict", a.matrix.name, description
 

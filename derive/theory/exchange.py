@@ -244,9 +244,10 @@ class _Classes:
     def depends(self, root: ClassMember) -> tuple[Set[str], Mapping[str, frozenset[str]]]:
         """Return the names that distinguish values of an index, and the given arrays on which names depend.
 
-        ``root`` represents the class of the index. A quantity that contains another one takes over both
-        properties from it. Covariances of correlated sources are averaged together or not at all, because
-        they must remain covariances.
+        ``root`` represents the class of the index. The dictionary gives for each name its given arrays, and
+        names without arrays are missing. A quantity that contains another one takes over both properties
+        from it. Correlated sources and the quantities in their covariances share both properties, because a
+        solver must average their covariances over the same permutations.
         """
         broken: set[str] = set()
         arrays: dict[str, set[str]] = {name: set() for name in self.known}

@@ -536,10 +536,12 @@ def spelled_with_slots(e: Expr, indices: Iterable[Symbol]) -> str:
 
 
 def whole_range(program: Program, body: Expr, argument: Expr, r: IndexRange) -> IndexRange:
-    """Return the range of the index r of a vector ``body`` that is read at ``argument``.
+    """Return the range of an index of the vector ``body``, as the definitions of the fields in it state it.
 
-    It is the range in the definition of a field or number that the vector reads there, also if ``r``, the
-    range of a sum, is a part of it. Data have the range r, because they are periodic in it.
+    ``argument`` is the argument of the functions in ``body`` that stands for the index, and ``r`` its range
+    where the vector is used, such as the range of a sum. The result has the index of ``r`` and the bounds in
+    the definition of a field or number with this argument; ``r`` may be a part of it. It is ``r`` itself if
+    there is no such definition, as for data, which are periodic in the index.
     """
     for a in sorted(body.atoms(AppliedUndef), key=str):
         for position, x in enumerate(a.args):
@@ -550,7 +552,7 @@ def whole_range(program: Program, body: Expr, argument: Expr, r: IndexRange) -> 
 
 
 def _range_of(d: Definition, position: int) -> IndexRange | None:
-    """Return the range of an argument of a definition.
+    """Return the range of the argument number ``position`` (from 0) on the left-hand side of a definition.
 
     It is None if the argument is not an index, or if the range depends on other indices.
     """

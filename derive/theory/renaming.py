@@ -67,7 +67,8 @@ def renamed(theory: TheoryData, names: dict[str, str], like: TheoryData) -> Theo
     def turn(a: AppliedUndef) -> Expr:
         """Return a correlation with its arguments in the order that they have in the theory ``like``.
 
-        ``turns`` gives for its name the ``places``: argument number i moves to the position ``places[i]``.
+        ``turns`` of the enclosing function maps the name of the correlation to new positions ``places``:
+        argument number i moves to the position ``places[i]``.
         """
         places = turns[str(a.func)]
         return a.func(*[a.args[places.index(i)] for i in range(len(places))])

@@ -93,7 +93,11 @@ class _ProductRewriting:
         return _ShiftedArguments(indices, tuple(whole))
 
     def is_ordered(self, d: Definition, v: Vector, argument: Expr) -> bool:
-        """Return whether an argument is the position of an ordered field, of the vector or of d."""
+        """Return whether an argument of a vector is the position of a field in an ordered family.
+
+        Fields of such a family are computed one after another. The field is one in the vector ``v``, or the
+        one that ``d`` defines, whose position then shares a symbol with the argument.
+        """
         home = self.program.field_of(d.name)
         steps = d.lhs.args[0].free_symbols if home is not None and home.ordered else set()
         return bool(argument.free_symbols & steps) or any(
@@ -103,7 +107,11 @@ class _ProductRewriting:
         )
 
     def field(self, d: Definition, product: Product, shifts: _ShiftedArguments) -> Expr:
-        """Return a new field, which is the product at plain indices, at the shifted indices."""
+        """Return a new field at the shifted indices; it replaces the product in the definition ``d``.
+
+        The new field is the product with its vector at plain indices, such as p instead of ``p + 1``. The
+        field and its definition are recorded.
+        """
         program, matrix = self.program, gaussian(self.program.matrix_of(product))
         home = matrix.cols if product.transposed else matrix.rows
         site = home.site

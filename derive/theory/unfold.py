@@ -479,7 +479,8 @@ class _Unfolder:
         """Return the first value of the time ``v`` at which a response in ``term`` is not zero.
 
         The result is None if ``term`` contains no response of a field at time v to a perturbation at a time
-        without v. ``flows`` is true for an integral, in which the time of the perturbation has no weight.
+        without v. ``flows`` is true for an integral over v; it begins at the time of the perturbation. A sum
+        over steps begins there only if the response at equal time is not zero, else one step later.
         """
         factors = [r.body if isinstance(r, Average) else r for r in Mul.make_args(term)]
         for y in (y for r in factors for y in Mul.make_args(r)):

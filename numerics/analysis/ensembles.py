@@ -74,7 +74,10 @@ def atoms(paths: xr.DataArray) -> xr.DataArray:
     """
 
     def atom(x: Array) -> Array:
-        """Return the value that most entries of an array share exactly, or nan if too few share one."""
+        """Return the value that most entries of an array share exactly.
+
+        The result is nan if at most two entries, or at most the fraction ATOM of all entries, share it.
+        """
         values, counts = np.unique(x, return_counts=True)
         best = int(np.argmax(counts))
         return np.asarray(values[best] if counts[best] > max(ATOM * x.size, 2) else np.nan)
@@ -126,7 +129,10 @@ def cumulative(paths: xr.DataArray, values: ArrayLike) -> xr.Dataset:
     at = _list_of_numbers("values", values)
 
     def share(x: Array) -> Array:
-        """Return the fraction of units of each run that are at most each value, shape (run, value)."""
+        """Return, for each run and value, the fraction of units that do not exceed the value.
+
+        ``x`` has the shape (run, unit) and the result (run, value); the enclosing function has the values.
+        """
         return np.stack([(x <= v).mean(axis=1) for v in at], axis=1)
 
     return _over_runs("below", _applied(share, paths, out=("run", "value"))).assign_coords(value=at)

@@ -255,9 +255,11 @@ def _stationary(
 
 
 def _positive_points(polynomial: Expr, kernels: Mapping[Symbol, Expr]) -> list[dict[str, float]]:
-    """Return unknown and kernels, by name, at the real roots of a polynomial where all kernels are positive.
+    """Return the real roots of a polynomial at which all kernels are positive.
 
-    The output, or another unknown of the polynomial, is called OUTPUT; ``kernels`` are functions of it.
+    Each root is a dictionary with the values of the unknown of the polynomial, under the name OUTPUT, and of
+    the kernels under their own names. ``kernels`` gives each kernel as a function of the unknown, which is
+    the output or takes its place.
     """
     (unknown,) = polynomial.free_symbols
     points = []

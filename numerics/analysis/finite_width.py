@@ -219,7 +219,10 @@ def _by_layer(dims: tuple[str, ...], values: Array) -> Array:
 
 
 def _size(corrections: WidthCorrections, name: str) -> Array:
-    """Return the sum of squares of a kernel at each layer and time, shape (layers, times)."""
+    """Return the sum of the squared entries of a kernel in the limit of infinite width.
+
+    The shape is (layers, times).
+    """
     return np.asarray((_by_layer(corrections.dims[name], corrections.values[name]) ** 2).sum(axis=2))
 
 

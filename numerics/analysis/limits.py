@@ -148,7 +148,12 @@ def largest_rate(
 
 
 def _succeeds(experiment: Experiment, rate: float, *, rise: bool, settle: bool) -> bool:
-    """Return whether training at a learning rate lowers the loss; options as in :func:`largest_rate`."""
+    """Return whether training at the learning rate ``rate`` lowers the loss from the first to the last step.
+
+    Without ``rise`` the loss must also never exceed its initial value, and with ``settle`` it must converge
+    (:func:`_converges`). The result is False if the solver diverges or does not converge. The loss is the
+    training loss for fixed samples or without a test loss, else the test loss.
+    """
     try:
         result = solve(experiment.replace({"training.learning_rate": rate}), kernels="none")
     except (Diverged, NotConverged):
@@ -166,9 +171,10 @@ ROUNDING = 1e-12
 
 
 def _converges(loss: NDArray[np.float64]) -> bool:
-    """Return whether the largest loss of the last quarter of the steps is at most half of that before.
+    """Return whether the largest loss in the last quarter of the steps is at most half of that before.
 
-    Compared are the last two quarters; losses below ROUNDING of the initial one count as zero.
+    The comparison is with the largest loss in the third quarter. The result is also True if the largest loss
+    in the last quarter is at most ROUNDING times the initial loss.
     """
     quarter = max(1, (len(loss) - 1) // 4)
     late, before = loss[-quarter:].max(), loss[-2 * quarter : -quarter].max()

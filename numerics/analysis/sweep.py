@@ -101,9 +101,9 @@ class Point:
         return self.file.exists()
 
     def kept(self, *, retry: bool = False) -> Outcome | None:
-        """Return the outcome that the folder holds, or None; ``retry`` ignores failures.
+        """Return the outcome of this point that the folder of the sweep holds, or None if it holds none.
 
-        A file that cannot be read counts as missing.
+        With ``retry`` a stored failure counts as missing, and so does a file that cannot be read.
         """
         if self.folder is None:
             return None
@@ -459,7 +459,7 @@ def cluster(folder: str | Path, *, hours: float, jobs: int, kind: str | None = N
 def _run(
     points: Sequence[Point], jobs: int, executor: Executor | None
 ) -> Generator[tuple[int, Outcome], None, None]:
-    """Yield the index and the outcome of each point when it ends; with an ``executor``, in order.
+    """Yield the index and the outcome of each point when it ends; with an ``executor``, in order of index.
 
     Without an ``executor``, ``jobs`` processes share the work. Raises NumericsError if one of them is killed.
     """

@@ -311,10 +311,11 @@ def _least(function: Callable[[Any], Any], grid: Array, values: Array) -> Iterat
 
 
 def _refined(derivatives: Sequence[Callable[[Any], Any]], at: float, step: float) -> Any:
-    """Return a zero to much less than the distances NEAR, from a number ``at`` closer to it than ``step``.
+    """Return the zero of a function near the number ``at``, with an error much less than the lengths NEAR.
 
-    Newton's method for zeros of any order is used, ``x - f f'/(f'^2 - f f'')``, with the ``derivatives`` f,
-    f' and f''. The number is returned if the method does not converge nearby, as at a pole or at a jump.
+    NEAR are the distances at which powers are measured. Newton's method for zeros of any order is used,
+    ``x - f f'/(f'^2 - f f'')``, with the ``derivatives`` f, f' and f''. ``at`` itself is returned if the
+    result is not closer to it than ``step``, as at a pole or a jump.
     """
     root = mp.mpf(at)
     try:

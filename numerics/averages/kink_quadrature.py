@@ -253,7 +253,7 @@ class _Pair:
 
     @property
     def width(self) -> float:
-        """Conditional standard deviation of the second variable, relative to its own, for a given first."""
+        """Standard deviation of the second variable at a fixed first one, over its unconditional one."""
         return float(np.sqrt(1 - self.correlation**2))
 
     def at(self, x: Array, y: Array | float = 0.0) -> tuple[Array, Array]:

@@ -50,10 +50,10 @@ def of_products(functions: Sequence[SignPolynomial], rows: Array) -> tuple[Array
     """Return averages of a product of piecewise polynomials, one for each variable, and their errors.
 
     The variables are ``a_i . x`` with standard normal x; ``rows`` (tuples, variables, rank) holds the a_i for
-    several tuples of variables. Averages and errors have the shape ``(tuples,)``. An error is a rounding
-    error relative to the sum of the absolute values of all terms, divided by the smallest distance between
-    two unit vectors ``a_i / |a_i|`` (up to their signs), if this is less than one. Parallel vectors do
-    not count.
+    several tuples of variables. Averages and errors have the shape ``(tuples,)``. Errors are absolute: the
+    relative rounding error ACCURACY times the sum of the absolute values of all terms, divided by the
+    smallest distance between two unit vectors ``a_i / |a_i|`` (up to their signs) if this distance is less
+    than one. Parallel vectors do not count.
     """
     total, size = np.zeros(len(rows)), np.zeros(len(rows))
     for terms in product(*[f.items() for f in functions]):

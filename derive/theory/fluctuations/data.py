@@ -124,8 +124,8 @@ class FluctuatingParameter(Stated, Rewritable):
         ``"correlation"``, ``"response"``, ``"mean"`` (an average at one time), ``"number"`` (a function of
         other ones) or ``"observable"`` (a function of other ones that no equation uses).
     unit : Expr
-        Function of one unit that is averaged over ``home``, with a hat in a response; zero for functions of
-        others.
+        Function of one unit that is averaged over ``home``; in a response it contains a hatted (conjugate)
+        field. Zero for functions of other order parameters.
     rest : tuple[Addend, ...]
         Function of other order parameters that is added to the average.
     home : Population | None

@@ -115,13 +115,13 @@ class _Saddle:
 
     @cached_property
     def auxiliary_fields(self) -> Definitions:
-        """Equation of each auxiliary field: the function of other fields and numbers for which it stands."""
+        """Pairs of each auxiliary field and the function of other fields and numbers for which it stands."""
         known = {x.name for x in self.fluctuations.program.fields}
         return [(e.symbol, e.rhs) for e in self.fluctuations.definitions if e.name not in known]
 
     @cached_property
     def auxiliary_numbers(self) -> Definitions:
-        """Equation of each auxiliary number: the average or sum for which this symbol stands."""
+        """Pairs of each auxiliary number, which is a symbol, and the average or sum for which it stands."""
         numbers = [q for q in self.fluctuations.parameters if q.kind in ("mean", "number")]
         return [(q.symbol, self.value(q)) for q in numbers if q.name not in self.fluctuations.program.scalars]
 

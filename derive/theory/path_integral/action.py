@@ -62,12 +62,12 @@ class Inner(_Node):
 
     @property
     def population(self) -> str:
-        """Name of the population."""
+        """Name of the population over whose units the inner product sums."""
         return str(self.args[0])
 
     @property
     def vectors(self) -> tuple[Expr, Expr]:
-        """The vectors a and b."""
+        """The two vectors of the inner product, as expressions of one unit."""
         return self.args[1], self.args[2]
 
     def _latex(self, printer: Any, *_: Any) -> str:

@@ -148,7 +148,10 @@ class _SolvedMotion(Solution):
         return Integral(body, (entered, 0, Min(time, past)))
 
     def free_name(self, variable: Symbol, *times: Expr) -> Symbol:
-        """Return the variable of a sum over times, or another if it is in the rule or in ``times``."""
+        """Return ``variable``, or a new symbol if it occurs in the equation of motion or in ``times``.
+
+        The result is the variable of a sum over times, which must differ from all other symbols.
+        """
         system = self.system
         coefficients = [*system.matrix, *system.input, *system.noise_matrix]
         return unused(variable, {x for e in (*coefficients, *times) for x in e.free_symbols})

@@ -467,7 +467,10 @@ class Assembly:
             moved[ell] = ell + (a.member - leg.use.member)
 
         def here(x: Term) -> Term:
-            """Return a term at the indices of a; summed indices that a has too get other names."""
+            """Return a term with the indices of the product ``a`` of the enclosing method.
+
+            Summed indices of the term that occur in ``a`` get other names.
+            """
             names = {r.index: unused_primed(r.index, a.indices) for r in x.over if r.index in a.indices}
 
             def at(e: Expr) -> Expr:
