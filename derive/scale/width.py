@@ -323,7 +323,7 @@ def _rescaled(rule: Entrywise, name: str, exponents: Mapping[str, Expr]) -> Entr
 
 
 def _rewritten(rule: Entrywise, function: Callable[[Expr], Expr]) -> Entrywise:
-    """Return an entrywise rule whose rate, function Q, decay and states are changed by ``function``."""
+    """Return an entrywise rule with ``function`` applied to its rate, function Q, decay and states."""
     states = tuple((x, function(e)) for x, e in rule.states)
     return replace(
         rule, rate=function(rule.rate), Q=function(rule.Q), decay=function(rule.decay), states=states
@@ -389,7 +389,7 @@ class Condition:
 
     @property
     def equation(self) -> Eq:
-        """Equation ``power = 0``, by which the quantity neither diverges nor vanishes."""
+        """Equation ``power = 0`` for the power of N of the quantity, which then stays of order one."""
         return Eq(self.power, 0, evaluate=False)
 
 
@@ -841,12 +841,18 @@ class WidthClass(ConditionalResult):
 
     @property
     def nontrivial(self) -> bool:
-        """Whether nothing diverges and at least one output changes by order one."""
+        """Whether training changes at least one output by order one, and is stable.
+
+        It is stable if no output diverges, and no field from which outputs are computed.
+        """
         return self.stable and any(self.changes[x] == 0 for x in self.read)
 
     @property
     def feature_learning(self) -> bool:
-        """Whether nothing diverges and a field from which outputs are computed changes by order one."""
+        """Whether training changes a field from which outputs are computed by order one, and is stable.
+
+        It is stable if no such field and no output diverges.
+        """
         return self.stable and any(self.changes[x] == 0 for x in self.hidden)
 
     @property
@@ -1111,10 +1117,10 @@ class _Symmetry:
         return conditions
 
     def gradients(self, w: Any, coefficient: Expr, env: IndexExpressions) -> list[Expr]:
-        """Return the change of the exponent of N under the rescaling, for each term of a gradient.
+        """Return the change of the exponent of N in each term of a gradient, if quantities are rescaled.
 
-        The gradient is ``coefficient`` times the vectors of the update of the weight ``w``. ``env`` has the
-        values of its indices.
+        Fields and raw weights are rescaled by powers of N. The gradient is ``coefficient`` times the vectors
+        of the update of the weight ``w``. ``env`` has the values of its indices.
         """
         u = w.update
         bodies = (u.vector,) if isinstance(w, TrainedVector) else (u.left, u.right)
@@ -1125,9 +1131,10 @@ class _Symmetry:
         ]
 
     def shifts(self, e: Expr, env: IndexExpressions) -> list[Expr]:
-        """Return, for each term of an expression, the change of its exponent of N under the rescaling.
+        """Return the change of the exponent of N in each term of ``e``, if quantities are rescaled.
 
-        The changes are linear in the unknowns of the system. ``env`` has the values of the indices.
+        Fields and raw weights are rescaled by powers of N. The changes are linear in these powers and in the
+        changes of the parametrization. ``env`` has the values of the indices.
         """
         if isinstance(e, Add):
             return [x for y in e.args for x in self.shifts(y, env)]
@@ -1147,11 +1154,12 @@ class _Symmetry:
         return self.factor_shifts(e, env)
 
     def factor_shifts(self, e: Expr, env: IndexExpressions) -> list[Expr]:
-        """Return the change of the exponent of N in one factor under the rescaling, as a list for its terms.
+        """Return the change of the exponent of N in a factor ``e``, if quantities are rescaled.
 
-        The factor is a power, a weight, given data, a field or a function of fields. A function that is not
-        homogeneous adds the conditions that its arguments are not rescaled. ``env`` has the values of the
-        indices.
+        Fields and raw weights are rescaled by powers of N. The list has one change for each term of the
+        factor, and one for a factor without a sum. The factor is a power, a weight, given data, a field or a
+        function of fields. A function that is not homogeneous adds the conditions that its arguments are not
+        rescaled. ``env`` has the values of the indices.
         """
         if isinstance(e, Pow) and e.exp.is_Integer and e.exp.is_positive:
             return [e.exp * x for x in self.shifts(e.base, env)]

@@ -219,7 +219,7 @@ class Stated(Rewritable):
 
     @property
     def name(self) -> str:
-        """Name of the function that is determined, such as ``h``, ``u`` or ``Phi``."""
+        """Name of the function that the equation, source or order parameter states, such as ``h``."""
         return str(self.symbol.func)  # type: ignore[attr-defined]
 
     @property
@@ -251,7 +251,7 @@ class Equation(Stated):
 
     @property
     def rhs(self) -> Expr:
-        """Right-hand side."""
+        """Right-hand side of the equation: the sum of its terms."""
         return Add(*[x.expr for x in self.terms])
 
     @property

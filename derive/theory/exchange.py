@@ -275,7 +275,10 @@ class _Classes:
                 return broken, {name: frozenset(x) for name, x in arrays.items() if x}
 
     def covariances(self) -> list[set[str]]:
-        """Return sets of names: correlated sources, with the quantities that their covariances contain."""
+        """Return one set of names for each group of correlated sources.
+
+        It contains the sources, and the quantities of the theory that occur in their covariances.
+        """
         groups: list[set[str]] = []
         for item in self.items:
             if not item.is_source:

@@ -266,7 +266,10 @@ def _require_paths(paths: xr.DataArray) -> None:
 
 
 def _list_of_numbers(name: str, values: ArrayLike) -> Array:
-    """Return finite numbers as an array (n,), also a single one; raise ValueError for others."""
+    """Return ``values`` as an array (n,) of finite numbers; a single number gives n = 1.
+
+    Raises ValueError for other values; ``name`` is their name in the message.
+    """
     numbers = np.atleast_1d(np.asarray(values, dtype=float))
     if numbers.ndim != 1 or not numbers.size or not np.isfinite(numbers).all():
         raise ValueError(f"{name} must be a list of finite numbers")

@@ -79,7 +79,7 @@ class RestPoint(Finite):
     others: tuple[float, ...] = ()
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the conditions under which the equations and the solution hold."""
+        """Return the conditions of the stationary state's equations and of their solution, as sentences."""
         return self.basis
 
     def numbers(self) -> dict[str, Any]:

@@ -80,7 +80,10 @@ class FiniteWidthLimit(Finite):
     lazy: WidthValidity | None = None
 
     def conditions(self) -> tuple[str, ...]:
-        """Return sentences that state under which conditions the widths hold."""
+        """Return the conditions under which the widths hold at which corrections of order 1/N are small.
+
+        Each is a sentence that begins with "derived:" or "assumed:".
+        """
         basis = (
             "derived: variances and shifts are the leading order in 1/N of the path integral of the program",
             "assumed: higher orders in 1/N are small where the relative fluctuation of the error is",
@@ -202,7 +205,7 @@ def _sampled(corrections: WidthCorrections) -> dict[str, Any]:
 
 
 def _kernels(corrections: WidthCorrections) -> list[str]:
-    """Return the names of kernels, or of their traces, that the corrections hold."""
+    """Return the names of the kernels, or else of their traces, for which corrections are given."""
     names = [x if x in corrections.values else f"{x}_trace" for x in KERNELS]
     return [x for x in names if x in corrections.values]
 

@@ -84,7 +84,7 @@ class Rate:
 
     @property
     def value(self) -> float:
-        """Geometric mean of the stable and the unstable rate."""
+        """Largest learning rate: geometric mean of a rate that succeeds and a larger one that fails."""
         return float(np.sqrt(self.stable * self.unstable))
 
 
@@ -222,7 +222,10 @@ class EarlyTime(Finite):
         return self.basis
 
     def numbers(self) -> dict[str, Any]:
-        """Return the growth factor and the critical rate, as numbers and as formulas."""
+        """Return by name the growth factor and the critical learning rate, as numbers and as formulas.
+
+        The growth factor is that of the test loss in the first step; it is one at the critical rate.
+        """
         return {
             "growth_factor": self.growth_factor,
             "critical_learning_rate": self.critical_learning_rate,
@@ -435,7 +438,7 @@ class EarlySteps(Finite):
     basis: tuple[str, ...] = ()
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the conditions under which the losses and the recursion hold."""
+        """Return the conditions under which the solved losses and the recursion without memory hold."""
         return ("derived: C_v after each step, by solving the theory with its memory", *self.basis)
 
     @property
@@ -638,7 +641,7 @@ class RateLimit(Finite):
     kernel: tuple[str, ...] = ()
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the conditions under which the formula and the rate hold."""
+        """Return the conditions under which the formula of the largest rate and its number hold."""
         return (*self.form.conditions(), *self.kernel)
 
     @property
@@ -805,7 +808,10 @@ class DepthLimits(Finite):
     basis: tuple[str, ...]
 
     def conditions(self) -> tuple[str, ...]:
-        """Return the conditions under which the limit, its correction and the diversity hold."""
+        """Return the conditions of the limit of infinite depth, of its first correction and of diversity.
+
+        Diversity is the mean squared difference between features of close layers.
+        """
         return (*self.basis, *self.diversity.conditions())
 
     @property

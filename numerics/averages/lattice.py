@@ -435,12 +435,13 @@ class _Lattice:
         return float(box * np.pi ** (d / 2) / math.gamma(d / 2 + 1) / 2**d)
 
     def summed(self, products: Sequence[ProductsByVariable], offset: float) -> tuple[Array, Array, Array]:
-        """Return the averages of the products, and two of their absolute values, on a shifted lattice.
+        """Return the averages of products, and two averages of their absolute values, on a shifted lattice.
 
-        ``offset`` is the shift in units of the spacing. Each product is split into two halves, so that all
-        averages are one matrix product, ``<p> = sum_x w(x) left(x) right(x) / sum_x w(x)``. In the second
-        result the last variable is averaged before absolute values are taken, so that it is small for almost
-        independent variables; the third, to which rounding errors are relative, has no such cancellation.
+        All three are arrays (products,). ``offset`` is the shift in units of the spacing. Each product is
+        split into two halves, so that all averages are one matrix product, ``<p> = sum_x w(x) left(x)
+        right(x) / sum_x w(x)``. In the second result the last variable is averaged before absolute values are
+        taken, so that it is small for almost independent variables; the third, to which rounding errors are
+        relative, has no such cancellation.
         """
         L = self.L[:, : self.dimension]
         half = (len(self.L) + 1) // 2

@@ -217,7 +217,7 @@ class ShiftSource:
 
     @property
     def whole(self) -> Expr:
-        """Sum of the three parts as one expression."""
+        """Source of the shift as one expression: ``curvature + self_action + functions``."""
         return Add(self.curvature, self.self_action, self.functions)
 
 

@@ -147,7 +147,7 @@ class FluctuatingParameter(Stated, Rewritable):
 
     @property
     def function(self) -> Expr:
-        """Part that is a function of other order parameters."""
+        """Part of this order parameter that is a function of other ones; zero for an average alone."""
         return Add(*[x.whole for x in self.rest])
 
 

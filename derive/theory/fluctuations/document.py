@@ -189,7 +189,7 @@ class FluctuationView:
             yield from _pair(NoiseElement, q, p, noise(self.fluctuations, q, p))
 
     def _feedback(self) -> Iterator[DisplayedEquation]:
-        """Yield the derivatives of one order parameter by another at all others fixed, unless zero."""
+        """Yield the derivatives of one order parameter by another one with all others fixed, unless zero."""
         for q, p in product(self.fluctuations.parameters, repeat=2):
             yield from _pair(FeedbackElement, q, p, feedback(self.fluctuations, q, p))
 

@@ -506,7 +506,10 @@ class ExponentBuilder:
 
 
 def _home(population: Population) -> Population:
-    """Return the population for averages: without layer if all layers share the same units."""
+    """Return the population over which order parameters average.
+
+    It is ``population``, without its layer if all layers share the same units.
+    """
     return replace(population, site=None) if population.shared else population
 
 

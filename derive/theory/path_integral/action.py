@@ -167,7 +167,7 @@ class UseVariable:
 
     @property
     def matrix(self) -> str:
-        """Name of the matrix or vector of weights."""
+        """Name of the matrix or of the vector of weights that is used."""
         return self.use.initial.name if isinstance(self.use, Parameter) else self.use.matrix.name
 
     def past(self, taken: Iterable[Symbol] = ()) -> Self:
@@ -452,7 +452,7 @@ class ExponentPart:
 
     @property
     def weighted(self) -> Expr:
-        """Expression of the term times the number of units that have it, over N."""
+        """Expression of the term, times the number of units that have the term, divided by N."""
         return _inside(self.ratio, self.expr)
 
 

@@ -214,7 +214,10 @@ class Steady(_SolvedMotion):
 
     @cached_property
     def _simplified_responses(self) -> tuple[Symbol, tuple[Expr, ...]]:
-        """The result of :attr:`responses` with simplified expressions."""
+        """Symbol of an age, and the weight at this age if 1 is added to each component of the state in turn.
+
+        It is the result of :attr:`responses` with simplified expressions.
+        """
         age, weights = self.responses
         return age, tuple(powsimp(simplify(x)) for x in weights)
 
