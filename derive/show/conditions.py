@@ -25,7 +25,7 @@ class ConditionalResult(Summarised, ABC):
 
     @abstractmethod
     def conditions(self) -> tuple[str, ...]:
-        """Return one sentence per condition, which says whether it is derived or assumed.
+        """Return one sentence per condition, which begins with its origin, as "derived:" or "assumed:".
 
         Returns
         -------

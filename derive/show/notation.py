@@ -197,9 +197,9 @@ def guess_roles(atom: AppliedUndef) -> tuple[str, ...]:
     """Return the role of each argument of an undeclared function: layer, sample or time.
 
     Expressions of ``ell`` or ``L`` are layers, and so is an integer that is the first of several arguments.
-    Integer expressions without t and s are samples, such as ``mu + 1``; all other arguments are times. If the
-    only argument of a function is an integer or contains ``ell`` or ``L``, its role is ``sample``, so that
-    ``a(ell)`` has a lower index.
+    Integer expressions in symbols other than t and s are samples, such as ``mu + 1``; all other arguments are
+    times, also integers that are not first. If the only argument of a function is an integer or contains
+    ``ell`` or ``L``, its role is ``sample``, so that ``a(ell)`` has a lower index.
     """
     if len(atom.args) == 1 and (atom.args[0].is_Integer or atom.args[0].has(ell, L)):
         return (SAMPLE,)

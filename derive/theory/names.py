@@ -159,7 +159,8 @@ def _fields_of(program: Program, body: Expr) -> list[tuple[AppliedUndef, Field]]
 def _places_of(v: Vector, time: Expr) -> tuple[Expr, ...]:
     """Return the arguments with which the kernel of a given vector, such as an input, is written.
 
-    They are the indices of the vector, at their values, and ``time`` if the vector depends on time.
+    They are the arguments of the vector, such as mu or ``a + k``, with ``time`` in place of the time if the
+    vector depends on time.
     """
     at = dict(zip(v.indices, v.arguments, strict=True))
     return tuple(time if x in (t, s) else x.xreplace(at) for x in v.plain.args)

@@ -549,7 +549,10 @@ class Recovery(Finite):
         return self.critical is not None and self.largest.stable > self.critical
 
     def numbers(self) -> dict[str, Any]:
-        """Return, by name, the largest learning rates of the experiment and of its lazy limit."""
+        """Return, by name, the largest learning rates of the experiment and of its lazy limit.
+
+        ``recovers`` says whether a rate raises the loss in the first step and lowers it over all steps.
+        """
         return {
             "largest_learning_rate": self.largest.value,
             "recovers": self.recovers,
@@ -656,9 +659,10 @@ class RateLimit(Finite):
         return f"the {self.form.regime} formula does not hold for these numbers: {size}"
 
     def numbers(self) -> dict[str, Any]:
-        """Return, by name, the largest rate, its power of nu = N/D, and the nu at which regimes cross over.
+        """Return, by name, the largest learning rate, its power of nu, and nu at the crossover.
 
-        Each is given as a number and as a formula.
+        Here nu is the ratio N/D of width to number of features, and at the crossover the largest rates of
+        rich and lazy training are equal. Each is given as a number and as a formula.
         """
         return {
             "regime": self.form.regime,

@@ -133,7 +133,7 @@ class Moment:
     def averages(
         self, first: float, second: float, cross: float, accuracy: float
     ) -> tuple[float, float, float]:
-        """Return the averages of the expression, with its error, and of its absolute value.
+        """Return the average of the expression, its error, and the average of the absolute value.
 
         ``first`` and ``second`` are the variances of the variables, and ``cross`` is their covariance; with
         one variable only ``first`` matters. ``accuracy`` is the tolerance relative to the average of the

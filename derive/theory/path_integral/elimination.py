@@ -255,7 +255,8 @@ class Steady(_SolvedMotion):
     def _noise_covariance(self) -> tuple[Symbol, Symbol, Expr]:
         """Symbols of the earlier of two times and of their distance, and the covariance of the noise.
 
-        It is for a single state with constant coefficients.
+        The covariance is that of the noise in the weight at the two times, as a function of both symbols,
+        for a single state with constant coefficients.
         """
         rate, strength = self.system.matrix[0, 0], self.system.noise_matrix[0, 0]
         early, distance = Dummy("early", nonnegative=True), Dummy("distance", nonnegative=True)
