@@ -635,7 +635,10 @@ def with_exponents(program: Program, values: Mapping[Any, Expr]) -> Program:
     changed = program.map(put)
 
     def ruled(w: Any) -> Any:
-        """Return the weight with values in place of the exponents in its entrywise rule, if it has one."""
+        """Return the weight with values in place of the exponents in its entrywise rule, if it has one.
+
+        The enclosing function gives the values; a weight without such a rule is returned unchanged.
+        """
         rule = getattr(w, "rule", None)
         return replace(w, rule=_rewritten(rule, put)) if isinstance(rule, Entrywise) else w
 

@@ -284,7 +284,8 @@ class _Translation:
     def origin(self, e: AppliedUndef) -> Application | Parameter:
         """Return the product or the vector of weights from which the source ``e`` comes.
 
-        Sources of several layers may share a name; the layer of ``e`` selects among them.
+        Sources of several layers may share a name; the layer of ``e`` selects among them. Raises
+        NotApplicable for a source that the program does not have, as after a reduction.
         """
         same_name = [x for x in self.origins if x.source().func == e.func]
         exact = [x for x in same_name if x.source().args[0] == e.args[0]]

@@ -108,9 +108,10 @@ def kernel_density(paths: xr.DataArray, values: ArrayLike, bandwidth: float | No
         )
 
     def density(x: Array, width: float) -> Array:
-        """Return the density of the values in each run, smoothed by a Gaussian, shape (run, value).
+        """Return the density of the units of each run, smoothed by a Gaussian, shape (run, value).
 
-        ``x`` has shape (run, unit), ``width`` is the standard deviation of the Gaussian.
+        It is taken at the values of the enclosing function. ``x`` has the shape (run, unit), and ``width`` is
+        the standard deviation of the Gaussian.
         """
         result = np.stack([np.exp(-(((v - x) / width) ** 2) / 2).mean(axis=1) for v in at], axis=1)
         return np.asarray(result / (width * np.sqrt(2 * np.pi)))
@@ -150,7 +151,10 @@ def quantiles(paths: xr.DataArray, shares: ArrayLike = (0.05, 0.25, 0.5, 0.75, 0
         raise ValueError(f"shares = {probabilities}: must be probabilities between 0 and 1")
 
     def quantiles_of(x: Array) -> Array:
-        """Return the quantiles, at the probabilities ``shares``, of all numbers in an array."""
+        """Return the quantiles of all numbers in an array, shape (share,).
+
+        Their probabilities are those of the enclosing function.
+        """
         return np.asarray(np.quantile(x, probabilities))
 
     return _jackknife(paths, quantiles_of, {"quantiles": slice(None)}, share=probabilities)

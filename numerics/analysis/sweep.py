@@ -253,7 +253,7 @@ class Grid:
         outcomes: dict[int, Outcome] = {}
 
         def record(n: int, x: Outcome) -> None:
-            """Store the outcome ``x`` of point number ``n``, without its dataset if that is not wanted."""
+            """Store the outcome ``x`` of point number ``n``, without its dataset if ``results`` is false."""
             outcomes[n] = x if results else Outcome(x.status)
 
         for n, point in enumerate(self.points):

@@ -182,7 +182,7 @@ class Steady(_SolvedMotion):
     def responses(self) -> tuple[Symbol, tuple[Expr, ...]]:
         """Symbol n of an age, and the weight at age n if 1 is added to each component of the state in turn.
 
-        The equation of motion of the state has the matrix A, and row 1 of A is that of the weight. The
+        The equation of motion of the state has the matrix A, whose first row is that of the weight. The
         residues at the poles of ``[(z - A)^{-1}]_{1j} z^n`` add up to ``[A^n]_{1j}``. In continuous time
         ``e^{z n}`` replaces ``z^n``, and the sum is ``[e^{A n}]_{1j}``.
         """

@@ -23,6 +23,7 @@ def position_in_step(reading: Reading, use: Application) -> tuple[int, int]:
     """Return the position of a product within a step, for comparison: earlier products have smaller ones.
 
     The first number counts the definitions in causal order, the second one the products in a definition.
+    Raises KeyError if no definition contains the product.
     """
     for number, d in enumerate(reading.definitions):
         for place, a in enumerate(reading.products[d]):
