@@ -85,7 +85,8 @@ UNDEFINED = (
 def remedy_at_start(values: ArrayLike) -> str:
     """Return the advice for values that are not finite before any step.
 
-    Advice against numbers that are too large is given unless there are NaN but no infinite values.
+    If some values are NaN and none is infinite, the advice names quotients such as 0/0. Otherwise it says
+    that numbers are too large.
 
     >>> remedy_at_start([1.0, float("nan")])
     'before any step: a quotient there is 0/0, such as a mean over no positions, a root or a logarithm ...'

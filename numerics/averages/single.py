@@ -147,7 +147,7 @@ def _checked(variables: Sequence[Any]) -> Sequence[Any]:
 
 
 def _body(given: Any) -> Expr:
-    """Return an averaged body as an expression; raise SpecError for anything else."""
+    """Return the function to be averaged as an expression; raise SpecError if it is not one."""
     try:
         body = sympify(given)
     except (SympifyError, TypeError):

@@ -128,7 +128,10 @@ def _named(f: Any) -> Any:
 
 
 def _expression(f: Any) -> Expr:
-    """Return a function if it is an expression; raise Unserved for a callable, whose kinks are not known."""
+    """Return ``f`` unchanged if it is an expression; raise Unserved for a callable.
+
+    It is used for products in which another function has a kink. The kinks of a callable are not known.
+    """
     if not isinstance(f, Expr):
         raise Unserved(f"{f} is multiplied by a function with a kink: give {f} as a SymPy expression")
     return f

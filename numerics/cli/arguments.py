@@ -238,9 +238,10 @@ def _as_option(error: SpecError, settings: Mapping[str, str]) -> SpecError:
 
 
 def _options(names: str) -> str:
-    """Return names of arrays as the option ``-D`` of the command takes them, such as "kernel" for ``K_x``.
+    """Return names of arrays as the option ``-D`` takes them, such as "kernel" for ``K_x``.
 
-    ``names`` and the result are separated by commas.
+    ``names`` is a text of names of the theory, separated by ", "; the result has the same form. A name
+    without an alias is kept.
     """
     options = {x: k for k, x in ALIASES.items()}
     return ", ".join(options.get(x, x) for x in names.split(", "))

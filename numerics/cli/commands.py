@@ -267,7 +267,7 @@ def expand(  # noqa: PLR0913 - the arguments are the options of the command
 
 
 def announce_time(seconds: float, hours: float) -> None:
-    """Print the estimated ``seconds`` on stderr if they are more than LONG and at most ``hours``.
+    """Print the estimated ``seconds`` on stderr if they exceed LONG (half a minute) but not ``hours``.
 
     Computations that take longer than ``hours`` are refused elsewhere.
     """
@@ -481,7 +481,11 @@ def _swept_keys(settings: list[str]) -> tuple[dict[str, list[Any]], list[str]]:
 
 
 def _print_statuses(rows: list[dict[str, Any]], keys: list[str]) -> None:
-    """Print the points of a sweep whose status is not "ok", at most SHOWN of them."""
+    """Print the points of a sweep whose status is not "ok", at most SHOWN of them.
+
+    ``rows`` has a dictionary for each point, with its values of the ``keys`` and its "status". Each point is
+    one line: its values and its status. A last line states how many points are not printed.
+    """
     not_ok = [row for row in rows if row["status"] != "ok"]
     for row in not_ok[:SHOWN]:
         typer.echo("  " + ", ".join(f"{key} = {row[key]}" for key in keys) + f": {row['status']}")

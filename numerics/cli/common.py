@@ -104,7 +104,11 @@ def numbers_in(settings: list[str] | None) -> dict[str, float]:
 
 
 def refuse_unused(options: Mapping[str, Any], problem: str, accepted: str) -> None:
-    """Raise SpecError for the first option that is given; values are None for options that are not given."""
+    """Raise SpecError for the first of the ``options`` that is given.
+
+    ``options`` maps each option to its value, which is None if the option is not given. ``problem`` is the
+    reason why the command does not use these options; ``accepted`` says what to give instead.
+    """
     for option, value in options.items():
         if value is not None:
             shown = str(value) if isinstance(value, Path) else value
@@ -326,9 +330,9 @@ def say(text: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON object on stdout; raise ValueError for NaN and infinity.
+    """Print one JSON object on stdout; raise ValueError if it contains NaN or infinity.
 
-    Results have null in their place.
+    Callers must replace such numbers by None (null in JSON) before.
     """
     typer.echo(json.dumps(value, allow_nan=False))
 

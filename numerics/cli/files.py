@@ -134,7 +134,11 @@ def show(
     plot: PlotOut = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print a result: experiment, version and losses; for a sweep, the status of its points."""
+    """Print a result file: the experiment, the attributes, the names of its variables, and the losses.
+
+    Attributes are, for example, the version and the status. For a sweep, the status of each point is printed
+    in place of the losses. With --json the whole result is printed as JSON; --plot also draws a solution.
+    """
     result = load_result(file)
     check_plot(plot)
     check_outputs(str(file), None, None, {"--plot": plot})

@@ -116,7 +116,12 @@ def _words(number: float | None, formula: object) -> str:
 
 
 def _steps(steps: EarlySteps | None) -> list[str]:
-    """Return the printed lines about losses after the first steps and the recursion; [] for None."""
+    """Return the printed lines about the test loss after the first steps; [] for None.
+
+    They are the factors of the losses in the first step, a table of ``C_v`` by step, exact and by the
+    recursion that neglects the memory of earlier steps, and the terms that this recursion neglects in the
+    second step.
+    """
     if steps is None:
         return []
     lines = [f"first step: test loss with label noise is multiplied by {steps.test_growth_factor:.10g}"]
@@ -136,7 +141,11 @@ def _steps(steps: EarlySteps | None) -> list[str]:
 
 
 def _rates(recovery: Recovery | None) -> list[str]:
-    """Return the printed lines about the largest learning rate over several steps; [] for None."""
+    """Return the printed lines about the largest learning rate of successful training; [] for None.
+
+    They state this rate, measured over several steps, whether a loss that rises in the first step can fall
+    below its initial value later, and upper bounds of the rate in the lazy limit.
+    """
     if recovery is None:
         return []
     largest = recovery.largest
@@ -160,10 +169,11 @@ def largest_rate(
     data: DataIn = None,
     settings: Settings = None,
 ) -> None:
-    """Print the largest learning rate on the population of isotropic data, and its power of nu.
+    """Print the largest learning rate on the population of isotropic data, and how it scales with nu.
 
-    nu is the ratio of the width to the input dimension. network.depth may be "L", and FILE a program: then
-    formulas are printed without numbers, and --regime is needed.
+    nu is the ratio of the width to the input dimension; "power of nu" is the exponent of the largest rate.
+    The crossover in nu between rich and lazy training is printed too. network.depth may be "L", and FILE a
+    program: then formulas are printed without numbers, and --regime is needed.
     """
     program = load_program(file)
     from numerics.analysis.limits import rate_limit
@@ -205,11 +215,12 @@ def _number(formula: Expr, number: float | None) -> str:
 
 
 def depth(file: SpecFile, as_json: AsJson = False, data: DataIn = None, settings: Settings = None) -> None:
-    """Print the loss of a residual linear network, its limit of infinite depth and its first correction.
+    """Print the loss of a residual linear network over time, in the limit of infinite depth L.
 
-    The exponent of feature diversity is printed too. The depth may be a number, or "L": then network.branch
-    is the branch times the square root of the depth, and no loss at a finite depth is printed. The same holds
-    for beta of a program, whose depth must be a symbol.
+    The table holds the limit, the coefficient of the first correction (a power of L), and the loss at the
+    depth of the file. The exponent of feature diversity is printed too. Branches have the factor
+    beta0/sqrt(L). If network.depth is "L", network.branch is beta0, and no loss at a finite depth is printed.
+    For a program the depth must be a symbol, and the number for beta is beta0.
     """
     from numerics.analysis.limits import depth_limits
     from numerics.cli.arguments import is_program
@@ -325,10 +336,11 @@ LABELS = {
 
 
 def _optimum(law: PowerLaw) -> dict[str, str]:
-    """Return the powers of the compute with which the optimum of a power law scales, as text by name.
+    """Return the exponents of the compute C at the optimum of a power law, as text by name.
 
-    They are those of the smallest loss at this compute (``loss``), and of the number of features and the time
-    at which it is reached. The law must have an optimum.
+    The optimum is the smallest loss at a given compute ``C = N t``, with N features and time t. The key
+    "loss" has the exponent of this loss, "features" that of N, and "time" that of t. The law must have an
+    optimum.
     """
     return {name: str(getattr(law.optimum, name)) for name in ("loss", "features", "time")}
 
@@ -336,7 +348,7 @@ def _optimum(law: PowerLaw) -> dict[str, str]:
 def _bottleneck(bottleneck: Bottleneck, values: Mapping[Any, Expr]) -> dict[str, Any]:
     """Return the effect of a finite size, such as the width, on the loss as a power law, as text by name.
 
-    The dictionary holds the name of the bottleneck, the loss that is added relative to the loss of the law
+    The dictionary holds the name of the bottleneck, the added loss divided by the loss of the law
     (``share``), the loss after the crossover (``after``), a kernel after it (``kernel``), the crossover time,
     its exponents by size (a dictionary), and a list of conditions. A power that is not known is None.
     ``values`` are numbers for symbols, such as gamma0; numerical factors have six digits.
@@ -475,7 +487,11 @@ def _batch_law() -> Callable[..., PowerLaw]:
 
 
 def _flow_law(regime: str) -> Callable[..., PowerLaw]:
-    """Return the law of gradient flow in the lazy, leading, rich, width or data regime."""
+    """Return the power law of the loss in gradient flow, as a function of depth, source and capacity.
+
+    ``regime`` is "lazy", "leading", "rich", "width" or "data". Source and capacity are the exponents of the
+    data.
+    """
     from derive.program.networks import mlp, structured
     from derive.scale import bottlenecks, finite_width, modes, power_laws
     from derive.scale.rich import rank_one
@@ -500,9 +516,10 @@ def _flow_law(regime: str) -> Callable[..., PowerLaw]:
 
 
 def _near(expression: Expr) -> str:
-    """Return an expression as text; a number as a decimal.
+    """Return an expression as text; a number is converted to a decimal.
 
-    A second line has the numbers in it rounded to six digits if that is shorter.
+    If the text with numerical factors rounded to six digits is shorter, it is added as a second line after
+    "≈".
     """
     from sympy import Add
 
@@ -564,11 +581,12 @@ def parametrization(
     optimizer: OptimizerOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the powers of the width (without options) or of the depth (with both) that train well.
+    """Print powers of the width, or of the depth, with which a network trains well.
 
-    Width: weights N^-a W with variances N^-b, rate eta gamma^2 N^-c, gamma = gamma0 N^d.  Depth: branches
-    times L^-alpha, updates of size L^-gamma.  With --optimizer: powers of N and of L in learning rates,
-    epsilon and weight decay of each kind of weight, and the effects of other powers.
+    Without options: conditions on the powers of the width N, for weights N^-a W with variances N^-b, rate eta
+    gamma^2 N^-c and gamma = gamma0 N^d. With both --alpha and --gamma: the regime of training at great depth
+    L, for branches times L^-alpha and updates of size L^-gamma. With --optimizer: powers of N and of L in
+    learning rates, epsilon and weight decay of each kind of weight, and the effects of other powers.
     """
     if optimizer is not None:
         _optimizer(optimizer, alpha, gamma, as_json)

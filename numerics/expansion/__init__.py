@@ -276,7 +276,11 @@ def forecast(source: Expandable, order: int, *, symbols: bool = False) -> float:
 
 
 def _power(first: float, base: float, n: int) -> float:
-    """Return ``first * base^n``, an estimate of seconds; infinite from n = ``MOST_ORDERS`` on."""
+    """Return ``first * base^n``, the estimated seconds of an expansion to order n.
+
+    ``first`` is the time at order 0, and ``base`` the factor by which the time grows with each order. The
+    result is infinite for n >= ``MOST_ORDERS``.
+    """
     return first * base**n if n < MOST_ORDERS else float("inf")
 
 
@@ -517,8 +521,8 @@ ROUNDED = 1e-9
 def _check_error(theory: Theory, order: int, key: str, value: Any) -> None:
     """Raise SpecError beyond order 0 if the error, or its slope, jumps as a function of the output.
 
-    ``key`` and ``value`` are the key of the experiment file that sets the loss, and its value, for the
-    message.
+    Nothing is checked if the error is not a function of a single output. ``key`` and ``value`` are the key of
+    the experiment file that sets the loss, and its value, for the message.
     """
     try:
         law = ErrorLaw.of(theory)

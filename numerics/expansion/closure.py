@@ -140,11 +140,17 @@ def layers_of(closure: LinearClosure, depth: int) -> ClosureLayers:
     upper, every = closure.layers.upper, range(1, depth + 1)
 
     def site(e: Expr | int) -> int:
-        """Return the number of a layer that is given as an expression, such as ``L - 1``, at this depth."""
+        """Return the number of a layer that is given as an expression in the depth L, such as ``L - 1``.
+
+        L has the value ``depth`` of the enclosing function.
+        """
         return int(sympify(e).subs(upper, depth))
 
     def place(a: AppliedUndef, layer: int) -> OperatorAtLayer:
-        """Return the name and the layer of the order parameter ``a`` in an equation at ``layer``."""
+        """Return the name and the layer number of the order parameter ``a``.
+
+        The layer is the first argument of ``a``, such as ``ell - 1``, in which ell has the value ``layer``.
+        """
         return str(a.func), site(a.args[0].subs(ell, layer))
 
     def factor(a: AppliedUndef | None, layer: int) -> Expr | OperatorAtLayer:
@@ -198,8 +204,8 @@ class ClosurePlan:
     ``layers`` are the equations and ``numbers`` the values of the constants in them. The error is found order
     by order together with the output f. If ``given`` is true, the error is an input that does not depend on
     gamma0. ``errors`` maps each order to whether the error can differ from zero. A plan with another plan
-    ``base`` takes correlations from that plan. Its products are integrals by quadrature, which are not
-    associative, so that they are taken one after another.
+    ``base`` takes correlations from ``base``. In such a plan products of operators are integrals by
+    quadrature. They are not associative, and are therefore taken one after another.
     """
 
     def __init__(
@@ -261,7 +267,10 @@ class ClosurePlan:
         inner: list[Stream] = []
 
         def rule(n: int) -> Combination | None:
-            """Return the coefficient of gamma0^n of an order parameter; None for zero."""
+            """Return the coefficient of gamma0^n of the order parameter of the enclosing call; None for zero.
+
+            It follows from the equation of this order parameter at its layer.
+            """
             # `inner` is empty until the series of the order parameter is first needed. The series is built
             # only then, because equations of other layers may refer to it.
             if not inner:
@@ -465,7 +474,10 @@ class Closed:
 
     @cached_property
     def weight(self) -> Array:
-        """Weight of an update at time s in the fields at time t, (T, T), from the first memory kernel."""
+        """Weight of an update at time s in the fields at time t, (T, T).
+
+        It is that of the first memory kernel in ``memory``.
+        """
         return next(iter(self.memory.values()))
 
     @cached_property

@@ -59,7 +59,7 @@ class Coefficients(Protocol):
         """Further attributes of the result dataset, such as ``average_error``, by name."""
 
     def watched(self) -> Array:
-        """Return the values whose convergence ends the refinement of the time grid of a flow.
+        """Return the values that are compared between time grids of a flow, until they converge.
 
         They are errors in most cases, with shape (orders, T, ...) for the T times of the grid.
         """
@@ -286,7 +286,10 @@ class Composed:
         return slope_of(self.law, k)(self.first + np.arange(float(f.shape[-1])), f, *self.data)
 
     def order(self, outputs: Sequence[Array]) -> Array:
-        """Return order n of the error e for the orders ``outputs = (f_0, ..., f_n)`` of the output."""
+        """Return the coefficient of g^n of the error e for the output ``f_0 + g f_1 + ... + g^n f_n``.
+
+        ``outputs`` is the sequence (f_0, ..., f_n), whose last entry defines n.
+        """
         f0, *higher = outputs
         n = len(higher)
         power: list[Array | float] = [1.0, *[0.0] * n]
@@ -313,9 +316,9 @@ def slope_of(law: ErrorLaw, k: int) -> Callable[..., Array]:
 
 
 def symbolic(problem: Problem) -> Program:
-    """Return the program of a problem with the symbols ell and L for layer and depth.
+    """Return the program of a problem at symbolic depth L, with the symbol ell for the layer.
 
-    The program is returned unchanged if it cannot be written for any depth.
+    The program is returned unchanged if its equations have no form that holds for every depth.
     """
     if problem.experiment is not None:
         written, trained = program_of(problem.experiment), problem.program
@@ -382,7 +385,7 @@ def parted(
 
 
 def _losses(problem: Problem, loss: SampleLoss, samples: slice, f: Array) -> dict[str, Array]:
-    """Return the orders of the loss on the samples in the slice, (order, time), by name.
+    """Return the coefficients of the loss on the samples in the slice, (order, time), by name.
 
     The name is "train_loss" also for test samples. ``f`` is the output (order, time, sample[, channel]) of
     these samples.  If errors are differences but the loss is not the square loss, the orders of the mean

@@ -253,10 +253,11 @@ class UnitMotion:
     ----------
     slope_effect
         W (P, P, T, T): effect of slopes at earlier times on the change of the field h_i from its source u_i,
-        at first order: ``sum_b sum_s W(i, b, t, s) slope_b(s) r_b``.
+        at first order: ``sum_b sum_s W(i, b, t, s) slope_b(s) r_b`` over samples b and earlier times s, with
+        the backward source r.
     place
         Function of the initial position x = u/``|gamma0|`` and of the change xi of the source: the scaled
-        distance of the unit from the kink, without this effect.
+        distance of the unit from the kink at time t, without the effect of slopes.
     side
         Function that returns the slope of the activation at a distance from the kink.
     phi
@@ -584,9 +585,10 @@ class TwoTimes:
     moving: dict[tuple[str, int, int], Array] = field(default_factory=dict)
 
     def value(self, name: str, n: int, layer: int) -> Array:
-        """Return order n of the order parameter ``name`` at a layer.
+        """Return order n in ``|gamma0|`` of the order parameter ``name`` at a layer, for fixed slopes.
 
-        All slopes are held at their initial values. The shape is (T, P, T, P), or (T, P) for the output f.
+        Slopes of the activation are held at their initial values. The shape is (T, P, T, P), or (T, P) for
+        the output f.
         """
         single = name == OUTPUT
         total = np.zeros(self.errors[0].shape * (1 if single else 2))
@@ -676,7 +678,11 @@ class KinkLayers:
     # -- from layer to layer ---------------------------------------------------------------------------
 
     def down(self, layer: int) -> None:
-        """Compute the memory kernel of the backward field z at a layer, then G, then B of the layer below."""
+        """Compute and store in ``times.moving`` the orders in ``|gamma0|`` of backward quantities.
+
+        They are, in this order: the memory kernel of the backward field z at a layer, the gradient kernel G
+        there, and the response B at the layer below.
+        """
         moving, times = self.times.moving, self.times
         if self.site.backward is not None:
             for n in (LOWEST, 0):
@@ -692,7 +698,11 @@ class KinkLayers:
                 )
 
     def up(self, layer: int) -> None:
-        """Compute the memory kernel of the field h at a layer, then A and Phi."""
+        """Compute and store in ``times.moving`` the orders in ``|gamma0|`` of forward quantities.
+
+        They are, in this order: the memory kernel of the field h at a layer, the response A there (not at the
+        last layer), and the feature kernel Phi.
+        """
         moving, times = self.times.moving, self.times
         if self.site.forward is not None:
             moving["C", 1, layer] = self.memory(FIELD, 1, layer)
@@ -784,9 +794,10 @@ class Patterns:
         return left @ first, rho, right @ second, len(unit)
 
     def sources(self, signs: Array, means: Array) -> Sources:
-        """Return the sources of units whose source u has the given ``signs`` and ``means`` at the samples.
+        """Return the sources of units whose source u at the samples has the given signs.
 
-        Both are (P,). The means are conditional on the signs.
+        ``signs`` (P,) are the signs of u at each sample, and ``means`` (P,) the means of u for these signs.
+        Both are zero at the sample whose u is at the kink.
         """
         r, rho, xi, dimension = self.gaussian
         # `signs` are the sides of the kink on which the source u is. On each side phi is linear: its slope is
@@ -856,7 +867,9 @@ def root(C: Array) -> Array:
 
 
 def since_start(drift: Expr, C: Array) -> Array:
-    """Return the covariance of the change of a source between the initial time and t or s, (T, P, T, P).
+    """Return the covariance of the changes of a source up to t and up to s, (T, P, T, P).
+
+    Changes count from the initial time.
 
     ``drift`` is its formula in terms of the covariance of the source at second order in ``|gamma0|``, whose
     values are C (T, P, T, P).

@@ -287,9 +287,10 @@ class Tape:
         return self.place(Kind(causal, cols, rows), "transpose", i)
 
     def one(self, x: Combination) -> tuple[int, float]:
-        """Return (position on the tape, factor) such that x is the factor times the result of that operation.
+        """Return the operator x as one operation: (its position on the tape, factor).
 
-        If x has several terms, their sum is recorded as an operation.
+        x is the factor times the result of the operation at this position. If x has several terms, their sum
+        is recorded as an operation, and the factor is 1.
         """
         if len(x.terms) > 1:
             return self.place(x.kind, "sum", *sorted(x.terms.items())), 1.0
@@ -480,7 +481,7 @@ class SeriesAlgebra:
     def is_separable(self, e: Expr) -> bool:
         """Return whether the operator expression ``e`` has low rank.
 
-        This holds for a correlation, and for a sum whose terms are all products with such an operator.
+        This holds for a correlation and a data kernel, and for a sum if each of its terms has such a factor.
         """
         if isinstance(e, Add):
             return all(any(self.is_separable(x) for x in split(part)[1]) for part in e.args)

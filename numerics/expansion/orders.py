@@ -225,7 +225,7 @@ def _in_strength(
 
 
 def _table(series: TheorySeries, depth: int) -> Table:
-    """Return the rows of the expanded theory, and which order parameters the march computes.
+    """Return the expanded theory in the form that the march uses: equations and order parameters.
 
     Correlations and responses that results need but that the theory does not contain, such as those at the
     first and last layers, are added. ``depth`` is the number of hidden layers. Raises NotApplicable if the
@@ -443,7 +443,11 @@ class OfTheory:
         return a if grid is None else a[:, grid.outputs][:, :, :, grid.outputs]
 
     def response(self, name: str, layer: int) -> Array:
-        """Return all orders of the response A or B at a layer, (orders, T, n, T, m); zero if it vanishes."""
+        """Return all orders in gamma0 of the response A or B at a layer, (orders, T, n, T, m).
+
+        n and m are the numbers of samples and of outputs for A, and of outputs and of samples for B. The
+        array is zero if the response vanishes.
+        """
         samples, outputs = int(self.problem.numbers[P]), self.problem.outputs
         rows, columns = (samples, outputs) if name == FORWARD_RESPONSE else (outputs, samples)
         response = np.zeros((len(self.orders), self.run.steps, rows, self.run.steps, columns))
@@ -456,8 +460,8 @@ class OfTheory:
         """Return all orders of the tangent kernel from those of its factors.
 
         ``tensors`` are the orders of H and G by name and layer; ``many`` is true for several outputs.  The
-        product is evaluated at ``2 order + 1`` values of gamma0, from which its coefficients follow: a
-        polynomial of twice the order is cut off exactly.
+        products of factors are polynomials of degree ``2 order``: they are evaluated at ``2 order + 1``
+        values of gamma0, the coefficients follow from these values, and those beyond ``order`` are left out.
         """
         order, data, numbers = self.series.order, self.problem.arrays, self.problem.numbers
         (equation,) = self.series.theory.observables[:1]

@@ -67,7 +67,9 @@ class Resummed:
 
 
 def partial_sums(coefficients: ArrayLike, z: float) -> Resummed:
-    """Return ``sum_k c[k] z**k``, k first, with an error that continues the last terms as a geometric series.
+    """Return ``sum_k c[k] z**k`` with an error that continues the last terms as a geometric series.
+
+    ``coefficients`` have k as first axis; each entry along the other axes is a series of its own.
 
     The ratio of successive terms is the square root of (the larger of the last two terms over the larger of
     the two before).  If it is one or more, the series does not converge and the entry has failed.  With three
@@ -308,8 +310,8 @@ def resummed(series: xr.Dataset, gamma0: float, method: str = "pade") -> xr.Data
 def _dense(array: xr.DataArray, step: int, top: int) -> Array:
     """Return the coefficients of a variable for the powers 0, step, ..., top of gamma0.
 
-    The first axis are these powers. Coefficients that the series does not hold are zero. Raises SpecError for
-    an order whose coefficients are all NaN.
+    Successive powers differ by ``step``; they are the first axis of the result. Coefficients that the series
+    does not hold are zero. Raises SpecError for an order whose coefficients are all NaN.
     """
     dense = np.zeros((top // step + 1, *array.shape[1:]))
     for n, values in zip(array.order.values, array.values, strict=True):

@@ -50,7 +50,7 @@ class Points:
     def number(self, size: int) -> int:
         """Return the number of points for ``size`` samples, without negatives: at least two for each sample.
 
-        With fewer points than samples no second moments are possible but those of a singular covariance.
+        If there were fewer points than samples, their matrix of second moments would always be singular.
 
         >>> Points(32, (0,)).number(8), Points(32, (0,)).number(33)
         (32, 128)

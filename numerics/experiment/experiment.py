@@ -367,7 +367,10 @@ MISSING = frozenset(("na", "n/a", "null", "none", "nil", "missing", "-", "?", ".
 
 
 def _is_comment(line: str) -> bool:
-    """Return whether a line of a .csv file begins with ``#`` and is not the cell of a missing number."""
+    """Return whether a line of a .csv file is a comment, which begins with ``#``.
+
+    A line is not a comment if its first cell stands for a missing number, such as ``#N/A``.
+    """
     return line.lstrip().startswith("#") and line.split(",")[0].strip().lower() not in MISSING
 
 

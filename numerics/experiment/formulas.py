@@ -407,9 +407,9 @@ class Reader:
                         raise self._refuse(text, message, self.finite)
 
     def _check_radicands(self, text: str, tree: ast.expr) -> None:
-        """Raise SpecError if a root or logarithm in a formula has a negative argument between the points.
+        """Raise SpecError if a root or logarithm in a formula has a negative argument.
 
-        A logarithm must not have the argument zero either.
+        Arguments are checked on the whole range of the grid. For a logarithm zero is refused too.
         """
         for node in ast.walk(tree):
             match node:
@@ -442,7 +442,11 @@ class Reader:
                 yield below
 
     def _factors(self, node: ast.expr) -> Iterator[ast.expr]:
-        """Yield parts of a formula that vanish where it does, without roots, powers and absolute values."""
+        """Yield the factors of a formula that contain the variable.
+
+        The formula is zero where one of them is zero. Signs, roots, powers, absolute values and
+        denominators are removed. ``node`` is the syntax tree of the formula.
+        """
         match node:
             case ast.UnaryOp(operand=inner) | ast.Call(func=ast.Name(id="sqrt" | "abs"), args=[inner]):
                 yield from self._factors(inner)
@@ -475,9 +479,9 @@ class Reader:
     ) -> tuple[float, float]:
         """Return (position, least value) of ``measure`` of a part of a formula.
 
-        ``around`` are three numbers, of which the middle one has a smaller value than the others. The minimum
-        between them is found by ternary search. The error of its position is at most 1e-12, or 1e-12 times
-        the absolute value of the middle number if that is larger than one.
+        ``around`` are three numbers, ascending, and the value at the middle one is not above the values at
+        both ends. The minimum between them is found by ternary search. The error of its position is at most
+        1e-12, or 1e-12 times the absolute value of the middle number if that is larger than one.
         """
         low, near, high = around
 
@@ -520,7 +524,10 @@ def _depth(node: ast.AST) -> int:
 
 
 def _no_power(*_: object) -> Fraction:
-    """Raise _Unsupported; it stands for powers where they are not allowed, inside of exponents."""
+    """Raise _Unsupported; it takes the place of the power function inside of exponents.
+
+    Powers are not allowed there. Arguments are ignored.
+    """
     raise _Unsupported("a power in an exponent")
 
 

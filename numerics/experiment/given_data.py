@@ -195,7 +195,7 @@ def or_a_weight(program: Program, name: str) -> str:
 def names_of_arrays(program: Program) -> set[str]:
     """Return the names of the arrays that a program reads.
 
-    A given vector counts by the name of its kernel.
+    For a given input vector the result holds the name of its kernel, not of the vector.
     """
     kernels, attributes = (x.kernel for x in program.given), (x.name for x in program.attributes)
     return {*program.constants, *kernels, *program.tables, *attributes}
@@ -243,7 +243,11 @@ def require_domain(program: Program, symbol: Symbol, value: float) -> None:
 
 
 def require_constants(program: Program, numbers: Mapping[Symbol, float]) -> None:
-    """Raise SpecError for a number that makes a rate, a variance or a correlation invalid."""
+    """Raise SpecError for a number that makes a rate, a variance or a correlation invalid.
+
+    ``numbers`` are inserted into each parameter of the training rules and weights of the program. The error
+    names the first number in a parameter that is then refused, such as a variance that is negative.
+    """
     weights = (*map(gaussian, program.matrices), *map(parameter, program.vectors))
     rules = {program.rule, *(w.rule for w in program.trained())}
     bounded = (y for rule in rules for y in getattr(rule, "bounded", ()))
@@ -394,7 +398,7 @@ class _Shapes:
         raise SpecError(key, None, reason, self.accepted(name))
 
     def largest(self, name: str, axis: int) -> tuple[int | None, _Extent | None]:
-        """Return the number of entries that an axis must have, and the index that runs over so many values.
+        """Return the number of entries that an axis must have, and the index with this number of values.
 
         The number is None if it is not known. The index is None then, and if the axis is read at an integer
         beyond the values of all indices.
@@ -482,9 +486,10 @@ Scope = Mapping[Expr, tuple[Expr, Expr]]
 
 
 def _uses_in(e: Expr, scope: Scope) -> Iterator[tuple[AppliedUndef, Scope]]:
-    """Yield each function of indices in an expression with the ranges of these indices.
+    """Yield each function of indices in an expression, with the ranges of the indices at its place.
 
-    ``scope`` are the ranges of the free indices of the expression.
+    ``scope`` maps the free indices of the expression to their ranges (first value, last value). Inside of a
+    sum the ranges of its indices are added. The second item of each pair is this mapping.
     """
     if isinstance(e, Sum):
         inner = {**scope, **{index: (lower, upper) for index, lower, upper in e.limits}}

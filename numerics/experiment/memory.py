@@ -251,9 +251,9 @@ class StepwiseSystem:
     """Linear system of a training rule in steps: ``z(j + 1) = moved[j] z(j) + inputs[j] U(j) + noise``.
 
     z has n components, of which the first is the weight; the others start at zero. The noise has the
-    covariance ``entered[j]``, and the initial weight has the factor ``start``. For a flow (``discrete`` is
-    false) ``z(j + 1) = moved[j] (z(j) + inputs[j] U(j)) + noise``, where U(j) contains the integrator's
-    weight. Shapes are (T - 1, n, n) for ``moved`` and ``entered``, and (T, n) for ``inputs``.
+    covariance ``entered[j]``, and ``start`` is the factor of the initial weight in z(0). For a flow
+    (``discrete`` is false) ``z(j + 1) = moved[j] (z(j) + inputs[j] U(j)) + noise``, where U(j) contains the
+    integrator's weight. Shapes are (T - 1, n, n) for ``moved`` and ``entered``, and (T, n) for ``inputs``.
     """
 
     moved: Array
@@ -325,7 +325,10 @@ class StepwiseSystem:
         return self.start * row[:, 0], kept, noise
 
     def variances(self) -> Array:
-        """Return the covariance of the state z that noise has produced up to each time, (T, n, n)."""
+        """Return the covariance of the state that noise has produced up to each time, (T, n, n).
+
+        The state has n components: the weight, and further variables of the rule such as a momentum.
+        """
         covariances = np.zeros((len(self.inputs), *self.moved.shape[1:]))
         for j, (move, enter) in enumerate(zip(self.moved, self.entered, strict=True)):
             covariances[j + 1] = move @ covariances[j] @ move.T + enter
@@ -510,7 +513,8 @@ class MotionCoefficients:
     def function(self, e: Expr) -> Callable[[Array], Array]:
         """Return the function that maps times (T,) to the values (T,) of ``e``.
 
-        Raises ValueError for a symbol without a value; the function raises as :meth:`__call__` does.
+        Raises ValueError for a symbol without a value. The returned function raises ValueError
+        and NotApplicable as :meth:`__call__` does.
         """
         e = self.inserted(e)
         placeholders = {x: Symbol(f"value{k}") for k, x in enumerate(sorted(e.atoms(AppliedUndef), key=str))}

@@ -292,10 +292,11 @@ def before_rounding(
 def _indefinite_noise(
     rule: TrainingRule, owner: str, read: _ParameterValues, grid: Array
 ) -> OutsideValue | None:
-    """Return the noise of a rule with hidden states if its covariance matrix has a negative eigenvalue.
+    """Return the noise as an OutsideValue if its covariance has a negative eigenvalue.
 
-    ``owner`` are words for the weight of the rule, and ``grid`` (T,) are the times of the evaluation. None if
-    no eigenvalue is negative beyond rounding, or a symbol has no number.
+    Only noise of rules with several state variables is checked. ``owner`` are words for the weight of the
+    rule, and ``grid`` (T,) are the times of the evaluation. None if no eigenvalue is negative beyond
+    rounding, if a symbol has no number, and for other rules.
     """
     system: LinearSystem | None = getattr(rule, "system", None)
     if system is None or system.states == 1 or not system.noisy or not len(grid):
@@ -307,11 +308,17 @@ def _indefinite_noise(
     functions = [read.function(e) for e in matrix]
 
     def entries_at(times: Array) -> Array:
-        """Return the covariance matrix at times (T,), shape (T, n, n)."""
+        """Return the covariance matrix of the noise at times (T,), shape (T, n, n).
+
+        n is the number of state variables of the rule.
+        """
         return np.stack([x(times) for x in functions], axis=-1).reshape(-1, n, n)
 
     def least_at(times: Array) -> Array:
-        """Return the smallest eigenvalue of the covariance at times (T,); NaN if it is not finite."""
+        """Return the smallest eigenvalue of the covariance matrix of the noise at times (T,), shape (T,).
+
+        It is NaN at times at which the matrix is not finite.
+        """
         matrices = entries_at(times)
         finite = np.asarray(np.isfinite(matrices.reshape(len(matrices), -1)).all(axis=1))
         smallest = np.linalg.eigvalsh(np.where(finite[:, None, None], matrices, 0.0))[:, 0]

@@ -274,7 +274,7 @@ class Problem:
     ) -> Problem:
         """Return the problem of a program with numbers, arrays and times.
 
-        ``times`` are the output times; None is refused as missing. ``text`` is the specification that results
+        ``times`` are the output times; None raises SpecError. ``text`` is the specification that results
         keep. With ``by_role`` the program gets the names that results use, such as f for its output; without
         it the names of the author stay.
         """
@@ -434,7 +434,10 @@ class Problem:
 
     @property
     def held_times(self) -> Array:
-        """Output times: those of ``times`` at the positions ``held``, or all if it is None."""
+        """Output times of the results: the entries of ``times`` at the positions ``held``.
+
+        They are all ``times`` if ``held`` is None.
+        """
         return self.times if self.held is None else self.times[self.held]
 
     @property
@@ -538,7 +541,11 @@ class Problem:
 
     @cached_property
     def literals(self) -> dict[Slot, Literals]:
-        """Axes of arrays by (array, axis): those read at integers or at indices with known first values."""
+        """First index value, and the integers that are read, for axes of arrays by (array name, axis).
+
+        The dictionary holds the axes that are read at integers, as in ``y(mu, 2)``, or at indices with known
+        first values.
+        """
         return literals_in(self.program, {str(x): v for x, v in self.numbers.items()})
 
     def position(self, symbol: AppliedUndef, axis: int) -> int:
@@ -569,12 +576,12 @@ class Problem:
 
     @property
     def outputs(self) -> int:
-        """Number of outputs: that of the values of their index in the program, or 1 without such an index."""
+        """Number of outputs of the network; 1 for a program without an index of outputs."""
         return len(self.output_values)
 
     @property
     def output_values(self) -> range:
-        """Values of the index of outputs in the program; the value 1 without such an index."""
+        """Values of the index of outputs in the program; the value 1 if there is no such index."""
         ends = _range_of_outputs(self.program)
         first, last = (int(expression(x).subs(self.numbers)) for x in ends or (1, 1))
         return range(first, last + 1)
@@ -711,9 +718,9 @@ def _require_source(source: object, given: Mapping[str, object]) -> None:
 
 
 def _range_of_outputs(program: Program) -> tuple[Expr, Expr] | None:
-    """Return the first and the last value of the index of outputs, or None without such an index.
+    """Return the first and the last value of the index of outputs in a program.
 
-    For random data it is the index of the error vector.
+    For random data it is the index of the error vector. None if the program has no such index, or several.
     """
     roles = program.roles
     name = roles.learnt if roles.output is None else str(roles.output.func)

@@ -242,7 +242,7 @@ class TrainingSection(FileSection):
 
     @property
     def schedules(self) -> dict[str, str]:
-        """Texts of the keys that depend on the time, by key."""
+        """Expressions in t that the table gives in place of numbers, as text by key."""
         values = {key: getattr(self, key) for key in SCHEDULED}
         return {key: x for key, x in values.items() if isinstance(x, str)}
 
@@ -340,7 +340,7 @@ SECTIONS: dict[str, type[FileSection]] = {
 
 
 def refusal(error: ValidationError, tables: Mapping[str, Any], *table: str) -> SpecError:
-    """Return the SpecError for the first validation error of a file; unknown keys come first.
+    """Return the SpecError for the first unknown key of a file, or else for its first validation error.
 
     A misspelt key is the most likely reason that another one is missing. ``tables`` are the tables of the
     file, ``table`` is the name of the one that was validated, if it was not all of them.
@@ -460,7 +460,10 @@ def _given_keys(section: FileSection) -> Iterable[tuple[str, Any]]:
 
 
 def _check_digits(spec: Spec) -> None:
-    """Raise SpecError for a number in the file that is nonzero, but below the smallest normal float."""
+    """Raise SpecError for a nonzero number in the file that is too small for a normal float.
+
+    The absolute value of such a number is below the smallest normal floating-point number.
+    """
     for name in SECTIONS:
         section = getattr(spec, name)
         for key, value in () if section is None else _given_keys(section):
@@ -480,7 +483,10 @@ def _kinds(kinds: Iterable[str]) -> str:
 
 
 def _check_data(spec: Spec) -> None:
-    """Raise SpecError for keys of another kind of data, and if sample_ratio and batch_ratio are given."""
+    """Raise SpecError for keys of [data] that the kind of data in the file does not have.
+
+    It is also raised if both sample_ratio and batch_ratio are given.
+    """
     if spec.data is None:
         return
     for key, value in _given_keys(spec.data):
@@ -503,7 +509,10 @@ def _check_data(spec: Spec) -> None:
 
 
 def _check_network(spec: Spec) -> None:
-    """Raise SpecError for keys of [network] that belong to another kind of data."""
+    """Raise SpecError for keys of [network] that the kind of data in the file does not allow.
+
+    A key counts as given if its value differs from the default.
+    """
     for key, kinds in NETWORK_KINDS.items():
         if is_given(spec.network, key) and spec.kind not in kinds:
             value = getattr(spec.network, key)
@@ -554,7 +563,7 @@ def _check_lists(spec: Spec) -> None:
 
 
 def _check_rule(spec: Spec) -> None:
-    """Raise SpecError for keys that belong to another rule."""
+    """Raise SpecError for keys of [training] that the rule in the file does not have."""
     training = spec.training
     for key, value in _given_keys(training):
         rules = rules_with(key)
@@ -652,7 +661,11 @@ def _nonlinear(spec: Spec) -> bool:
 
 
 def _vanishes(spec: Spec) -> bool:
-    """Return whether gamma0/sqrt(width), the gamma0 of the theory of random data in NTK scaling, is zero."""
+    """Return whether the gamma0 of the theory is zero, for random data in NTK scaling.
+
+    It is gamma0/sqrt(width), which is zero if the layers are infinitely wide. False for fixed samples and in
+    mean-field scaling.
+    """
     network, sgd = spec.network, spec.training.rule == "sgd"
     if network.parametrization == "mean-field" or spec.kind == "fixed":
         return False

@@ -72,7 +72,10 @@ _modes = lru_cache(maxsize=64)(structured)
 
 
 class _Rule(TypedDict):
-    """Arguments of a training rule that is given by its name: symbols, or 0 where the file has no value."""
+    """Weight decay, momentum and temperature, the arguments of a training rule.
+
+    Each is a symbol, or 0 if the file has no value.
+    """
 
     weight_decay: Symbol | int
     momentum: Symbol | int
@@ -87,7 +90,7 @@ LayerFunctionNames = tuple[str, ...]
 
 
 def of_layer(name: str, layer: object) -> Symbol:
-    """Return the symbol for a number of one layer; its name is that of the function at the layer.
+    """Return the symbol that stands for the value of a function, such as sigma(ell), at one layer.
 
     >>> of_layer("sigma", 2)
     sigma(2)
@@ -225,8 +228,9 @@ def reductions_of(spec: Spec) -> tuple[Reduction, ...]:
     """Return the reductions of the theory of an experiment.
 
     Isotropic data without a width ratio, and power-law data without a width unless batches are drawn, have
-    the limit of wide layers.  Averages over modes of power-law data are written as sums.  Responses at equal
-    times are inserted where batches are fresh.
+    the limit of wide layers.  Averages over modes of power-law data are written as sums.  For the rule "sgd",
+    which uses each batch once, responses of fields without memory are replaced by their values at equal
+    times.
     """
     reductions: list[Reduction] = []
     if spec.training.rule == "sgd":
@@ -255,7 +259,8 @@ def theory_of(experiment: Experiment, variant: Variant | None = None) -> Theory:
 def path_integral_of(experiment: Experiment) -> Theory:
     """Return the theory before reductions, whose action and saddle point `dmft derive` prints.
 
-    The name of its program says which reductions of the experiment it does not have.
+    The reductions of the experiment are not applied. The name of the program states this: "averages over M
+    modes" (no sums over modes) and "layers of any width" (no limit of wide layers).
     """
     spec, program = experiment.spec, program_of(experiment)
     parts = ["averages over M modes"] if spec.kind == "power-law" else []
@@ -301,7 +306,10 @@ def moving_symbols(spec: Spec) -> dict[Symbol, str]:
 
 @lru_cache(maxsize=64)
 def _moving(program: Program, symbols: tuple[Symbol, ...]) -> Program:
-    """Return the program with functions of time, such as ``eta(t)``, for symbols of training rules."""
+    """Return the program with functions of the time, such as ``eta(t)``, in its training rules.
+
+    They replace the ``symbols``, such as eta.
+    """
     functions = {x: Function(x.name)(t) for x in symbols}
     return program.with_rules(lambda rule: _with_coefficients(rule, lambda e: e.xreplace(functions)))
 

@@ -262,8 +262,9 @@ def size_growth(problem: Problem) -> SizeGrowth:
 def _path_counts(theory: LoweredFluctuations, sites: int) -> NDArray[np.intp]:
     """Return the sizes of :class:`PathSizes` at each site of a nonlinear theory, ``(5, sites)``.
 
-    They determine the cost of sampled paths: the numbers of fields, hats, products, responses and moves. A
-    move is a way in which a change of order parameters changes the site. A site is a population at one layer.
+    The rows are the numbers of fields, hats, products, responses and moves, which determine the cost of
+    sampled paths. A move is a way in which a change of order parameters changes the site. A site is a
+    population at one layer.
     """
     none = [np.zeros((2, 0), int)]
     averaged = [(x, np.stack([x.first, x.second])) for x in theory.units]

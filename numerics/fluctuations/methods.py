@@ -332,7 +332,10 @@ def _linear_memory(sizes: FluctuationSizes) -> float:
 
 
 def _squared_fields(sizes: FluctuationSizes) -> float:
-    """Return the number of entries of the matrices over the fields and hats of a unit, of all sites."""
+    """Return the sum over sites of the squared number of fields and hats of a unit.
+
+    It is the number of entries of a matrix such as the covariance V, for all sites together.
+    """
     return float((sizes.sites.astype(np.float64) ** 2).sum())
 
 

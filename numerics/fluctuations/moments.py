@@ -287,7 +287,10 @@ class OrderParameterMoments:
         return axes, self.builder.on_grid(terms, grid)
 
     def _axes(self, q: FluctuatingParameter) -> list[ParameterAxis]:
-        """Return one axis for each index and time of an order parameter that other equations use."""
+        """Return one axis for each index and time of an order parameter that other equations use.
+
+        Values are all from the smallest to the largest at which the order parameter exists.
+        """
         box = self.fluctuations.lowered.parameters.families[key_of(q.symbol)]
         axes = []
         for a, low, high in zip(q.symbol.args, box.lows.tolist(), box.highs.tolist(), strict=True):
@@ -332,7 +335,7 @@ FIRST = ("layer", "time", "time_")
 def _dimension(index: Symbol) -> str:
     """Return the dimension of results along which an index runs, such as "sample" for mu.
 
-    Any other index gives a dimension of its own name.
+    The second time s gives "time_". An index without a dimension of its own in results gives its own name.
     """
     return "time_" if index == s else DIMENSIONS.get(index.name, index.name)
 

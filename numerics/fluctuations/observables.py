@@ -179,7 +179,10 @@ def observable_terms(e: Expr) -> tuple[Addend, ...]:
 
 
 def _sizes(e: Expr, lowered: LoweredFluctuations) -> list[Any]:
-    """Return the symbols in an expression that are sizes with a known value, such as numbers of samples."""
+    """Return the symbols in an expression that are sizes, such as the number of samples P.
+
+    They are the integer symbols to which ``lowered`` gives a number.
+    """
     known = lowered.sizes.values
     return [x for x in e.free_symbols if x.is_integer and x.name in known]
 

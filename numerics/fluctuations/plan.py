@@ -63,9 +63,10 @@ class WidthPlan:
 
     @property
     def observables(self) -> int:
-        """Number of scalars at each time whose variances are computed: outputs and kernel entries.
+        """Number of scalars at each time whose variances are computed, for the estimates of cost.
 
-        For random data these are correlations of errors and of fields instead.
+        They are the outputs of all samples and the entries of the kernels that are kept. For random data they
+        are correlations of errors and of fields.
         """
         problem, outputs, depth = self.problem, self.problem.outputs, self.problem.depth or 1
         # With random data nothing is observed at single samples (`seen` is zero). The scalars are
