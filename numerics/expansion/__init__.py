@@ -144,7 +144,7 @@ def expand(
         An experiment, its file, a problem, or a program (or its theory) with ``numbers``, ``arrays`` and
         ``times``. Only a program or theory takes these three and ``solver``.
     order : int
-        Highest power n.
+        Highest power n of gamma0.
     numbers : mapping, optional
         Numbers for the symbols of a program, by symbol or name.
     arrays : mapping of str to array, optional

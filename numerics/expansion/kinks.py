@@ -9,7 +9,8 @@ sampled.
 
 Units at the kink do not contribute to the covariance of the change of a source since the initial time, so
 that this covariance is found first, layer by layer upwards.  With it units at the kink are followed in every
-layer.  Then B and G are computed downwards, A and Phi upwards.
+layer.  Then the responses B and the gradient kernels G are computed layer by layer downwards, the responses A
+and the feature kernels Phi upwards.
 
 The position of a unit is x plus contributions of its source and of its own past slopes, so that the line of
 all x falls into intervals on which all slopes are constant: integrals over it are exact sums.  The integrand
@@ -295,8 +296,8 @@ class Sources:
     xi
         Change of the source u at sample k since the initial time, (T, N).
     dimension
-        Dimension of the Gaussian vector of which r, rho and xi are linear functions. Here this vector has
-        length one.
+        Dimension of the Gaussian vector of which r, rho and xi are linear functions. The arrays hold their
+        values for vectors of length one.
     """
 
     slopes: Array
@@ -415,8 +416,10 @@ class UnitsAtKink:
     def source(self, name: str, sample: int) -> Array:
         """Return a field of the units that does not depend on their initial position x.
 
-        ``name`` is r, rho, xi, sigma (slope), phi or upsilon, at the sample with number ``sample``. The
-        shape is (T or 1, directions or 1). Raises KeyError for another name.
+        ``name`` is r (backward source), rho (``G^-1 r``), xi (change of the source u at the sample of the
+        kink), sigma (slope of the activation), phi (activation) or upsilon (``K^-1 u``). ``sample`` is the
+        number of the sample; xi does not depend on it. The shape is (T or 1, directions or 1). Raises
+        KeyError for another name.
         """
         sources = self.sources
         if name in ("r", "rho"):
@@ -597,7 +600,7 @@ class TwoTimes:
         return total
 
     def piece(self, p: Piece, layer: int, single: bool) -> Array:
-        """Return one term of an average over all units with slopes at their initial values, at ``layer``.
+        """Return the term ``p`` of an average over all units of a layer, with slopes at their initial values.
 
         The term is a product of static tensors, order parameters, averages, errors and weights, summed over
         earlier times and samples. The shape is (T, P, T, P), or (T, P) if ``single``.

@@ -219,8 +219,10 @@ class Statics:
     def value(self, tensor: ForestCoefficient, layer: int) -> Array:
         """Return a static tensor at a layer, with an axis of length P for each of its samples.
 
-        The first axes are those of the samples of the order parameter; those of the summed samples of its
-        forest follow.
+        A static tensor is a coefficient of the expansion in gamma0 that does not depend on time.
+
+        The first axes are those of the samples of the order parameter; those of the samples over which the
+        expansion sums (its forest of earlier times) follow.
         """
         if tensor.name == DATA:
             return self.kernel
@@ -246,8 +248,8 @@ class Statics:
     def evaluated(self, tensor: ForestCoefficient, layer: int) -> Array:
         """Return a static tensor at a layer, computed from its recursion.
 
-        Beyond an end of the network, where the lowest order is given, it is this value, or zero for other
-        orders and forests.
+        A static tensor is a coefficient of the expansion that does not depend on time. Beyond an end of the
+        network, where an order parameter is given, the tensor of order 0 is the given value; others are zero.
         """
         samples = samples_of(tensor.shape)
         total = np.zeros((len(self.kernel),) * len(samples))
@@ -262,7 +264,8 @@ class Statics:
     def term(self, p: Piece, coefficient: float, layer: int, samples: tuple[int, ...]) -> Array:
         """Return one term of the recursion of a static tensor, with an axis for each of ``samples``.
 
-        The term is ``coefficient`` times static tensors and an average over the sources of ``layer``.
+        The term is ``coefficient`` times static tensors, of this or neighbouring layers, and an average of
+        derivatives of the activation over the Gaussian sources of ``layer``. ``p`` states these factors.
         """
         value = np.array(coefficient)
         for x in p.statics:

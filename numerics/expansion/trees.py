@@ -280,10 +280,11 @@ class Evaluation:
         return total
 
     def summed(self, forest: Forest, tensor: Array, **options: Any) -> Array:
-        """Return a static tensor times its forest of earlier times, summed over these times.
+        """Return a term of the expansion in gamma0: a static tensor times its sum over earlier times.
 
-        The axes of ``tensor`` are the samples of the forest. ``options`` are those of :func:`summed`, which
-        also states the shape; the weight of updates and the errors are those of this evaluation.
+        ``tensor`` is the coefficient, which does not depend on time; its axes are the samples of ``forest``.
+        The forest states the sum: products of weights of updates and errors at earlier times, which are those
+        of this evaluation. ``options`` and the shape of the result are those of :func:`summed`.
         """
         return summed(forest, [(tensor, [*samples_of(forest)])], self.weight, self.errors, **options)
 

@@ -355,7 +355,7 @@ class _Shapes:
                 self._match_size(name, axis, index, shape)
 
     def _match_size(self, name: str, axis: int, index: Expr, shape: tuple[int, ...]) -> None:
-        """Record the length of an axis as the size of its index, or compare both.
+        """Record the length of an axis as the size of its index, or compare it with the known size.
 
         ``name`` is that of the array, ``index`` the index of the axis, and ``shape`` the shape of the array.
         Raise SpecError if the length differs from a known size, or if an axis of times is too short; it may

@@ -117,7 +117,7 @@ class RuleTables:
 
 @lru_cache(maxsize=128)
 def tables_of_program(program: Program) -> tuple[tuple[TrainingRule, RuleTables], ...]:
-    """Return the rules of a program that need tables, each with its tables.
+    """Return pairs of a training rule of the program that needs tables, and its tables.
 
     The tables hold the weights w of past updates, the memory m of the initial weight and the covariance n of
     noise. A flow needs them for its integrator. Rules in steps need them if the memory is a product or a sum

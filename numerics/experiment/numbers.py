@@ -277,10 +277,10 @@ def spectrum_of(experiment: Experiment, *, every: bool = False) -> Spectrum | No
 
 
 def layered_numbers(spec: Spec) -> dict[str, dict[int, float]]:
-    """Return the lists of the file as functions of the layer: by name, a number for each layer.
+    """Return the lists of [network] as functions of the layer: {name: {layer: number}}.
 
     The names are those of functions in programs and theories: "sigma" for ``sigma(ell)``, from layer 0, the
-    roots of the initial variances; "a" and "nu", from layer 1, for relative widths and width ratios.
+    square roots of the initial variances; "a" and "nu", from layer 1, for relative widths and width ratios.
     """
     network = spec.network
     functions: dict[str, dict[int, float]] = {}

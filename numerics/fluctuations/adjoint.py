@@ -97,7 +97,7 @@ class CausalSums:
 
     @classmethod
     def of(cls, targets: IntegerArray, sources: IntegerArray, weights: Array, present: slice) -> CausalSums:
-        """Return a linear map, given by its terms, divided by the time of the targets.
+        """Return a linear map, given by its terms, in two parts: targets of the same and of earlier times.
 
         The terms are ``totals[targets] += weights * values[sources]``. Targets are order parameters, numbered
         in the order of their times; ``present`` is the range of those of the same time as the sources. Raise
@@ -132,9 +132,11 @@ class SiteBlock:
     hats
         The positions of hats among those of this time, counted from the first field or hat of this time.
     units
-        The map from derivatives by order parameters of this time to ``Psi[rows, :last]``, flattened.
+        The map from derivatives of the observable by order parameters of this time to ``Psi[rows, :last]``,
+        flattened.
     influences
-        The maps from ``(V Psi V)[hats, :last]``, flattened, to derivatives by order parameters.
+        The maps from ``(V Psi V)[hats, :last]``, flattened, to derivatives of the observable by order
+        parameters.
     """
 
     site: int
@@ -158,8 +160,8 @@ class TimeBlock:
     sites
         The fields and hats of this time at each site that has some.
     slopes
-        The maps from derivatives by order parameters of this time to derivatives by the order parameters of
-        which they are functions.
+        The maps from derivatives of an observable by order parameters of this time to its derivatives by the
+        order parameters of which these are functions.
     """
 
     parameters: slice

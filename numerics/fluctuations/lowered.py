@@ -554,7 +554,7 @@ class LoweredFluctuations:
                         self._product(self.second_slopes, q.symbol, q.symbol, at, (a, b))
 
     def parameters_in(self, e: Expr) -> list[AppliedUndef]:
-        """Return the order parameters that occur in an expression, sorted by their text."""
+        """Return the order parameters in an expression, with their indices, sorted by their text."""
         return sorted((a for a in e.atoms(AppliedUndef) if key_of(a) in self.names), key=spelled)
 
     def _exponent_term(self, x: Any) -> None:
@@ -598,7 +598,7 @@ class LoweredFluctuations:
         by: tuple[AppliedUndef, ...],
         beside: AppliedUndef | None = None,
     ) -> None:
-        """Add the arrays of a term ``body`` of the theory to the list ``into``, once all fields have numbers.
+        """Schedule that the arrays of a term ``body`` are added to ``into`` once all fields have numbers.
 
         ``body`` is an expression with the ranges of its indices and times; each of its addends gives arrays
         of its own. ``symbol`` is the order parameter or field in whose equation the term stands (None for
