@@ -559,7 +559,8 @@ def _checkout() -> Path:
 def _run_evidence(root: Path, words: list[str], capture: bool = False) -> tuple[int, str]:
     """Run ``python -m tests.ledger.evidence`` in its own process; return its exit status and its output.
 
-    Without ``capture`` the output goes to stdout, and the returned output is empty.
+    ``root`` is the folder of the checkout and ``words`` are the arguments of the command. Without ``capture``
+    the output goes to stdout, and the returned output is empty.
     """
     sys.stdout.flush()
     done = subprocess.run(

@@ -69,6 +69,7 @@ def load(
 ) -> Experiment:
     """Return the experiment of a file, with arrays and keys replaced by those of the command line.
 
+    ``data`` and ``settings`` are the texts of the options -D (arrays) and --set (keys); None stands for none.
     ``arrays=False`` reads no array: the experiment can be derived but not solved.  Raises SpecError if the
     argument names a program.
     """
@@ -116,12 +117,18 @@ def refuse_unused(options: Mapping[str, Any], problem: str, accepted: str) -> No
 
 
 def refuse_arrays(data: list[str] | None) -> None:
-    """Raise SpecError if arrays are given by -D for a command that prints formulas without arrays."""
+    """Raise SpecError if arrays are given to a command that prints formulas without arrays.
+
+    ``data`` holds the texts of the option -D, None if it is not given.
+    """
     refuse_unused({"-D": data[0] if data else None}, "is not read: the formulas have no arrays", "no -D")
 
 
 def refuse_settings(settings: list[str] | None) -> None:
-    """Raise SpecError if --set is given for a command that prints formulas of a program without numbers."""
+    """Raise SpecError if --set is given to a command that prints a program's formulas without numbers.
+
+    ``settings`` holds the texts of the option --set, None if it is not given.
+    """
     problem, accepted = "is not used in the formulas of a program", "no --set, or an experiment file"
     refuse_unused({"--set": settings[0] if settings else None}, problem, accepted)
 
@@ -129,7 +136,8 @@ def refuse_settings(settings: list[str] | None) -> None:
 def load_layers(file: str, settings: list[str] | None, data: list[str] | None = None) -> Experiment:
     """Return the experiment of a file for a command that derives equations for each layer.
 
-    Raises SpecError if there are too many layers to derive them within solver.hours.
+    ``settings`` and ``data`` are the texts of the options --set and -D, None if not given. Raises SpecError
+    if there are too many layers to derive their equations within solver.hours.
     """
     from numerics.experiment.problem import require_derivation
 
@@ -144,7 +152,8 @@ def load_problem(
 ) -> Experiment | Problem:
     """Return the experiment of a file, or the problem of a program, with all numbers that a solver needs.
 
-    ``depth=False`` lets the number of layers of a residual network be a symbol.
+    ``data`` and ``settings`` are the texts of the options -D and --set, None if not given. ``depth=False``
+    lets the number of layers of a residual network be a symbol.
     """
     from numerics.cli.arguments import is_program, pairs, problem_in
     from numerics.experiment.problem import derivation
@@ -209,7 +218,10 @@ def _file_of_array(path: Path) -> Path:
 
 
 def check_plot(path: Path | None) -> None:
-    """Raise SpecError if the suffix of a figure is not a format that Matplotlib writes here."""
+    """Raise SpecError if Matplotlib cannot write a figure with the suffix of ``path``.
+
+    None stands for no figure, which raises nothing.
+    """
     if path is None:
         return
     from matplotlib.backend_bases import FigureCanvasBase
@@ -221,7 +233,10 @@ def check_plot(path: Path | None) -> None:
 
 
 def check_folder(path: Path | None) -> None:
-    """Raise SpecError if an output folder is a file, cannot be written in, or has no parent folder."""
+    """Raise SpecError if an output folder is a file, cannot be written in, or has no parent folder.
+
+    None stands for no output, which raises nothing.
+    """
     if path is None:
         return
     if path.exists() and not path.is_dir():
@@ -340,7 +355,10 @@ def print_json(value: Any) -> None:
 def report(
     result: xr.Dataset | Result, output: Path | None, as_json: bool, extra: Mapping[str, object] | None = None
 ) -> None:
-    """Save the result if ``output`` is given; print it as JSON (with `extra` keys) or as a short table."""
+    """Save a result if ``output`` is given, and print it.
+
+    It is printed as JSON with the keys of ``extra`` if ``as_json`` is true, otherwise as a short table.
+    """
     from numerics.results import save, to_json
 
     if output is not None:

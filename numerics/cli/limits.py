@@ -410,9 +410,10 @@ def _power_law(
 ) -> PowerLaw:
     """Return the power law of the loss in a regime, at the numbers of the command line.
 
-    ``capacity`` None leaves the capacity a symbol. ``more`` maps the options of the batch regime, such as
-    ``learning_rate``, to their texts or None. Raises SpecError for an unknown regime, for an option that the
-    regime does not use, for a missing depth, and for a number that the law refuses.
+    ``source`` and ``capacity`` are the exponents of the data as text; None leaves the capacity a symbol.
+    ``more`` maps the options of the batch regime, such as ``learning_rate``, to their texts or None. Raises
+    SpecError for an unknown regime, for an option that the regime does not use, for a missing depth, and for
+    a number that the law refuses.
     """
     from derive.errors import NotApplicable
     from derive.scale.modes import capacity as symbol
@@ -625,8 +626,8 @@ def parametrization(
 def _optimizer(name: str, alpha: str | None, gamma: str | None, as_json: bool) -> None:
     """Print with which powers of width and depth the settings of an optimiser scale.
 
-    ``name`` is the optimiser, ``alpha`` the power of the depth in branches, or None. Raises SpecError if
-    ``gamma`` is given, because it follows from the optimiser.
+    ``name`` is the optimiser, ``alpha`` the power of the depth in branches, or None. ``as_json`` prints JSON
+    in place of tables. Raises SpecError if ``gamma`` is given, because it follows from the optimiser.
     """
     from numerics.cli.optimizers import optimizer_tables, print_tables
 
@@ -683,8 +684,8 @@ def width() -> dict[str, Any]:
 def _depth(alpha: str, gamma: str, as_json: bool) -> None:
     """Print the regime of training of a residual network whose branches and updates scale with its depth.
 
-    Branches have the factor L^-alpha, updates the size L^-gamma; both exponents are given as text. Raises
-    SpecError for exponents that have no regime.
+    Branches have the factor L^-alpha, updates the size L^-gamma; both exponents are given as text.
+    ``as_json`` prints JSON in place of lines of text. Raises SpecError for exponents that have no regime.
     """
     from derive.depth import balance
     from derive.errors import NotApplicable

@@ -688,7 +688,10 @@ class OrderByOrder:
 
 
 def memories(setting: Setting, closure: LinearClosure) -> dict[str, Array]:
-    """Return, by the name of each memory kernel, the weight of an update at s in fields at t, (T, T)."""
+    """Return, by the name of each memory kernel, the weight of an update at s in fields at t, (T, T).
+
+    ``closure`` defines the kernels; numbers and times are those of ``setting``.
+    """
     causal = [k for k in closure.kernels if k.causal and k.definition != 0]
     weights = {k.name: memory_weight(k, ERROR, tuple(setting.tables)) for k in causal}
     known = setting.numbers, setting.times, setting.tables

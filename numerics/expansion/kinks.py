@@ -117,8 +117,9 @@ def expand_kinks(whole: Problem, order: int, *, progress: Progress | None = None
     sign pattern and replica; with more than six samples the signs at the other samples are those of sampled
     points. Both use independent replicas, and variables then have standard errors.
 
-    Raises SpecError as :func:`series` does, for flows (a unit that both sides push onto the kink has no slope
-    there: use steps), and for samples that are zero or multiples of each other.
+    ``progress`` is called with the number of finished replicas and the number of all. Raises SpecError as
+    :func:`series` does, for flows (a unit that both sides push onto the kink has no slope there: use steps),
+    and for samples that are zero or multiples of each other.
     """
     program = whole.program if whole.depth == 1 else symbolic(whole)
     expansion = series(program, order, *whole.key_and_value("network.activation"))
@@ -490,9 +491,10 @@ def from_other_samples(k: int, sources: Sources, motion: UnitMotion) -> Array:
 def follow(k: int, sources: Sources, motion: UnitMotion) -> UnitsAtKink:
     """Return the units whose field at sample k is close to the kink, with their slopes at all times.
 
-    The initial position x is the distance of the initial field from the kink, divided by ``|gamma0|``. The
-    range of x contains all units that cross the kink. It is divided at x = 0 and at the values of x for which
-    the field at sample k is at the kink at some time, so that slopes are constant in each interval.
+    ``sources`` and ``motion`` are the Gaussian sources of these units and their equation of motion. The
+    initial position x is the distance of the initial field from the kink, divided by ``|gamma0|``. The range
+    of x contains all units that cross the kink. It is divided at x = 0 and at the values of x for which the
+    field at sample k is at the kink at some time, so that slopes are constant in each interval.
     """
     from_kink, N = motion.slope_effect[k, k], sources.r.shape[1]
     T = len(from_kink)

@@ -183,7 +183,8 @@ def strength_series(source: ProblemSource, order: int) -> xr.Dataset:
 def _from_solutions(problem: Problem, order: int, started: float) -> xr.Dataset:
     """Return the series in gamma0 of errors and losses, from exact solutions at several values of gamma0.
 
-    Raises NotApplicable if the solutions are not exact.
+    ``order`` is the highest power, and ``started`` the clock time at the start, for the wall time in the
+    result. Raises NotApplicable if the solutions are not exact.
     """
     coefficients = AtStrengths(problem, order)
     attributes = {"method": "expansion in gamma0, from exact solutions at several"}
@@ -423,7 +424,8 @@ class OfTheory:
     def correlation(self, name: str, layer: int | None) -> Array:
         """Return all orders of the order parameter ``name`` at a layer, (orders, T, n, T, m).
 
-        n and m are the numbers of samples, outputs or units that index its two fields.
+        ``layer`` is None for an order parameter without layers. n and m are the numbers of samples, outputs
+        or units that index its two fields.
         """
         numbers, tensors = self.problem.numbers, self.run.plan.table.tensors
         orders: list[Array | None] = []
@@ -437,7 +439,8 @@ class OfTheory:
     def at_outputs(self, name: str, layer: int | None) -> Array:
         """Return all orders of an order parameter at output times, (orders, out, n, out, m).
 
-        n and m are the numbers of samples, outputs or units that index its two fields.
+        The order parameter is ``name`` at ``layer``, which is None if it has no layers. n and m are the
+        numbers of samples, outputs or units that index its two fields.
         """
         a, grid = self.correlation(name, layer), self.grid
         return a if grid is None else a[:, grid.outputs][:, :, :, grid.outputs]

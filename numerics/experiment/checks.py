@@ -114,8 +114,8 @@ def precision_of(array: ArrayLike) -> float:
 def finite_number(key: str, given: object) -> float:
     """Return a number as a float; raise SpecError if it is not a finite real number.
 
-    Integers, floats and fractions of Python, and real numbers of NumPy and SymPy are accepted. Booleans and
-    texts such as "0.1" are not.
+    Error messages name its ``key``. Integers, floats and fractions of Python, and real numbers of NumPy and
+    SymPy are accepted. Booleans and texts such as "0.1" are not.
 
     >>> finite_number("numbers.eta", "fast")
     Traceback (most recent call last):

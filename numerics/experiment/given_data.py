@@ -202,7 +202,10 @@ def names_of_arrays(program: Program) -> set[str]:
 
 
 def _require_squares(name: str, value: Array) -> None:
-    """Raise SpecError for numbers whose squares overflow, because errors are squared."""
+    """Raise SpecError for an array with numbers whose squares overflow, because errors are squared.
+
+    The error names the array ``arrays.name``.
+    """
     with np.errstate(over="ignore"):
         if not np.isfinite(np.vdot(value, value)):
             raise SpecError(f"arrays.{name}", None, "has squares that overflow", "numbers of order one")
@@ -299,7 +302,7 @@ def require_ranges(program: Program, numbers: Mapping[Symbol, float]) -> None:
 
 
 def require_size(key: str, value: float) -> None:
-    """Raise SpecError for a number that is not an integer of at least one."""
+    """Raise SpecError for a ``value`` that is not an integer of at least one; the error names ``key``."""
     if not (value.is_integer() and value >= 1):
         raise SpecError(key, value, "is not a size", "an integer >= 1")
 

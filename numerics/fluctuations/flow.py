@@ -191,13 +191,14 @@ def corrections_of_flow(
 ) -> tuple[WidthCorrections, dict[str, Any]]:
     """Return variances and shifts at order 1/N of a flow at its output times, and attributes of the result.
 
-    Attributes hold the method, the kernels that are kept, and estimated errors. The flow is computed on finer
-    and finer grids of Runge-Kutta steps, and the two finest are extrapolated to steps of length zero. Grids
-    are refined until the estimated error of variances is at most CONVERGED, until it is at most LARGEST_ERROR
-    and a minute has passed, or until the next grid would take more than a minute by estimate. Shifts are
-    extrapolated from the two finest of those grids on which dense matrices of all order parameters are
-    computed; they are left out if their estimated error exceeds LARGEST_ERROR. Raise NotConverged if the
-    estimated error of variances exceeds LARGEST_ERROR, and SpecError for a flow with noise.
+    Attributes hold the method, the kernels that are kept, and estimated errors. ``progress`` is called with
+    (k, k + 1) after the k-th grid. The flow is computed on finer and finer grids of Runge-Kutta steps, and
+    the two finest are extrapolated to steps of length zero. Grids are refined until the estimated error of
+    variances is at most CONVERGED, until it is at most LARGEST_ERROR and a minute has passed, or until the
+    next grid would take more than a minute by estimate. Shifts are extrapolated from the two finest of those
+    grids on which dense matrices of all order parameters are computed; they are left out if their estimated
+    error exceeds LARGEST_ERROR. Raise NotConverged if the estimated error of variances exceeds LARGEST_ERROR,
+    and SpecError for a flow with noise.
     """
     require_no_noise(problem)
     started, axis = clock.perf_counter(), FlowTimes.of(problem)
