@@ -350,7 +350,7 @@ def _trace_label(result: xr.Dataset, name: str) -> tuple[str, str]:
 
 
 def _holds(result: xr.Dataset, name: str) -> bool:
-    """Return whether a result holds the kernel ``name``, or its trace, for each layer."""
+    """Return whether a result holds the kernel ``name``, or its trace, with a dimension ``layer``."""
     return any("layer" in result[x].dims for x in (name, f"{name}_trace") if x in result)
 
 
@@ -358,8 +358,9 @@ def _equal_time(result: xr.Dataset, name: str) -> xr.Dataset:
     """Return a kernel and its standard error at t = s, by layer and the dimension ``time``.
 
     Entries at equal indices are summed over outputs and positions and averaged over samples. The sum or mean
-    of the standard errors of entries is an upper bound on the standard error. If kernels have times of their
-    own, the trace is taken where it has more of them.
+    of the standard errors of entries is an upper bound on the standard error. If the result holds both the
+    kernel and its trace, the one at more times is used. Corrections of order 1/N are included if the result
+    has them.
     """
     trace = f"{name}_trace"
     known = [x for x in (name, trace) if x in result]
@@ -380,7 +381,10 @@ def _equal_time(result: xr.Dataset, name: str) -> xr.Dataset:
 
 
 def _time_dimension(result: xr.Dataset, name: str) -> str:
-    """Return the dimension of the times of a kernel: ``time``, or one of kernels at some of the times."""
+    """Return the name of the dimension of the first time of a kernel.
+
+    It is ``time``, or ``kernel_time`` or ``trace_time`` for a kernel that is held at some of the times only.
+    """
     return next(x.removesuffix("_") for x in map(str, result[name].dims) if x.endswith("time_"))
 
 

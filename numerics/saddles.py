@@ -42,10 +42,11 @@ SHORTEST = 12
 
 
 def stays(variables: Mapping[str, Labelled]) -> bool:
-    """Return whether training does not start: the loss is positive and constant within four standard errors.
+    """Return whether training does not start: the loss is positive and stays at its initial value.
 
-    ``variables`` are those of a solution; false without a training loss, and for fewer than SHORTEST (12)
-    output times. The loss may change by a share STILL (0.001) of its start at most.
+    At each time its distance from the initial value must be at most four standard errors of the loss (plus
+    rounding), and at most a share STILL (0.001) of the initial value. ``variables`` are those of a solution.
+    The result is false without a training loss, and for fewer than SHORTEST (12) output times.
     """
     if "train_loss" not in variables or variables["train_loss"].values.size < SHORTEST:
         return False
@@ -99,8 +100,9 @@ def linear_times(large: NDArray[np.float64], small: NDArray[np.float64], ratio: 
     """Return the number of first times at which the response to a perturbation is still linear in its size.
 
     ``large`` and ``small`` are changes of numbers, shape ``(numbers, times)``, by two perturbations, of which
-    the former is ``ratio`` times larger. The response is linear if ``large`` is ``ratio * small`` up to a
-    tenth (PROPORTIONAL) of the largest number at this time; the smaller numbers may be rounding errors.
+    the former is ``ratio`` times larger. The response at a time is linear if ``large`` differs from ``ratio *
+    small`` by at most a tenth (PROPORTIONAL) of the largest entry of ``ratio * small`` at this time, because
+    the smaller entries may be rounding errors.
 
     >>> small = 1e-8 * 2.0 ** np.arange(6)[None]
     >>> linear_times(np.tanh(1e4 * small) * [1, 1, 1, 1, 0.5, 1], small, 1e4)

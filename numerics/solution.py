@@ -146,6 +146,7 @@ def _saddle_notes(
     ``variables`` are those of the solution, ``times`` its output times, ``notes`` its attributes. A saddle is
     a constant loss, or a sampled solution in which values of an index are exchangeable. The result is empty
     without a saddle, if perturbations do not grow, for diverged dynamics, and for fewer than SHORTEST times.
+    If it cannot be decided whether networks leave the saddle, the attribute ``saddle`` holds the reason.
     """
     if notes.get("status") == DIVERGED:
         return {}

@@ -91,15 +91,18 @@ def rounded(e: Expr) -> Expr:
         return e
 
     def step(x: Expr) -> Expr:
-        """Return the step function of ``x``, smoothed over a length, the symbol WIDTH."""
+        """Return the smoothed step function of ``x``: the normal distribution function of ``x/WIDTH``."""
         return (1 + erf(x / (sqrt(2) * WIDTH))) / 2
 
     def ramp(x: Expr) -> Expr:
-        """Return ``max(0, x)``, smoothed over a length, the symbol WIDTH."""
+        """Return ``max(0, x)`` with a smoothed kink: the integral of the smoothed step up to ``x``."""
         return x * step(x) + WIDTH * exp(-(x**2) / (2 * WIDTH**2)) / sqrt(2 * pi)
 
     def largest(first: Expr, *others: Expr) -> Expr:
-        """Return the maximum of several expressions, smoothed over a length, the symbol WIDTH."""
+        """Return the maximum of several expressions, with kinks smoothed over the length WIDTH.
+
+        The maximum of two expressions a and b is ``a + ramp(b - a)``, with the smoothed ramp.
+        """
         return first if not others else first + ramp(largest(*others) - first)
 
     rules = {
@@ -171,8 +174,9 @@ class SampledSite:
     def weights(self, values: Array, time: int | None = None) -> dict[int, Array]:
         """Return the coefficients in the equations of the fields, for given order parameters ``values``.
 
-        The keys are the ``id`` of the arrays of each term. If ``time`` is given, coefficients at all other
-        times are zero.
+        The result has an array ``(n,)`` for each term, with a coefficient for each of the n values of the
+        indices and times of the term. Its key is the ``id`` of the :class:`TermArrays` of the term. If
+        ``time`` is given, coefficients in equations at all other times are zero.
         """
         low, coefficients = self.lowered, {}
         for x in (*low.kernels, *low.definitions):
@@ -186,7 +190,8 @@ class SampledSite:
     def _groups(self) -> None:
         """Divide the nodes into groups by name and time, and sort groups in the order of computation.
 
-        A node is a field, a product of weights with a field, or a function of fields, at one time.
+        A node is a field, a product of weights with a field, or a function of fields, at one time. The
+        attribute ``groups`` holds the sorted groups, with their equations and functions.
         """
         low = self.lowered
         groups: dict[tuple[FunctionKey, int], NodeGroup] = {}

@@ -180,10 +180,10 @@ class VariableBuilder:
                 yield label, self._variable(label, q, IndexRange(mu, 1, self.problem.seen), terms)
 
     def _trace(self, label: str, q: FluctuatingParameter, terms: list[Addend]) -> ObservableVariable:
-        """Return the trace over training samples and outputs of a kernel, as a variable of results.
+        """Return the trace of a kernel over training samples and outputs, as a variable of results.
 
-        ``label`` is the name of the kernel in results, ``q`` its order parameter, and ``terms`` its
-        expression.
+        The trace is a sum at equal times, not divided by the number of samples. ``label`` is the name of the
+        kernel in results, ``q`` its order parameter, and ``terms`` are the terms whose sum is the kernel.
         """
         named = {str(x): x for x in q.symbol.args}
         pairs = ((alpha.name, mu.name), (primed(CHANNEL).name, CHANNEL.name))

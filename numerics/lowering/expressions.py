@@ -101,7 +101,7 @@ def _slot(i: int) -> Dummy:
 
 
 class UnseenJump(Unserved):
-    """Raised for the derivative of a function with a jump, which sampled paths cannot average."""
+    """Raised for the derivative of a function that may jump, which sampled paths cannot average."""
 
 
 class CompiledFunction:

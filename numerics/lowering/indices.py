@@ -111,7 +111,8 @@ def moving_nodes(theory: Theory) -> frozenset[MemberKey]:
 def require_open_numbers(theory: Theory) -> None:
     """Raise Unserved if an equation reads a scalar at one value of an index, such as f(1, t).
 
-    Methods with arrays have the scalar for all values of the index only.
+    Methods that call this function read a scalar as one array over all values of the index, and cannot read
+    a single entry of it.
     """
     known, moving = {node_of(e.lhs) for e in theory.scalars}, moving_nodes(theory)
     for item in (*theory.scalars, *theory.equations):

@@ -244,7 +244,10 @@ def products_of(e: Expr, layers: dict[str, int]) -> Iterator[LayerProduct]:
 
 
 def _products_of(e: Expr, layers: dict[str, int]) -> Iterator[LayerProduct]:
-    """Yield the products whose sum is an expression in which multiplied sums have different indices."""
+    """Yield the products whose sum is an expression in which multiplied sums have different indices.
+
+    ``layers`` is the number of layer times of each tensor, by name.
+    """
     if isinstance(e, Add):
         for term in e.args:
             yield from _products_of(term, layers)

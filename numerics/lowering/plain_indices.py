@@ -339,7 +339,8 @@ class _Unrolling:
     def _first(self) -> Iterator[Slot]:
         """Yield positions of indices to replace by integers, each as (name, number of the argument).
 
-        They are indices that are computed in order, shifted, or used over a part of their range.
+        They are indices of fields that are computed in order, shifted, read at one integer, or used over a
+        part of their range.
         """
         ordered = {x.name for x in self.theory.program.fields if x.ordered}
         for e in self.theory.equations:
@@ -518,8 +519,9 @@ class _Unrolling:
 
         ``at`` maps indices to integers. A value beyond the range is taken modulo the period, except along
         indices that are computed in order, and in arrays of constants that the program itself reads at
-        shifted indices. If ``p + q`` becomes ``q + 2`` in an array of data, a constant is added, so that
-        the same entry is read.
+        shifted indices. If ``p + q`` becomes ``q + 2`` in an array of data, the first entry belongs to the
+        lowest value of q and no longer to that of p; the difference of both is added to the argument, so
+        that the same entry is read.
         """
         new = a.xreplace(dict(at))
         if (str(e.func), k) in self.shifted:
@@ -631,10 +633,12 @@ class _WholeRanges:
         return e.subs({x: values[x.name] for x in e.free_symbols if x.name in values})
 
     def whole(self, index: Symbol, body: Expr, own_range: IntegerBounds) -> IntegerBounds:
-        """Return the range of the functions in ``body`` that have the index as an argument.
+        """Return the range over which a sum with this index is extended.
 
-        If there are none, or if they have several ranges, or one that does not contain ``own_range``, the
-        result is ``own_range``.
+        ``body`` is the summand, and ``own_range`` the range of the sum. The result is the range of the
+        index in the functions of ``body`` that have the index as an argument, such as that of p in
+        ``x(p, t)``. It is ``own_range`` if there are no such functions, if the index has several ranges
+        in them, or if its range in them does not contain ``own_range``.
         """
         spans = {
             self.extents[str(x.func), k]

@@ -693,7 +693,10 @@ class _QuantityReader:
         return rest, folded, tuple(x for x in over if x not in inner)
 
     def _product(self, e: Expr) -> Expr:
-        """Return the expression of a field that is a product of other fields at the same time, else ``e``."""
+        """Return the product of fields at the same time by which the field ``e`` is defined.
+
+        An expression ``e`` that is not such a field is returned unchanged.
+        """
         equation = self.products.get(node_of(e)) if isinstance(e, AppliedUndef) else None
         if equation is None:
             return e

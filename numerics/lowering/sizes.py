@@ -80,7 +80,10 @@ class SizedTheory:
 
     @cached_property
     def lowest(self) -> dict[Symbol, Expr]:
-        """The first value of each index, as an expression; of several ranges of an index, the lowest one."""
+        """The first value of each index, as an expression.
+
+        If an index has several ranges, it is the lowest of their first values.
+        """
         return lowest_values(self.theory)
 
     def integer(self, e: Any, at: Mapping[Symbol, int] | None = None) -> int:

@@ -141,8 +141,9 @@ RUNAWAY = 1e8
 class Variable:
     """Description of a variable of results: its dimensions, and ``long_name``, words and the papers' symbols.
 
-    ``channels`` are the dimensions if there are several outputs, ``nonlinear`` those in a nonlinear network
-    with one output and with several, where they differ.
+    ``dims`` are the dimensions with one output, and ``channels`` those with several outputs. ``nonlinear``
+    holds the dimensions in a nonlinear network, first those with one output, then those with several.
+    ``channels`` and ``nonlinear`` are empty if the dimensions do not differ.
     """
 
     dims: tuple[str, ...]
@@ -430,7 +431,11 @@ class Result:
 
     @property
     def attrs(self) -> dict[str, Any]:
-        """All attributes; looking up the versions takes longer than many solutions."""
+        """All attributes: the text of the experiment, the versions of the libraries, and ``notes``.
+
+        The versions are looked up when this property is first read, because that takes longer than many
+        solutions.
+        """
         return {"spec": self.spec, **provenance(), **self.notes}
 
     def __getitem__(self, name: str) -> Labelled:

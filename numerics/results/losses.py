@@ -118,8 +118,9 @@ def loss_of(program: Program) -> SampleLoss | None:
 def loss_in_words(problem: Problem, variables: Container[str]) -> str:
     """Return the formula of the loss whose mean is ``train_loss``, as text with the author's names.
 
-    ``variables`` are the names that a result holds; without ``train_loss`` the text is the reason why it is
-    missing. On random data the text is ``"Delta(t)^2"``.
+    The text also names the indices over which the loss is summed. ``variables`` are the names that a result
+    holds; without ``train_loss`` the text is the reason why it is missing. On random data the text is
+    ``"Delta(t)^2"``.
 
     >>> from derive.program import mlp
     >>> given = {"numbers": {"eta": 0.1, "gamma0": 1.0}, "arrays": {"K_x": [[1.0]], "y": [1.0]}}
@@ -286,9 +287,10 @@ def _difference(error: Expr, output: AppliedUndef) -> Expr | None:
 
 
 def _readable(loss: Expr, output: AppliedUndef, program: Program) -> bool:
-    """Return whether a loss can be evaluated from the output and the arrays and numbers of a program.
+    """Return whether a loss can be evaluated from the output and the given arrays of a program.
 
-    Every function in it must be the output or a given array, at indices of samples, channels, time or sums.
+    The loss must contain the output. Every function in it must be the output or a given array, at integers or
+    at indices of samples, channels, time or sums, which may be shifted.
     """
     indices = {mu, t, *output.args, *(limit[0] for total in loss.atoms(Sum) for limit in total.limits)}
     for x in loss.atoms(AppliedUndef):

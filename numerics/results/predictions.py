@@ -32,8 +32,9 @@ def split(problem: Problem, values: Mapping[str, Array], *, nonlinear: bool = Fa
     (:func:`numerics.results.losses.loss_of`); ``mean_square_error`` is added if the error signal is
     proportional to target minus output and the loss is not a square.  Test points have the predictions
     ``test_f``.  If their targets are known and the loss of a sample depends on its own output only, they also
-    have ``test_loss`` (the same loss), and ``test_error`` if errors are differences.  Losses are not linear
-    in outputs: split the outputs of each network or replica first, then average.
+    have ``test_loss`` (the same loss), and ``test_error``, target minus output, if the error signal is
+    proportional to this difference.  Losses are not linear in outputs: split the outputs of each network or
+    replica first, then average.
 
     >>> from numerics.experiment import Experiment
     >>> e = Experiment.from_dict({"network": {"depth": 2}, "training": {"learning_rate": 0.1, "steps": 1}},

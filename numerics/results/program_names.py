@@ -349,11 +349,11 @@ def _dimension(
 ) -> str:
     """Return the name of the dimension of a result for an index of the program, and record its values.
 
-    It is "sample" for the index ``sample``, ``"sample_"`` for that of its partner, "layer" for that of
-    layers, else the author's name, with ``_index`` appended if results use that name for another dimension.
-    ``sizes`` maps names of dimensions to values of the index. The name ends in ``_of_`` and the variable's
-    ``name`` if another axis of this name has other values, or if the values of a sample or layer do not count
-    from one.
+    It is "sample" for the index ``sample``, ``"sample_"`` for the second index of samples in a correlation,
+    and "layer" for the index of layers. For other indices it is the author's name, with ``_index`` appended
+    if results use that name for another dimension. ``sizes`` maps names of dimensions to values of the index.
+    ``_of_`` and the variable's ``name`` are appended if an earlier dimension of this name has other values,
+    or if the values of an index of samples or layers do not count from one.
     """
     known = {ell: "layer"} if sample is None else {sample: "sample", primed(sample): "sample_", ell: "layer"}
     dim = str(known.get(index, problem.author_names([index.name])[0]))

@@ -181,9 +181,9 @@ class Tables:
         """Return the value of the constant ``name`` at the given indices.
 
         ``wraps`` says for each index whether it is periodic; such an index is moved into its range first.
-        Raise Missing for a mapping without this entry, and for an index outside of an array. An index at a
-        position in ``shifts`` is taken modulo the length of the array instead, because the value is then
-        multiplied by zero.
+        Raise Missing for a mapping without this entry, and for an index outside of an array. If the program
+        also shifts the index at this position, as in a + 1, an index outside of the array is taken modulo
+        its length and does not raise, because the value is then multiplied by zero.
         """
         value = self.data[name]
         indices = tuple(

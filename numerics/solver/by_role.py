@@ -184,9 +184,10 @@ def by_variable(problem: Problem, kernels: Mapping[str, Array]) -> dict[str, Arr
     """Return kernels as variables of a result, by name, with axes (layers, t, s, other indices).
 
     ``kernels`` holds the array of each variable at each layer under a name such as "Phi 2" (:func:`reduced`),
-    with times last. A kernel without a layer, such as the tangent kernel, has no axis of layers. At the last
-    layer the response B is zero, and the response A is NaN because no layer reads it. So are kernels of
-    vectors that are not defined at all layers.
+    with times last. A kernel without a layer, such as the tangent kernel, has no axis of layers. A layer that
+    ``kernels`` lacks is filled with zero for the response B, and with NaN for other variables. Examples are
+    both responses at the last layer, and kernels of vectors that are not defined at all layers. Samples are
+    cut to those of training.
     """
     values: dict[str, Array] = {}
     layers = range(1, (problem.depth or 1) + 1)

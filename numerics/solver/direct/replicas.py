@@ -141,7 +141,10 @@ def estimate(problem: Problem) -> Estimate:
 
 
 def _most(problem: Problem) -> int:
-    """Return the largest number of paths of a replica that is tried for a problem."""
+    """Return the largest number of paths of a replica that is tried for a problem.
+
+    It is MOST for a problem with a given ``solver.accuracy``, and USUAL for other problems.
+    """
     return USUAL if problem.solver.accuracy is None else MOST
 
 
@@ -183,11 +186,12 @@ def solve_reference(problem: Problem, keep: KeptKernels) -> tuple[dict[str, Arra
     """Return the variables of a result with standard errors, and the notes that become its attributes.
 
     ``keep`` states which kernels the result holds. A linear theory is solved exactly, without standard
-    errors, and its notes hold only ``kernels``. For others the number of paths doubles until the largest
-    standard error of losses, errors and scalars of the program, and the estimated bias, meet
-    ``solver.accuracy``, within a few times the estimated cost. The status is "not converged" if they exceed
-    it, or if they exceed POOR without a given accuracy. If ``solver.samples`` is given, it is the number of
-    paths of each replica. Raises SpecError if memory does not suffice, and the errors of
+    errors, and its notes hold only ``kernels``. For others the number of paths doubles until two errors are
+    at most ``solver.accuracy``, within a few times the estimated cost: the estimated relative bias, and the
+    largest standard error of losses, errors and scalars of the program, each relative to the largest value of
+    its variable. The status is "not converged" if an error exceeds the accuracy, or without a given accuracy
+    if it exceeds POOR. If ``solver.samples`` is given, it is the number of paths of each replica. Raises
+    SpecError if memory does not suffice, and the errors of
     :func:`~numerics.solver.direct.evaluation.evaluate`.
     """
     keep, expected = kept(problem, keep), estimate(problem)

@@ -209,7 +209,11 @@ def _with_frozen_features(problem: Problem) -> Problem:
 
 
 def _fits_frozen_features(problem: Problem, keep: KeptKernels) -> MethodEstimate | Refusal:
-    """Estimate the cost of a training rule nonlinear in the updates with frozen features, or refuse it."""
+    """Estimate cost and error of sampled paths with frozen features, for rules nonlinear in the updates.
+
+    Refuse a theory that sampled paths do not solve, and a gamma0 for which the estimated relative change of
+    fields exceeds FAR.
+    """
     from numerics.solver.by_role import kept
     from numerics.solver.paths.problem import forecast
 
@@ -245,9 +249,9 @@ def _steps_taken(problem: Problem) -> float:
 
 
 def _names_time(e: Expr) -> bool:
-    """Return whether a time t or s is a factor or term of an expression, as in ``t*h(t)``.
+    """Return whether an expression contains a time t or s as a number, as in ``t*h(t)`` or ``exp(-t)``.
 
-    Times that occur only as arguments of functions, as in ``h(t)``, do not count.
+    Times that occur only as arguments of fields, order parameters or data, as in ``h(t)``, do not count.
     """
     return bool(e.replace(lambda x: isinstance(x, AppliedUndef), lambda _: Dummy()).has(t, s))
 
