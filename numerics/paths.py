@@ -111,7 +111,7 @@ class Block:
 
     @property
     def dims(self) -> tuple[str, ...]:
-        """Names of the axes."""
+        """Names of the axes of ``values``: ("layer",) "time", those of the indices, "unit"."""
         return (*(("layer",) if self.layers else ()), "time", *(n for n, _ in self.indices), "unit")
 
 

@@ -65,12 +65,12 @@ APART = 0.055
 
 
 def plot_loss(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) -> list[Artist]:
-    """Draw the training loss against time on a logarithmic scale, with standard errors.
+    """Draw the training loss, on a logarithmic axis, against time, with standard errors.
 
-    Lines have a band of errors, points have bars.  The test loss is drawn dashed, if the result has one that
-    differs.  Both axes are logarithmic for power-law data, whose loss is a power of time, and for times on a
-    logarithmic grid; the axis of the loss is linear if a loss is negative.  Raises ``ValueError`` for a
-    result without a training loss.
+    Lines have a band of two standard errors, points have bars of one.  The test loss is drawn dashed, if the
+    result has one that differs.  The axis of time is logarithmic, too, for power-law data, whose loss is a
+    power of time, and for times on a logarithmic grid.  The axis of the loss is linear if a loss is negative.
+    Raises ``ValueError`` for a result without a training loss.
     """
     _require_loss(result)
     ax = _axes(ax)
@@ -136,8 +136,8 @@ def plot_responses(
     """Draw the responses at the last time T to a perturbation at time s, one colour a layer.
 
     Full lines are A^l(T,s), dashed lines B^l(T,s), of one sample, the first output and the first position; of
-    random data R_hr^l and R_gu^l.  Raises ``ValueError`` for a result without responses (solved with
-    ``kernels="none"``), without this sample, or with one time.
+    random data R_hr^l and R_gu^l.  Raises ``ValueError`` for a result without responses (of given samples,
+    ``kernels="full"`` keeps them), without this sample, or with one time.
     """
     drawn = [row for row in RESPONSES if row[0] in result]
     if not drawn:
@@ -255,9 +255,9 @@ def colours(count: int) -> list[tuple[float, ...]]:
 
 
 def plot_outputs(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) -> list[Artist]:
-    """Draw outputs on each sample against time, one colour a sample, with standard errors.
+    """Draw the outputs ``f`` against time, one colour for each sample and output, with standard errors.
 
-    Raises ``ValueError`` for a result that does not hold one output.
+    Raises ``ValueError`` for a result without the variable ``f``.
     """
     if OUTPUT not in result:
         raise ValueError(

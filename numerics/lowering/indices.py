@@ -139,8 +139,8 @@ def require_present(theory: Theory) -> None:
 def limits(theory: Theory) -> Iterator[tuple[Symbol, Expr, Expr]]:
     """Yield the range ``(index, lower, upper)`` of each index of a theory.
 
-    First come the ranges of the quantities with equations, then those of sums, sums over times included. An
-    index with several ranges occurs several times.
+    First come the ranges of fields, scalars, order parameters, sources and observables, then those of sums,
+    sums over times included. An index with several ranges occurs several times.
     """
     items: list[Any] = [*theory.equations, *theory.scalars, *theory.order_parameters, *theory.sources]
     for x in (*items, *theory.observables):

@@ -277,7 +277,7 @@ def _uses(
 
 
 def _uses_of(sized: SizedTheory, theory: Theory) -> Iterator[tuple[TheoryItem, _SourceUse]]:
-    """Yield each item of a theory with every function of indices in its body.
+    """Yield pairs (item, use), one for each function of indices in the body of an item of a theory.
 
     Items are equations, sources and order parameters.
     """

@@ -800,7 +800,10 @@ class _QuantityReader:
         return PathEntry(node_of(symbol), args, body, averages, causal, sums)
 
     def _average(self, a: Average) -> PathCorrelation | PathResponse:
-        """Return an average as that of one random quantity or of two factors, or as a response of one."""
+        """Return an average as a mean of one random quantity, a correlation of two, or a response.
+
+        A response is that of one random quantity to a source.
+        """
         mean = read_average(a.body)
         if isinstance(mean, MeanResponse):
             node, symbols = self._piece(mean.body, t)

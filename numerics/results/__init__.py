@@ -458,7 +458,11 @@ class Result:
 
 
 def _long_name(name: str, long_name: str) -> str:
-    """Return the long name of an error, a variance or a shift of a variable, or of the variable itself."""
+    """Return the long name of the variable of results called ``name``.
+
+    ``long_name`` is that of the variable without a suffix. A suffix such as ``_stderr`` puts its meaning in
+    front, as in "standard error of the training loss".
+    """
     for suffix, meaning in SUFFIX_MEANINGS.items():
         if suffix in name.removeprefix(base_name(name)):
             long_name = f"{meaning} of the {long_name}"

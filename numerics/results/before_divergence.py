@@ -50,9 +50,9 @@ def before_divergence(problem: Problem, run: Callable[[Problem], RunResult], rea
 
 
 def _first(problem: Problem, count: int) -> Problem | None:
-    """Return the problem with its first ``count`` times.
+    """Return the problem with the first ``count`` of its times.
 
-    None if no output time is among them, or if a flow would have less than two.
+    None if no output time of the problem is among these times, or if a flow would have fewer than two times.
     """
     times, output_times = problem.times[:count], problem.output_times
     if output_times is not None:

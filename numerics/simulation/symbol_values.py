@@ -304,7 +304,7 @@ class PopulationSizes:
     def place(self, p: Population, env: IndexValues) -> PopulationAtLayer:
         """Return the pair (name of a population, its layer) for the index values ``env``.
 
-        The layer is None if all layers share their units.
+        The layer is None for a population without layers, or whose layers share their units.
         """
         site = None if p.shared or p.site is None else self.values.integer(p.site, env)
         return p.name, site

@@ -146,7 +146,11 @@ def _sampled(problem: Problem, keep: KeptKernels) -> MethodEstimate | Refusal:
 
 
 def _sample(problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
-    """Solve the infinite-depth limit of a nonlinear network by sampled paths, with the kernels ``keep``."""
+    """Solve the limit of infinite depth by sampled paths on several grids, and extrapolate.
+
+    It is used for nonlinear networks, and for programs without closed equations. ``keep`` states which
+    kernels the result holds.
+    """
     from numerics.solver.by_role import kept
     from numerics.solver.depth.sampled import solve_cells
 

@@ -417,7 +417,10 @@ def limit_of(problem: Problem) -> tuple[Program, tuple[Reduction, ...]]:
 
 
 def require_derived(derive: Callable[[], DerivedLimit]) -> DerivedLimit:
-    """Return the result of the derivation ``derive``; raise SpecError for the depth if it does not apply."""
+    """Return the result of the derivation ``derive``.
+
+    Raises SpecError for the key ``network.depth`` if the derivation does not apply to the theory.
+    """
     try:
         return derive()
     except NotApplicable as reason:
@@ -473,8 +476,8 @@ def values_of(problem: Problem, run: LayerGrid, table: LayerTable) -> dict[str, 
     """Return the variables of a result from a solution in layer time, by name.
 
     Axes are layer times (if the variable has them), times, and other indices. For given samples the variables
-    are losses, errors, outputs, and the feature and gradient kernels. For random data they are the symmetric
-    correlations, and the losses.
+    are losses, errors, outputs, and the feature and gradient kernels. For random data they are the
+    correlations at two times, and the losses.
     """
     if problem.seen:
         values = {
@@ -558,7 +561,7 @@ def layer_distances(
     known: Known | None = None,
     extents: dict[str, int] | None = None,
 ) -> LayerDistances:
-    """Return the distances between layers of a field that has no data indices.
+    """Return the squared distances between layers of a field that has no data indices.
 
     The squared distance between the stream at two layer times is derived (:func:`derive.depth.diversity`).
     The equations ``limit`` are solved on three grids; integrals over the layer times of sources, which the
@@ -584,7 +587,7 @@ def layer_distances(
     Returns
     -------
     LayerDistances
-        Distances on a quarter of the cells, with an estimated error.
+        Squared distances between the ``layers/4 + 1`` nodes that all grids have, with an estimated error.
 
     Raises
     ------
