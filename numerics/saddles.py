@@ -139,7 +139,7 @@ def saddle_notes(gaps: NDArray[np.float64], times: NDArray[np.float64]) -> dict[
     """Return attributes of a solution that stays at a symmetric saddle; empty if perturbations do not grow.
 
     ``gaps`` are changes of numbers by a perturbation, shape ``(numbers, times)``, at times at which they are
-    linear in it. ``saddle_growth`` is the factor by which the largest of them grows in a unit of time, and
+    linear in it. ``saddle_growth`` is the factor by which the largest change grows in a unit of time, and
     ``saddle`` a sentence. Fluctuations of networks of N units start at ``N^{-1/2}``, so that the time to
     leave the saddle grows as ``log N / (2 log growth)``.
     """

@@ -80,8 +80,8 @@ WIDTH = Symbol("width", positive=True)
 def rounded(e: Expr) -> Expr:
     """Return an expression with its kinks and jumps smoothed over a length, the symbol ``WIDTH``.
 
-    A jump becomes the distribution function of a normal number of this standard deviation, and a kink its
-    integral, so that one remains the derivative of the other.
+    A jump becomes the normal distribution function with the standard deviation ``WIDTH``, and a kink the
+    integral of this function, so that the derivative of a smoothed kink is the smoothed jump.
 
     >>> from sympy.abc import x
     >>> round(float(rounded(Max(0, x)).subs({x: 1, WIDTH: 0.1})), 6)
@@ -509,9 +509,9 @@ class UnitPaths:
 def extend_factor(rows: list[Array], pivots: list[int], covariance: Array, smallest: float) -> None:
     """Append the missing rows to a lower triangular factor L of a covariance ``L L^T``, (n, n).
 
-    ``rows`` are the rows of L so far. A variable of which at most a share ``smallest`` of its variance
-    remains, given earlier variables, has no random number of its own. ``pivots`` are the positions of the
-    other variables. Both lists are extended in place.
+    ``rows`` are the rows of L so far. A variable has no random number of its own if its conditional variance,
+    given the earlier variables, is at most the share ``smallest`` of its variance. ``pivots`` are the
+    positions of the variables with a random number. Both lists are extended in place.
     """
     for i in range(len(rows), len(covariance)):
         row = np.zeros(len(pivots) + 1)

@@ -228,8 +228,8 @@ def _jumping(rows: list[LayerRow]) -> list[LayerRow]:
 def reads_across(x: Read, p: LayerProduct, jumping: Collection[str]) -> bool:
     """Return whether ``x`` makes the product p jump where the layer times tau and ``tau_`` are equal.
 
-    It does if it is a tensor with a jump, used at (tau, ``tau_``) and not integrated over. ``jumping`` are
-    the names of the tensors with a jump.
+    The product jumps if ``x`` is a tensor with a jump, used at (tau, ``tau_``), and p has no integral over a
+    layer time. ``jumping`` are the names of the tensors with a jump.
     """
     return x.name in jumping and p.layer is None and set(x.args[:2]) == set(LAYER_TIMES)
 
@@ -423,7 +423,7 @@ def present_names(p: LayerProduct) -> Iterator[str]:
     """Yield the names of the tensors that a product reads at the present time t, not at earlier times.
 
     A tensor at the time s counts too, because s may be t, unless a sum in the product runs over times
-    between s and t. So do the scalars in the arguments of given functions.
+    between s and t. Scalars in the arguments of given functions are included.
     """
     past = {x.index for x in p.spans if not x.present}
     if any(x.within for x in p.spans):

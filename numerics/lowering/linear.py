@@ -126,8 +126,8 @@ def require_averages_at_present(theory: Theory) -> None:
 def require_whole_ranges(theory: Theory) -> None:
     """Raise NotLinear unless each index runs over 1, 2, ... to one last value, wherever it stands.
 
-    The arrays of the march hold all values of an index, counted from 1. It takes no sum over a part of them,
-    and no quantity at one of them, such as f(mu, 2, t).
+    The arrays of the march hold all values of an index, counted from 1. The march takes no sum over a part of
+    these values, and no quantity at a single value, such as f(mu, 2, t).
     """
     last: dict[Symbol, Expr] = {}
     for index, lower, upper in limits(replace(theory, observables=())):
@@ -157,8 +157,8 @@ def require_whole_ranges(theory: Theory) -> None:
 class _Lowering:
     """Conversion of one linear theory to a :class:`Table`, the rows that the march runs.
 
-    The attribute ``extents`` holds the largest value of each index. ``hoisted`` are products of arrays at the
-    earlier time s alone; the march computes each of them once for each time.
+    The attribute ``extents`` holds the largest value of each index. ``hoisted`` are products of arrays that
+    depend on the earlier time s and not on t, so that the march computes each product once for each time.
     """
 
     def __init__(self, theory: Theory) -> None:
@@ -244,10 +244,10 @@ class _Lowering:
         return any(str(a.func) in self.attributes for a in e.atoms(AppliedUndef))
 
     def split(self, e: Expr) -> tuple[Expr, Expr]:
-        """Return two factors of an expression: the product of the attributes of units in it, and the rest.
+        """Return two factors of an expression: the product of its factors with attributes, and all others.
 
         Attributes are given constants of each unit, such as the eigenvalue of a mode. Responses belong to the
-        rest.
+        second factor, which keeps the sums of the expression.
         """
         if isinstance(e, Sum):
             attributes, others = self.split(e.function)
@@ -512,8 +512,9 @@ def _limits_in(e: Expr) -> list[tuple[Symbol, Expr, Expr]]:
 def _total(body: Expr, limits: tuple[tuple[Expr, ...], ...], indices: tuple[Symbol, ...]) -> Expr:
     """Return a sum in the equation of a scalar as a reduction of an array over axes.
 
-    ``indices`` are those of the scalar; the sum runs over some of them, as the sum over all outputs in the
-    error of each. Raises NotLinear for a sum over another index, or over one that the summand does not have.
+    ``indices`` are those of the scalar. The sum must run over some of these indices, as the sum over all
+    outputs in the error of each output. Raises NotLinear for a sum over another index, or over an index that
+    the summand does not have.
     A sum of exponentials is written with the largest one in front, which cancels in quotients:
     ``exp(f)/sum(exp(f))`` becomes ``exp(f - m)/sum(exp(f - m))`` with ``m = max(f)``.
     """

@@ -333,9 +333,10 @@ class Present(KnownArrays):
     def total(self, x: Sum, axes: IndexSymbols) -> Array:
         """Return a sum over indices, broadcastable to shape ``(*axes, nodes)``.
 
-        If the random factors do not have indices of ``axes``, the sum is a matrix product of the other
-        factors with them, ``sum_i k[axes, i] x[i, nodes]``. Raises Unserved for limits that are not numbers,
-        and for an index with two ranges. A node is a point of the quadrature over Gaussian initial values.
+        If no random factor has an index of ``axes``, the sum is the matrix product ``sum_i k[axes, i] x[i,
+        nodes]`` of the deterministic factors k with the random factors x. Raises Unserved for limits that are
+        not numbers, and for an index with two ranges. A node is a point of the quadrature over Gaussian
+        initial values.
         """
         self.system.extents.add(x.limits)
         over = tuple(lim[0] for lim in x.limits)

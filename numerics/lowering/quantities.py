@@ -320,7 +320,8 @@ class QuantityTables:
     def node(self, x: AppliedUndef) -> MemberKey:
         """Return the key of a field or scalar: its name, and the integers among its arguments.
 
-        Symbols are left out: ``h(2, mu, t)`` has the key ``("h", (2,))``. So is a time that is zero.
+        Symbols are left out: ``h(2, mu, t)`` has the key ``("h", (2,))``. A time that is zero is left out,
+        too: ``f(mu, 0)`` has the key ``("f", ())``.
         """
         return node_at_zero(x) or node_of(x) if self.is_at_zero(x) else node_of(x)
 
@@ -669,8 +670,8 @@ class _QuantityReader:
     ) -> tuple[list[Expr], Expr, tuple[Symbol, ...]]:
         """Return a term of a sum over the past in which sums over some indices are taken at each step.
 
-        ``numbers`` are the factors that are equal on all paths, ``factor`` is the product of the others,
-        ``over`` are the summed indices, and ``limits`` the limits of the sum. In
+        ``numbers`` are the factors that are equal on all paths, ``factor`` is the product of the random
+        factors, ``over`` are the summed indices, and ``limits`` the limits of the sum. In
         ``Sum(K(mu, a)*D(a, c, s)*g(a, c, s), a, c, s)`` the sum over ``c`` becomes a random quantity
         ``Sum(D(a, c, s)*g(a, c, s), c)`` with the index ``a``, of which fewer entries are stored and
         multiplied by K. Factors of g without the index ``c`` are taken out of the sum. The term is unchanged

@@ -141,8 +141,8 @@ def require_variables(problem: Problem) -> None:
 def numbers_by_role(problem: Problem) -> frozenset[str]:
     """Return the names of the output and the error signal if results hold them under these standard names.
 
-    They do if the only indices of output and error are those of samples and channels; else the set is empty,
-    and results hold them under the author's names.
+    Results do so if the program has roles, and its output and error have no other indices than those of
+    samples and channels. Otherwise the set is empty, and results hold both under the author's names.
     """
     both = [d for d in problem.program.definitions if d.name in (OUTPUT, ERROR)]
     indices = {str(x) for d in both for x in d.lhs.args}
@@ -167,9 +167,9 @@ def numbers_of_author(
 ) -> dict[str, Array]:
     """Return the numbers of a program that have no standard name, by the author's names.
 
-    ``found`` holds computed numbers; a key is the name with the integers among the indices, and the axes of
-    an array are ``leading`` other ones, the time, and the other indices. A number is left out if ``found``
-    does not hold it at all of its indices.
+    ``found`` holds computed numbers; a key is the name with the integers among the indices. The axes of an
+    array are ``leading`` axes such as replicas, the time, and the indices that are not integers. A number is
+    left out if ``found`` does not hold it at all of its indices.
     """
     values: dict[str, Array] = {}
     for label, variable in authored_variables(problem).items():

@@ -89,9 +89,10 @@ class CorrelationVector:
 
     @cached_property
     def rows(self) -> dict[int | None, slice | NDArray[np.intp]]:
-        """For each layer the choices of the other indices at which the vector exists.
+        """For each layer (key None without layers) the index values at which the vector exists.
 
-        They are positions in the flattened grid of index values; a full slice if it exists at all of them.
+        They are positions in the flattened grid of all indices but the layer. If the vector exists at all
+        positions, the entry is a full slice.
         """
         every = list(np.ndindex(*self.shape))
         place = {spot: i for i, spot in enumerate(every)}
@@ -260,7 +261,7 @@ class Wanted:
     def places(self, times: int) -> dict[CorrelationVector, tuple[int, ...]]:
         """Return for each vector the positions of the recorded times at which it must be recorded.
 
-        ``times`` is the number of recorded times. Numbers of the program are recorded at all of them.
+        ``times`` is the number of recorded times. Numbers of the program are recorded at all times.
         """
         every = tuple(range(times))
         places: dict[CorrelationVector, tuple[int, ...]] = dict.fromkeys(self.sides, ())
@@ -296,12 +297,12 @@ def read_wanted(
     """Return the measurements of a run: the wanted correlations, and all numbers of the program.
 
     ``wanted`` maps a name to a vector (its correlation with itself at two times) or to a pair ``(a, b)``:
-    ``a`` at the time t, ``b`` at the time s (written with t or with s); a :class:`ChosenPairs` holds either
-    of them, with options that replace ``equal``. If ``b`` is a number, the result is the mean of ``a`` times
-    ``b``. None stands for every vector that the program's notation names. A vector with the index ``equal``
-    is correlated with itself at equal values of all its indices only. A vector in several correlations is
-    recorded once. Raises ValueError for a name that a number of the program has, if ``a`` is a number, and if
-    ``a`` and ``b`` have units of different populations.
+    ``a`` at the time t, ``b`` at the time s (written with t or with s); a :class:`ChosenPairs` holds a vector
+    or a pair, with options that replace ``equal``. If ``b`` is a number, the result is the mean of ``a``
+    times ``b``. None stands for every vector that the program's notation names. A vector with the index
+    ``equal`` is correlated with itself at equal values of all its indices only. A vector in several
+    correlations is recorded once. Raises ValueError for a name that a number of the program has, if ``a`` is
+    a number, and if ``a`` and ``b`` have units of different populations.
     """
     program, vectors = binder.program, dict[Expr, CorrelationVector]()
 

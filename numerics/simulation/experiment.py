@@ -838,8 +838,8 @@ class Readout:
 def _trace(kernel: Array, layered: bool) -> Array:
     """Return the trace of a kernel over samples, positions and outputs, shape ([layers,] times, times).
 
-    ``layered`` says whether the first axis of ``kernel`` counts layers. Its last axes are the indices of one
-    side and then, in the same order, those of the other side.
+    ``layered`` says whether the first axis of ``kernel`` counts layers. After the two times come the indices
+    of the first vector of the kernel and then, in the same order, those of the second vector.
     """
     lead = "lts" if layered else "ts"
     side = "mpc"[: (kernel.ndim - len(lead)) // 2]

@@ -243,7 +243,7 @@ class RowLayout:
     def empty(self, networks: int) -> dict[UnitBlock, Array]:
         """Return an array (networks, rows, units) filled with nan for each block.
 
-        A block holds all fields of one name and one number of units; a row is one of them.
+        A block holds all fields of one name and one number of units; a row is a field at given index values.
         """
         counts: dict[UnitBlock, int] = {}
         for block, row in self.rows.values():

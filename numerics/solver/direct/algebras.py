@@ -178,9 +178,9 @@ class Path:
     """Random value ``scale * value`` on each path, with derivatives ``scale * slopes`` by sources.
 
     Arrays have shape ``(samples,)``; a slope that is equal on all paths is a number. Derivatives are carried
-    only for sources to which the theory contains a response; ``needs`` are those of them from which the value
-    is computed. ``jumps`` is true if a function between a source and the value jumps; the slopes then lack
-    delta functions, and responses are computed by Stein's lemma.
+    only for sources to which the theory contains a response; ``needs`` holds the keys of those sources with a
+    response on which the value depends. ``jumps`` is true if a function between a source and the value jumps;
+    the slopes then lack delta functions, and responses are computed by Stein's lemma.
     """
 
     value: Array
