@@ -70,8 +70,8 @@ class Paths:
     def chosen(self, what: str, existing: Sequence[int]) -> list[int]:
         """Return the selected ``layers``, ``times`` or ``samples``, in the order of the selection.
 
-        ``what`` is the name of one of the three, ``existing`` are all values that there are, which are
-        returned if it is None. Raises ValueError for a selected value that does not exist or is not an
+        ``what`` is "layers", "times" or "samples", and ``existing`` are all values, which are returned if
+        this attribute is None. Raises ValueError for a selected value that does not exist or is not an
         integer, and for a selection without values.
         """
         selected: Sequence[Any] | None = getattr(self, what)

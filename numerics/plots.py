@@ -338,9 +338,10 @@ def _band_at_width(
 
 
 def _trace_label(result: xr.Dataset, name: str) -> tuple[str, str]:
-    """Return the words before and after the symbol of a gradient kernel in the name of its curve.
+    """Return the words before and after the symbol of a kernel in the name of its curve.
 
-    They say that it is a trace over samples, outputs or positions, and divided by the number of samples.
+    For a gradient kernel they are "tr " and "/P" if it has samples, of which P is the number, and "tr " alone
+    if it has outputs or positions only. Otherwise both are empty.
     """
     if name != GRADIENT_KERNEL:
         return "", ""

@@ -175,7 +175,7 @@ class SampledSite:
         """Return the coefficients in the equations of the fields, for given order parameters ``values``.
 
         The result has an array ``(n,)`` for each term, with a coefficient for each of the n values of the
-        indices and times of the term. Its key is the ``id`` of the :class:`TermArrays` of the term. If
+        indices and times of the term. Its key is the ``id`` of the ``TermArrays`` of the term. If
         ``time`` is given, coefficients in equations at all other times are zero.
         """
         low, coefficients = self.lowered, {}

@@ -141,8 +141,8 @@ class VariableBuilder:
     def _loss(self, loss: SampleLoss, e: Expr, samples: IndexRange) -> ObservableVariable:
         """Return the loss: the mean over ``samples`` of the expression ``e``, summed over the outputs.
 
-        ``loss`` is the loss of the program, and ``e`` is that of one sample or of one output. The mean is not
-        taken if neither the outputs nor ``e`` have an index of samples.
+        ``loss`` is the loss of the program, and ``e`` the expression for one sample, or for one output of one
+        sample. The mean is not taken if neither the outputs nor ``e`` have an index of samples.
         """
         sizes = {x: int(v) for x, v in self.problem.values.items() if isinstance(x, Symbol) and x.is_integer}
         ranges = [r for d in self.problem.program.definitions if d.name == OUTPUT for r in d.ranges]
@@ -272,8 +272,8 @@ class VariableBuilder:
     ) -> ObservableVariable:
         """Return the order parameter ``q`` at all output times as the variable ``label`` of results.
 
-        ``samples`` is the range of its samples. ``terms``, if given, are expressions in its indices that are
-        used instead of it.
+        ``samples`` is the range of its index of samples. ``terms``, if given, are terms in the indices of
+        ``q``; the variable is then their sum instead of ``q``.
         """
         parameter_dims = {DIMENSIONS[str(x)] for x in q.symbol.args}
         known = VARIABLES[label]

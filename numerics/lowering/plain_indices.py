@@ -445,8 +445,8 @@ class _Unrolling:
         """Return whether the covariance of two members of a source is also stored with the members exchanged.
 
         ``at`` gives the values of the indices of the covariance ``item``. The result is true for the second
-        of two equal covariances only, which is left out. Both exist if the two sources take the same index
-        values.
+        of two equal covariances only, which is left out. Both covariances exist if the two sources take the
+        same index values.
         """
         if item.symbol.func != item.partner.func:
             return False
@@ -557,7 +557,7 @@ class _Unrolling:
         return bounds
 
     def written_out(self, item: Any) -> WrittenOut | None:
-        """Return the names of the quantities that take the place of one with replaced indices.
+        """Return which quantities take the place of the quantity ``item``, whose indices become integers.
 
         ``item`` is a scalar, observable or order parameter. The result is None if none of its indices is
         replaced by integers.

@@ -24,11 +24,13 @@ from numerics.results.losses import SampleLoss, loss_of
 
 
 def split(problem: Problem, values: Mapping[str, Array], *, nonlinear: bool = False) -> dict[str, Array]:
-    """Return the variables of a result, from those of all P + P* samples of one network or replica.
+    """Return the variables of a result, from those of all samples of one network or replica.
+
+    The samples are P training samples, which come first, and P* test points.
 
     ``values`` has the names and dimensions of results (those of a ``nonlinear`` network or not), and the
     outputs as ``f`` (time, sample[, channel]).  Variables of samples, ``f`` included, are cut to the training
-    samples, which come first.  ``train_loss`` is the mean over these of the program's own loss
+    samples.  ``train_loss`` is the mean over these of the program's own loss
     (:func:`numerics.results.losses.loss_of`); ``mean_square_error`` is added if the error signal is
     proportional to target minus output and the loss is not a square.  Test points have the predictions
     ``test_f``.  If their targets are known and the loss of a sample depends on its own output only, they also

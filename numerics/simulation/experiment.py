@@ -427,7 +427,8 @@ def initial_outputs(
 
     ``means`` and ``errors`` are variables of results and their standard errors. The theory of infinite width
     has no random outputs at the start: their standard deviation over networks is the standard error times the
-    square root of the number of networks. It is not small above a share RANDOM_START (0.2) of the errors.
+    square root of the number of networks. It is not small above a share RANDOM_START (0.2) of the mean errors
+    at the start; both are root mean squares over samples.
 
     >>> means = {"error": np.ones((1, 2))}
     >>> initial_outputs(means, {"error": np.full((1, 2), 0.5)}, 4)[:76]
@@ -661,10 +662,7 @@ def converged_steps(
 
 
 def _change(old: Array, new: Array) -> float:
-    """Return the largest difference of two arrays, relative to the largest value of the second.
-
-    Both are absolute values; entries that are nan are left out.
-    """
+    """Return ``max |new - old| / max |new|`` of two arrays; entries that are nan are left out."""
     return float(np.nanmax(np.abs(new - old)) / max(float(np.nanmax(np.abs(new))), 1e-300))
 
 
