@@ -103,7 +103,8 @@ class Refusal:
 class MethodResult:
     """Variables of a result by name, and notes that become its attributes.
 
-    ``reads`` are the options of OPTIONS that the solution depends on; those of sampled paths by default.
+    ``reads`` are the names of those options of the solver in OPTIONS (samples, seed, rtol) on which the
+    solution depends; all of them by default.
     """
 
     values: dict[str, Array]

@@ -32,7 +32,8 @@ class Evaluated:
     errors : dict
         Standard errors, with the same shapes.
     runs : dict
-        The solutions whose mean ``values`` are, along the first axis; empty for a single solution.
+        Arrays of the independent solutions, along the first axis; ``values`` are the means over them. Empty
+        for a single solution.
     """
 
     method: str

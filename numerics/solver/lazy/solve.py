@@ -147,13 +147,17 @@ def error_is_linear(reduced: Static) -> bool:
 
 
 def _digits_of(variance: float) -> tuple[float, int]:
-    """Return the mantissa of a number, rounded to DIGITS digits, and its binary exponent."""
+    """Return the mantissa of a number, rounded to DIGITS decimals, and its binary exponent."""
     mantissa, exponent = frexp(variance)
     return round(mantissa, DIGITS), exponent
 
 
 def _correlation(first: float, second: float, cross: float) -> float:
-    """Return the correlation of two variables, rounded to DIGITS digits; zero if a variance is zero."""
+    """Return the correlation coefficient of two variables, rounded to DIGITS decimals.
+
+    ``first`` and ``second`` are their variances, and ``cross`` is their covariance. The result is zero if a
+    variance is zero.
+    """
     deviations = sqrt(max(first, 0.0)) * sqrt(max(second, 0.0))
     return round(cross / deviations, DIGITS) if deviations else 0.0
 

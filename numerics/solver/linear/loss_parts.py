@@ -63,7 +63,10 @@ class LossParts:
         return value
 
     def split_up(self, form: Expr) -> tuple[Array, Array, Array]:
-        """Return the factors H, M and H of a quadratic form ``H M H^T``, each of shape ``(T n, T n)``."""
+        """Return the matrices H, M and H' of a quadratic form ``H M H'^T``, each of shape ``(T n, T n)``.
+
+        H and H' are the transfer functions from the times of the rows and of the columns of M to time t.
+        """
         assert isinstance(form, Sum)
         inner = [lim[0] for lim in form.limits]
         times, outputs = inner[-2:], inner[:-2]

@@ -108,7 +108,11 @@ class Units:
         return steps if i in self.long else min(2, steps)
 
     def place(self, i: FieldAtLayer, step: int) -> int:
-        """Return the position on the axis of times at which values of field ``i`` at ``step`` are stored."""
+        """Return the position on the axis of times at which values of field ``i`` at ``step`` are stored.
+
+        It is ``step`` if the field is stored at all times. If only the start and the present are stored, it
+        is 0 at step 0 and 1 at all later steps.
+        """
         return step if i in self.long else min(step, 1)
 
     def value(self, e: Expr) -> Array:
@@ -130,8 +134,10 @@ class Units:
     def step(self, step: int, operation: StepUnits) -> None:
         """Compute fields at one time by a small linear system at each unit.
 
-        ``(1 - M) x = (contributions of the past and of other fields) + gains``, with M the couplings at equal
-        time, for the part without sources and the response to each source.
+        The system is ``(1 - M) x = (contributions of the past and of other fields) + gains``. M are the
+        couplings of the fields at equal time, and a gain is the coefficient of a source in the equation of a
+        field. It is solved for the response to each source, and for the part of the fields without sources,
+        in which the constant term of the equation takes the place of the gain.
         """
         places, left = self.places(operation.equations), self.present(step, operation.equations)
         fixed = np.concatenate(
@@ -226,9 +232,11 @@ class Units:
     def total(self, step: int, operation: SumUnits) -> Array:
         """Return an order parameter that sums over units, at ``t = step`` and s = 0..step.
 
-        With the weight w_n of unit n, which counts equal units, a correlation is ``sum_n w_n (b_i(t) b_j(s) +
-        sum_u a_iu(t, :) C_u a_ju(s, :)^T)``, shape ``(n_i, times, n_j)`` for fields of n_i and n_j members. A
-        response to the source u is ``sum_n w_n a_iu(t, s)``.
+        At each unit, b_i is the part of field i without sources, a_iu is the response of field i to the
+        source u, and C_u is the covariance of this source. With the weight w_n of unit n, which counts equal
+        units, a correlation of fields i and j is ``sum_n w_n (b_i(t) b_j(s) + sum_u a_iu(t, :) C_u a_ju(s,
+        :)^T)``. Its shape is ``(n_i, times, n_j)`` for fields of n_i and n_j members. A response to the
+        source u is ``sum_n w_n a_iu(t, s)``.
         """
         weight, i, j = self.weights[operation.target], operation.array.first, operation.array.second
         at, end, n = self.place(i, step), step + 1, self.members[i]

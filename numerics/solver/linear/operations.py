@@ -171,9 +171,11 @@ class _Writer:
         return tuple(self._reading(n) for n in names if n in self.table.tensors)
 
     def _reading(self, tensor: FieldAtLayer) -> OrderParameterReading:
-        """Return the stored array, and the factors, that give the order parameter ``tensor``.
+        """Return how the order parameter ``tensor`` is computed: ``factor * (array + direct)``.
 
-        The array of the result is None for a response that is not stored because it vanishes.
+        ``array`` is a stored two-time array or sum over units. It is None for a response whose stored part,
+        that through other fields, vanishes. ``direct`` is the part of a response at equal time that comes
+        from the source in the equation of the field itself.
         """
         reading = order_parameter(self.table, tensor)
         is_zero = isinstance(reading.array, ResponseArray) and reading.array not in self.kept
@@ -209,7 +211,9 @@ class _Writer:
     ) -> Iterator[MultiplyRow]:
         """Yield the operations that add ``K_il(t, :t) @ X_lk(:t, :t)`` to rows of field i.
 
-        The coupling ``c`` of the field i to a field l has the kernel K_il.
+        The coupling ``c`` of the field i to a field l has the kernel K_il. X_ik is the array in ``targets``
+        that is filled, a response of field i to source k or a correlation of fields i and k; X_lk is the same
+        for field l.
         """
         if c.kernel.reach in ("past", "through"):
             for x in targets:
@@ -219,7 +223,8 @@ class _Writer:
     def _direct(self, key: CouplingRow, c: Coupling, targets: list[TwoTimeArray]) -> Iterator[Operation]:
         """Yield the operations that add ``K_il(t, s) g`` to responses of field i to a source.
 
-        They are for a coupling to a field l in whose equation the source stands with the gain g.
+        K_il is the kernel of a coupling of field i to a field l. The gain g is the coefficient of the source
+        in the equation of field l.
         """
         for x in targets:
             gain = self.gains[c.field].get(x.second)
@@ -233,7 +238,8 @@ class _Writer:
         """Yield the operations that add products at the present, or at time 0, to rows of field i.
 
         They are ``K_il(t, t) X_lk(t, s)``, or ``K_il(t, 0) X_lk(0, s)`` for a kernel that is read at time 0
-        only. A response at time 0 is to a source at time 0 only.
+        only. K_il is the kernel of the coupling ``c`` of field i to a field l. X_lk is a response of field l
+        to source k, or a correlation of fields l and k. A response at time 0 is to a source at time 0 only.
         """
         over = _times(c.kernel.reach)[-1]
         if over == "past":
@@ -245,9 +251,10 @@ class _Writer:
                 yield MultiplyRow(x, times, key, over, right)
 
     def _sources(self, array: CorrelationArray) -> Iterator[tuple[CovarianceRow, ResponseArray, Expr]]:
-        """Yield covariances of sources of the first field with sources to which the second one responds.
+        """Yield the factors of the source terms of the correlation of two fields i and j.
 
-        Each comes with that response and the gain of the source in the equation of the first field.
+        Each item holds the covariance of a source u_k of field i with a source u_m on which field j depends,
+        the response of field j to u_m, and the gain of u_k: its coefficient in the equation of field i.
         """
         i, j = array.first, array.second
         for source, k in self.plan.terms(i, j):
@@ -256,9 +263,10 @@ class _Writer:
     def _source_terms(self, array: CorrelationArray) -> Iterator[Operation]:
         """Yield the operations that add the terms of Stein's lemma to row t of a correlation.
 
-        They are ``g <u_k u_m>(t, :t) (R_jm(:t, :t) + g' 1)^T``, with the gains g of the source u_k in the
-        first field and g' of the source u_m in the second one. Local covariances, which vanish between
-        different times, add nothing.
+        They are ``g <u_k u_m>(t, :t) (R_jm(:t, :t) + g' 1)^T``, where R_jm is the response of the second
+        field j to the source u_m through other fields. The gains g and g' are the coefficients of the source
+        u_k in the equation of the first field, and of u_m in that of the second one. Local covariances, which
+        vanish between different times, add nothing.
         """
         for row, response, gain in self._sources(array):
             if self.table.covariances[row.first, row.second].local:
@@ -280,7 +288,11 @@ class _Writer:
     # -- equal time ------------------------------------------------------------------------------------
 
     def _equal_time(self, array: CorrelationArray) -> Iterator[Operation]:
-        """Yield the operations that compute the correlation ``C_ij(t, t)`` from rows at t of its factors."""
+        """Yield the operations that compute the correlation ``C_ij(t, t)`` of two fields at equal time.
+
+        It is a sum of products of rows at time t: of kernels with correlations, and of covariances of sources
+        with responses.
+        """
         terms = _with_first_marked([*self._equal_products(array), *self._equal_source_terms(array)])
         for x in terms:
             if isinstance(x.left, CovarianceRow):
@@ -294,7 +306,8 @@ class _Writer:
     def _equal_products(self, array: CorrelationArray) -> Iterator[MultiplyRow]:
         """Yield the operations that add ``K_il(t, :t) @ C_jl(t, :t)^T`` to ``C_ij(t, t)``.
 
-        They include the products at the present, or at time 0, if a kernel has them.
+        K_il is the kernel with which field l enters the equation of field i, and C the correlations of
+        fields. Products at the present, or at time 0, are included if a kernel is read there.
         """
         i, j = array.first, array.second
         for key, c in coupling_rows(self.plan.rows_of[i]):

@@ -534,8 +534,8 @@ class _DensitySolver:
     def row(self, step: int, weights: Array) -> bool:
         """Compute the densities at one time t, and return whether their iteration converged.
 
-        ``weights`` (step + 1, step + 1) are those of :func:`interval_weights`. Rows at the same time enter
-        through the end of the integral.
+        ``weights`` (step + 1, step + 1) are those of :func:`interval_weights`. The densities at t depend on
+        each other, because the integral over past times ends at t. They are therefore iterated.
         """
         self._begin(step, weights)
         return any(self._sweep(step, weights) <= CONVERGED for _ in range(MAX_SWEEPS))

@@ -153,7 +153,10 @@ class Plan:
         return source in self.reach[i]
 
     def at_once(self, i: FieldAtLayer, source: FieldAtLayer) -> bool:
-        """Return whether field ``i`` depends on ``source`` at the same time, directly or through fields."""
+        """Return whether field ``i`` depends on ``source`` at the same time.
+
+        It may do so by its own equation, or through fields that it reads at the same time.
+        """
         todo, seen = [i], set()
         while todo:
             n = todo.pop()
@@ -470,7 +473,11 @@ class Plan:
         return CorrelationPart(array if (i, j) in self.diagonals else array.exchanged, "now")
 
     def _sort(self) -> None:
-        """Sort quantities topologically, with the rows of one field next to each other if possible."""
+        """Sort the quantities of a step topologically, and store the result in ``batches`` and ``order``.
+
+        A quantity comes after those from which it is computed. The rows of one field that can be computed
+        together are one batch.
+        """
         quantities = in_order(self._quantities(), self.needs, str)
         graph = TopologicalSorter({x: list(self.needs(x)) for x in quantities})
         graph.prepare()

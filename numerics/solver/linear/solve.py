@@ -115,7 +115,11 @@ def solved(
 
 
 def fitting(problem: Problem) -> KeptKernels:
-    """Return "full", "trace" or "none": the largest set of kernels within ROOM and ROOM_TRACE bytes."""
+    """Return the largest choice of two-time kernels whose arrays fit into memory.
+
+    It is "full" if kernels of all pairs of samples take at most ROOM bytes, otherwise "trace" if traces over
+    samples take at most ROOM_TRACE bytes, and "none" if these take more.
+    """
     times, samples, depth = len(problem.times), problem.sample_count, problem.depth or 1
     if 8.0 * (depth + 1) * (samples * times) ** 2 <= ROOM:
         return "full"
@@ -236,15 +240,18 @@ class _Run:
         return {"kernel_error": max(self.problem.solver.rtol, KERNELS)} if self.fixed else {}
 
     def widened(self, sequence: AdamsBashforth) -> tuple[NamedArrays, dict[str, Any]]:
-        """Return the variables of a flow whose error jumps in the output, with the jump widened to a ramp.
+        """Return variables and notes of a flow whose error is a discontinuous function of the output.
 
-        Samples come to rest at a jump, with an error between its values on both sides. A ramp of width WIDER
-        times the largest change of an output in a step has such errors and is stable. Its error falls as the
-        step, and grids are extrapolated. An output that passes through a jump would be extrapolated as if it
-        had always been there. At such times outputs and errors are therefore those of the last grid, whose
-        ramps are at most PASSING wide. ``*_systematic`` is then that width for outputs and, times their
-        number, for losses, and the height of the jump for errors of passing outputs; it is zero at other
-        times.
+        The jump is replaced by a ramp of width WIDER times the largest change of an output in a step.
+        Outputs come to rest at a jump, with an error between its values on both sides. A ramp has such errors
+        and is stable. The truncation error due to the ramp falls in proportion to the step, so that results
+        on several grids are extrapolated to step zero.
+
+        The extrapolation is wrong at times at which an output passes through a jump. Outputs and errors at
+        these times are those of the last grid, whose ramp is at most PASSING times the largest output wide.
+        The variables ``*_systematic`` bound the bias there: for outputs it is the width of the ramp, for
+        losses this width times the number of outputs, and for the errors of the outputs that pass it is the
+        height of the jump. They are zero at other times.
         """
         self.constants[RISE] = 1.0
         for _, grid in sequence.grids():
@@ -411,10 +418,11 @@ class _Run:
 
 
 def _relative(old: Array, new: Array) -> float:
-    """Return the largest relative change of positive values from ``old`` to ``new``, given as logarithms.
+    """Return the largest relative change of positive values between two solutions.
 
-    Each change is divided by the old value plus RESOLVED times the first old value, so that values far below
-    the first one count less.
+    ``old`` and ``new`` are the logarithms of the values, with time along the first axis. Each change of a
+    value is divided by the old value plus RESOLVED times the old value at the first time, so that values far
+    below the first one count less.
     """
     before, after = np.exp(old), np.exp(new)
     return float(np.max(np.abs(after - before) / (before + RESOLVED * before[0])))

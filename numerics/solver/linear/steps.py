@@ -345,8 +345,9 @@ class StepArrays:
     def _past_products(self, products: list[MultiplyRow]) -> Step:
         """Return the function of the position t that computes ``X(t, :t) += left(t, :t) @ right(:t, :t)``.
 
-        ``left`` is the row of a kernel, the same for all products, and ``right`` a two-time array. A product
-        that begins a row of X overwrites it.
+        X is the two-time array that a product fills. ``left`` is the row of a kernel, the same for all
+        products, and ``right`` a two-time array. A product that is the first term of a row of X overwrites
+        the row.
         """
         first, long = products[0], self.long
         row, n, p = self.values[first.left], self.n[first.target.first], self.n[first.right.first]
@@ -368,7 +369,9 @@ class StepArrays:
     def _present_products(self, products: list[MultiplyRow]) -> Step:
         """Return the function of the position t that computes ``X(t, s) += left(t, t) @ right(t, s)``.
 
-        ``left`` is the row of a kernel at the present; the right factor may be at time 0 instead of t.
+        X is the two-time array that a product fills. ``left`` is the value of a kernel at the present time t,
+        and ``right`` a two-time array. For a kernel that is read at time 0 only, ``left(t, 0) @ right(0, s)``
+        is added instead.
         """
         first = products[0]
         row, n, start = self.values[first.left], self.n[first.target.first], first.over == "start"
@@ -410,7 +413,8 @@ class StepArrays:
     def _add(self, operation: AddRow) -> Step:
         """Return the function of the position t that computes ``X(t, s) += gain * left(t, s)``.
 
-        ``left`` is the row of a kernel or covariance; the times s are those of the operation.
+        X is the two-time array that ``operation`` fills, ``left`` the row of a kernel or covariance, and
+        ``gain`` a number. The times s are those of the operation: the past, the present or time 0.
         """
         target, row = self.arrays[operation.target], self.values[operation.left]
         n, m = self.n[operation.target.first], self._width(operation.target)
@@ -428,7 +432,10 @@ class StepArrays:
         return before if operation.times == "past" else present
 
     def _clear(self, operation: ClearRow) -> Step:
-        """Return the function of the position t that sets ``X(t, s) = 0`` at the times s of the operation."""
+        """Return the function of the position t that sets ``X(t, s) = 0`` in a two-time array X.
+
+        ``operation`` states the array, and the times s: the past, s < t, or the present, s = t.
+        """
         n, m = self.n[operation.target.first], self._width(operation.target)
         target, past = self.arrays[operation.target], operation.times == "past"
 
@@ -520,9 +527,10 @@ class StepArrays:
     # -- scalars, products that are computed once a step, and sums over units ----------------------------
 
     def _function(self, x: ScalarRow) -> Callable[..., Any]:
-        """Return the function of time and of averages and inputs that evaluates a scalar.
+        """Return the function that evaluates the equation of a scalar.
 
-        It is compiled once for all values of the constants.
+        Its arguments are the time, and then the values of ``x.arguments``, such as averages and given data.
+        The function is compiled once for all values of the constants.
         """
         given = {t, *x.arguments}
         free = tuple(sorted(x.expression.free_symbols - given, key=str))

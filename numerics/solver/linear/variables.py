@@ -135,8 +135,8 @@ class Variables:
         """Whether responses can be computed: the theory lists some, or it has one layer.
 
         A theory of one layer lists none, because no equation reads the response of a single layer. Responses
-        of a flow are densities over past times only if each field at the same time enters an equation with a
-        plain number.
+        of a flow are computed as densities over past times. This is false for a flow in which a field reads
+        another field at time zero, or at the same time with a coefficient that depends on times or indices.
         """
         if self.problem.flow:
             couplings = [

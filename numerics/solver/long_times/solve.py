@@ -231,11 +231,11 @@ def compare(
 
 
 def regression(kernel: Array, targets: Array, weights: Array, ridge: float) -> Array:
-    """Return ``k(x)^T [K + ridge]^{-1} y`` at all points; K and y are those of points with weight.
+    """Return the kernel ridge regression ``k(x)^T rho [K rho + ridge]^{-1} y`` at all points x.
 
     ``kernel`` (n, n), ``targets`` (n,), ``weights`` (n,) and the result (n,) are those of all points, with
-    the channels of a point flattened. Weights ``rho`` other than 0 or 1 multiply the terms of the loss of the
-    regression. Targets of points with weight zero are not used.
+    the channels of a point flattened. The weights rho multiply the terms of the loss of the regression.
+    Points of weight zero are test points: their targets are not used.
 
     >>> regression(np.array([[1.0, 0.5], [0.5, 1.0]]), np.array([1.0, 9.0]), np.array([1.0, 0.0]), 1.0)
     array([0.5 , 0.25])

@@ -177,7 +177,10 @@ class Level(Generic[CollectedSolutions]):
 
 
 def spread_of(watched: Iterable[Watched]) -> Spread:
-    """Return a Spread, with means and standard errors over replicas, of the watched values of each."""
+    """Return an object that gives the means and standard errors of watched values over replicas.
+
+    ``watched`` holds the watched values of each replica, arrays by name.
+    """
     spread = Spread()
     for x in watched:
         spread.add(x)
@@ -328,7 +331,10 @@ def _extend(
 
 
 def _needed(level: Level[CollectedSolutions], accuracy: float) -> int:
-    """Return the number of replicas whose standard error is expected at about 0.95 of the accuracy."""
+    """Return the total number of replicas that a level needs to reach an accuracy.
+
+    The standard error of their mean is expected to be about 0.95 of the accuracy.
+    """
     return int(np.ceil(MARGIN * len(level.watched) * (level.error / accuracy) ** 2))
 
 
@@ -342,9 +348,10 @@ def _plan(
 ) -> int:
     """Return how often the paths are doubled to reach the accuracy in the least time; 0 to add replicas.
 
-    The noise is assumed to fall as it fell from the number of paths ``before`` to that of this ``level``;
-    POWER has the more weight, the closer the two numbers are. The relative ``bias`` falls like 1/paths. The
-    number of paths grows by at most the factor ``most``, and by LEAP doublings.
+    The noise is assumed to fall as a power of the number of paths. The power is the mean of POWER, with the
+    weight EXPECTED, and of the power that was measured between the level ``before`` and this ``level``, with
+    the number of doublings between them as weight. The relative ``bias`` falls like 1/paths. The number of
+    paths grows by at most the factor ``most``, and by at most LEAP doublings.
     """
     doublings = np.log2(level.samples / before.samples)
     known = min(before.typical, level.typical) > 0

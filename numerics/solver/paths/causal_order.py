@@ -104,9 +104,10 @@ class Model:
         return keys | self.read_at_zero
 
     def needed(self, entries: Iterable[PathEntry]) -> set[MemberKey]:
-        """Return the keys of quantities that order parameters, scalars, weights or each other need.
+        """Return the keys of the quantities that a march must compute.
 
-        The weights are those with an entrywise rule. ``entries`` are the order parameters of a march.
+        They are those that order parameters, scalars and weights with an entrywise rule read, directly or
+        through other quantities. ``entries`` are the order parameters of the march.
         """
         tables, found = self.tables, set[MemberKey]()
         todo = [n for x in tables.weights for nodes in x.nodes for n in nodes]
@@ -341,9 +342,11 @@ def _applied(model: Model, x: EntrySum) -> Iterator[PathOperation]:
 
 
 def _averages(model: Model, kind: str, e: PathEntry) -> Iterator[PathOperation]:
-    """Yield the operations of this step that the averages in an order parameter or scalar ``e`` read.
+    """Yield the operations of this step that must precede the computation of an order parameter or scalar.
 
-    ``kind`` is that of the operation: "row", "now", "column", "response" or "scalar".
+    They compute the quantities in the averages of ``e`` on the paths, and the numbers in its expression.
+    ``kind`` states which values of ``e(t, s)`` are computed: "row" for t = now and s < now, "column" for
+    t < now and s = now, "now" for t = s = now; or it is "response" or "scalar".
     """
     for mean in e.averages.values():
         if isinstance(mean, PathResponse):

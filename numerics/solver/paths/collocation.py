@@ -123,8 +123,9 @@ class Stepping:
         """Return the propagator of the linear system over a ``share`` of a step, and weights of its input.
 
         They are ``e^(A x)`` (n, n), and ``int_0^x e^(A (x - y)) b l_q(y) dy`` (n, stages) with the
-        polynomials l_q through the stages of a ``step``, at ``x = share step``. The system is linear in ``(z,
-        p_0, p_1, p_2)``, with the input ``p_0`` a polynomial of y/x and ``p_n' = (n + 1) p_n+1``.
+        polynomials l_q through the stages of a ``step``, at ``x = share step``. Both follow from one matrix
+        exponential, because the system is linear in ``(z, p_0, p_1, p_2)``: the input p_0 is a polynomial of
+        ``y/x``, and the derivatives by ``y/x`` are ``p_n' = (n + 1) p_(n+1)``.
 
         >>> kept, fed = Stepping(np.zeros(1), 1, 1.0, np.array([[-2.0]]), np.ones(1), True).over(3.0)
         >>> bool(np.isclose(kept[0, 0], np.exp(-6))), bool(np.isclose(fed.sum(), (1 - np.exp(-6)) / 2))
@@ -243,8 +244,11 @@ class Collocation:
         """Compute the weights of the updates of all completed steps at the next node.
 
         ``done`` is the number of completed steps; after the last one nothing is done. Collocation gives the
-        errors ``Delta(f_q)`` at the stages q of the step; the states are then
-        ``z(t_n+1) = e^(A step) z(t_n) + sum_q new_q Delta(f_q) l_m(s_q)``.
+        errors ``Delta(f_q)`` at the stages q of the step, at times s_q. The state z_i of a weight is a sum
+        over the gradients at nodes m with weights ``S_i(m)``, which follow from
+        ``S(m) <- e^(A step) S(m) + sum_q new_q l_m(s_q) Delta(f_q)``. Here new_q are the weights of the input
+        (:meth:`Stepping.over`), and l_m are the polynomials that interpolate gradients. The weights of the
+        updates are ``S_0(m)``.
         """
         nodes, now = self.stepping.nodes, done - 1
         if done == len(nodes):
@@ -349,10 +353,10 @@ def without_alternation(nodes: Array, at: Array) -> Array:
 
 
 def _places(indices: Sequence[Symbol], sizes: Sequence[int]) -> dict[Symbol, Any]:
-    """Return for each index the axis that it is in an array whose axes are ``indices``, of lengths ``sizes``.
+    """Return, for each index, the description of its axis in an array whose axes are ``indices``.
 
-    The values of the result are objects with the values 0, 1, ... of the index, the length and the position
-    of its axis.
+    A description is an ``Axis``: the first value of the index (0), the length of the axis from ``sizes``, its
+    position, and the number of axes of the array.
     """
     ndim = len(indices)
     return {x: Axis(0, n, k, ndim) for k, (x, n) in enumerate(zip(indices, sizes, strict=True))}

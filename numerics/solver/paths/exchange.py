@@ -183,9 +183,11 @@ class Asymmetry:
         return Asymmetry(share, self.kept, self.pivots)
 
     def share_pivots(self, groups: Mapping[int, Growing]) -> None:
-        """Record the order of sources in Cholesky factors in the first march, and fix it in the second one.
+        """Make both marches draw the sources of a step in the same order.
 
-        Which entries of a step are drawn first would change by the smallest perturbation of equal variances.
+        The first march records the order in which the Cholesky factors of ``groups`` (groups of sources, by
+        number) take the sources; the second march takes the recorded order. Otherwise the smallest
+        perturbation would change the order of sources with equal variances.
         """
         for k, group in groups.items():
             group.least = RESOLVED

@@ -362,7 +362,7 @@ class PathMarch:
         """Return the reader of the covariance ``<a(t) b(s)>`` of two sources, and whether t is the time of a.
 
         If the theory states ``<b(t) a(s)>`` instead, that is returned with False. The axes are the indices of
-        ``a``, a time, and the indices of ``b``. The reader is None if the sources are independent.
+        ``a``, a time, and the indices of ``b``. The result is (None, True) if the sources are independent.
         """
         sizes = self.tables.sizes
         if (a, b) in self.tables.covariances:
@@ -696,7 +696,11 @@ class PathMarch:
         return full
 
     def _heavy_tails(self, e: PathEntry, step: int) -> str:
-        """Return a message if only few paths make the average ``e`` infinite at ``step``; "" otherwise."""
+        """Return a message if the average ``e`` is infinite at ``step`` because of a few paths only.
+
+        This is so if the square of a quantity in ``e`` is not finite on less than the fraction FEW_PATHS of
+        the paths. The result is "" otherwise.
+        """
         for c in self.averaged[e.node].averages:
             if not isinstance(c, PathCorrelation):
                 continue
@@ -941,7 +945,10 @@ def _is_symmetric(e: PathEntry) -> bool:
 
 
 def _broadcast(value: Any, shape: tuple[int, ...]) -> Array:
-    """Return :func:`numpy.broadcast_to`, which is slow, or the value itself if it has the shape already."""
+    """Return ``value`` as an array broadcast to ``shape``.
+
+    A value that has this shape already is returned as it is, because :func:`numpy.broadcast_to` is slow.
+    """
     if np.shape(value) == shape:
         return np.asarray(value)
     view: Array = np.broadcast_to(value, shape)

@@ -70,9 +70,9 @@ def flipped(model: Model) -> frozenset[int]:
     other half, so that an average of a function that is odd in these sources vanishes exactly. At the start,
     where sums over the past are empty, networks have such a symmetry: outputs and gradients change sign with
     the readout (:class:`_SignsAtStart`). The averages in the scalars of the theory are examined in causal
-    order: if one is not odd, the last group is added with which it becomes odd and the number of odd averages
-    grows. A population without such groups takes its last group. The result holds positions in
-    ``model.groups``.
+    order. If the function in an average is not odd, a group is added that makes it odd and increases the
+    number of odd averages; of several such groups it is the last one. For a population without such groups
+    its last group is taken. The result holds positions in ``model.groups``.
     """
     tables = model.tables
     scalars = [tables.scalars[node] for kind, node in model.order if kind == "scalar"]
@@ -305,9 +305,10 @@ def _sign(
 
 @lru_cache(maxsize=32)
 def parity_of_rule(rule: Entrywise) -> int:
-    """Return EVEN, ODD or NEITHER: the parity of steps of an entrywise rule in the history of gradients.
+    """Return how the steps of an entrywise rule change if all gradients so far change sign.
 
-    It is determined from random histories.
+    The result is ODD (-1) if the steps change sign, EVEN (1) if they stay the same, and NEITHER (0)
+    otherwise. It is determined from random gradients.
 
     >>> from derive.program import adam, eta
     >>> parity_of_rule(adam(eta))

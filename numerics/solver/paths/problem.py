@@ -503,7 +503,10 @@ class AuthoredReplicas:
             self.runs.setdefault(n, []).append(x)
 
     def averaged(self, problem: Problem) -> dict[str, Array]:
-        """Return means and standard errors as variables of a result, with the names of the program."""
+        """Return means over replicas and their standard errors as variables of a result, by name.
+
+        The names are those of the order parameters and scalars in the program.
+        """
         return averaged_by_author(problem, {n: np.concatenate(x) for n, x in self.runs.items()})
 
 

@@ -488,9 +488,10 @@ class Prepared:
 
     @property
     def cheap(self) -> int:
-        """Largest number of paths of a replica that takes at most CALLS times the overhead of its calls.
+        """Largest number of paths of a replica at which calls of array functions take much of the time.
 
-        It is FEWEST times a power of two, at most PLENTY; FEWEST if more paths take longer than that.
+        The estimated time of the replica is at most CALLS times the overhead of these calls. The number is
+        FEWEST times a power of two, at most PLENTY; it is FEWEST if twice as many paths take longer.
         """
         samples = FEWEST
         while 2 * samples <= PLENTY and self.seconds(2 * samples) <= CALLS * self._march_work[2] * CALL:

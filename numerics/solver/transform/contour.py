@@ -130,7 +130,10 @@ def _hyperbola(times: Array, count: int) -> tuple[ComplexArray, ComplexArray]:
 
 @lru_cache(maxsize=1)
 def _shape() -> tuple[float, float]:
-    """Return the angle alpha of fastest convergence, and the step of u times the number of rates."""
+    """Return two parameters of the hyperbola ``z = mu (1 + sin(i u - alpha))`` of fastest convergence.
+
+    They are its angle alpha, and the step of u between rates z, times the number of rates.
+    """
     alpha = np.linspace(np.pi / 4, np.pi / 2, 2001)[1:-1]
     width = np.arccosh(
         ((np.pi - 2 * alpha) * RATIO + 4 * alpha - np.pi) / ((4 * alpha - np.pi) * np.sin(alpha))
