@@ -167,8 +167,8 @@ def shrinkage(coarse: TimeGrid, fine: TimeGrid) -> float:
     """Return the factor by which steps are shorter on the finer of two grids, the smallest of all intervals.
 
     Compared are the longest steps of each output interval. Intervals whose steps are shorter than the longest
-    step by more than NEAR do not count. If the grids have different numbers of output times, or none among
-    their nodes, it is the ratio of the longest steps of all.
+    step by more than the factor NEAR do not count. If the grids have different numbers of output times, or
+    no output times among their nodes, the result is the ratio of the longest steps of both grids.
     """
     if len(coarse.outputs) != len(fine.outputs) or not len(fine.outputs):
         return coarse.step / fine.step

@@ -98,7 +98,8 @@ def linear_rules(problem: Problem) -> Refusal | None:
 def linear_updates(problem: Problem) -> Refusal | None:
     """Refuse rules whose steps are nonlinear in the gradient, for the method of infinite depth.
 
-    This method adds up the updates of all layers, and names the rules that it accepts.
+    This method adds up the updates of all layers. The refusal names the rules that it accepts. None if all
+    rules are linear.
     """
     no = linear_rules(problem)
     return None if no is None else replace(no, accepted='"gd" or "flow", or an integer network.depth')

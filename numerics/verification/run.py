@@ -173,9 +173,9 @@ def verify(
 
 
 def _not_marched(problem: Problem) -> bool:
-    """Return whether the method "march" refuses a problem of integer depth.
+    """Return whether a problem has an integer depth and the method "march" refuses it.
 
-    It may refuse a theory that is linear.
+    The method refuses nonlinear theories, and some linear ones. The result is False for a symbolic depth.
     """
     return problem.depth is not None and isinstance(
         estimate_or_refusal(MarchMethod(), problem, "none"), Refusal
@@ -459,5 +459,5 @@ def write(
 
 
 def _kernel_bytes(problem: Problem) -> float:
-    """Return the size in bytes of a kernel of all layers, times and samples."""
+    """Return the size in bytes of a kernel at all layers, pairs of times, and pairs of samples."""
     return 8.0 * (problem.depth or 1) * (len(problem.times) * problem.sample_count) ** 2

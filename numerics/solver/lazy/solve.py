@@ -320,7 +320,7 @@ class _LazySolver(Present):
         return coefficients
 
     def unfolded(self, e: Expr) -> Expr:
-        """Return ``e`` with the equations of all fields inserted that are nonlinear in the sources."""
+        """Return ``e`` with each field that is nonlinear in the sources replaced by its equation."""
         for x in sorted(e.atoms(AppliedUndef), key=str):
             if self.system.is_random(x) and self.combination(x) is None:
                 e = e.xreplace({x: self.unfolded(self.equation(x))})

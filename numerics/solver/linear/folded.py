@@ -203,10 +203,10 @@ class Folded:
     def _march(self, after: Callable[[int], None]) -> bool:
         """March the next block of steps, with the distant past given by coordinates in a basis.
 
-        Afterwards the part of the products that lies outside of the span of the basis, and is neglected, is
-        measured; if it is too large, the basis is extended and the block is marched again. ``after`` is
-        called with each completed step. Returns False if the basis that is needed is too large for the
-        arrays, or if REPEATS extensions do not suffice.
+        Products of kernels with arrays have a part outside of the span of the basis, which the march
+        neglects. This part is measured after the block. If it is too large, the basis is extended and the
+        block is marched again. ``after`` is called with each completed step. Returns False if the basis that
+        is needed is too large for the arrays, or if REPEATS extensions do not suffice.
         """
         for again in range(REPEATS + 1):
             before = self._position(self.start)
@@ -302,8 +302,9 @@ class Folded:
     def _neglected_rows(self) -> Array:
         """Return the part of the products of kernels and arrays that the compression of the past neglects.
 
-        Each row is the product of a kernel, sampled at one of the last steps, and an array over the distant
-        past, minus its projection on the basis, divided by the size of the array that the product fills.
+        The row of a kernel at one of the last steps is multiplied by an array over the distant past. The
+        result holds the products minus their projections on the basis, one in each row, divided by the size
+        of the array that the product fills.
         """
         r = len(self.basis)
         if not r:
@@ -392,11 +393,12 @@ class Folded:
         return U
 
     def _last(self, D: int, end: int) -> Iterator[tuple[Array, float]]:
-        """Yield pairs of rows over the first ``D`` positions, and the size of the array that they are from.
+        """Yield the rows that the basis of the distant past must span, with the size of their array.
 
-        The rows are those of each two-time array at the positions ``D`` to ``end``, which are its last time
-        steps, and at time 0 if that is read separately, and functions of one time. Positions are those of the
-        compressed arrays.
+        Each item is a pair: rows over the first ``D`` positions of the compressed arrays, and the largest
+        absolute entry of the array that they are from. Of a two-time array the rows are those at the
+        positions ``D`` to ``end``, its last time steps, and at time 0 if that is read separately. A function
+        of one time is a row too.
         """
         for key, a in self.stack.arrays.items():
             if size := self.size[self._stored(key)]:

@@ -188,9 +188,9 @@ def spread_of(watched: Iterable[Watched]) -> Spread:
 
 
 def scale_of(x: Array) -> float:
-    """Return the size to which errors of ``x`` are relative: its largest absolute value, or one.
+    """Return the size to which errors of ``x`` are relative.
 
-    It is one if all values are zero.
+    It is the largest absolute value of its entries, and one if all entries are zero.
     """
     return float(np.abs(x).max()) or 1.0
 

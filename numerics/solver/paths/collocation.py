@@ -69,8 +69,9 @@ TANGENT, WEIGHTS = "K", (WEIGHT, ())
 def by_sample(theory: Theory) -> Theory:
     """Return the theory of an integrated flow with separate weights of updates for each error.
 
-    ``w(t, s) Delta(mu, s)`` becomes ``w(mu, t, s)``. Raises NotApplicable if errors or weights enter in
-    another way, if the error is a function of the output that jumps, and if no tangent kernel is known.
+    In the sums over updates, the product ``w(t, s) Delta(mu, s)`` of weight and error is replaced by one
+    function ``w(mu, t, s)``. Raises NotApplicable if errors or weights enter in another way, if the error is
+    a discontinuous function of the output, and if no tangent kernel is known.
     """
     known = {str(e.lhs.func): e for e in (*theory.scalars, *theory.observables)}
     weight = Function(WEIGHT)(t, s)

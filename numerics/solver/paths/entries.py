@@ -201,7 +201,10 @@ class _EntryWeight:
                 self._move(at, left, right, (scale, _at(decay, at)), [_at(x, at) for x in numbers])
 
     def _number(self, reader: TensorReader, now: int) -> Array:
-        """Return the value of a coefficient of the rule at step ``now``, shape (replicas or 1, members)."""
+        """Return the value of a coefficient of the rule at step ``now``, shape (replicas or 1, members).
+
+        ``reader`` evaluates the coefficient. Members are values of the weight's own indices.
+        """
         value = np.asarray(reader(now, now), dtype=float)
         value = value.reshape(1) if not value.ndim else value
         lead = len(value)

@@ -306,8 +306,8 @@ class PathMarch:
     def paths(self, node: MemberKey) -> int:
         """Return the number of paths of a field or source, given by its key (name, integer indices).
 
-        It is ``samples`` for each unit that has given attributes of its own, and ``samples`` without
-        attributes.
+        It is ``samples`` times the number of units with given attributes in its population, and ``samples``
+        for a population without attributes.
         """
         return self.units[node] * self.samples
 

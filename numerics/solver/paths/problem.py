@@ -746,10 +746,10 @@ It is below one because kernels that grow shorten the learning time."""
 def integrator_for(problem: Problem) -> Integrator:
     """Return collocation of the outputs if the theory allows it, and an explicit rule otherwise.
 
-    The explicit rule is used if coefficients of the training rule depend on time, if the error jumps, if
-    updates are not sums over errors times gradients, and if no tangent kernel is known. Its order is SMOOTH,
-    or ROUGH with noise or functions that are not smooth. The order of collocation is at most GRADIENTS, or
-    ROUGH with weight decay.
+    The explicit rule is used if coefficients of the training rule depend on time, if the error is a
+    discontinuous function of the output, if updates are not sums over errors times gradients, and if no
+    tangent kernel is known. Its order is SMOOTH, or ROUGH with noise or functions that are not smooth. The
+    order of collocation is the same, but at most GRADIENTS, or ROUGH with weight decay.
     """
     rule: Any = problem.program.rule
     noisy = is_noisy(rule)

@@ -199,7 +199,8 @@ def jumps_of_states(rule: Entrywise) -> tuple[Expr, ...]:
 def _jumps(body: Expr, step: Expr, variable: Symbol) -> bool:
     """Return whether ``body`` jumps where the argument of ``step``, a sign or Heaviside function, vanishes.
 
-    ``variable`` is a symbol in the argument, for which its zero is solved. False for ``x*sign(x)``.
+    The zeros of the argument are found by solving for ``variable``, a symbol in it. The result is false for
+    ``x*sign(x)``, for example, which is continuous at zero.
     """
     low = S.NegativeOne if isinstance(step, sign) else S.Zero
     change = body.xreplace({step: S.One}) - body.xreplace({step: low})

@@ -874,9 +874,10 @@ def _responses(model: Model, asked: Responses, steps: int) -> dict[MemberKey, st
 def _ends_before_present(model: Model, n: MemberKey, c: PathResponse) -> bool:
     """Return whether a response ``n`` is used for s < t only, although it does not vanish at s = t.
 
-    ``c`` is the response as an average over paths. Such theories are edited ones, as by
-    `derive.reduce.responses.without_equal_times`. Stein's lemma divides a response between neighbouring times
-    whose sources are nearly equal. The sum over all times is right, but not a sum that leaves one time out.
+    ``c`` is the response as an average over paths. Such a response occurs in theories that were edited, for
+    example by `derive.reduce.responses.without_equal_times`. If sources at neighbouring times are nearly
+    equal, Stein's lemma determines only the sum of the responses to them. It is then not accurate for a
+    response that leaves out one of these times.
     """
     if c.source not in sources_now(model, c.quantity, group_of(model, c.source)):
         return False

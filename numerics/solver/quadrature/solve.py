@@ -354,9 +354,11 @@ moving = lru_cache(maxsize=32)(markov)
 
 
 def _chosen(system: System, dimensions: int, most: int) -> Rule:
-    """Return the rule of quadrature that suits the functions of a theory and the number of dimensions.
+    """Return the rule of quadrature for the functions of a theory and the number of dimensions.
 
-    ``most`` is the largest number of nodes.
+    It is "sobol" for functions with kinks, for polynomials in more than six dimensions, and for other
+    functions in more than four. Otherwise it is "hermite" for polynomials, and if ``most``, the largest
+    number of nodes, allows fewer than ENOUGH points along each dimension; and "trapezoid" in all other cases.
     """
     polynomial = True
     for e in system.fields.values():
