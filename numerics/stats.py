@@ -300,8 +300,8 @@ class Line:
     def curvature(self, widths: Sequence[int], order: int = 1) -> float:
         """Return the error of the extrapolated value if the data have a term 1/N^(order + 1) with factor 1.
 
-        ``order`` must be that of the line, fitted in 1/N^order through the ``widths``. The error is an
-        absolute value.
+        ``order`` must be that of the line, which was fitted in 1/N^order through the ``widths``. The result
+        is the absolute value of the error.
         """
         return abs(float(self.intercept @ (1.0 / np.asarray(widths, dtype=float) ** (order + 1))))
 
@@ -347,7 +347,12 @@ def extrapolate(datasets: Sequence[xr.Dataset]) -> xr.Dataset:
 
 
 def _chi2(line: Line, data: Sequence[xr.Dataset], name: str) -> xr.DataArray:
-    """Return the chi-squared of the straight line for each entry of the variable ``name``."""
+    """Return the chi-squared of a straight line in 1/N for each entry of the variable ``name``.
+
+    It is the sum over widths N of the squared deviation of the mean from the fitted ``line``, in units of the
+    standard error of the mean. ``data`` holds the means at each width. Means without a standard error do not
+    contribute.
+    """
     import xarray as xr
 
     total = xr.zeros_like(data[0][name])

@@ -214,7 +214,10 @@ class Trapezoidal:
         self.at = times if tau is None else np.log1p(times / tau)
 
     def grids(self) -> Iterator[tuple[float, TimeGrid]]:
-        """Yield numbers of steps and ever finer grids, without end; output times are not nodes in general."""
+        """Yield pairs of a number of steps and a grid with these steps, ever finer and without end.
+
+        Output times are not nodes in general.
+        """
         steps, more = self.first, self.first * 3 // 2
         while True:
             x = np.linspace(0.0, self.at[-1], steps + 1)
@@ -405,7 +408,10 @@ def refine(
 
 
 def _extrapolated_once(fine: Array, coarse: Array, ratio: float) -> Array:
-    """Return the extrapolation of two solutions; ``ratio`` is that of their errors, coarse over fine."""
+    """Return ``fine + (fine - coarse) / (ratio - 1)``, the extrapolation of the solutions on two grids.
+
+    ``ratio`` is the error of the solution on the coarse grid divided by that on the fine grid.
+    """
     value: Array = fine + (fine - coarse) / (ratio - 1)
     return value
 

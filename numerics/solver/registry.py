@@ -261,7 +261,7 @@ class _Survey:
         return estimates
 
     def _has_exact(self) -> bool:
-        """Return whether a method that was asked reaches ``solver.rtol``."""
+        """Return whether the estimated error of a method asked so far is at most ``solver.rtol``."""
         rtol = self.problem.solver.rtol
         return any(isinstance(x, MethodEstimate) and x.error <= rtol for x in self.answers.values())
 
@@ -430,7 +430,10 @@ def solved(
 
 
 def _errors_of(problem: Problem) -> dict[str, Array]:
-    """Solve a problem without kernels, and return the variables of the result as arrays by name."""
+    """Solve a problem, and return the variables of the result as arrays by name.
+
+    Two-time kernels are not computed.
+    """
     return {name: x.values for name, x in _solved(problem, "none", None, None).data_vars.items()}
 
 

@@ -101,8 +101,8 @@ class CorrectionsPlan:
     def left_of(self, effort: Effort) -> Effort:
         """Return ``effort`` with its work reduced by the estimated work of deriving the corrections.
 
-        The remaining work is spent on training finite networks. Nothing is subtracted for flows and for
-        programs whose corrections would take too long.
+        The remaining work is spent on training finite networks. Nothing is subtracted if no corrections are
+        derived because the problem is a flow, or because deriving them would take too long.
         """
         spent = 0.0 if self.reason in (SHORT, FLOW) else DERIVING + self.seconds
         return replace(effort, work=effort.work - 1e9 * spent)
@@ -458,7 +458,10 @@ def _comparison(
 
 
 def _array(x: Array, dof: int) -> xr.DataArray:
-    """Return numbers along unnamed dimensions ``axis_0``, ``axis_1``, ..., with their degrees of freedom."""
+    """Return an array as a data array with the dimensions ``axis_0``, ``axis_1``, ...
+
+    ``dof``, the degrees of freedom of its standard error, is stored as an attribute.
+    """
     return xr.DataArray(x, dims=[f"axis_{k}" for k in range(np.ndim(x))], attrs={DOF: dof})
 
 

@@ -334,9 +334,10 @@ def _check(
 
 
 def _of_slope(q: ComparedQuantity, fitted: float) -> str:
-    """Return the text in the table for the slope of a mean in 1/N, c in value + c/N.
+    """Return the text in the table for the slope c of a mean over networks, value + c/N.
 
-    It is "shift c/N" if the slope is derived, and "fit c/N" with the number ``fitted`` if not.
+    It is the word "shift" and c of ``q`` if the slope is derived, and otherwise the word "fit" and the number
+    ``fitted``; "/N" follows. Both numbers are divided by the scale of the quantity.
     """
     if q.slope is None:
         return f"{FITTED} {fitted / q.scale:+.2g}/N"

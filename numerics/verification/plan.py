@@ -176,7 +176,11 @@ def widths_near(experiment: Experiment, smallest: int) -> tuple[int, ...]:
 
 
 def ratios_of(experiment: Experiment) -> list[float]:
-    """Return sizes of layers, then of samples or batches of random data, divided by the reference size N."""
+    """Return sizes that are proportional to the width, divided by the reference size N.
+
+    They are the sizes of the hidden layers and, for isotropic data, the numbers of samples and of samples in
+    a batch as far as the file gives them.
+    """
     data = experiment.data
     batch = [] if data is None else [x for x in (data.sample_ratio, data.batch_ratio) if x is not None]
     return _layers(experiment) + (batch if experiment.spec.kind == "isotropic" else [])

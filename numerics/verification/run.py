@@ -260,8 +260,8 @@ def correlation_error(problem: Problem, solution: xr.Dataset) -> float:
 
     It is 0 for training in steps and for sampled solutions. For flows on power-law data it is
     ``solver.rtol``, because correlations are interpolated between modes. For other flows it is the rounding
-    error of sums over time nodes and samples in each layer, whose weights w(t, s) have both signs and are
-    large where steps double, at most ``sum_s |w(t, s)| / t``.
+    error of sums over time nodes and samples in each layer, times the largest ``sum_s |w(t, s)| / t``. The
+    integration weights w(t, s) have both signs, and are large where steps double.
     """
     if not (problem.flow and _exact(problem)):
         return 0.0

@@ -106,7 +106,8 @@ def smaller_problem(problem: Problem, samples: int, steps: int) -> Problem:
 def directly_evaluated(problem: Problem) -> Problem:
     """Return the smaller problem on which expressions are evaluated directly, which is slow.
 
-    It has WRITTEN samples and steps; random data of modes have READ_MODES modes, which are cheaper.
+    The pair WRITTEN holds its numbers of samples and of steps. Random data of modes have READ_MODES modes
+    instead of the samples, because modes are cheaper.
     """
     samples, steps = WRITTEN
     experiment = problem.experiment
@@ -265,12 +266,13 @@ def with_small_kernels(problem: Problem, effort: Effort = FULL) -> Problem:
 
 
 def in_fixed_steps(source: Problem | Experiment, gentle: float = GENTLE[0]) -> Problem:
-    """Return the problem on which a series in gamma0 is checked; of a flow, its beginning on a coarse grid.
+    """Return the problem on which a series in gamma0 is checked.
 
-    ``gentle`` is the step length in units of the fastest relaxation time. A flow on a fixed time grid has its
-    own exact theory and series. The tolerance is set to LOOSEST, so that the solutions and the series are all
-    evaluated on the first grid if they are stable there. They then differ by the truncation of the series
-    alone, for any length of the steps. Problems in steps are unchanged.
+    Problems in steps are unchanged. A flow is cut to its beginning, on a coarse grid with steps of ``gentle``
+    times the fastest relaxation time. A flow on a fixed time grid has its own exact theory and series. The
+    tolerance is set to LOOSEST, so that the solutions and the series are all evaluated on the first grid if
+    they are stable there. They then differ by the truncation of the series alone, for any length of the
+    steps.
     """
     problem = Problem.of(source)
     if not problem.flow:

@@ -42,7 +42,10 @@ def explicit_steps(problem: Problem) -> int:
 
 
 class MarchMethod:
-    """Method ``march`` for linear theories: exact in steps, by an integrator for a flow."""
+    """Method ``march`` for linear theories.
+
+    It solves training in steps exactly, and a flow by an integrator in time.
+    """
 
     name = "march"
     responses = True

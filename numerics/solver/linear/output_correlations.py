@@ -71,7 +71,11 @@ def opened(table: Table, i: FieldAtLayer, number: Callable[[Expr], float]) -> Op
 
 
 def _is_number(c: Coupling) -> bool:
-    """Return whether a coupling is its field at the present time, times a constant equal for all members."""
+    """Return whether a coupling is a constant times its field at the present time.
+
+    A coupling is a term with another field in the equation of a field. The constant depends on neither times
+    nor indices.
+    """
     return c.kernel.reach == "now" and all(
         not m.coefficient.has(t, s) and all(f.tensor == DELTA for f in m.factors) for m in c.kernel.monomials
     )

@@ -71,9 +71,10 @@ class _AdjacentProducts(NamedTuple):
     """Products of one row with several arrays, which are stored next to each other and computed at once.
 
     ``rights`` are the right factors ``(count, T p, T m)``, and ``targets`` the arrays ``(count, T n, T m)``
-    whose rows at the present time are filled. If ``begins`` is true the products overwrite the rows,
-    otherwise they are added. ``triangular`` is true if all are responses, which vanish at s > t. ``times``
-    are the times s at which the rows are filled.
+    whose rows at the present time are filled. A right factor has ``p`` rows and ``m`` columns at each pair of
+    times. If ``begins`` is true the products overwrite the rows, otherwise they are added. ``triangular`` is
+    true if all targets are responses, which vanish at s > t. ``times`` are the times s at which the rows are
+    filled.
     """
 
     rights: Array

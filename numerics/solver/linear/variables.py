@@ -148,7 +148,7 @@ class Variables:
 
     @cached_property
     def projected(self) -> bool:
-        """Whether the theory is projected on the error (:mod:`derive.linear.projection`)."""
+        """Whether fields of the theory are projected on the error (:mod:`derive.linear.projection`)."""
         return ("p", 1) in {r.field for r in self.table.fields}
 
     def values(self, result: March, positions: NDArray[np.intp], grid: TimeGrid | None) -> NamedArrays:
@@ -304,7 +304,10 @@ def two_times(result: March, n: FieldAtLayer | Request, positions: NDArray[np.in
 
 
 def of_outputs(a: Array) -> Array:
-    """Return an array (t, output, s, output) as (t, s, output, output); a single output has no axes."""
+    """Return an array with the axes (t, output, s, output) in the order (t, s, output, output).
+
+    Axes before these stay in place. For a single output the result has no axes of outputs.
+    """
     return a[..., 0, :, 0] if a.shape[-3] == a.shape[-1] == 1 else a.swapaxes(-3, -2)
 
 

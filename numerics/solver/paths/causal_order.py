@@ -333,7 +333,10 @@ def _averages_of(entries: Iterable[PathEntry]) -> Iterator[PathCorrelation | Pat
 
 
 def _applied(model: Model, x: EntrySum) -> Iterator[PathOperation]:
-    """Yield the operations of this step that must precede ``x``, an entrywise weight times a vector."""
+    """Yield the operations of this step that must precede the product of a weight and a vector.
+
+    ``x`` is the product; the weight has an entrywise rule.
+    """
     yield from _reads(model, x.factor, present=True)
     if x.own is not None:
         yield from _drawn(model, x.own.node)

@@ -623,7 +623,10 @@ class PathMarch:
 
     @property
     def cut(self) -> float:
-        """Largest part removed from a covariance to make it positive, relative to a variance."""
+        """Largest negative variance of a source, given the past, that was set to zero.
+
+        It is relative to the variance of the source; the largest of all replicas and groups of sources.
+        """
         return float(max((g.cut.max() for g in self.groups.values()), default=0.0))
 
     def rounding(self) -> float:

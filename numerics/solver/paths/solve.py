@@ -420,7 +420,7 @@ class Prepared:
 
     @property
     def numbers(self) -> list[MemberKey]:
-        """Keys (name, integer indices) of the scalars of the theory, such as outputs, as in its solutions."""
+        """Keys of the scalars of the theory, such as outputs, in solutions: (name, integer indices)."""
         return list(dict.fromkeys(self.whole.get(n, n) for n in self.tables.scalars))
 
     @property

@@ -407,14 +407,17 @@ class _Answer:
     def largest(self, places: Iterable[MemberKey]) -> float:
         """Return the largest error of the values with these keys, relative to the largest value of each key.
 
-        The error of the time steps of a flow is added.
+        The tolerance of the integrator of a flow is added.
         """
         sizes = {k: max(float(np.abs(self.values[k]).max()), 1e-300) for k in places}
         return max((float(self.errors[k].max()) / x for k, x in sizes.items()), default=0.0) + self.steps
 
     @property
     def reached(self) -> float:
-        """Largest error of all values, relative to the largest of each key, plus that of time steps."""
+        """Largest error of all values, relative to the largest value of each key.
+
+        The tolerance of the integrator of a flow is added.
+        """
         return self.largest(self.errors)
 
 
