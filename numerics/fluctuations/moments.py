@@ -335,7 +335,7 @@ FIRST = ("layer", "time", "time_")
 def _dimension(index: Symbol) -> str:
     """Return the dimension of results along which an index runs, such as "sample" for mu.
 
-    The second time s gives "time_". An index without a dimension of its own in results gives its own name.
+    The second time s gives ``time_``. An index without a dimension of its own in results gives its own name.
     """
     return "time_" if index == s else DIMENSIONS.get(index.name, index.name)
 
