@@ -295,6 +295,14 @@ class Gradients:
                 f"the definition of {d.lhs} contains {vector}, in which no single field has all indices of "
                 f"the expression: define a field that is {vector}"
             )
+        on_axis = {
+            a.args[0] for a in atoms if self.fields[name_of(a)].layered or self.fields[name_of(a)].ordered
+        }
+        if len(on_axis) > 1 and any(x.is_number for x in on_axis):
+            raise ProgramError(
+                f"the definition of {d.lhs} applies a matrix to {vector}, which has fields at several layers "
+                f"or steps, some of them numbers: define a field that is {vector}"
+            )
         cover, owner = covers[0], name_of(covers[0])
         time = t if any(a.args[-1] == t for a in atoms) else cover.args[-1]
         cover = cover.func(*cover.args[:-1], time)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import pairwise
 
 from sympy import Expr, Integer, Piecewise, S, Sum, Symbol
 from sympy.core.function import AppliedUndef
@@ -180,7 +181,7 @@ def _size(difference: Expr) -> Expr:
 def _require_defined(
     lines: Iterable[Definition], read: Iterable[tuple[str, MemberBounds]], names: set[str]
 ) -> None:
-    """Raise :class:`ProgramError` for a layer of a field that is used but not defined.
+    """Raise :class:`ProgramError` for a layer of a field that is used but not defined, or defined twice.
 
     ``lines`` are the definitions, ``names`` the fields to check, and ``read`` pairs (name, first and last
     layer) of all uses. Every symbol in a layer, such as the depth, is replaced by the integer DEEP.
@@ -190,6 +191,14 @@ def _require_defined(
         if d.name in names:
             runs = {r.index: (r.lower, r.upper) for r in d.ranges}
             known.setdefault(d.name, []).append(_layers(_span(d.lhs, runs)))
+    for name, runs_of_layers in known.items():
+        ordered = sorted((x for x in runs_of_layers if x), key=lambda x: x.start)
+        for one, other in pairwise(ordered):
+            if other.start < one.stop:
+                raise ProgramError(
+                    f"{name} has two definitions at layer {other.start}: end the range of one of them before "
+                    "the other begins"
+                )
     for name, span in read:
         if name in known and not _covered(_layers(span), known[name]):
             low, high = span

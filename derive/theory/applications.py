@@ -8,9 +8,11 @@ computed from the field that contains ``r``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import count
 from typing import Any
 
 from sympy import (
@@ -22,6 +24,7 @@ from sympy import (
     KroneckerDelta,
     Min,
     Mul,
+    Piecewise,
     S,
     Sum,
     Symbol,
@@ -484,6 +487,19 @@ class Parameter:
         disjoint = (_disjoint(bounds(self, x), bounds(other, y)) for x, y in places)
         return self.initial == other.initial and not any(disjoint)
 
+    @property
+    def place(self) -> str:
+        """The place of a vector in its family, as text; empty for a single vector.
+
+        Two uses have the same place if their vectors follow from the arguments of the fields in the same way,
+        as in ``q(mu, p, t) = b(p)``; then one Gaussian source stands for both.
+        """
+        if not self.member.args:
+            return ""
+        own = list(self.lhs.args)
+        places = [f"{own.index(x)}" if x in own else f"at_{x}" for x in self.member.args]
+        return re.sub(r"\W+", "_", "_".join([*places, f"of_{len(own)}"])).strip("_")
+
     def source(self, time: Expr = t, taken: Iterable[Symbol] | None = None) -> AppliedUndef:
         """Return the initial weights as a Gaussian source, with the arguments of the field they enter.
 
@@ -651,10 +667,82 @@ def read(program: Program) -> Reading:
             parameters += [
                 Parameter(initial, trained_vector, d.lhs, ranges, member=x) for x in initial.uses(d.rhs)
             ]
+        for used in parameters:
+            _require_members(d, used)
         reading.parameters[d] = parameters
     _require_one_place(reading)
+    _unite_ranges(reading)
     _name_sources(reading)
     return reading
+
+
+def _unite_ranges(reading: Reading) -> None:
+    """Give the uses of one product in several definitions the range of all of them, in place.
+
+    Steps of an ordered field may have several definitions. A step at which no definition contains the product
+    has a Gaussian source that nothing reads. Raises ProgramError if symbols in the ends cannot be compared.
+    """
+    everywhere = [(d, a) for d in reading.definitions for a in reading.products[d]]
+    for d in reading.definitions:
+        united = []
+        for a in reading.products[d]:
+            same = [b for _, b in everywhere if b.same_use(a)]
+            united.append(replace(a, vector=replace(a.vector, ranges=_united(a, same))))
+        reading.products[d] = united
+
+
+def _united(a: Application, same: list[Application]) -> tuple[IndexRange, ...]:
+    """Return the ranges of the vector of ``a`` that contain those of all uses ``same``."""
+    ranges = []
+    for n, r in enumerate(a.vector.ranges):
+        lowest, highest = r.lower, r.upper
+        for b in same:
+            other = b.vector.ranges[n]
+            if (lowest - other.lower).is_positive:
+                lowest = other.lower
+            if (other.upper - highest).is_positive:
+                highest = other.upper
+            if not ((other.lower - lowest).is_nonnegative and (highest - other.upper).is_nonnegative):
+                raise ProgramError(
+                    f"{a.product} stands in definitions with the ranges {r.lower}..{r.upper} and "
+                    f"{other.lower}..{other.upper} of {r.index}, of which it is not known which is wider: "
+                    "give symbols in the ends assumptions, such as positive=True, or write numbers"
+                )
+        ranges.append(IndexRange(r.index, lowest, highest))
+    return tuple(ranges)
+
+
+def _literal_steps(program: Program, body: Expr) -> list[Expr]:
+    """Return the steps of ordered fields in a vector that are written as numbers, in increasing order."""
+    fields = [(x, program.field_of(str(x.func))) for x in body.atoms(AppliedUndef)]
+    return sorted(
+        {x.args[0] for x, home in fields if home is not None and home.ordered and x.args[0].is_number}
+    )
+
+
+def _at_step(body: Expr, step: Expr) -> list[AppliedUndef]:
+    """Return the functions in a vector whose first argument is ``step``."""
+    return [x for x in body.atoms(AppliedUndef) if x.args[0] == step]
+
+
+def _require_members(d: Definition, used: Parameter) -> None:
+    """Raise ProgramError if a definition reads a vector of weights beyond the ends of its family.
+
+    Definitions with deltas or cases, which may select the members that exist, are not checked.
+    """
+    if d.rhs.has(KroneckerDelta, Piecewise):
+        return
+    runs = {r.index: (r.lower, r.upper) for r in d.ranges}
+    runs |= {x: (low, high) for e in d.rhs.atoms(Sum) for x, low, high in e.limits}
+    for place, r in zip(used.member.args, used.initial.indices, strict=True):
+        ends = [place.xreplace({x: sympify(bounds[k]) for x, bounds in runs.items()}) for k in (0, 1)]
+        for end in ends:
+            if (end - r.upper).is_positive or (r.lower - end).is_positive:
+                raise ProgramError(
+                    f"the definition of {d.lhs} reads {used.member} at {end}, and the family "
+                    f"{used.initial.symbol} has the members {r.lower}..{r.upper}, which are not periodic: "
+                    "use an index that stays in this range, or give the family more members"
+                )
 
 
 def _require_one_place(reading: Reading) -> None:
@@ -665,8 +753,16 @@ def _require_one_place(reading: Reading) -> None:
     ordered fields and offsets of families.
     """
     first: dict[tuple[MatrixProductKey, Expr], Application] = {}
+    steps: dict[tuple[str, bool, Expr], Expr] = {}
     for a in (x.canonical() for uses in reading.products.values() for x in uses):
         v = a.vector
+        for step in _literal_steps(reading.program, v.body):
+            plain = v.body.xreplace({x: x.func(S.Zero, *x.args[1:]) for x in _at_step(v.body, step)})
+            if steps.setdefault((a.matrix.name, a.transposed, plain), step) != step:
+                raise ProgramError(
+                    f"{a.matrix.name} is applied to {v.body} at several steps that are written as numbers: "
+                    "write one definition of all steps, with an index such as k in a(k + 1)"
+                )
         slots = dict(zip(v.indices, _SLOTS, strict=False))
         other = first.setdefault((a.key, a.member), a)
         w = other.vector
@@ -855,8 +951,8 @@ def _name_sources(reading: Reading) -> None:
     uses, entries = reading.uses, reading.entries
     sites = [(a.matrix.sources[int(a.transposed)], _sites(a.gives.site, a.layers)) for a in uses]
     sites += [(p.initial.source, _sites(_layer(reading, p), p.ranges)) for p in entries]
-    tags = [(a.matrix.name, reading.registry.head(a.vector)) for a in uses]
-    tags += [(p.initial.name, "") for p in entries]
+    tags: list[tuple[str, str]] = [(a.matrix.name, reading.registry.head(a.vector)) for a in uses]
+    tags += [(p.initial.name, p.place) for p in entries]
     names = []
     for i, (name, site) in enumerate(sites):
         same_named = [j for j, (n, x) in enumerate(sites) if j != i and n == name and not _disjoint(site, x)]
@@ -864,9 +960,21 @@ def _name_sources(reading: Reading) -> None:
         if same_named:
             matrix, head = tags[i]
             of_same_matrix = any(tags[j][0] == matrix for j in same_named)
-            name = f"{name}_{matrix}_{head}" if of_same_matrix else f"{name}_{matrix}"
+            name = f"{name}_{matrix}_{head}" if of_same_matrix and head else f"{name}_{matrix}"
         names.append(name)
-    keys = [(name, name != site[0]) for name, site in zip(names, sites, strict=True)]
+    # Sources that a name of matrix and vector does not tell apart are numbered.
+    keys: list[tuple[str, bool, int]] = []
+    for i, (name, site) in enumerate(zip(names, sites, strict=True)):
+        apart = {
+            keys[j][2]
+            for j in range(i)
+            if names[j] == name
+            and name not in (site[0], sites[j][0])
+            and not _disjoint(site[1], sites[j][1])
+            and (min(i, j) < len(uses) or tags[i] != tags[j])
+        }
+        number = next(k for k in count() if k not in apart)
+        keys.append((name, name != site[0], number))
     unique = unique_names({key: key[0] for key in keys}.items(), reading.registry.taken)
     names = [unique[key] for key in keys]
     reading.registry.sources = frozenset(names)

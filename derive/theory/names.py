@@ -270,6 +270,11 @@ class Registry:
         v, w = _end_as_index(self.program, v, place), _end_as_index(self.program, w, primed(place))
         a, b = canonical(v), canonical(w)
         self._require_overlap(a, b)
+        if v.site is not None and w.site is not None and (v.site - w.site).expand() != 0:
+            raise ProgramError(
+                f"one matrix is applied to {v.body} and to {w.body}, which are at different layers: define "
+                "fields without layers for these vectors, or use two matrices"
+            )
         if isinstance(a, AppliedUndef) and (given := self.program.given_of(str(a.func))) is not None:
             return Function(given.kernel)(*_places_of(v, time), *_places_of(w, past))
         # <a b> and <b a> are the same order parameter. It is defined only with a and b in sorted order, and

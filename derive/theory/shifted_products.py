@@ -25,8 +25,8 @@ from derive.theory.names import Vector, vector, whole_range
 def products_at_plain_indices(program: Program) -> Program:
     """Return the program with a field for each product of a matrix with a vector at a shifted index.
 
-    An index is shifted if the vector has it in an argument such as ``p + 1``, ``4 - p`` or ``p - r``. Offsets
-    that number the matrices of a family, as in ``Sum(W(k) @ h(p + k, t), (k, -1, 1))``, and positions of
+    An index is shifted if the vector has it in an argument such as ``p + 1``, ``4 - p`` or ``p - r``.
+    Products with families of matrices, as ``Sum(W(k) @ h(p + k, t), (k, -1, 1))``, and vectors that contain
     ordered fields are not changed. If there is no such product, the same object is returned.
     """
     rewriting = _ProductRewriting(program)
@@ -72,6 +72,8 @@ class _ProductRewriting:
         """Return the shifted arguments of the vector of a product, or None if it has none."""
         matrix = gaussian(self.program.matrix_of(product))
         members = {r.index for r in d.members(product, matrix)}
+        if matrix.others:
+            return None  # a family is summed where it is applied
         ranges = d.ranges_of(product)
         v = vector(self.program, product.vector, ranges)
         indices: dict[Expr, Symbol] = {}
@@ -93,18 +95,11 @@ class _ProductRewriting:
         return _ShiftedArguments(indices, tuple(whole))
 
     def is_ordered(self, d: Definition, v: Vector, argument: Expr) -> bool:
-        """Return whether an argument of a vector is the position of a field in an ordered family.
-
-        Fields of such a family are computed one after another. The field is one in the vector ``v``, or the
-        one that ``d`` defines, whose position then shares a symbol with the argument.
-        """
+        """Return whether the vector has an ordered field, or an argument is a position of an ordered d."""
         home = self.program.field_of(d.name)
         steps = d.lhs.args[0].free_symbols if home is not None and home.ordered else set()
-        return bool(argument.free_symbols & steps) or any(
-            x.ordered and a.args[0] == argument
-            for a in v.body.atoms(AppliedUndef)
-            if (x := self.program.field_of(str(a.func))) is not None
-        )
+        fields = (self.program.field_of(str(a.func)) for a in v.body.atoms(AppliedUndef))
+        return bool(argument.free_symbols & steps) or any(x is not None and x.ordered for x in fields)
 
     def field(self, d: Definition, product: Product, shifts: _ShiftedArguments) -> Expr:
         """Return a new field at the shifted indices; it replaces the product in the definition ``d``.

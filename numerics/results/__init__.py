@@ -277,7 +277,13 @@ def dimensions(name: str, count: int, nonlinear: bool = False, positions: bool =
     if is_correction(name):
         choices = tuple(tuple(dim for dim in dims if dim != "time_") for dims in choices)
     if positions and "layer" in variable.dims and not base_name(name).endswith(TRACE):
-        choices = tuple(_placed(dims) for dims in choices)
+        # A kernel need not depend on positions although units have them.
+        placed = tuple(_placed(dims) for dims in choices)
+        choices = (
+            tuple(x for pair in zip(placed, choices, strict=True) for x in pair)
+            if nonlinear
+            else (*placed, *choices)
+        )
     return next((dims for dims in choices if len(dims) == count), choices[0])
 
 
