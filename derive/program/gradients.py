@@ -988,8 +988,8 @@ class Gradients:
         definitions: list[tuple[bool, Definition]] = []
         cells, x = self.cells(name), self.fields.get(self.owner.get(name, name))
         # A cell is the gradient on one range of layers. Neighbouring cells with equal expressions are merged
-        # if x is a field, except for an ordered field, which is computed for one value of its first index
-        # after another.
+        # if `name` is a field or a function of a field x. Cells of an ordered field x, which is computed for
+        # one value of its first index after another, are not merged.
         if x is not None and not x.ordered:
             cells = _merged(cells, slots[:1])
         for cell in cells:

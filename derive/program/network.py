@@ -669,8 +669,8 @@ class Network:
         layered = [x.name for x in self.fields if x.layered or x.ordered]
         summed = ranges_of_loss(forward, loss)
         forward = without_unused_layers(forward, layered, over(loss, [r.limits for r in summed]))
-        # Some indices have lost their range together with the unused layers: `kept` are the ranges that are
-        # left. The sums of the loss over the other indices are written into the loss.
+        # An index may have lost its range together with the unused layers: `kept` are the ranges that are
+        # left. The sums of the loss over indices without a range are written into the loss.
         kept = ranges_of_loss(forward, loss)
         loss = over(loss, [r.limits for r in summed if r not in kept])
         shorter = {m.name: without_unused_members(m, forward) for m in self.matrices}

@@ -41,8 +41,8 @@ def exponent(e: Expr, powers: Mapping[Expr, Expr]) -> Expr:
     """
     c, exponents = Dummy("c", positive=True), []
     shown = str(e).replace("_", "")
-    # `monomial` is the power of c that e gains by its factors that are integer powers of keys, and
-    # `other_factors` is the product of all other factors.
+    # Each key of `powers` is multiplied by its power of c. `monomial` is the power of c that e gains by those
+    # of its factors that are integer powers of keys. `other_factors` is the product of all other factors.
     monomial, other_factors = S.Zero, S.One
     for x in Mul.make_args(e):
         base, n = x.as_base_exp()
@@ -53,7 +53,8 @@ def exponent(e: Expr, powers: Mapping[Expr, Expr]) -> Expr:
     e = other_factors
     keys = [x for x in powers if e.has(x)]
     sizes = {x: Dummy("size", positive=True) for x in keys}
-    # Plain symbols stand for symbolic powers, because SymPy joins c**a c**b only for these.
+    # A real symbol p stands for each symbolic power, because SymPy takes c**p as positive only for a real p,
+    # and otherwise does not simplify Max(0, c**p x).
     names = {p: p if p.is_number else Dummy("power", real=True) for p in map(sympify, powers.values())}
     for signs in product((1, -1), repeat=len(keys)):
         before = {x: k * sizes[x] for x, k in zip(keys, signs, strict=True)}

@@ -322,7 +322,7 @@ def width_noise(theory: Theory, samples: Theory, modes: LazyModes) -> WidthNoise
         )
     # The variance is a double integral over earlier times of the drive times the response at both times. The
     # drive is d/dt d/ds of C_g(1, t, s) at order gamma0^2, a sum over modes with the summand `drive_summand`.
-    # The response is that of v to a step of its source.
+    # The response is that of v to a step of the source of xi.
     drive_summand = in_modes(samples, {rate_: S.One}).coefficient("G", 2, layer=1).diff(t, s)
     drive_summand = drive_summand.subs(rate_, K * lamda(k)).subs(K, modes.kernel) * weight * start**2
     step = response_transforms(summed, "xi")["v"].subs(K, modes.kernel) / z

@@ -1231,8 +1231,8 @@ def dropped(law: RichScaling) -> tuple[Neglected, ...]:
     for e, x in reduced.dropped:
         source = next((u for u in reduced.theory.sources if u.symbol == x.field), None)
         if source is not None and not source.covariance.has(Function("C_h0")):
-            # `deviation` is the variance of the source, and `share` its ratio to the square of the field on
-            # the left side of the equation that contains it.
+            # `deviation` is the variance of the source. `share` is the ratio of this variance to the square
+            # of the field on the left side of the equation e that contains the source.
             deviation = with_rank_one(source.covariance.subs(s, t))
             share = simplify(deviation / with_rank_one(e.lhs).xreplace(relations) ** 2)
             share = share.replace(sigma, lambda *_: now)

@@ -99,8 +99,8 @@ def best_schedule(noise: BatchNoise) -> BestSchedule:
     u, tau, rate, mu, x = (Dummy(n, positive=True) for n in ("u", "tau", "eta", "mu", "x"))
     gain = u ** (2 * _h - 2)
     # u is the sum of the learning rates from a step to the end. The best rate at each u minimises the noise,
-    # rate * gain, plus mu times the number of steps, 1/rate. The Lagrange multiplier mu is found below from
-    # the given number of steps T.
+    # rate * gain, plus mu times the number of steps, 1/rate, both per unit of u. The Lagrange multiplier mu
+    # is found below from the given number of steps T.
     (best,) = solve((rate * gain + mu / rate).diff(rate), rate)
     step_count, noise_sum = (integrate(powsimp(e), (u, 0, tau)) for e in (1 / best, best * gain))
     (multiplier,) = solve(step_count - T, mu)

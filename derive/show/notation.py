@@ -158,8 +158,8 @@ class Notation:
         head, _, tail = name.partition("_")
         if not head or not tail:
             return Name(latex_name(name))
-        # The mark is the part of a name after its underscore. It may consist of names that are `known`: those
-        # of random fields, activations, roles and matrices.
+        # The mark is the part of a name after its first underscore. It may consist of names that are `known`:
+        # those of random fields, activations, roles and matrices.
         known = {*self.random, *self.activations, *self.roles, *self.matrices}
         mark = " ".join(self._pieces(tail, sorted(known, key=len, reverse=True)) or ())
         base = latex_name(head)

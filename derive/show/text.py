@@ -440,7 +440,7 @@ def wrap(text: str, columns: int, indent: int) -> str:
     head, still_open, inside = "", "", False
     while True:
         # `near` is the part of the text that can matter for one line: 4 * columns characters fill it, also if
-        # letters have combining marks, which have no width.
+        # each letter has up to three combining marks, which have no width.
         room, near = columns - len(head), text[: 4 * columns]
         end = _term_ends(near, still_open) if still_open or inside else None
         if end is not None and width(near[:end]) <= room:

@@ -132,7 +132,7 @@ def _listed(theory: TheoryData, stated_in_both: Counter[Any]) -> dict[str, _Item
     """
     rules = {w.rule for w in theory.program.trained()}
     # Noise covariances that are given as tables are functions of the two times t and s. They are symmetric in
-    # these, and `symmetric` lists them with the order parameters whose arguments may be exchanged.
+    # these, so that `order` exchanges their arguments as it does for symmetric order parameters.
     noise_tables = {a for x in rules for a in x.noise(t, s).atoms(AppliedUndef) if len(a.args) == 2}
     order = symmetric(theory.order_parameters, theory.program.given, {str(x.func) for x in noise_tables})
     sure = frozenset({*theory.program.constants, *theory.program.scalars})

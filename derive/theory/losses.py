@@ -35,7 +35,8 @@ def losses(theory: TheoryData, noise: Expr | int = 0) -> Mapping[str, Expr]:
     if roles.learnt is None or program.loss is None:
         raise NotApplicable(f"losses are derived for random data: {program.name} {_other_data(program)}")
     if roles.residual is None:
-        # Without samples the loss is one of the population, half the mean square of the error of new data.
+        # Without samples the loss is one of the population: half the mean square of the error of new data
+        # without label noise.
         loss = program.loss.replace(lambda e: isinstance(e, Mean), lambda e: _mean(theory, e.args[0]))
         population = 2 * loss + noise**2
         return MappingProxyType({"train_loss": population, "test_loss": population})

@@ -309,7 +309,8 @@ class _Unfolder:
         if not isinstance(what, str):
             return sympify(what), False
         known: dict[str, tuple[Expr, bool]] = {}
-        # Order parameters of several layers may share a name. The first one is kept, that of the first layer.
+        # Order parameters of several layers may share a name. The first one in the list of the theory is
+        # kept.
         for q in self.theory.order_parameters:
             known.setdefault(q.name, (q.definition, q.causal == "strict"))
         for e in self.theory.scalars:

@@ -270,8 +270,8 @@ def _crossings(function: Callable[[Any], Any], grid: Array, values: Array) -> It
 
     for k in changes:
         low, high = grid[k], grid[k + 1]
-        # Between different signs the function crosses zero. If it is zero at one of the two points, an
-        # interval of zeros ends between them.
+        # Between a positive and a negative value the function crosses zero or jumps. If it is zero at one of
+        # the two points, its zeros (one point or an interval) end between them.
         crossing = partial(_sign if signs[k] * signs[k + 1] else _is_zero, function)
         differ = crossing(low) * crossing(high) < 0
         yield bisect(crossing, low, high, xtol=1e-14) if differ else (low + high) / 2

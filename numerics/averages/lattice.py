@@ -355,8 +355,8 @@ def averages(products: Sequence[ProductsByVariable], covariance: Array, rtol: fl
             break
         (first, scale, size), (second, _, _) = (lattice.summed(reordered, x) for x in (0.0, 0.5))
         # The sums `first` and `second` are over two lattices that differ by half a step. Half their
-        # difference bounds the error that the finite spacing causes. The second term of `error` is for the
-        # finite range and for the interpolated table, the third for rounding.
+        # difference is an estimate of the error that the finite spacing causes. The second term of `error` is
+        # for the finite range and for the interpolated table, the third for rounding.
         error = np.abs(first - second) / 2 + lattice.tol * scale + ROUNDING * size
         if np.all(error <= 10 * lattice.tol * scale + 10 * ROUNDING * size):
             return (first + second) / 2, error

@@ -193,7 +193,7 @@ def _is_real(number: object) -> bool:
     """Return whether the value is a real number of Python, NumPy or SymPy, not a boolean."""
     if isinstance(number, bool | np.bool_ | str):
         return False
-    # Numbers of SymPy are not instances of Python's class Real. Their attributes is_number and is_real say
-    # whether they are real.
+    # Some real numbers of SymPy, such as pi and sqrt(2), are not instances of Python's class Real. Their
+    # attributes is_number and is_real are both true.
     exact = getattr(number, "is_number", False) and getattr(number, "is_real", False)
     return isinstance(number, Real) or bool(exact)

@@ -391,8 +391,8 @@ class KnownArrays:
         wider[index] = Axis(0, last - first + 1, ndim, ndim + 1)
         inner = {k: v if np.ndim(v) == 0 else v[..., None, :] for k, v in given.items()}
         value = np.asarray(self(body, wider, inner))
-        # An axis of length one, or none, means that the summand does not depend on the index. It is then
-        # multiplied by the number of terms.
+        # If the axis of the index has length one or is missing, the summand does not depend on the index, or
+        # there is one term. The summand is then multiplied by the number of terms.
         if value.ndim < 2 or value.shape[-2] == 1:
             return (last - first + 1) * (value if value.ndim < 2 else value[..., 0, :])
         return value.sum(axis=-2)

@@ -423,8 +423,8 @@ class _Lowering:
             others = {i for f in group for i in f.indices} - inner
             rows = tuple(x for x in sorted(others, key=str) if x != s)
             if not group or t in others or s not in others or not rows:
-                # Only a sum that depends on s, but not on t, is computed once a step and kept as a tensor of
-                # its own.
+                # Only a sum that depends on s and on another index, but not on t, is computed once a step and
+                # kept as a tensor of its own.
                 continue
             name = " ".join(sorted(f"{f.tensor[0]}{f.tensor[1] or ''}{f.indices}" for f in single))
             key = self.hoisted.setdefault(

@@ -649,7 +649,8 @@ def converged_steps(
         networks = halved
         if error <= tolerance:
             return networks, error
-        # Stop if the error no longer falls, because rounding dominates it.
+        # Without noise and kinks, stop if an error below UNSTABLE has not fallen by half, because rounding
+        # then dominates it.
         if not noisy and not smooth and last / 2 < error < UNSTABLE:
             break
     if divergence is not None:

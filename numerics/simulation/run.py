@@ -744,7 +744,8 @@ class Trainer:
                         raise
                 else:
                     last, error = error, np.inf if coarse is None else coarse.distance(fine) / 15
-                    # The error is small enough, or no longer falls because rounding dominates it.
+                    # Stop if the error is small enough. Stop also if an error below UNSTABLE has not fallen
+                    # by half, because rounding then dominates it.
                     if error <= tolerance / 2 or last / 2 < error < UNSTABLE:
                         break
                     if count >= MOST_STEPS:

@@ -488,8 +488,8 @@ def _check(runner: StepArrays, watched: tuple[FieldAtLayer, ...]) -> Callable[[i
 def _beyond(values: Array, bound: float) -> bool:
     """Return whether the absolute value of some entry is above a bound, or not finite."""
     flat = values.ravel()
-    # If the sum of squares is below the squared bound, so is every entry. This fast test suffices for most
-    # steps.
+    # If the sum of squares is below the squared bound, every entry is below the bound. This fast test
+    # suffices for most steps.
     if flat.dot(flat) < bound**2:
         return False
     return not np.abs(flat).max() < bound

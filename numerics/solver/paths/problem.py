@@ -115,7 +115,7 @@ def solve_paths(
             return _solved(problem, kernels, progress, more)
         except NotPositive:
             # A covariance was not positive, which depends on the random numbers and is rarer with more
-            # samples: try again with more, unless their number is given.
+            # samples: try again with twice and then with four times as many, unless their number is given.
             if problem.solver.samples is not None or more == 4:
                 raise
     raise AssertionError("the last trial neither returned a solution nor raised NotPositive")

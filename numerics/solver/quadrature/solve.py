@@ -384,7 +384,7 @@ def _counts(rule: Rule, dimensions: int, most: int, start: int | None) -> Iterat
         count = min(count, 2 ** (max(most, 1).bit_length() - 1))  # Sobol sequences have powers of two
     elif start is None:
         # The error is the difference of two sets of nodes. The first set must therefore be so small that a
-        # second, larger one has at most `most` nodes.
+        # second, larger one has at most `most` nodes. It has at least two points along each dimension.
         count = max(2, min(count, int(most ** (1 / max(dimensions, 1)) / FACTOR)))
     yield count
     while True:
