@@ -100,8 +100,8 @@ class Moment:
         f = lambdify(self.slots, self.body, ["numpy", "scipy"], cse=True)
 
         def function(x: Array, y: Array) -> Array:
-            # Conditions of cases need arrays of equal shapes. Other functions take less time without
-            # broadcasting.
+            # A condition of a case that combines inequalities of both variables needs arrays of equal shapes.
+            # Functions without cases take less time without broadcasting.
             values = f(*np.broadcast_arrays(x, y)) if self.body.has(Piecewise) else f(x, y)
             return np.broadcast_to(np.asarray(values, dtype=float), np.broadcast(x, y).shape)
 

@@ -239,7 +239,7 @@ def checks_of(
     letters = {**identities.LETTERS, **({} if linear else {FEATURE_KERNEL: "Phi^l"})}
     authored = self_correlations(problem)
     checks += identities.correlations(solution, correlation_error(problem, solution), letters, authored)
-    # In nonlinear theories order parameters are averages over sampled paths, which other methods check.
+    # In nonlinear theories the averages over sampled paths are compared with those of other methods.
     if not linear:
         checks += sampled.direct_evaluation(problem, effort) + sampled.responses(problem, effort)
         if not flow and gamma0 in problem.numbers:

@@ -826,9 +826,10 @@ class _Letters:
         self.renamed: dict[Any, Any] = dict(
             zip(functions.ring.symbols, (self.time, *self.waves), strict=False)
         )
-        # In discrete time, series contain dummy symbols if an eigenvalue or the weight of an update contains
-        # symbols: one for each fraction of the error that a step leaves, or one for the weight. `fixed` maps
-        # each dummy symbol to its expression, to be printed as a definition; it is empty if there is none.
+        # In discrete time, series contain dummy symbols if an eigenvalue contains symbols or the weight of an
+        # update is not a rational number: one for each fraction of the error that a step leaves, or one for
+        # the weight. `fixed` maps each dummy symbol to its expression, to be printed as a definition; it is
+        # empty if there is none.
         self.fixed: dict[Any, Expr] = {}
         for a, meaning in scales.names.items():
             if isinstance(a, Dummy):

@@ -763,8 +763,8 @@ def integrator_for(problem: Problem) -> Integrator:
         return explicit
     A, _ = system_of(rule, problem.numbers)
     decay = -A[0, 0]
-    # The fastest rate is zero if all inputs are zero, because nothing is learnt from them. The inverse of the
-    # last time is used then.
+    # The fastest rate is zero if nothing is learnt at time zero, for example because all inputs are zero. The
+    # inverse of the last time is used then.
     fastest = _fastest(problem) or 1 / float(problem.times[-1])
     age = Age(EARLY / fastest, 1 / decay if decay else np.inf)
     order = min(order, ROUGH if decay else GRADIENTS)
