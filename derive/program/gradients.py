@@ -319,7 +319,8 @@ class Gradients:
                 place, body = Function(name)(*cover.xreplace(moved).args), vector.xreplace(moved)
             first = home[:1] if self.fields[owner].layered or self.fields[owner].ordered else ()
             shifted = {x for x, to in moved.items() if to not in home and not to.free_symbols & {*first}}
-            # Beyond the end of its range a shifted index is periodic, which a number or weight is not.
+            # A field is periodic in a shifted index beyond the end of its range. A number or a weight is not
+            # periodic in it.
             if shifted & vector.replace(self._is_periodic, _one).free_symbols:
                 raise ProgramError(
                     f"the definition of {d.lhs} applies a matrix to {vector}, in which a shifted index is "
@@ -1286,8 +1287,8 @@ def _slope(e: Expr, x: Dummy) -> Expr:
         return Mul(*[y for y in e.args if y is not inside[0]], _slope(inside[0], x))
     if isinstance(e, Pow) and e.exp.is_number:
         return e.exp * e.base ** (e.exp - 1) * _slope(e.base, x)
-    # The derivative of a step function is a Dirac delta. It is replaced by zero, because no unit of a network
-    # is exactly at the step.
+    # The derivative of a step function is a Dirac delta. It is replaced by zero, as if no unit of a network
+    # were exactly at the step.
     return _with_tanh(e.diff(x).replace(DiracDelta, lambda *_: S.Zero))
 
 

@@ -551,8 +551,9 @@ class _LayerSweep:
             step, factor_ = self.growth(x.atom)
             summed_layer = Symbol("j", integer=True)
             propagation = factor_ ** ((summed_layer - ell) * -step)
-            # A kernel at ell changes the kernels that are computed from it, at the layers j in the sum: those
-            # from ell up for step = -1, else those up to ell.
+            # A kernel at ell changes the kernels that are computed from it, at the layers j in the sum. If a
+            # kernel is computed from the layer below (step = -1), these are the layers from ell up, else
+            # those up to ell.
             low, high = (ell, x.last) if step == -1 else (x.first, ell)
             if x.first == x.last:
                 added = propagation.subs(summed_layer, x.first) * x.value.subs(ell, x.first)
