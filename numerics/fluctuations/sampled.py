@@ -574,9 +574,8 @@ class SampledFluctuations:
             x, y = place[a], place[b]
             if x >= 0:
                 numbers[(x, y) if numbers[x, y] < 0 else (y, x)] = q
-        # For two different fields a and b, only one of the correlations q(a, b) and q(b, a) is an order
-        # parameter, and the number of the other one is -1. The number of the order parameter is used for
-        # both.
+        # For two different fields a and b, often only one of the correlations q(a, b) and q(b, a) is an order
+        # parameter. The number of the other one is -1 here, and is replaced by that of the order parameter.
         numbers = np.where(numbers < 0, numbers.T, numbers)
         if (numbers < 0).any():
             return None
