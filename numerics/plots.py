@@ -98,7 +98,9 @@ def plot_loss(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) -> li
 def _require_loss(result: xr.Dataset) -> None:
     """Raise ``ValueError`` for a result without a training loss."""
     if "train_loss" not in result:
-        raise ValueError("the result contains no training loss, as results of programs that state no loss")
+        raise ValueError(
+            "the result contains no training loss, for example because its program states no loss"
+        )
 
 
 def plot_kernels(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) -> list[Artist]:

@@ -109,8 +109,8 @@ class Entrywise(NonlinearRule):
         )
         if wrong is not None:
             raise ProgramError(
-                f"states of {self.name}: each state must be a symbol of its own, other than A and t, which "
-                f"{wrong} is not"
+                f"states of {self.name}: {wrong} cannot be a state; states must be different symbols, other "
+                "than A and t"
             )
         if not self.Q.free_symbols & {A, *names}:
             raise ProgramError(

@@ -514,7 +514,7 @@ class Gradients:
                 raise ProgramError(
                     f"{label}: the sum over {r.index} ends at a shifted index of "
                     f"{self._shown(use.target, runs)}, "
-                    "which is periodic; keep its indices in their range, or let the sum end at a number"
+                    "which is periodic; keep the shifted index in its range, or let the sum end at a number"
                 )
             conditions += between(x, r.lower, r.upper, label)
         return [c.xreplace(solved.indices).expand() for c in conditions]
@@ -562,8 +562,9 @@ class Gradients:
         raise ProgramError(
             f"{label}: the index {_plain(argument, runs)} of "
             f"{self._shown(use.target, runs)} leaves its range "
-            f"{span.lower}..{span.upper}, and {range_of_index.index} does not take all of its values, as a "
-            f"periodic index does; keep {range_of_index.index} where the argument is inside"
+            f"{span.lower}..{span.upper}, and {range_of_index.index} does not take all values of this range, "
+            f"as a periodic index does; restrict {range_of_index.index} to values for which "
+            f"{_plain(argument, runs)} is in the range"
         )
 
     def _require_periodic(self, use: _Use, solved: _Solved, spans: SlotRanges, axis: bool) -> None:
@@ -904,9 +905,9 @@ class Gradients:
                 continue
             if not all(implied(c, known) for c in between(at, r.lower, r.upper, label)):
                 raise ProgramError(
-                    f"{label}: it is defined for {at} = {r.lower}..{r.upper} only, but "
-                    f"{self._shown(use.target, runs)} for other {at} too; define both for the same "
-                    "values, with factors of 0 or 1"
+                    f"{label} is defined for {at} = {r.lower}..{r.upper} only, but "
+                    f"{self._shown(use.target, runs)} is also defined for other {at}; define both for the "
+                    "same values, with factors of 0 or 1"
                 )
 
     def _sums_all_members(self, use: _Use, solved: _Solved, total: Expr) -> None:
@@ -933,10 +934,10 @@ class Gradients:
                 if r is None or span is None:
                     continue
                 raise ProgramError(
-                    f"{self._shown(use.by, runs)} applies {_plain(use.product.matrix, runs)} to "
-                    f"{self._shown(use.target, runs)}, but is defined for {r.index} = "
-                    f"{r.lower}..{r.upper} and the other for {span.lower}..{span.upper}: define both for the "
-                    "same values, and leave values out in the loss, by a sum over the others"
+                    f"the definition of {self._shown(use.by, runs)}, for {r.index} = {r.lower}..{r.upper}, "
+                    f"applies {_plain(use.product.matrix, runs)} to {self._shown(use.target, runs)}, which "
+                    f"is defined for the values {span.lower}..{span.upper} of this index: define both for "
+                    "the same values, and leave values out in the loss, by a sum over the others"
                 )
 
     def _in_range(self, r: IndexRange) -> Conditions:

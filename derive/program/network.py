@@ -1254,7 +1254,10 @@ def _require_free(taken: set[str], gradients: Mapping[str, Gradient], error: str
         if name in taken or name in seen:
             raise ProgramError(f"{name} is the name of {what} and of something else: rename one of them")
         if not name.isidentifier():
-            raise ProgramError(f"{name!r} is not a name of {what}: use letters, digits and underscores")
+            raise ProgramError(
+                f"{name!r} cannot be the name of {what}: use letters, digits and underscores, and begin with "
+                "a letter or an underscore"
+            )
         seen.add(name)
 
 

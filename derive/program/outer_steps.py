@@ -213,7 +213,8 @@ class _Rewriting:
         family = () if w.initial.index is None else (w.initial.index,)
         if w.initial.others:
             raise NotApplicable(
-                f"{w.name} moves by {rule.name}, which is supported for families of matrices over layers only"
+                f"{w.name} moves by {rule.name}, which is supported for single matrices and for families of "
+                "matrices over layers only"
             )
         names = self._names(w.name)
 

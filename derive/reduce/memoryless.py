@@ -196,7 +196,9 @@ def _motion(theory: Theory, e: Equation) -> Motion:
         )
     for x in sums:
         if simplify(x.rate + rate) != 0:
-            raise NotApplicable(f"updates of {e.lhs} decay at another rate than its initial value: {x.total}")
+            raise NotApplicable(
+                f"the updates in {x.total} decay at another rate than the initial value of {e.lhs}"
+            )
         gains += x.gains
     # The indices of the partner are read off the source with the most indices. The other sources may lack
     # indices of the field, such as the layer.
@@ -217,8 +219,8 @@ def _source_relaxation(u: Source, discrete: bool) -> tuple[Expr, Expr, Expr]:
     moved = [a for a in u.covariance.atoms(AppliedUndef) if {t, s} & a.free_symbols]
     if moved:
         raise NotApplicable(
-            f"the source {u.symbol} is not a Markov process: its covariance contains {moved[0]}, which "
-            "changes with the fields"
+            f"the source {u.symbol} is not a Markov process: its covariance contains {moved[0]}, a function "
+            "of the time that training determines"
         )
     try:
         return relaxation(u.covariance, discrete)

@@ -145,7 +145,7 @@ class _Rate:
                 f"write {flat[0].name}(1, ...) in the program, and layered=True in its Field"
             )
         if any(x.population.ratio != 1 for x in self.program.fields):
-            raise NotApplicable("the rate of the output is derived for layers that are equally wide only")
+            raise NotApplicable("the rate of the output is derived only if all populations have the ratio 1")
         self.reading, self.output = read(self.program), output(self.program).lhs
         self.definitions = self.reading.definitions
         self.products = [(d, a) for d in self.definitions for a in self.reading.products[d]]
@@ -166,8 +166,8 @@ class _Rate:
         )
         if diffusion != 0 and any(passed):
             raise NotApplicable(
-                "the rate of the output with noise is not derived if a backward field contains that of the "
-                "next layer directly, as with skip connections"
+                "the rate of the output with noise is not derived if a backward field contains the backward "
+                "field of the next layer directly, as with skip connections"
             )
         shares = tuple(self.share(w) for w in self.program.trained() if w.name in names)
         error = self.error(next(iter(self.program.trained())))

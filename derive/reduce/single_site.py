@@ -145,7 +145,7 @@ class SingleSite(Summarised):
         if symbols and not body.xreplace(symbols).is_polynomial(*symbols.values()):
             raise NotApplicable(
                 f"the average of {body} after a step with noise is not derived: in discrete time with noise "
-                f"it must be a polynomial without sums in {', '.join(map(str, symbols))}"
+                f"the averaged function must be a polynomial in {', '.join(map(str, symbols))} without sums"
             )
         total, power, n = S.Zero, body, 0
         while power != 0:

@@ -127,8 +127,8 @@ def _checked(t: Array, y: Array, sigma: Array, window: int) -> None:
         raise ValueError(f"time has shape {t.shape}, values {y.shape}: must be two lists of one length")
     if len(t) < window:
         raise ValueError(
-            f"the curve has {len(t)} points, fewer than the window = {window} of a fit: more points, or a "
-            "smaller window, would do"
+            f"the curve has {len(t)} points, fewer than the window = {window} of a fit: give more points, or "
+            "a smaller odd window of at least 5"
         )
     if not (np.all(t > 0) and np.all(np.diff(t) > 0) and np.all(np.isfinite(t))):
         raise ValueError("time: must be positive and finite, and increase")

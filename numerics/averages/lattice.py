@@ -166,16 +166,17 @@ def reach_of(body: ProductsByVariable, scale: float, deviation: float, tol: floa
                 largest = largest * np.maximum.accumulate(sizes)[-len(x) :]
         if not np.all(np.isfinite(largest)):
             raise NotConverged(
-                f"the Gaussian average of {_spelled(body)} is not computed, because it is not finite at all "
-                f"points within {FARTHEST:g} standard deviations (of {scale:g}) from the mean: use a "
-                "function that grows more slowly, or smaller variances"
+                f"the Gaussian average of {_spelled(body)} is not computed, because this function is not "
+                f"finite everywhere within {FARTHEST:g} standard deviations (of {scale:g}) from the mean: "
+                "use a function that grows more slowly, or smaller variances"
             )
         farthest = max(farthest, float(x[largest > tol * largest.max()].max(initial=0.0)))
     if farthest >= FARTHEST:
         raise NotConverged(
-            f"the Gaussian average of {_spelled(body)} is not computed, because it grows so fast that it is "
-            f"not negligible at {FARTHEST:g} standard deviations (of {scale:g}) from the mean: use a "
-            "function that grows more slowly, or smaller variances"
+            f"the Gaussian average of {_spelled(body)} is not computed, because this function grows so fast "
+            f"that its product with the Gaussian density is not negligible at {FARTHEST:g} standard "
+            f"deviations (of {scale:g}) from the mean: use a function that grows more slowly, or smaller "
+            "variances"
         )
     return max(base_reach(tol), farthest + 0.1)
 

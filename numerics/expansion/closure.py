@@ -499,8 +499,9 @@ class Closed:
         scale = float(np.max(np.abs(known))) or 1.0
         if scale < np.finfo(float).tiny:
             raise Diverged(
-                f"the output, {scale:.0e} relative to the kernel, is below the smallest floating-point "
-                "number, because the time or the learning rate is so small: a larger one would do"
+                f"the output, {scale:.0e} relative to the kernel, is below the smallest normal "
+                "floating-point number, because the time or the learning rate is so small: a longer time or "
+                "a larger learning rate would do"
             )
         f, known = f / scale, known / scale
         gain = float(np.vdot(known, f)) / max(float(np.vdot(known, known)), 1e-300)

@@ -433,7 +433,7 @@ class Series:
         values = np.where(by_mode.failed, resum(even, z, shared=1).value, by_mode.value)
         if np.isnan(values).any():
             raise NotConverged(
-                f"the series up to order {self.order} has no approximant at gamma0 = {self.strength}: "
+                f"the series up to order {self.order} has no Padé approximant at gamma0 = {self.strength}: "
                 "a smaller gamma0 or a higher order would do"
             )
         return values

@@ -130,12 +130,10 @@ def _require_times(name: str, axis: int, index: Expr, shape: tuple[int, ...], ti
         return
     low, high = int(min(ends)), int(max(ends))
     if low < 0:
-        reason = (
-            f"is read at {index}, which is {low} at the first time, and its first entry is that of time 0"
-        )
+        reason = f"is read at {index}, whose smallest value is {low}, and its first entry is that of time 0"
         raise SpecError(f"arrays.{name}", None, reason, "an array that is read at times from 0 on")
     if axis < len(shape) and high >= shape[axis]:
-        reason = f"has shape {shape}, but it is read at {index}, which is {high} at the last time"
+        reason = f"has shape {shape}, but it is read at {index}, whose largest value is {high}"
         raise SpecError(f"arrays.{name}", None, reason, f"at least {high + 1} entries along axis {axis + 1}")
 
 

@@ -388,8 +388,8 @@ def _integrated(rates: Any, times: Array, noisy: bool) -> tuple[Array, Array]:
         pieces.append((interval[done], starts[done], now[:, done]))
         if moving.sum() > MOST_PIECES or (lengths[moving] <= np.spacing(times[-1])).any():
             raise NotConverged(
-                f"intervals of {whole.max():.3g} are too long for the coefficients of the training rule at "
-                f"t = {starts[moving][0]:.3g}: output times that are closer there would do"
+                f"intervals between times of up to {whole.max():.3g} are too long for the coefficients of "
+                f"the training rule at t = {starts[moving][0]:.3g}: closer output times there would do"
             )
         half = lengths[moving] / 2
         starts = np.concatenate([starts[moving], starts[moving] + half])

@@ -42,8 +42,8 @@ def require_gradients(experiment: Experiment) -> None:
     raise SpecError(
         "data.targets",
         name,
-        "make the gradients of all samples cancel at the start up to fluctuations of order N^(-1/2), and "
-        f'training.rule = "{rule}" makes steps of full size along these fluctuations',
+        "make the gradients of all samples cancel at the start up to fluctuations of order N^(-1/2) at the "
+        f'width N, and training.rule = "{rule}" makes steps of full size along these fluctuations',
         'targets without this symmetry, or training.rule = "gd"',
     )
 

@@ -349,8 +349,8 @@ class KnownArrays:
             factor, x = part.as_coeff_Mul()
             if x not in at or x in TIMES or size is None:
                 raise Unserved(
-                    f"a function is read at the index {a}: it must be an integer, or a sum of indices other "
-                    "than times that its equation has or a sum around it runs over"
+                    f"a function is read at the index {a}: its index must be an integer, or a sum of indices "
+                    "of its equation or of a sum that contains the function, and times cannot be shifted"
                 )
             total = total + int(factor) * (_array(at[x]) + self.start(x))
         return total % size

@@ -288,8 +288,8 @@ def _factor(e: Expr, layers: dict[str, int]) -> LayerProduct:
         return _applied(e, layers)
     if e.has(AppliedUndef):
         raise NotLowered(
-            f"the factor {e} is not supported: it must be a number, a step function, or a correlation, "
-            "response or scalar at plain arguments"
+            f"the factor {e} is not supported: it must be a number, a step function, a Kronecker delta, or a "
+            "correlation, response, scalar or given function"
         )
     return LayerProduct(e)
 

@@ -294,7 +294,7 @@ class _Lowering:
             if given or gain.has(t, s):
                 raise NotLinear(
                     f"{row.lhs} has the source {u[0]} with the factor {gain}, and the linear march "
-                    "multiplies sources by constants without given arrays"
+                    "multiplies sources by numbers and attributes of units only"
                 )
         return FieldRow(
             node(row.lhs), _axes(row.lhs), tuple(drives.items()), _joined(couplings), on_units, constant
@@ -306,7 +306,8 @@ class _Lowering:
         if indices:
             names = ", ".join(sorted(map(str, indices)))
             raise NotLinear(
-                f"the coefficient {coefficient} depends on {names}; write the coefficient as a given array"
+                f"the coefficient {coefficient} depends on {names}; the linear march takes such a "
+                "coefficient only as a given array that multiplies a field, not a source"
             )
 
     @staticmethod
@@ -624,8 +625,8 @@ def products(expr: Expr) -> Iterable[tuple[Expr, tuple[Expr, ...]]]:
             sums.append(x)
         elif x.atoms(AppliedUndef):
             raise NotLinear(
-                f"the kernel {expr} has the factor {x}; only products of numbers, correlations, responses "
-                "and scalars are supported"
+                f"the kernel {expr} has the factor {x}; only products of numbers, correlations, responses, "
+                "scalars, given arrays and Kronecker deltas are supported"
             )
         else:
             coefficient *= x

@@ -489,7 +489,7 @@ class _QuantityReader:
         if lhs.is_Derivative:
             raise Unserved(f"{lhs} is given by a flow, and sampled paths take rules in steps only")
         if open_args(lhs) != (*indices_of(lhs), t):
-            raise Unserved(f"{lhs} has an equation, and its only time must be t, as the last argument")
+            raise Unserved(f"{lhs} has an equation: its last argument must be t, and no other a time")
         self.extents.add(r.limits for r in ranges)
         node = node_of(lhs)
         if node in self.tables.quantities:
@@ -654,7 +654,7 @@ class _QuantityReader:
         factors = tuple(x.subs(around) for x in factors)
         factor = Mul(*[x.subs(around) for x in moving])
         if factor.free_symbols & (set(TIMES) - {time}):
-            raise Unserved(f"in {leaf} the factor {factor} depends on both times t and s")
+            raise Unserved(f"in {leaf} the factor {factor} may depend on no other time than {time}")
         numbers = [x for x in factors if not self.tables.is_random(x)]
         if reach != "now":
             numbers, factor, over = self._folded(numbers, factor, over, leaf.limits)
@@ -764,7 +764,7 @@ class _QuantityReader:
         whether it is causal.
         """
         if tuple(x for x in open_args(symbol) if x in TIMES) not in ((t, s), (t,)):
-            raise Unserved(f"the arguments of {symbol} must end with t, s or with t")
+            raise Unserved(f"the times among the arguments of {symbol} must be t and s in this order, or t")
         self.tables.entries[node_of(symbol)] = self._read(symbol, body, ranges, item.causal)
         self._exchange(symbol)
 

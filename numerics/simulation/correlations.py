@@ -334,7 +334,7 @@ def read_wanted(
         differ = not second.number and first.population != second.population
         if differ or not (pair.layers() or None in first.sites):
             raise ValueError(
-                f"wanted[{name!r}]: {a} and {b} have no common units, as vectors of different populations"
+                f"wanted[{name!r}]: {a} and {b} have no common units: their populations or layers differ"
             )
         pairs.append(pair)
     scalars = {name: read_vector(binder, reading, _scalar(program, binder, name)) for name in program.scalars}

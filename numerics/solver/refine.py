@@ -402,7 +402,7 @@ def refine(
         ) from failure
     error = f"is {estimate:.1e}" if np.isfinite(estimate) else "is not known yet"
     raise NotConverged(
-        f"the flow needs more than {sequence.most} time nodes: the error estimate {error} where "
+        f"the flow needs more than {sequence.most} time nodes: the error estimate {error}, and "
         f"solver.rtol = {sequence.rtol:.1e}; a larger rtol or a shorter training.time would do"
     )
 

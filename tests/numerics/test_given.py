@@ -263,8 +263,8 @@ def test_arrays_have_the_entries_that_are_read(case: str) -> None:
 @pytest.mark.parametrize(
     ("time", "entries", "reason"),
     [
-        (t - 1, 3, r"is read at t - 1, which is -1 at the first time"),
-        (t + 1, 3, r"has shape \(3,\), but it is read at t \+ 1, which is 3 at the last time"),
+        (t - 1, 3, r"is read at t - 1, whose smallest value is -1"),
+        (t + 1, 3, r"has shape \(3,\), but it is read at t \+ 1, whose largest value is 3"),
     ],
 )
 def test_times_of_arrays_do_not_wrap_around(time: Expr, entries: int, reason: str) -> None:

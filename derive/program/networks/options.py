@@ -465,7 +465,7 @@ def rule_of(
     if given:
         raise ProgramError(
             f"{', '.join(given)} with rule = {rule!r}: only for rules that are given by their names; leave "
-            "this out, and make the rule object with this property"
+            f"{' and '.join(given)} out, and make the rule object with such a parameter"
         )
     trained_by: TrainingRule = _on_loss(rule, loss, samples)
     return trained_by

@@ -129,7 +129,9 @@ class RandomVariables:
         Raises Unserved if the value is random, because order parameters and scalars must be numbers.
         """
         if not isinstance(v, int | float):
-            raise Unserved(f"{name} must be a number, but its definition is random: it must be an average")
+            raise Unserved(
+                f"{name} must be a number, but its definition is random: define {name} by averages"
+            )
         return float(v)
 
     def restricted(self, v: RandomValue, to: EntryKey | None) -> RandomValue:

@@ -220,8 +220,8 @@ class _System:
                 return new
             here = new
         raise NotConverged(
-            f"Laplace transforms of responses are not found at the rate z = {rate}: the iteration for them "
-            "diverges; solver.method = 'march' would do"
+            f"Laplace transforms of responses are not found at the rate z = {rate}: their iteration does not "
+            "converge; solver.method = 'march' would do"
         )
 
     def followed(self, place: complex, here: ComplexArray, rate: complex, cuts: int = CUTS) -> ComplexArray:

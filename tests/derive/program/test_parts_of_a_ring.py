@@ -100,8 +100,8 @@ def test_filters_that_stop_at_the_border_say_which_values_differ() -> None:
     )
     net = Network("valid", (h, o), lines, (U, F, w), given=(x,))
     said = (
-        r"^o\(mu, p, t\) applies F\(k\) to tanh\(h\(mu, k \+ p, t\)\), but is defined for p = 1\.\.2 and the "
-        r"other for 1\.\.3: define both for the same values, and leave values out in the loss"
+        r"^the definition of o\(mu, p, t\), for p = 1\.\.2, applies F\(k\) to tanh\(h\(mu, k \+ p, t\)\), "
+        r"which is defined for the values 1\.\.3 of this index: define both for the same values, and leave"
     )
     with pytest.raises(ProgramError, match=said):
         net.train(SQUARE, GradientDescent(eta), together=True)

@@ -354,7 +354,7 @@ def test_commands_train_networks_and_solve_theories(
         (lambda: adam(eta, beta1=1), "beta1 of Adam"),
         (lambda: rmsprop(eta, epsilon=-1), "epsilon of RMSprop"),
         (lambda: Entrywise(eta, eta), "neither on the gradient A nor on states"),
-        (lambda: Entrywise(eta, A, ((A, A),)), "a symbol of its own"),
+        (lambda: Entrywise(eta, A, ((A, A),)), "must be different symbols"),
         (lambda: Entrywise(eta, A, (1, 2)), "pairs of a symbol and its next value"),
         (lambda: Entrywise(-1, A), "rate of entrywise rule"),
     ],

@@ -356,7 +356,7 @@ REFUSED = {
     "wanted places": (
         lambda: mlp(2),
         {"wanted": {"a": (Function("h")(1, mu, t), Function("h")(2, mu, t))}},
-        "different populations",
+        "populations or layers differ",
     ),
     "past": (lambda: mlp(2), {"wanted": {"a": Function("h")(1, mu, t - 1)}}, "time t or at the time 0"),
     "product in update": (with_product_in_update, {"data": {}}, "define a field"),
