@@ -220,7 +220,7 @@ def _source_relaxation(u: Source, discrete: bool) -> tuple[Expr, Expr, Expr]:
     if moved:
         raise NotApplicable(
             f"the source {u.symbol} is not a Markov process: its covariance contains {moved[0]}, a function "
-            "of the time that training determines"
+            "of the time that is not known in closed form"
         )
     try:
         return relaxation(u.covariance, discrete)

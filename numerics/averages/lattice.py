@@ -166,9 +166,9 @@ def reach_of(body: ProductsByVariable, scale: float, deviation: float, tol: floa
                 largest = largest * np.maximum.accumulate(sizes)[-len(x) :]
         if not np.all(np.isfinite(largest)):
             raise NotConverged(
-                f"the Gaussian average of {_spelled(body)} is not computed, because this function is not "
-                f"finite everywhere within {FARTHEST:g} standard deviations (of {scale:g}) from the mean: "
-                "use a function that grows more slowly, or smaller variances"
+                f"the Gaussian average of {_spelled(body)} is not computed, because this function is "
+                f"infinite or overflows within {FARTHEST:g} standard deviations (of {scale:g}) from the "
+                "mean: use a function that grows more slowly, or smaller variances"
             )
         farthest = max(farthest, float(x[largest > tol * largest.max()].max(initial=0.0)))
     if farthest >= FARTHEST:

@@ -110,7 +110,9 @@ def _fluctuations(file: str, program: Program | None, form: str) -> str:
     from numerics.experiment.theory import centred, program_of
 
     if form == "srepr":
-        problem = "is not available for fluctuations, whose expressions stand as srepr text in json"
+        problem = (
+            "is not available for fluctuations; the format json contains their expressions as srepr text"
+        )
         raise SpecError("--format", form, problem, '"json"')
     if program is None:
         experiment = load(file, arrays=False)

@@ -32,7 +32,7 @@ def real_numbers(key: str, given: ArrayLike, name: str | None = None) -> Array:
 
     >>> real_numbers("arrays.y", [1.0, float("nan")])
     Traceback (most recent call last):
-    numerics.errors.SpecError: arrays.y: is nan at index (1,) (1 such entries) (accepted: finite numbers)
+    numerics.errors.SpecError: arrays.y: is nan at index (1,) (entries that are not finite: 1) (accepted: ...
     """
     if isinstance(given, np.ma.MaskedArray) and np.ma.getmaskarray(given).any():
         count = int(np.ma.getmaskarray(given).sum())
@@ -62,7 +62,10 @@ def real_numbers(key: str, given: ArrayLike, name: str | None = None) -> Array:
     if len(bad):
         place = tuple(int(index) for index in bad[0])
         raise SpecError(
-            key, name, f"is {numbers[place]} at index {place} ({len(bad)} such entries)", "finite numbers"
+            key,
+            name,
+            f"is {numbers[place]} at index {place} (entries that are not finite: {len(bad)})",
+            "finite numbers",
         )
     return numbers
 

@@ -549,10 +549,7 @@ class Experiment:
             # their number.
             for line in text.splitlines():
                 if (name := line.partition("=")[0]).count(".") > MOST_PARTS and "," not in name:
-                    raise ValueError(
-                        f"a key has {name.count('.') + 1} parts joined by dots, more than the {MOST_PARTS} "
-                        "allowed"
-                    )
+                    raise ValueError(f"a key has {name.count('.')} dots, more than the {MOST_PARTS} allowed")
             return tomllib.loads(text)
         except OSError as error:
             raise SpecError("file", str(path), f"cannot be read: {error.strerror}", accepted) from None

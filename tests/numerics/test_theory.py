@@ -291,7 +291,7 @@ def test_derive_says_why_fluctuations_are_refused(tmp_path: Path, capsys: pytest
     assert "pairs of units interact" in capsys.readouterr().err
     path.write_text(SMALL)
     assert run(["derive", str(path), "--show", "fluctuations", "--format", "srepr"]) == 2
-    assert "as srepr text in json" in capsys.readouterr().err
+    assert "expressions as srepr text" in capsys.readouterr().err
 
 
 def test_deriving_needs_no_arrays_but_reads_those_that_are_named(tmp_path: Path) -> None:
