@@ -332,7 +332,9 @@ class Reader:
                 text, node, Vocabulary({}, lambda x: Fraction(repr(x)), {}, _no_power, _no_power)
             )
         except (ZeroDivisionError, _Unsupported):
-            raise self._refuse(text, "has an exponent that is not a number", accepted) from None
+            raise self._refuse(
+                text, "has an exponent that contains a power or divides by zero", accepted
+            ) from None
         if abs(power) > EXPONENT or power.denominator > DENOMINATOR:
             raise self._refuse(
                 text, "has an exponent that is too large or is not a simple fraction", accepted

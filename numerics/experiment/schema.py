@@ -473,7 +473,7 @@ def _check_digits(spec: Spec) -> None:
                         f"{name}.{key}",
                         value,
                         "is closer to 0 than the smallest normal floating-point number",
-                        f"0, or {MIN:.1e} and more",
+                        f"0, or an absolute value of at least {MIN!r}",
                     )
 
 

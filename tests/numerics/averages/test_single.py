@@ -137,7 +137,8 @@ def test_what_is_refused() -> None:
         average(Heaviside(x) * DiracDelta(x), one, [[1.0]])
     with pytest.raises(Unserved, match="is over 3 variables"):
         average(tanh(x * y * z), (x, y, z), K[:3, :3])
-    with pytest.raises(NotConverged, match=r"of .*exp\(_x\*\*2\).*not finite .* smaller variances"):
+    overflow = r"of .*exp\(_x\*\*2\).*infinite or overflows .* smaller variances"
+    with pytest.raises(NotConverged, match=overflow):
         average(exp(x**2) * tanh(x) ** 2, one, [[1.0]])
     assert average(exp(x**2 / 4), one, [[1.0]]).value == pytest.approx(float(sqrt(2)), rel=1e-14)
 
