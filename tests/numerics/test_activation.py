@@ -114,7 +114,7 @@ REFUSED = {
     "2**h": "h in an exponent",
     "9**9**9**9": "an exponent that contains a power",
     "h**1000": "too large",
-    "h**(1/0)": "not a number",
+    "h**(1/0)": "divides by zero",
     "h**0.123456": "not a simple fraction",
     "((h**9)**9)**9": "powers of powers",
     "1e400*h": "too large or too small",
