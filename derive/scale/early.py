@@ -210,7 +210,7 @@ def memory_free(theory: Theory, step: int = 1, order: int | None = None) -> Memo
 
 
 class _EarlyRecursion:
-    """Evaluation of the terms that the memory-free recursion of the loss neglects.
+    """Evaluation of the terms that the recursion ``C_v(t + 1) = factor C_v(t) + drive`` of the loss neglects.
 
     The exact first steps of the theory are used. ``order`` is the highest power of the learning rate that is
     kept, or None for exact results.

@@ -118,7 +118,7 @@ class Term(Rewritable):
         return self.reach != ""
 
     def times(self, factor: Expr) -> Self:
-        """Return the term times an entrywise factor at ``t``.
+        """Return the term times a factor of each unit that depends on t, not on s.
 
         Parameters
         ----------

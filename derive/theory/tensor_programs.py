@@ -190,7 +190,8 @@ class _Translation:
                 "vectors by their values: use a program whose definitions are values"
             )
         raise NotApplicable(
-            f"the theory has no equation of {d.lhs}: use the theory of the program as mean_field returns it"
+            f"the theory has no equation of the field {d.lhs}: use the theory of the program as mean_field "
+            "returns it"
         )
 
     def equation(self, d: Definition, e: Equation, dots: list[Eq]) -> Expr:

@@ -258,8 +258,9 @@ class UnitMotion:
         at first order: ``sum_b sum_s W(i, b, t, s) slope_b(s) r_b`` over samples b and earlier times s, with
         the backward source r.
     place
-        Function of the initial position x = u/``|gamma0|`` and of the change xi of the source: the scaled
-        distance of the unit from the kink at time t, without the effect of slopes.
+        Function of the initial position x = u/``|gamma0|`` and of xi, the change of the source u since the
+        initial time over ``|gamma0|``: the distance of the unit from the kink at time t over ``|gamma0|``,
+        without the effect of slopes.
     side
         Function that returns the slope of the activation at a distance from the kink.
     phi

@@ -140,7 +140,8 @@ def pade(coefficients: ArrayLike, m: int, n: int, z: float, shared: int = 0) -> 
     # The axes of `flat` are the power of z, the group of series with a common denominator, and the series of
     # the group.
     flat = c[: m + n + 1].reshape(m + n + 1, int(np.prod(alone)), -1)
-    # z is rescaled in each group of series so that no coefficient is larger than the largest one given.
+    # z is rescaled in each group of series so that no rescaled coefficient exceeds the largest given
+    # coefficient of the group.
     # Otherwise the linear system of the denominator has entries of very different size if the coefficients
     # grow fast. A scale that is not finite, as for a group of zeros, is replaced by 1 below.
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):

@@ -1,7 +1,7 @@
 """Coefficients of the expansion in gamma0 of nonlinear networks: static tensors and forests.
 
-The derived forests (:mod:`derive.expansion.nonlinear`) are sums over earlier times of errors and weights,
-with coefficients from :mod:`.statics`.
+The derived forests (:mod:`derive.expansion.nonlinear`) are sums over earlier times. Each summand is a
+product of errors and of factors ``k(t, s)`` of past updates, with coefficients from :mod:`.statics`.
 """
 
 from __future__ import annotations

@@ -381,7 +381,10 @@ def _description(path: list[str]) -> str:
 
 
 def _unknown_key(path: list[str], value: object) -> SpecError:
-    """Return the SpecError for an unknown key; it suggests the key of another table, or a similar one."""
+    """Return the SpecError for an unknown key.
+
+    It suggests this key in another table, else a similar key, if any.
+    """
     key = path[-1]
     elsewhere = [f"{name}.{key}" for name, model in SECTIONS.items() if key in model.model_fields]
     known = list(SECTIONS) if len(path) == 1 else list(SECTIONS[path[0]].model_fields)

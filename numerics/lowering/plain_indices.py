@@ -531,9 +531,9 @@ class _Unrolling:
         if not new.is_Integer:
             if new == a or str(e.func) in self.known or a.has(AppliedUndef):
                 return new
-            # The position on an axis of data is the argument minus the lowest value of its index, which is p
-            # in a = p + k, but q in new = q + k. The difference of both lowest values is added, so that the
-            # argument still reads the same entry.
+            # Entry 0 of an axis of data belongs to the lowest value of one index of the argument. This index
+            # is p in a = p + q, but q in new = q + 2, where p is replaced by 2. The difference of the two
+            # lowest values is added, so that the argument still reads the same entry.
             return new + self._of_data(new)[0] - self._of_data(a)[0]
         low, high = self.extents.get((str(e.func), k)) or self._of_data(a)
         return Integer(low + (int(new) - low) % (high - low + 1))

@@ -487,7 +487,10 @@ class _QuantityReader:
         is not its only time t.
         """
         if lhs.is_Derivative:
-            raise Unserved(f"{lhs} is given by a flow, and sampled paths take rules in steps only")
+            raise Unserved(
+                f"{lhs} is the rate of change of a field, and sampled paths take fields that are given by "
+                "their values: write the field by its value at each step, or use simulate"
+            )
         if open_args(lhs) != (*indices_of(lhs), t):
             raise Unserved(f"{lhs} has an equation: its last argument must be t, and no other a time")
         self.extents.add(r.limits for r in ranges)

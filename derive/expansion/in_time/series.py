@@ -161,10 +161,10 @@ class Scales:
     """Units of time and of operators, and the exponentials of which the lazy error of each mode is a product.
 
     The lazy error is the error at gamma0 = 0. ``rates[k]`` is the eigenvalue of mode k times ``unit``, an
-    element of ``field``. The exponentials are functions of ``clock * t``. The lazy error of mode k is the
-    product over j of the exponential with eigenvalue ``exponents[j]`` to the power ``powers[k][j]``.
-    ``names`` maps auxiliary symbols of the field to the expressions for which they stand. ``reference`` is a
-    symbolic eigenvalue that is set to 1 as the unit, or None.
+    element of ``field``. Exponential j is ``exp(exponents[j] clock t)`` in a flow and ``exponents[j]**t`` in
+    steps. The lazy error of mode k is the product over j of exponential j to the power ``powers[k][j]``.
+    ``names`` maps auxiliary symbols of the field to the expressions for which they stand. ``reference`` is
+    the symbol in the eigenvalues that is set to 1 as the unit, or None.
     """
 
     field: Any

@@ -264,7 +264,8 @@ def _initial_remains(covariance: Expr, discrete: bool) -> Expr:
     fraction = _remains(covariance, discrete)
     if simplify(_remains(covariance.subs({t: s, s: t}, simultaneous=True), discrete) - fraction) != 0:
         raise NotApplicable(
-            f"the weights must be trained without noise; the covariance of their source is {covariance}"
+            f"the weights must be trained without noise (diffusion 0); their random part has the covariance "
+            f"{covariance}"
         )
     return fraction
 
