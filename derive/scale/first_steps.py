@@ -1040,8 +1040,8 @@ class FirstStep(ConditionalResult):
         if self.degree is None:
             raise NotApplicable(
                 "the learning rate above which the first step increases the loss is given only if the ratio "
-                "of the losses is a polynomial in the rate; this ratio is not, or contains q, an eigenvalue of "
-                "the recursion over layers: use smallest_rate with numbers for the symbols"
+                "of the losses is a polynomial in the rate; this ratio is not, or contains q, an eigenvalue "
+                "of the recursion over layers: use smallest_rate with numbers for the symbols"
             )
         if self.degree != 2:
             raise NotApplicable(
