@@ -143,8 +143,8 @@ def _derive_composed(expr: Expr, target: AppliedUndef) -> list[_Piece]:
         ]
     if any(_occurrences(x, target) for x in expr.atoms(Sum, Integral)):
         raise NotImplementedError(
-            f"the derivative by {target} is not supported: {target} is in a sum inside of the function "
-            f"{expr.func.__name__}"
+            f"the derivative by {target} is not supported: {target} is in a sum or integral inside of the "
+            f"function {expr.func.__name__}"
         )
     return _leaf(expr, target)
 

@@ -265,7 +265,8 @@ class _Effective:
                 plain *= y
         if len(gradients) > 2 or len(slopes) > 2:
             raise NotApplicable(
-                f"the average of {body} has more than two derivatives of phi or two gradients"
+                f"the average of {body} must contain at most two factors that are phi or a derivative of "
+                f"phi, and at most two gradients {e}"
             )
         if len(gradients) == 1:
             return S.Zero

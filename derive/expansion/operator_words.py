@@ -537,7 +537,7 @@ class LinearSeries(Summarised):
             known = ", ".join(x for x in self.sums if x != TANGENT)
             raise KeyError(
                 f"{name!r} has no sum of operator words: must be one of {known}; for the tangent kernel "
-                f"{TANGENT} give triples(n)"
+                f"{TANGENT} call triples(n)"
             )
         return _exprs(self.sums[name][n])
 

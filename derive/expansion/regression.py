@@ -129,8 +129,8 @@ def _require_isotropic(program: Program) -> None:
             if _chain(reference) == _chain(program):
                 return
     raise NotApplicable(
-        f"the fraction q of the error that a step leaves is given for a network isotropic() with one output; "
-        f"{program.name} has other weights or layers"
+        "the fraction q of the error that a step leaves is given for networks of isotropic() with one "
+        f"output; {program.name} has other weights or layers"
     )
 
 

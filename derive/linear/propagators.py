@@ -328,8 +328,8 @@ class _CrossLayer:
         if ordered := [x.name for x in theory.program.fields if x.ordered]:
             raise NotApplicable(
                 f"the field {ordered[0]} is computed for one value of its first index after another by the "
-                "same matrices; cross-layer responses need fields with layers of their own, as in mlp, or "
-                "without"
+                "same matrices; cross-layer responses need fields that have no layers, or layers with "
+                "matrices of their own, as in mlp"
             )
         self.theory, self.form = theory, linear_form(theory)
         if made := [x for x in self.form.fields if theory.program.field_of(x) is None]:

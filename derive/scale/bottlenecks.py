@@ -236,7 +236,8 @@ def _rate(reduced: RankOne) -> Expr:
     rate = -simplify(past.function.diff(X) / past.function)
     if rate.has(X, *past.variables):
         raise NotApplicable(
-            f"the rate at which noise of a mode decays must not depend on time; this rate is {rate}"
+            "the rate at which noise of a mode decays with X, the integral of the kernel over time, must not "
+            f"depend on time; this rate is {rate}"
         )
     return rate
 

@@ -382,8 +382,9 @@ class ExactSteps(Unrolled):
             symbol, last = self.order
             if x.known < last:
                 raise NotApplicable(
-                    f"order = {self.order}: powers of {symbol} above {x.known} were dropped before a "
-                    "division by the symbol; give a higher order"
+                    f"order = {self.order}: powers of {symbol} above {x.known} are not known, because higher "
+                    "powers were dropped before a division by the symbol; for an order parameter, "
+                    "closed_form gives all powers up to the order"
                 )
             x = replace(x, value=self.field.cut(x.value, last))
         return self.field.to_sympy(x).xreplace({y: x ** Rational(1, n) for y, (x, n) in self.roots.items()})
@@ -1040,8 +1041,8 @@ class FirstStep(ConditionalResult):
         if self.degree is None:
             raise NotApplicable(
                 "the learning rate above which the first step increases the loss is given only if the ratio "
-                "of the losses is a polynomial in the rate; this ratio is not, or contains q, an eigenvalue "
-                "of the recursion over layers: use smallest_rate with numbers for the symbols"
+                "of the losses is a polynomial in the rate; this ratio is not, or contains q, an "
+                "eigenvalue of the recursion over layers"
             )
         if self.degree != 2:
             raise NotApplicable(

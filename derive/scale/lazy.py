@@ -440,7 +440,10 @@ class _Responses:
             for x in e.terms:
                 if x.kind == "source" and x.matrix not in weights:
                     return e.lhs, x.field
-        raise NotApplicable("the theory has no target: no frozen source, such as a teacher, enters a field")
+        raise NotApplicable(
+            "the theory has no target: no equation of a field contains the Gaussian source of an untrained "
+            "vector, such as a teacher"
+        )
 
     def response(self, a: AppliedUndef) -> tuple[Symbol, Expr]:
         """Return (symbol, unit) of a response, which is the symbol times the unit.
@@ -933,7 +936,7 @@ def lazy_steps(theory: Theory, steps: int = 2) -> LazySteps:
         if not solved or any(cancel(c.subs(solved[0])) != 0 for c in expected.all_coeffs()):
             raise NotApplicable(
                 f"the loss after {n} lazy steps is not that of a constant kernel with independent noise of "
-                "batches, as if samples are used again: give data='online' or 'population'"
+                "batches, as happens if samples are used again: give data='online' or 'population'"
             )
         spectrum = replace(spectrum, moments=(*spectrum.moments, *[factor(solved[0][x]) for x in unknown]))
     return spectrum

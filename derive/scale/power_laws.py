@@ -580,13 +580,14 @@ def batch_law(
     rate = noise.kernel.subs(values)
     if rate.is_number and not rate < 2:
         raise ValueError(
-            f"learning_rate = {learning_rate}: the first mode diverges, as {rate} is not below 2"
+            f"learning_rate = {learning_rate}: the first mode diverges, because the learning rate times the "
+            f"kernel of this mode is {rate} and not below 2"
         )
     numbers_known = {x: e.evalf(DIGITS) for x, e in sums.items() if not e.free_symbols - {k}}
     if q in numbers_known and not numbers_known[q] < 1:
         raise ValueError(
             f"learning_rate = {learning_rate}: the loss diverges, as q = {numbers_known[q].n(6)} is not "
-            "below 1"
+            "below 1; q is the sum of all later losses that a unit of loss causes"
         )
     texts = {
         x: _sum_text(e) if x not in numbers_known else f"{float(numbers_known[x]):.10g}"

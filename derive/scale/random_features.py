@@ -149,7 +149,10 @@ class RandomFeatures(ConditionalResult):
         nothing, and there is no power. Raises ValueError for another size.
         """
         if size != P:
-            raise ValueError(f"size = {size}: must be {P}; label noise adds nothing to a law in another size")
+            raise ValueError(
+                f"size = {size}: must be {P}; without a finite number of samples, label "
+                "noise adds nothing to the loss"
+            )
         (term,) = self._in_size(_noisy(self.alone(size)), size).terms
         return term
 

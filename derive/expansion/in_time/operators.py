@@ -711,8 +711,8 @@ class OperatorValues(ABC):
             if not self.algebra.functions.vanishes(total):
                 raise NotApplicable(
                     f"error plus output do not equal the target of mode {k} at order {n} in gamma0: the "
-                    "linear equation of the error must have the same kernel at all orders, and another drive "
-                    "only"
+                    "linear equations of the error at all orders must have the same kernel, and may differ "
+                    "in their drive only"
                 )
 
     def feedback(self) -> PolyElement:

@@ -98,8 +98,8 @@ def in_small_steps(program: Program) -> Program:
     noise = any(rule.noise(t, s) != 0 for rule in rules)
     if start != 1 or weight.has(t, s) or noise:
         raise NotApplicable(
-            "all weights must be trained by gradient descent or flow with one constant learning rate, "
-            "without decay, momentum or noise"
+            "at least one weight must be trained, and all trained weights by gradient descent or flow with "
+            "one constant learning rate, without decay, momentum or noise"
         )
     summed_weight = weight.subs(program.roles.samples, 1) if program.roles.samples is not None else weight
     return program.with_rule(GradientDescent(eta if program.rule.discrete else eta * summed_weight))

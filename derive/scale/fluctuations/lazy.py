@@ -259,8 +259,8 @@ def _rate(program: Program) -> Expr:
     start, weight = map(S, rule.memory(t, s))
     if start != 1 or weight.has(t, s) or rule.noise(t, s) != 0:
         raise NotApplicable(
-            "the weights must be trained by plain steps or flow at a constant rate, without decay, memory or "
-            "noise"
+            "the trained weights must follow gradient descent or flow at a constant rate, without decay, "
+            "momentum or noise"
         )
     return weight
 
