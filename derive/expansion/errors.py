@@ -76,7 +76,7 @@ class ErrorLaw:
         if k and derivative.has(DiracDelta, Heaviside, Derivative):
             raise NotApplicable(
                 f"the derivative of order {k} of the error {self.body} with respect to the output jumps or "
-                "is not known: only order 0 of the series is given"
+                f"is not known: only orders below {k} of the series are given"
             )
         return derivative.xreplace({x: self.output})
 

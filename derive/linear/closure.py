@@ -246,7 +246,7 @@ class _Closure:
                 raise NotApplicable(
                     f"the field {e.symbol} {reason}; a closure takes fields whose first argument is their "
                     "layer, as in "
-                    f'mlp: Field("{e.name}", ..., layered=True), written {e.name}(1, ...) in the first layer'
+                    'mlp: Field("h", ..., layered=True), written h(1, ...) in the first layer'
                 )
 
     def require_present(self) -> None:

@@ -221,8 +221,8 @@ def _parts(x: Term, random: frozenset[str]) -> Iterable[Term]:
             known = {(Sum, t - 1): "strict", (Sum, t): "past", (Integral, t): "flow"}
             if reach or lower != 0 or len(past) > 1 or (kind, upper) not in known:
                 raise NotApplicable(
-                    f"the term {x.expr} is not a sum over the steps 0..t-1 or 0..t, nor an integral from 0 "
-                    "to t"
+                    f"the term {x.expr} must contain one sum over past times only, over the steps 0..t-1 or "
+                    "0..t, or one integral from 0 to t"
                 )
             reach = known[kind, upper]
         ranges = (*x.over, *[IndexRange(*lim) for lim, _ in reversed(limits) if lim[0] != s])
