@@ -702,7 +702,7 @@ def _solved(known: list[Expr], m: int, n: int) -> list[Expr]:
         solution = matrix.lu_solve(DomainMatrix(right, (n, 1), domain))
     except DMNonInvertibleMatrixError:
         raise DegeneratePade(
-            f"Padé approximant [{m}/{n}]: does not exist, because the equations for its denominator are "
+            f"Padé approximant [{m}/{n}]: is not determined, because the equations for its denominator are "
             "singular"
         ) from None
     return [domain.to_sympy(x) for x in solution.to_list_flat()]

@@ -572,7 +572,7 @@ class KinkExpansion(Expansion):
         if name not in self.known:
             raise self.unknown(name)
         if n not in range(self.known[name] + 1):
-            raise IndexError(f"n = {n}: the series of {name} is known up to |gamma0|^{self.known[name]}")
+            raise IndexError(f"n = {n}: the series of {name} is known for orders 0 to {self.known[name]}")
         if n == 0:
             return self.generic.coefficient(name, 0)
         if name == "loss":

@@ -249,8 +249,9 @@ def _remains(kernel: Expr, discrete: bool) -> Expr:
     fraction = simplify(kernel.subs(t, t + 1) / kernel if discrete else kernel.diff(t) / kernel)
     if fraction.has(s, t):
         raise NotApplicable(
-            "the training rule must have no momentum and no noise, and its decay must be constant; the "
-            f"factor of earlier updates, or the covariance of the source, is {kernel}"
+            "earlier updates and initial weights must decay at a constant rate, which excludes momentum, "
+            "noise and multistep rules; the factor of earlier updates, or the covariance of the source, is "
+            f"{kernel}"
         )
     return fraction
 
