@@ -660,7 +660,7 @@ def pade(coefficients: Sequence[Expr], m: int, n: int) -> tuple[list[Expr], list
     ([1, 1/2], [1, -1/2])
     >>> pade([1, 1, 1, 1, 1], 2, 2)
     Traceback (most recent call last):
-    derive.calculus.series.DegeneratePade: Padé approximant [2/2]: does not exist, ...
+    derive.calculus.series.DegeneratePade: Padé approximant [2/2]: is not determined, ...
     """
     if m < 0 or n < 0:
         raise ValueError(

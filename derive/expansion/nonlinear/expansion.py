@@ -864,9 +864,9 @@ def expand_nonlinear(theory: Theory, order: int = 2) -> NonlinearExpansion:
         with_kinks = ", ".join(sorted({str(x.func) for x in site.activation.expr.atoms(*KINKS)}))
         raise NotApplicable(
             f"phi = {site.activation.expr} contains {with_kinks}, and orders above 0 are not "
-            "derived for such functions, which may have a kink: units that cross it add terms of order |gamma0|; "
-            "order 0 exists, and expand_kinks gives the next orders for a phi that is piecewise linear with "
-            "a kink at 0"
+            "derived for such functions, which may have a kink: units that cross a kink add terms of order "
+            "|gamma0|; order 0 exists, and expand_kinks gives the next orders for a phi that is piecewise "
+            "linear with a kink at 0"
         )
     solution = solved_laws(site, order)
     return NonlinearExpansion(site, order, solution.laws, solution.errors, theory)
