@@ -861,7 +861,7 @@ def _check(rule: str | Entrywise) -> None:
     """Raise NotApplicable for a rule that is neither entrywise nor a name in ``RULES``."""
     if not isinstance(rule, Entrywise) and rule not in RULES:
         raise NotApplicable(
-            f"rule = {rule!r} is not known: must be {' or '.join(map(repr, RULES))}, or an entrywise rule"
+            f"rule = {rule!r} is not known: the names of rules are {' and '.join(map(repr, RULES))}"
         )
 
 

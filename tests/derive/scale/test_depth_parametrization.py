@@ -119,7 +119,9 @@ def test_other_rules_are_refused_by_name():
         lambda: first_update(PROGRAM, "lion"),
     )
     for call in calls:
-        with pytest.raises(NotApplicable, match=r"rule = '.*' is not known: must be 'sgd' or 'sign'"):
+        with pytest.raises(
+            NotApplicable, match=r"rule = '.*' is not known: the names of rules are 'sgd' and 'sign'"
+        ):
             call()
 
 
