@@ -301,8 +301,8 @@ class _Projection:
             past = [a for a in x.expr.atoms(AppliedUndef) if str(a.func) == self.field and a.args[-1] != t]
             if past:
                 raise NotApplicable(
-                    f"the equation of {e.lhs} contains {past[0]}, and not only on the projection, the sum "
-                    f"over samples of {self.error}*{self.field}"
+                    f"the equation of {e.lhs} contains {past[0]}; earlier values of {self.field} may enter "
+                    f"by the projection only, the sum over samples of {self.error}*{self.field}"
                 )
 
     # -- the new field --------------------------------

@@ -730,7 +730,7 @@ def population(theory: Theory, name: str) -> Iterator[Equation]:
     if field is None or field.layered or field.ordered:
         raise NotApplicable(
             f"{name} must be a field of the program without an index of layers or of times of a task, "
-            "because transfer functions need one"
+            "because transfer functions are derived for such fields only"
         )
     for e in theory.equations:
         other = theory.program.field_of(e.name)
