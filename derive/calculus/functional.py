@@ -214,8 +214,8 @@ def _collapsed(piece: _Piece, outer: Sum | Integral) -> _Piece:
     bound = {v for v, _, _ in limits}
     if any(bound & (a - b).free_symbols for a, b in piece.deltas):
         raise NotImplementedError(
-            f"the functional derivative of {outer} is not supported: its deltas give the equal pairs of "
-            f"indices {piece.deltas}, which cannot be solved for the summed or integrated variable"
+            f"the functional derivative of {outer} is not supported: its deltas set pairs of indices "
+            f"equal, {piece.deltas}, and these equations are not solved for the summed or integrated variable"
         )
     local = tuple(c for c in piece.conditions if bound & c.free_symbols)
     body = _where(piece.coefficient, [c >= 0 for c in local])
