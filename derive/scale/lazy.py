@@ -318,7 +318,7 @@ class LazyKernel(ConditionalResult):
         Raises
         ------
         NotApplicable
-            If the solution cannot be continued (many layers much narrower than the input).
+            If the solution cannot be continued, as can happen for layers much narrower than the input.
 
         Notes
         -----
@@ -342,8 +342,8 @@ class LazyKernel(ConditionalResult):
             return float(-1 / _turning(gap, float(self.depth + 1)))
         except (ValueError, ZeroDivisionError):
             raise NotApplicable(
-                "the edge of the kernel's spectrum is not found, as for many layers that are much narrower "
-                "than the input: give wider layers"
+                "the edge of the kernel's spectrum is not found, as can happen for layers that are much "
+                "narrower than the input: give wider layers"
             ) from None
 
 
