@@ -353,7 +353,8 @@ class ExactSteps(Unrolled):
         depth = theory.program.depth
         if not depth.is_Integer:
             raise NotApplicable(
-                f"depth = {depth}: exact steps need a number of layers, or the depth {L} and an order in {eta}"
+                f"depth = {depth}: exact steps need a number of layers, or the depth {L} and an order "
+                f"in {eta}"
             )
         return theory.at_depth(int(depth))
 
@@ -1046,8 +1047,8 @@ class FirstStep(ConditionalResult):
         if self.degree != 2:
             raise NotApplicable(
                 "the learning rate above which the first step increases the loss is given only if the ratio "
-                f"of the losses is a polynomial of degree 2 in the rate; its degree is {self.degree}: above 2 "
-                "use smallest_rate with numbers for the other symbols"
+                f"of the losses is a polynomial of degree 2 in the rate; its degree is {self.degree}: above "
+                "2 use smallest_rate with numbers for the other symbols"
             )
         slope, constant = _unchanged_rates(self.growth_factor, eta).all_coeffs()
         return factor(-constant / slope)
