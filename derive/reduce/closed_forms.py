@@ -165,10 +165,11 @@ def _hyperbolic(e: Expr, E: Symbol, angle: Expr) -> Expr:
     Numerator and denominator are first divided by the same power of E.
     """
     top, bottom = (Poly(p, E) for p in fraction(e))
+    # The mean of the highest and the lowest power of E in the denominator, rounded down.
     half = (bottom.degree() + min(k[0] for k in bottom.monoms())) // 2
 
     def written(p: Poly) -> Expr:
-        """Return the polynomial ``p`` in E, divided by ``E**half``, written with cosh and sinh."""
+        """Return the polynomial ``p`` in ``E = exp(angle)``, over ``E**half``, in terms of cosh and sinh."""
         waves = ((c, (k - half) * angle) for (k,), c in p.terms())
         total = Add(*[c * (cosh(x) + sinh(x)) for c, x in waves]).expand()
         return collect(total, total.atoms(cosh, sinh), factor)

@@ -178,8 +178,8 @@ class Equilibrium(ConditionalResult):
                 "the conjugate fields hhat are not integrated out: the derivative of the exponent of the "
                 f"path integral by hhat, {slope}, must contain hhat only in the sum over samples of Phi*hhat"
             )
-        # The derivative of the exponent by hhat is E = A hhat + pull h, where the matrix K stands for the
-        # kernel Phi in the sum over samples, `weighted`.
+        # The derivative of the exponent by hhat is E = A hhat + pull h with a number `pull`. In A the matrix
+        # K stands for the kernel Phi of `weighted`, the sum over samples of Phi hhat.
         A, pull = slope.coeff(weighted) * K, slope.coeff(self.field.func(ell, mu))
         mixed = -pull * A.inv() * C  # <hhat h^T>, from <E h^T> = 0 with C = <h h^T>
         symmetric = {K.T: K, C.T: C}

@@ -220,8 +220,8 @@ class _Rate:
         uses = [(d, a.product) for d, a in used if a.product.vector == right and not a.summed]
         if not uses:
             raise NotApplicable(f"no definition applies {w.name} to {right}, the vector in its update")
-        # `product` is the product of the matrix with the vector in its gradient, and d the definition that
-        # contains it.
+        # `product` is the product of the matrix with `right`, the vector in the update of this matrix; d is
+        # the definition that contains the product.
         d, product = uses[0]
         coefficient = d.rhs.coeff(product)
         product_alone = ((d.lhs - (d.rhs - coefficient * product)) / coefficient).expand()

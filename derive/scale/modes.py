@@ -545,8 +545,10 @@ def _driven(driving: Expr, m: Expr, p: Expr, kernel: Expr) -> Powers:
 
     W is a sum over the observed modes of ``y^2 omega^m exp(-omega z)``, where z is the argument of W, y the
     target and ``omega = kernel k^-capacity`` the rate of a mode. D is the sum of ``y_^2 driving`` over the
-    modes that drive them, of rate ``omega_``. Early tau give moments of D, as finite parts. Raises
-    NotApplicable unless ``driving`` is a power of ``omega_`` times a function of ``omega_ tau``.
+    modes that drive them, of rate ``omega_``. The part from late tau is a power of t for each power of t in
+    D. The part from early tau is W(2 t) times the integral of D over all times, a finite part if this
+    integral diverges. Raises NotApplicable unless ``driving`` is a power of ``omega_`` times a function of
+    ``omega_ tau``.
     """
     u = Dummy("u", positive=True)
     n = {powers_of(x, rate_)[0] for x in Add.make_args(driving)}

@@ -9,8 +9,8 @@ entries N(0, s2/N), used forwards on fields a_i of its columns C and backwards o
 
 with c = ``|C|``/N and r = ``|R|``/N. These cases are covered as well:
 
-- Entries that change in time with covariance c(t, s): c(t, s) multiplies s2. A batch that is drawn anew has
-  delta_ts; weights that decay and diffuse have m(t) m(s) + noise.
+- Entries that change in time: s2 is multiplied by m(t, s), the covariance of an entry at two times over
+  s2/N. A batch that is drawn anew has delta_ts; weights that decay and diffuse have m(t) m(s) + noise.
 - A family of matrices whose products are summed acts as one matrix on stacked vectors. If its members act
   separately, u and r carry the index of the member, and different members are independent.
 - A square M whose entries M_ij and M_ji have the correlation tau: responses to uses of the same orientation

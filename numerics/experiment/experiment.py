@@ -663,7 +663,7 @@ class Experiment:
         SpecError
             If a path is not TABLE.KEY or a value is invalid, if a key of [data] is changed and the experiment
             has samples, if the number of outputs no longer fits the targets, or if the new rule is entrywise
-            and no inputs are given.
+            and the experiment has samples that are given by a kernel, without inputs.
 
         Examples
         --------

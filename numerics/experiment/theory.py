@@ -186,8 +186,8 @@ def _require_one_flow(program: Program) -> None:
     if evolving:
         message = f"{evolving[0]} has an equation of motion, and integrators of flows move weights only"
         raise NotApplicable(
-            f"{message}: use simulate, or a TrainedVector that moves along the rate of change, by a rule in "
-            "steps"
+            f"{message}: use simulate; or replace the field by a TrainedVector whose update is the rate of "
+            "change, and train the program by a rule in steps"
         )
     rules: list[Any] = [program.rule, *(w.rule for w in program.trained())]
     for rule in rules:

@@ -514,7 +514,7 @@ def _trace(kernel: xr.DataArray) -> xr.DataArray:
 
 
 def _time(theory: xr.Dataset, place: int) -> str:
-    """Return the output time at the position ``place`` as text with four digits."""
+    """Return the output time at the position ``place`` as text, with at most four significant digits."""
     return f"{float(theory.time[place]):.4g}"
 
 

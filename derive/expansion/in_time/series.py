@@ -840,7 +840,7 @@ class _Letters:
         self.expressions = replace(x.expressions, scales=replace(scales, names=kept))
 
     def definitions(self) -> Iterator[tuple[Expr, Expr]]:
-        """Yield (symbol, expression) for each short symbol in the printed series, such as e and exp(-tau)."""
+        """Yield a pair for each short symbol of the printed series: (e, exp(-tau)) is one."""
         expressions = self.expressions
         if self.time == tau:
             yield tau, Mul(expressions.scales.clock, t)

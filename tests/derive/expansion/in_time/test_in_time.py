@@ -294,7 +294,7 @@ def test_a_planted_error_leaves_a_residual() -> None:
     f = found.values.algebra.functions
     errors[2] = ModeVector({0: good.entries[0] + f.ring.gens[0] / 10**9}, good.unit, good.damping)
     assert abs(residual(found, 2, 0).subs(t, 1).evalf(40)) > 1e-10
-    with pytest.raises(NotApplicable, match="at order 2 in gamma0: the linear equation of the error"):
+    with pytest.raises(NotApplicable, match="at order 2 in gamma0: the linear equations of the error"):
         found.values.check([f.one], 2)
 
 
