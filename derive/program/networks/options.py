@@ -474,15 +474,19 @@ def rule_of(
 def rules_of(rules: Any, loss: str, samples: Expr = P) -> Any:
     """Return the rules of single weights, by name of the weight, for the summed loss or its mean.
 
-    The mean loss divides the gradients that the rules receive by the number of ``samples``. An argument that
-    is not a mapping is returned unchanged, also pairs (name, rule), which :meth:`.Network.train` accepts.
+    The mean loss divides the gradients that the rules receive by the number of ``samples``. ``rules`` is a
+    mapping, or a sequence of pairs (name, rule). Another argument is returned unchanged, because
+    :meth:`.Network.train` refuses it.
 
     >>> rules_of({"W": GradientDescent(eta)}, "mean")["W"].rate
     eta/P
     """
-    if not isinstance(rules, Mapping):
+    if isinstance(rules, Mapping):
+        return {name: _on_loss(rule, loss, samples) for name, rule in rules.items()}
+    pairs = rules if isinstance(rules, tuple | list) else ()
+    if not pairs or any(not isinstance(x, tuple | list) or len(x) != 2 for x in pairs):
         return rules
-    return {name: _on_loss(rule, loss, samples) for name, rule in rules.items()}
+    return tuple((name, _on_loss(rule, loss, samples)) for name, rule in pairs)
 
 
 def _on_loss(rule: Any, loss: str, samples: Expr) -> Any:

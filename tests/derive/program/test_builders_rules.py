@@ -54,7 +54,7 @@ from derive.program import (
 )
 from derive.program.entrywise import A, Entrywise
 from derive.program.language import P_train
-from derive.program.networks import normalised, recurrent, recurrent_task
+from derive.program.networks import network, normalised, recurrent, recurrent_task
 from derive.program.networks.options import NAMED, activation_of
 from derive.program.outer_steps import outer_products
 from derive.program.rules import with_noise
@@ -216,3 +216,14 @@ def test_activations_in_every_form() -> None:
     assert activation_of("abs").phi(v) == Abs(v)
     assert activation_of("softplus").phi(v) == log(1 + exp(v))
     assert line(mlp(2, "relu"), "h", ell + 1).atoms(Max) == {Max(0, h(ell, mu, t))}
+
+
+@pytest.mark.parametrize("kind", [tuple, list])
+def test_rules_as_pairs_are_for_the_mean_loss_as_those_of_a_mapping(kind: type) -> None:
+    """Rules that were given as pairs kept the learning rate of the summed loss."""
+    own = {"W": GradientDescent(eta)}
+    rates = [
+        {w.name: w.rule.rate for w in network(2, "tanh", loss="mean", rules=rules).trained()}
+        for rules in (own, kind(own.items()))
+    ]
+    assert rates[0] == rates[1] == dict.fromkeys(("W0", "W", "w"), eta / P)
