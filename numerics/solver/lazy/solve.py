@@ -299,7 +299,14 @@ class _LazySolver(Present):
         return node_of(x) in self.system.start
 
     def equation(self, x: AppliedUndef) -> Expr:
-        """Return the right-hand side of the equation of the field ``x``, at its indices."""
+        """Return the right-hand side of the equation of the field ``x``, at its indices.
+
+        Raises Unserved for a function of fields that has neither an equation nor an expression.
+        """
+        if node_of(x) not in self.system.fields:
+            raise Unserved(
+                f"{x}: {x.func} is a function without an expression; use a named activation such as tanh"
+            )
         e = self.system.fields[node_of(x)]
         return e.rhs.xreplace(dict(zip(e.lhs.args, x.args, strict=True)))
 

@@ -13,11 +13,12 @@ from scipy.special import erf, expit
 from scipy.stats import norm
 from sympy import Function, Max, Rational, Symbol, exp, tanh
 
+import numerics
 from derive.errors import NotApplicable
 from derive.program import P, Program, eta, gamma0
 from derive.program.networks.options import NAMED
 from numerics.averages.kink_quadrature import Moment
-from numerics.errors import Unserved
+from numerics.errors import SpecError, Unserved
 from numerics.solver.lazy.solve import LazySolved, solve_lazy
 from numerics.solver.paths import solve_particles
 from tests.chance import excess, in_errors
@@ -356,3 +357,13 @@ def test_data_and_steps_are_checked(options: dict[str, Any], reason: str) -> Non
 def test_times_of_a_flow_are_checked(times: Any) -> None:
     with pytest.raises(ValueError, match="times"):
         solved(mlp(1, "relu", "flow"), times=times)
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_an_activation_without_an_expression_is_named(depth: int) -> None:
+    """One hidden layer ended in a KeyError."""
+    arrays = {"K_x": np.ones((1, 1)), "y": np.ones(1)}
+    with pytest.raises(SpecError, match="phi is a function without an expression; use a named activation"):
+        numerics.solve(
+            mlp(depth, Function("phi")), numbers={"eta": 0.1, "gamma0": 1.0}, arrays=arrays, times=[0, 1]
+        )
