@@ -285,8 +285,8 @@ def _by_parts(
 
     ``l = a.x`` has the variance v, and the argument of the delta is l plus a constant. ``others`` is F,
     ``mass`` the delta with one derivative less, ``slots`` the variables x, and ``share`` the vector ``<l x_j>
-    / v``. Return pairs (coefficient, integrand), one for each term on the right-hand side. The caller must
-    divide the coefficient of the first pair, 1, by ``v``.
+    / v``. Return pairs (coefficient, integrand), one for each term on the right-hand side. The first pair is
+    ``(1, l delta F)``, which the caller divides by ``v``.
     """
     parts = [(S.One, Add(*[p * x for p, x in zip(a, slots, strict=True)]) * mass * others)]
     parts += [(-c, mass * others.diff(x)) for x, c in zip(slots, share, strict=True) if c != 0]

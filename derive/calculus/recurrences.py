@@ -1,9 +1,10 @@
 """Recurrences in the layer index: sums of polynomials, and exponential growth ``q^ell``.
 
 ``X(ell) = X(ell - 1) + p(ell)`` with a polynomial p is solved by summation (:class:`Layered`).
-``y(ell) = M y(ell + k) + f(ell)`` with constant M is solved by :class:`Recurrences`: values are polynomials
-in ell and ``q^ell``, where q is an eigenvalue of M. A pair of recurrences with determinant one has the
-eigenvalues q and 1/q; the parameter of M is then expressed by q, so that all results are rational in q.
+:class:`Recurrences` solves ``y(ell) = M y(ell + k) + f(ell)`` with k = 1 or -1 and constant M in two cases.
+M is a 2x2 matrix with determinant one, whose eigenvalues are q and 1/q; or M is a number that is an integer
+power of this q. Values are polynomials in ell and ``q^ell``. A parameter of the matrix is expressed by q, so
+that all results are rational in q. Other M raise NotApplicable.
 """
 
 from __future__ import annotations

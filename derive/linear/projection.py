@@ -245,8 +245,8 @@ class _Projection:
     def rewrite(self, x: Term) -> Term:
         """Return a term of an equation with sums over samples replaced by the projection on the error.
 
-        ``sum_alpha Delta_alpha(s) h_alpha(s)`` becomes the field p(s), and the same sum over the second
-        sample of a correlation ``<h_mu(t) h_alpha(s)>`` becomes ``q_mu(t, s)``.
+        ``sum_alpha Delta_alpha(s) h_alpha(s)`` becomes the field p(s), and
+        ``sum_alpha Delta_alpha(s) <h_mu(t) h_alpha(s)>`` becomes ``q_mu(t, s)``.
         """
         x = self.split_responses(x)
         weight, field, left = x.coefficient * x.kernel, x.field, []

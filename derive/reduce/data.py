@@ -663,8 +663,9 @@ class _Decomposition:
     def parts(self, x: _Entry, y: _Entry, covariance: Expr, label: str) -> Iterator[Part]:
         """Yield the contribution of a pair of sources with their ``covariance``.
 
-        If the covariance is that of samples' errors with label noise, each contribution to the correlation of
-        these errors gives one part: "label noise" for the noise vector, ``label`` for the others.
+        If the covariance is proportional to the correlation of the samples' errors, and these contain label
+        noise, there is one part for each contribution to this correlation: "label noise" for the noise
+        vector, ``label`` for others.
         """
         source = str(x.symbol.func)
         split = self.samples(covariance) if label == DATA and self.depth == 0 else ()

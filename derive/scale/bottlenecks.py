@@ -307,7 +307,8 @@ def _edge(steps: Theory) -> Expr:
     """Return the edge of stability, such as 2: the learning rate times the kernel above which steps diverge.
 
     In a step of the theory ``steps`` the loss of the first mode, whose eigenvalue is assumed to be 1, is
-    multiplied by a factor, which is 1 at the edge. Raises NotApplicable if there is not exactly one edge.
+    multiplied by a factor. The edge is the nonzero value at which the factor is 1. Raises NotApplicable if
+    there is not exactly one such value.
     """
     summand = lazy_modes(steps).with_K
     growth = (summand.subs(t, 1) / summand.subs(t, 0)).subs(lamda(k), 1)

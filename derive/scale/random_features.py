@@ -506,7 +506,7 @@ def eliminated(theory: Theory) -> RandomFeatures:
 
 
 def _responses(transformed: Transforms) -> dict[Expr, Expr]:
-    """Return the responses in Laplace transforms, and their rate z, by symbol.
+    """Return, by symbol, the Laplace transforms of the responses and the rate z at which they are taken.
 
     Values are functions of the cut-off, the eigenvalue above which modes have been learnt, and of S, the
     effective number of learnt modes. Raises NotApplicable unless all responses have one cut-off.

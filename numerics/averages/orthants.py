@@ -160,9 +160,11 @@ def _moment(ms: tuple[SignMonomial, ...], rows: _Rows, is_given: bool) -> tuple[
     """Return the average of a product of monomials of Gaussian variables, and the size of its terms.
 
     ``ms`` has one monomial, a power times a sign or a point mass, for each variable of ``rows``. The size is
-    the sum of the absolute values of the terms. ``is_given`` is true while no point mass comes from the
-    derivative of a sign. A given point mass of a variable without variance raises Ambiguous; one that comes
-    from a derivative contributes zero.
+    the sum of the absolute values of the terms. ``is_given`` is true until Stein's lemma turns a sign into a
+    point mass. While it is true, a point mass of a variable without variance raises Ambiguous, and so does
+    one times a jump or a point mass of a parallel variable. This includes a point mass that integration by
+    parts of a given one makes of a sign. If ``is_given`` is false, a point mass of a variable without
+    variance contributes zero.
     """
     at = next((i for i, (_, _, m) in enumerate(ms) if m >= 0), None)
     if not (is_given and at is not None) and sum(n + s + max(m, 0) for n, s, m in ms) % 2:
@@ -182,8 +184,7 @@ def _by_stein(ms: tuple[SignMonomial, ...], by: int, rows: _Rows, is_given: bool
     """Return the average of a product times a variable x, by Stein's lemma, and the size of its terms.
 
     The average is ``sum_j <x x_j> <d prod / dx_j>``. x is the variable at position ``by`` of ``rows``, and
-    ``ms`` are the monomials of the product, one for each variable. ``is_given`` is true while no point mass
-    comes from the derivative of a sign.
+    ``ms`` are the monomials of the product, one for each variable. ``is_given`` is that of :func:`_moment`.
     """
     total, size = np.zeros(len(rows)), np.zeros(len(rows))
     for j, m in enumerate(ms):
@@ -200,9 +201,9 @@ def _mass(ms: tuple[SignMonomial, ...], at: int, rows: _Rows, is_given: bool) ->
     """Return the average of a product with a point mass, and the size of its terms.
 
     It is the density of the variable at zero times the average of the other factors, conditional on it being
-    zero. ``ms`` are the monomials, and the point mass is at position ``at``. ``is_given`` is true while no
-    point mass comes from the derivative of a sign. Raise Ambiguous for a given point mass of a variable that
-    does not vary, or times a jump of the same variable.
+    zero. ``ms`` are the monomials, and the point mass is at position ``at``. ``is_given`` is that of
+    :func:`_moment`; while it is true, Ambiguous is raised for a point mass of a variable that does not vary,
+    or times a jump of the same variable.
     """
     vanishing = rows.vanishing()[:, at]
     if is_given and np.any(vanishing):
@@ -234,8 +235,8 @@ def _by_parts(
     """Return the average of a product with a derivative of a point mass, by integration by parts.
 
     The derivative has the order ``order + 1``; the second result is the size of the terms. ``ms`` are the
-    monomials, ``is_given`` is true while no point mass comes from the derivative of a sign. ``at`` is the
-    position of the point mass, and ``v`` the variance of its variable x. With F for the other factors,
+    monomials, ``is_given`` is that of :func:`_moment`. ``at`` is the position of the point mass, and ``v``
+    the variance of its variable x. With F for the other factors,
     ``<delta' F> = <x delta F> / v - sum_j <x x_j> <delta dF/dx_j> / v`` lowers the order by one.
     """
     lower = (*ms[:at], (0, 0, order), *ms[at + 1 :])

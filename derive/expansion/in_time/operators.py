@@ -399,7 +399,7 @@ class ModeKernel(ModeVector):
         return self.unit, self.causal, self.flipped
 
     def at(self, row: int, column: int) -> dict[TimeErrorPowers, PolyElement]:
-        """Return the kernel of one pair of modes: functions of t by the powers of the earlier time s.
+        """Return the kernel of one pair of modes: functions of t by the powers of the other time s.
 
         The kernel is the sum over exponents (a, n_1, ...) of the functions of t, each times ``s^a E_1(s)^n_1
         ...``, where E_k are the exponentials in time.

@@ -344,8 +344,8 @@ class _Grid(_Sizes):
             under, (a, b) = self.under[r.name], r.args[:2]
             if at_jump is not None and at_jump in (a, b):
                 return under[(slice(None), *times)], [onto, *names[2:]]
-            # This function of two layer times a and b, from 0 to 1, jumps at a = b. If a = 0 or b = 1, all
-            # points but one have a < b; at that one, a corner of the square, the value for a < b is taken.
+            # This function of two layer times a and b, from 0 to 1, jumps at a = b. On the edge a = 0 (or b =
+            # 1) all points have a < b, except the corner a = b. The corner gets the value for a < b.
             if a == 0 or b == 1:
                 end = 0 if a == 0 else self.n
                 side = (whole[0] if a == 0 else whole[:, -1])[(slice(None), *times)]

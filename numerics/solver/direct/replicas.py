@@ -165,7 +165,8 @@ def _doubled(first: int, last: int) -> list[int]:
 def _seconds(size: Size, samples: int) -> float:
     """Return the estimated seconds of all replicas with ``samples`` paths each.
 
-    Each term of a field costs an array over the paths, and one for the derivative by each earlier source.
+    Each term of a field costs one array over the paths, and its derivatives cost a quarter of an array for
+    each source.
     """
     slopes = 1 + size.sources / 4
     each = (size.entries + size.fields) * (ENTRY + samples * NUMBER * 4) + size.terms * (

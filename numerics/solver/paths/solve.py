@@ -855,7 +855,8 @@ def _responses(model: Model, asked: Responses, steps: int) -> dict[MemberKey, st
         if asked == "jacobian" and "jumps" in kinds:
             raise ValueError(
                 f"responses = 'jacobian' cannot give {name_of(n)}, because a function between the source "
-                "and the field jumps; responses = 'stein' or 'auto' would do"
+                "and the field jumps; responses = 'stein' or 'auto' would do, unless a theory has been "
+                "edited to leave out responses at equal times"
             )
         ended = any(_ends_before_present(model, n, c) for c in ways)
         if ended and (asked == "stein" or "jumps" in kinds):
