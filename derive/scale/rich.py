@@ -532,7 +532,8 @@ def product_transform(q: Any, r: Any, at: Any) -> Expr:
     Integration over x gives ``Gamma(s+2) int int u^-q v^-r (2 - u - v)^(-s-2)`` over the unit square, which
     is the triangle ``u + v < 2`` without its two corners, where u or v exceeds 1; in each, both integrals are
     Euler integrals. :func:`check_transforms` verifies the closed form with the equation of F. The result is
-    ``nan`` where several terms have poles, as at integer s for q other than 0.
+    ``nan`` where several terms have poles, as at integer s for q other than 0. For q and r that differ and
+    are not zero, it is wrong where ``s + q`` is an integer.
 
     >>> import mpmath
     >>> q, at = 0.125, -0.5
@@ -564,7 +565,7 @@ def missing(q: Any, r: Any, at: Any) -> Expr:
 
     ``F_q`` and ``F_r`` are learnt fractions of a mode, functions of x, see :func:`profile`. The term 1 in the
     product contributes nothing, because the continued transform of a power of x is zero. The result is
-    ``nan`` where that of :func:`product_transform` is.
+    ``nan`` or wrong where that of :func:`product_transform` is.
     """
     transform_ = product_transform(q, r, at) - transform(q, at) - transform(r, at)
     return gammasimp(transform_) if q == r == 0 else transform_

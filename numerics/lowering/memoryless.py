@@ -323,7 +323,8 @@ class Present(KnownArrays):
         array = self.array(node_of(x), x)
         if array.ndim != len(args) + 1:
             raise ValueError(
-                f"the array of {x.func} has {array.ndim - 1} axes, but {x.func} has {len(args)} indices"
+                f"the array of {x} has {array.ndim - 1} axes without fixed positions and times, but {x} has "
+                f"{len(args)} such indices: give an array with an axis for each index"
             )
         missing = [y for a in args for y in a.free_symbols if y not in at]
         if missing:

@@ -54,7 +54,7 @@ KERNEL = {"K_x": np.einsum("api,bqi->apbq", INPUTS, INPUTS) / 3}
 def trained(lines: dict[Expr, Expr]) -> Program:
     """Return the network of lines for q, and perhaps z and k, above the field h."""
     top = z if z(mu, p, t) in lines else q
-    output = Mean(w.symbol * Sum(top(mu, p, t), (p, 1, POSITIONS))) / gamma0
+    output = Mean(w.symbol * Sum(c(p) * top(mu, p, t), (p, 1, POSITIONS))) / gamma0
     lines = {h(mu, p, t): U @ x(mu, p), **lines, f(mu, t): output}
     fields = tuple(a for a in (h, q, z, k) if a(mu, p, t) in lines)
     ranges = (IndexRange(p, S.One, S(POSITIONS)),)
@@ -145,3 +145,12 @@ def test_one_vector_at_different_places_that_no_field_can_stand_for_is_refused(
 ) -> None:
     with pytest.raises(ProgramError, match="which are one vector at different places: define a field"):
         mean_field(program())
+
+
+@pytest.mark.parametrize("name", SHIFTS)
+def test_sources_and_order_parameters_have_ranges_without_indices(name: str) -> None:
+    """Sources of a sum up to p had the range 1..p, over which responses were summed."""
+    theory = mean_field(trained({q(mu, p, t): SHIFTS[name][0].xreplace(NONLINEAR)}))
+    ranges = [x for part in (*theory.sources, *theory.order_parameters) for x in part.ranges]
+    ends = {y for x in ranges for end in (x.lower, x.upper) for y in S(end).free_symbols}
+    assert {y.name for y in ends} <= {"P"}
