@@ -41,12 +41,14 @@ from sympy import (
     expand_power_base,
     factor,
     factorial,
+    floor,
     gamma,
     gammasimp,
     hyper,
     hypersimp,
     integrate,
     log,
+    nan,
     oo,
     powdenest,
     powsimp,
@@ -533,7 +535,8 @@ def product_transform(q: Any, r: Any, at: Any) -> Expr:
     is the triangle ``u + v < 2`` without its two corners, where u or v exceeds 1; in each, both integrals are
     Euler integrals. :func:`check_transforms` verifies the closed form with the equation of F. The result is
     ``nan`` where several terms have poles, as at integer s for q other than 0. For q and r that differ and
-    are not zero, it is wrong where ``s + q`` is an integer.
+    are not zero, it is ``nan`` also where ``s + q`` or ``s + r`` is an integer: a factor there is zero and
+    another one infinite.
 
     >>> import mpmath
     >>> q, at = 0.125, -0.5
@@ -543,6 +546,9 @@ def product_transform(q: Any, r: Any, at: Any) -> Expr:
     True
     """
     q, r, at = (sympify(y, strict=True) for y in (q, r, at))
+    sums = (q + at, r + at)
+    if q != r and q != 0 and r != 0 and any(x.is_number and (x - floor(x)).is_zero for x in sums):
+        return nan
 
     def inner(p: Expr) -> Expr:
         """Return c in ``Gamma(s+2) int_0^(2-u) v^-p (2-u-v)^(-s-2) dv = c (2-u)^(-s-1-p)``."""
@@ -565,7 +571,7 @@ def missing(q: Any, r: Any, at: Any) -> Expr:
 
     ``F_q`` and ``F_r`` are learnt fractions of a mode, functions of x, see :func:`profile`. The term 1 in the
     product contributes nothing, because the continued transform of a power of x is zero. The result is
-    ``nan`` or wrong where that of :func:`product_transform` is.
+    ``nan`` where that of :func:`product_transform` is.
     """
     transform_ = product_transform(q, r, at) - transform(q, at) - transform(r, at)
     return gammasimp(transform_) if q == r == 0 else transform_
@@ -1050,8 +1056,8 @@ class RichBalance:
         c to ``c = B X^q (1 + e X^-d)``. The memory of ``1/c`` in a mode makes ``c phi`` a combination of the
         profiles ``F_q`` and ``F_(q+d)``; this changes the norm, which determines e, and the loss, and c
         changes X. The amplitude is not known if ``q + d`` is one or more, because early times then change the
-        profile more than this part, or if ``1 - 2 q = d``, where a logarithm occurs; the symbol ``amplitude``
-        stands for it.
+        profile more than this part, if ``1 - 2 q = d``, where a logarithm occurs, or where
+        :func:`product_transform` is ``nan``; the symbol ``amplitude`` stands for it.
         """
         d = part.power
         r, late_power = simplify(q + d), simplify(1 - 2 * q - d)
@@ -1091,9 +1097,10 @@ class RichBalance:
         spent = integrate(X ** (p - 1), (X, 0, X))
         shift = -derivative((1 + e) ** -2) * spent.subs(p, late_power) / spent.diff(X).subs(p, 1 - 2 * q) / X
         time_change = -self.source * simplify(shift * X**d)
-        return Correction(
-            part.name, size * (profile_change + time_change) * integrated_kernel**-d, after, part.known
-        )
+        total = size * (profile_change + time_change)
+        if total.has(nan):
+            return Correction(part.name, amplitude * integrated_kernel**-d, after, False)
+        return Correction(part.name, total * integrated_kernel**-d, after, part.known)
 
     def conditions(
         self, kernel: Expr, integrated_kernel: Expr, moments: Mapping[Symbol, Expr]

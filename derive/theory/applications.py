@@ -48,7 +48,6 @@ from derive.program.training import Outer, TrainedMatrix, TrainedVector
 from derive.program.unused_layers import MemberBounds
 from derive.theory.data import Equation, Term
 from derive.theory.names import Registry, Vector, differs, unused_primed, vector, whole_range
-from derive.theory.shifted_products import products_at_plain_indices
 
 MatrixProductKey = tuple[str, bool, Expr]
 """A product: the name of its matrix, whether it is transposed, and the vector."""
@@ -628,7 +627,7 @@ def read(program: Program) -> Reading:
     (['u(1, mu, t)'], ['r(1, t)'])
     """
     require_ranges(program)
-    program = with_separate_ends(products_at_plain_indices(outer_products(program)))
+    program = with_separate_ends(outer_products(program))
     registry = Registry(program)
     reading = Reading(program, registry, nonempty(program.causal_order()))
     families_apart = separate_families(program)
@@ -749,7 +748,7 @@ def _require_one_place(reading: Reading) -> None:
     """Raise ProgramError if a matrix is applied to one vector at several places, as at the steps k and k + 1.
 
     A product has one Gaussian source with the indices of its vector. Products at several places have been
-    rewritten as fields where this is possible (:func:`products_at_plain_indices`), which leaves steps of
+    rewritten as fields where this is possible (:mod:`derive.theory.shifted_products`), which leaves steps of
     ordered fields and offsets of families.
     """
     first: dict[tuple[MatrixProductKey, Expr], Application] = {}

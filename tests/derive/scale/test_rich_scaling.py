@@ -1,6 +1,7 @@
 """The rich regime: reduction, transforms, powers with constants and corrections, and what was left out."""
 
 from dataclasses import replace
+from typing import Any
 
 import mpmath
 import pytest
@@ -13,6 +14,7 @@ from sympy import (
     Rational,
     Symbol,
     expand,
+    nan,
     series,
     simplify,
     solve,
@@ -279,3 +281,13 @@ def test_logarithms_are_not_given_amplitudes() -> None:
     change = rich_at(4, "1/4").corrected(start=start) / rich_at(4, "1/4").loss - 1
     assert simplify(change - weights.size.subs(kappa, start)) == 0
     assert rich_at(4, "1/4").slope(start=start).diff(start) == -weights.power * weights.size.diff(kappa)
+
+
+@pytest.mark.parametrize(
+    ("q", "r", "at"), [(Rational(1, 2), Rational(1, 4), Rational(1, 2)), (0.125, 0.25, 0.875)]
+)
+def test_a_transform_is_no_number_where_zero_times_infinity_stands(q: Any, r: Any, at: Any) -> None:
+    """SymPy set the product to zero: 0.345 instead of 0.931."""
+    assert missing(q, r, at) is nan
+    assert missing(r, q, at) is nan
+    assert abs(N(missing(Rational(1, 2), Rational(1, 4), 0.50001)) - 0.9307) < 1e-3
