@@ -457,7 +457,7 @@ class PowerSeries:
                 "define it in modules, as in modules=[{'phi': phi}, 'numpy']"
             )
         # Common subexpressions (cse) are not extracted if a coefficient contains a sum, an integral or an
-        # average, because they might contain bound variables.
+        # average, because such a subexpression might contain a bound variable.
         bound = any(
             getattr(x, "is_averaged", isinstance(x, ExprWithLimits))
             for c in self.coefficients
@@ -517,9 +517,9 @@ class PowerSeries:
         if len(sizes) == 2:
             missed = front * sizes[-1]
         # `missed` estimates the truncation error where the geometric series of ratio q z converges, late *
-        # z**half < early. `early` and `late` are the largest of the earlier and of the later ones among the
-        # last coefficients. If `late` vanishes at the values of its symbols, q is zero and the estimate is
-        # infinite.
+        # z**half < early. `early` and `late` are the largest sizes of the earlier and of the later ones among
+        # the last coefficients. If `late` vanishes at the values of its symbols, q is zero and the estimate
+        # is infinite.
         return Piecewise((missed, And(late > 0, late * z**half < early)), (S.Infinity, True))
 
     def pade(self, m: int, n: int) -> Expr:

@@ -618,9 +618,9 @@ def _by_maxima(e: Piecewise, vectors: Collection[Symbol]) -> Expr:
     for r in relations:
         if isinstance(r, Eq | Ne) or not r.has(line.quantity):
             raise _Unread(f"the condition {spelled(r)} is not an inequality of a quantity")
-    # An average or a product with a matrix is another quantity than `line.quantity`, the quantity of the
-    # conditions, also if it contains `line.quantity`. Symbols stand for these averages and products while
-    # `line.quantity` is replaced.
+    # An average or a product with a matrix that the conditions do not contain is another quantity than
+    # `line.quantity`, the quantity of the conditions, also if it contains `line.quantity`. Symbols stand for
+    # these averages and products while `line.quantity` is replaced.
     others = {q: Dummy() for q in _quantities(e, vectors) if not line.form.has(q) and q.has(Mean, Product)}
     cases = e.xreplace(others).xreplace(at)
     cuts = _ordered({c for r in relations for c in _roots(r.xreplace(at), line)})

@@ -246,8 +246,8 @@ class _Numbers:
             elif x in self.sizes or x.is_integer:
                 self.table[x] = mpmath.mpf(SAMPLES if x in self.sample_counts else EXTENT)
             else:
-                # The number for a parameter is between 0.35 and 0.85, because `entry` is between -0.5 and
-                # 0.5: positive, and neither small nor one.
+                # `entry` is between -0.5 and 0.5, so that the number for a parameter is between 0.35 and
+                # 0.85. It is positive, and neither small nor near one.
                 self.table[x] = entry("symbol", x.name) / 2 + mpmath.mpf(3) / 5
         return self.table[x]
 

@@ -665,7 +665,7 @@ class Gradients:
         """
         x = self.fields.get(self.owner.get(name, name))
         # If x is None, `name` is neither a field nor a function of a field. The first index of a scalar
-        # counts layers if it is also the layer index of a field.
+        # counts layers if it is also the first index of a layered or ordered field.
         if x is None:
             known = [n for n, y in self.fields.items() if (y.layered or y.ordered) and n in self.slots]
             layers = {self.slots[n][0] for n in known}
@@ -1071,8 +1071,9 @@ class Gradients:
         first, *_ = _family(weight)
         members = between(first.index, solved.low, solved.high, weight.name)
         chosen = indicator(needed(members, self._in_range(first)))
-        # Only the member `solved.low` of the family has this update. The update is written for any member,
-        # with the index of the family in place of `solved.low`, and multiplied by the indicator `chosen`.
+        # If `solved.family` is false, only the member `solved.low` of the family has this update. The update
+        # is written for any member, with the index of the family in place of `solved.low`, and multiplied by
+        # the indicator `chosen`.
         if chosen != 1 and not solved.family:
 
             def anywhere(e: Any) -> Expr:

@@ -479,8 +479,8 @@ class _Bottlenecks:
         first = replace(decrease, part=decrease.part.subs({loss: self.before.coefficient}))
         # The noise of batches is proportional to the loss. After the crossover the loss therefore determines
         # the decrease of sigma^2, the squared singular value of the weights; this decrease determines the
-        # kernel, and the kernel the loss. The equations of kernel and loss are solved together: the symbol
-        # `loss` must cancel in the loss that results, `after`.
+        # kernel, and the kernel determines the loss. The equations of kernel and loss are solved together:
+        # the symbol `loss` must cancel in the loss that results, `after`.
         after, kernel, values = self.balanced(decrease)
         if after.coefficient.has(loss):
             raise NotApplicable(

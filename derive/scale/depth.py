@@ -941,8 +941,8 @@ def first_update(program: Program, rule: str | Entrywise = "sgd") -> FirstUpdate
     square = factor_terms((_repeated(moment_step, L) * start)[2]).subs(
         layer_increase, powsimp(change / (factor_ * L**-c))
     )
-    # `moments` are averages of powers of the factor of one layer. Their powers of order L, which `square`
-    # contains, tend to one as L grows, for alpha > 1/2.
+    # `moments` are averages of powers of the factor of one layer. `square` contains them with exponents that
+    # grow like L. These powers of `moments` tend to one as L grows, for alpha > 1/2.
     leading = powsimp(square.subs(dict.fromkeys(moments, 1)).expand())
     growth = moments[power_of_factor[2]]
     at_half = exp(limit((L * (growth - 1)).subs(alpha, Rational(1, 2)).expand(), L, oo))

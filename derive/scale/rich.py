@@ -1085,9 +1085,9 @@ class RichBalance:
         # contribute to it. Their profiles F_q and F_r are one.
         if power == 0:
             norm = derivative(phi_**2).subs({F_q: 1, F_r: 1})
-        # `size` is e at first order. The relative change of sigma^2, the first order of (1 + e)^(rise - 2),
-        # equals `part.share` plus the relative change of the norm of the learnt modes. Both relative changes
-        # are proportional to e.
+        # `size` is e, the relative change of c in units of X^-d, at first order. The relative change of
+        # sigma^2 in these units, the first order of (1 + e)^(rise - 2), equals `part.share` plus the relative
+        # change of the norm of the learnt modes. Both relative changes are proportional to e.
         size = part.share / (derivative((1 + e) ** (rise - 2)) - norm)
         remaining = (1 - (1 + e) * phi_).subs({F_q: 1 - F_q, F_r: 1 - F_r})
         profile_change = averaged(derivative(remaining**2), lambda p, s: missing(p, s, self.source), F_q, F_r)
@@ -1250,8 +1250,8 @@ def dropped(law: RichScaling) -> tuple[Neglected, ...]:
         elif e.ranges and e.name in ("h", "g"):
             # `now` is sigma(t), the singular value of the weights: its initial value `first` plus the
             # integral of the memory up to the time t, so that sigma replaces time as variable of integration.
-            # The integral of the response over sigma(t) is constant/sigma(t), as a change of the initial
-            # value gives, plus a remainder that is smaller at late times.
+            # The integral of the response, divided by sigma(t), is constant/sigma(t), as a change of the
+            # initial value gives, plus a remainder that is smaller at late times.
             integral = expand(integrate(response, (then, first, now)) / now)
             row(x.expr, e.lhs, singular_value**-2, response, integral.coeff(1 / now) / now)
             # The first layer has a row of its own, because its h responds by gamma0 C_h0 to lowest order.

@@ -203,8 +203,8 @@ class _Translation:
         terms: list[Expr] = []
         # The response terms of a product carry its factor in the definition as their coefficient. If the
         # product stands in a sum over indices that are not summed within the use of the matrix (`summed`),
-        # this sum is the first part of their ranges. Factor and sum stand in front of the dot, which is the
-        # product alone.
+        # this sum is the first part of their ranges. Factor and sum stand in front of the symbol Dot, which
+        # belongs to the product alone.
         response_terms: dict[tuple[Product, Expr, tuple[IndexRange, ...]], list[Expr]] = {}
         wholes: dict[Product, Expr] = {}
         for x in e.terms:

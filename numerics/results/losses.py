@@ -107,8 +107,8 @@ def loss_of(program: Program) -> SampleLoss | None:
     if difference is not None:
         weight = simplify(_error(loss, output) / difference)
         weighs = isinstance(weight, AppliedUndef) and str(weight.func) in program.constants
-        # The weight of a square may be 1 or a given function of the sample, such as rho(mu), but not rho(2),
-        # which is the same number for all samples.
+        # The weight of a square may be 1 or a given function of a symbol, such as rho(mu) of the sample mu,
+        # but not rho(2), which is the same number for all samples.
         counts = weight == 1 or (weighs and weight.free_symbols)
         if counts and simplify(2 * loss - weight * difference**2) == 0:
             return SampleLoss(weight * difference**2, output, difference, is_square=True)

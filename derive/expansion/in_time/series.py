@@ -828,7 +828,8 @@ class _Letters:
         )
         # In discrete time, series contain dummy symbols if an eigenvalue contains symbols or the weight of an
         # update is not a rational number: one for each fraction of the error that a step leaves, or one for
-        # the weight. `fixed` maps each dummy symbol to its expression, to be printed as a definition.
+        # the weight. A printed symbol replaces each of them. `fixed` maps the printed symbols to the
+        # expressions that they stand for, to be printed as definitions.
         self.fixed: dict[Any, Expr] = {}
         for a, meaning in scales.names.items():
             if isinstance(a, Dummy):

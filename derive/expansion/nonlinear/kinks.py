@@ -367,7 +367,7 @@ class KinkExpansion(Expansion):
                     # The motion of the source of h_kappa, the field at the kink, also changes phi(h_kappa),
                     # by `_excess`. The bulk, the part without changes of slope, contains this change times
                     # the other factor at its initial slope (False), so that the product is subtracted here.
-                    # It occurs in Phi only: in f and A the other factor is proportional to r, the source of
+                    # This is so in Phi only: in f and A the other factor is proportional to r, the source of
                     # z. The change does not depend on r, so that the average of such a product is zero.
                     a, b = pair(are_kappa, False)
                     alone = (self._excess * b[0] if are_kappa[0] else 0) + (
@@ -707,9 +707,10 @@ class KinkExpansion(Expansion):
             """Return an expression with the number K_x in place of the kernel of the data."""
             return e.replace(lambda y: isinstance(y, AppliedUndef) and str(y.func) == "K_x", lambda _: kernel)
 
-        # `remembered` is the summand of the change of h at fixed slopes: a factor `force` times a sum or
-        # integral over the past, `inner`. At a slope sigma of phi, with the integral v of the error, the
-        # scaled distance X of h from the kink changes by ``force r sigma v``.
+        # `remembered` is the summand of the change of h at fixed slopes: a factor `force` times an integral
+        # over the past, `inner`, or times a sum over the past and the weight of a step. At a slope sigma of
+        # phi, with the integral v of the error, the scaled distance X of h from the kink changes by ``force r
+        # sigma v``.
         remembered = numbered(self.moved(kappa, False).function)
         (inner,) = remembered.atoms(Integral, Sum)
         force = remembered / inner / (self.bulk.site.weight if isinstance(inner, Sum) else 1)

@@ -212,7 +212,8 @@ class _Run:
         if self.jumps:
             return self.widened(AdamsBashforth(times, max(rtol, ROUGH), jumps=True))
         implicit = self.fixed and is_noisy(self.problem.program.rule)
-        # fields of modes do not respond within a step, so that the implicit rule may be used for them
+        # If all matrices are trained, fields of modes do not respond within a step, so that the implicit rule
+        # may be used for them.
         if self.spectrum is not None:
             implicit = implicit_in_modes(self.problem)
         if not implicit:
