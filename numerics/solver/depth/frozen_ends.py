@@ -214,7 +214,7 @@ def given_in_sources(theory: Theory, name: str) -> Theory:
     def is_given(x: Expr) -> bool:
         return isinstance(x, AppliedUndef) and str(x.func) == name
 
-    # For each source, the given function that multiplies it in the equation of its field.
+    # `factors` maps each source that the given function multiplies to this function, such as U(0, t).
     symbols, factors = {u.symbol for u in theory.sources}, {}
     for x in (x for e in theory.equations for x in e.terms):
         given = next((y for y in x.expr.atoms(AppliedUndef) if is_given(y)), None)
