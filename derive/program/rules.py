@@ -785,8 +785,11 @@ class LinearRule(LinearSystemRule):
         for key, shape in wanted.items():
             value = getattr(self, key)
             if value.shape != shape if isinstance(value, MatrixBase) else (n > 1 and key == "b"):
-                given = value.shape if isinstance(value, MatrixBase) else "a number"
-                raise ProgramError(f"{key} of a linear rule has shape {given}: must be {shape}")
+                given = f"has the shape {value.shape}" if isinstance(value, MatrixBase) else "is a number"
+                raise ProgramError(
+                    f"{key} of LinearRule {given}: must have the shape {shape}, where {n} is the number "
+                    "of rows of A"
+                )
         for key, coefficients in (("A", self.A), ("b", self.b), ("start", self.start)):
             for x in coefficients if isinstance(coefficients, MatrixBase) else (coefficients,):
                 REAL.require(x, f"{key} of LinearRule")
@@ -1097,7 +1100,11 @@ def fixed_symbols(rule: TrainingRule) -> frozenset[Symbol]:
         )
     try:
         left, kept = rule.memory(_LATER, _PAST)
-        stated = {"m(t)": left, "k(t, s)": kept, "the noise": rule.noise(_LATER, _PAST)}
+        stated = {
+            "m(t), the factor of W(0),": left,
+            "k(t, s), the factor of the update at s,": kept,
+            "the noise": rule.noise(_LATER, _PAST),
+        }
     except (TypeError, ValueError) as error:
         raise ProgramError(
             f"the memory or the noise of {rule!r} cannot be computed: {error}; memory(time, past) must "
@@ -1187,7 +1194,8 @@ def of_gradient(rule: TrainingRule, factor: Expr) -> TrainingRule:
         return rule.of_gradient(factor)  # type: ignore[no-any-return]
     raise ProgramError(
         f"{rule!r} has no method of_gradient(factor), which returns the rule for a gradient times a factor, "
-        "and the mean loss needs it: use the summed loss, and divide by the number of samples in the rule"
+        "and the mean loss needs it: use the summed loss, and divide the gradient in the rule by the number "
+        "of samples"
     )
 
 

@@ -91,8 +91,8 @@ def at_symbolic_depth(program: Program) -> Program:
     lifted: Program = replace(rewritten, depth=L)
     if lifted.at_depth(last) != program:
         raise NotApplicable(
-            f"the depth {last} cannot be replaced by the symbol {L}: the layers of the program are not one "
-            f"family, because with {L} = {last} the result differs from the program"
+            f"the depth {last} cannot be replaced by the symbol {L}: with {L} = {last} the resulting program "
+            "differs from the given one; all layers between the first and the last must be one family"
         )
     return lifted
 

@@ -109,8 +109,8 @@ def separable(rate: Expr, x: Symbol, start: Expr, time: Symbol) -> Separable:
     elapsed = weight * (atanh(reduced(inverse)) - atanh(reduced(begin)))
     if _over_roots(elapsed.diff(x) * rate) != 1:
         raise NotApplicable(
-            f"dx/dt = {rate} is not solved: the derivative of the integral of 1/rate that was found is not "
-            "1/rate"
+            f"dx/dt = {rate} is not solved: SymPy does not show that the integral of 1/rate that was found "
+            "has the derivative 1/rate"
         )
     E = Dummy("E", positive=True)  # exp(2 time / weight), the growth of (w - below)/(above - w)
     grown = E * ratio(begin)
@@ -124,7 +124,8 @@ def _radical(rate: Expr, x: Symbol) -> Expr:
     radicals = [p for p in rate.atoms(Pow) if p.exp == Rational(1, 2) and p.has(x)]
     if len(radicals) != 1 or not radicals[0].base.is_polynomial(x) or Poly(radicals[0].base, x).degree() != 2:
         raise NotApplicable(
-            f"dx/dt = {rate} is not solved: the rate must contain one square root of a quadratic in {x}"
+            f"dx/dt = {rate} is not solved: the rate must contain exactly one square root with {x}, of a "
+            f"quadratic in {x} and not as 1/sqrt(...)"
         )
     return radicals[0]
 

@@ -113,7 +113,7 @@ def source_factor(theory: Theory, name: str) -> Expr:
                 constant, _ = (x.coefficient * x.kernel * x.field / a).as_independent(t, s)
                 factors.add(-constant if constant.could_extract_minus_sign() else constant)
     if not factors:
-        raise NotApplicable(f"the theory has no source called {name}")
+        raise NotApplicable(f"no equation of a field contains a source called {name}")
     if len(factors) > 1:
         different = ", ".join(sorted(map(str, factors)))
         raise NotApplicable(
@@ -322,14 +322,13 @@ def at_limit(e: Expr, x: Symbol, value: Expr) -> Expr:
             continue
         if moving.has(AppliedUndef, Sum, Integral):
             raise NotApplicable(
-                f"the limit {x} -> {value} is not taken, because in {part} an order parameter, sum or "
-                f"function depends on {x}; {x} may stand in factors only"
+                f"the limit {x} -> {value} is not taken, because in {part} one factor contains both {x} and "
+                f"an order parameter, sum or function; {x} may stand in other factors only"
             )
         end = limit(moving, x, value)
         if not end.is_finite:
-            raise NotApplicable(
-                f"the limit {x} -> {value} is not taken, because the term {part} has no finite limit"
-            )
+            known = "has no finite limit" if end.is_finite is False else "is not known to have a finite limit"
+            raise NotApplicable(f"the limit {x} -> {value} is not taken, because the term {part} {known}")
         total += end * fixed
     return total
 
@@ -438,8 +437,8 @@ class _Modes:
             )
         if len(units) != 1:
             raise NotApplicable(
-                "the index of the unit (or mode) has several names in the attributes of the program: "
-                f"{', '.join(sorted(map(str, units)))}; use one of them"
+                "the definitions of the program write attributes with several indices of the unit (or mode), "
+                f"{', '.join(sorted(map(str, units)))}: use one of them"
             )
         (self.unit,) = units
         self.averages = averages
@@ -469,7 +468,9 @@ class _Modes:
         remaining = [e.lhs for e in (*new.equations, *new.scalars) if e.rhs.has(M)]
         remaining += [u.symbol for u in new.sources if u.covariance.has(M)]
         if remaining:
-            raise NotApplicable(f"the number of modes {M} does not cancel in the equation of {remaining[0]}")
+            raise NotApplicable(
+                f"the number of modes {M} does not cancel in the equation or covariance of {remaining[0]}"
+            )
         return new
 
     def summed(self, e: Expr) -> Expr:
@@ -621,13 +622,15 @@ class _Decomposition:
             for x in row.actions:
                 if x.name not in names:
                     raise NotApplicable(
-                        f"the loss is not decomposed: {x.expr} in the equation of {row.name} is not a source"
+                        f"the loss is not decomposed: the term {x.expr} in the equation of {row.name} "
+                        f"contains {x.name}, which is neither a source nor a field of the same population"
                     )
             for part in Add.make_args(row.given):
                 vectors = [a for a in part.atoms(AppliedUndef) if str(a.func) in self.given]
                 if part != 0 and len(vectors) != 1:
                     raise NotApplicable(
-                        f"the loss is not decomposed: {part} in the equation of {row.name} is not a source"
+                        f"the loss is not decomposed: the term {part} in the equation of {row.name} must "
+                        "contain a source, a field or exactly one attribute"
                     )
                 yield from (_Entry(row, a, part / a) for a in vectors)
 

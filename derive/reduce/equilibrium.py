@@ -533,7 +533,8 @@ class _Measure:
         ratio = simplify(update / gradient)
         if ratio.atoms(AppliedUndef):
             raise NotApplicable(
-                f"the equilibrium is not derived: the update {update} is not a gradient of the output"
+                f"the equilibrium is not derived: the update {update} of the readout {w.name} is not a "
+                "number times the gradient of the loss"
             )
         return self.strength * ratio * Sum(loss(f(mu), y(mu)), _PAIR[0])
 

@@ -188,14 +188,18 @@ class _Degrees:
         step = next((p for p in powers if p.has(degree_below)), powers[0]).expand()
         del self.open[name]
         index, d, n = _index(inside[0]), Function("d"), Dummy("n", integer=True)
+        shown = f"{d(index + 1)} = {step.xreplace({degree_below: d(index)})}"
         if step.has(index):
             raise NotApplicable(
-                f"the degree of {name} is not derived: its recursion over layers, {step}, depends on the "
-                "layer"
+                f"the degree of {name} is not derived: its recursion over layers, {shown}, contains the "
+                f"layer {index} as a number"
             )
         solved = rsolve(d(n + 1) - step.xreplace({degree_below: d(n)}), d(n), {d(ends[0].lhs.args[0]): start})
         if solved is None:
-            raise NotApplicable(f"the recursion {step} for the degree of {name} has no closed form")
+            raise NotApplicable(
+                f"the degree of {name} is not derived: SymPy finds no closed form of its recursion over "
+                f"layers, {shown}"
+            )
         self.known[name] = neat(solved).xreplace({n: index})
         self.of_sum(inside[0])
         return self.known[name]
@@ -310,6 +314,6 @@ class Chain:
                 below = {self.h: self.h.func(d.lhs.args[0] - 1, *self.h.args[1:])}
                 if x.vector != self.phi.xreplace(below):
                     raise NotApplicable(
-                        f"not a plain chain of layers: in {d.lhs} = {d.rhs} the matrix is not applied to the "
-                        f"function {self.phi} of the layer below, as the output is"
+                        f"not a plain chain of layers: in {d.lhs} = {d.rhs} the matrix must multiply "
+                        f"{self.phi.xreplace(below)}, because the readout multiplies {self.phi}"
                     )

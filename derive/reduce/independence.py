@@ -37,7 +37,8 @@ def independent_backward(program: Program, names: dict[str, str] | None = None) 
     for given in names or {}:
         if given not in doubled:
             raise KeyError(
-                f"{given} is not used both forwards and transposed; these are: {', '.join(doubled) or 'none'}"
+                f"the program has no matrix {given} that is used both forwards and transposed; its matrices "
+                f"that are used in both ways: {', '.join(doubled) or 'none'}"
             )
     copies = {x: (names or {}).get(x, f"{x}_back") for x in doubled}
 

@@ -180,7 +180,8 @@ def _motion(theory: Theory, e: Equation) -> Motion:
     sources = [u for u in theory.sources if u.symbol in named]
     if not sources or any(u.symbol.func != u.partner.func for u in sources) or len(sources) != len(named):
         raise NotApplicable(
-            f"{e.lhs} has no equation of motion: it is not a sum of independent sources and memory"
+            f"{e.lhs} has no equation of motion: its equation must be a sum of at least one source, "
+            "independent of the others, and of sums over past times"
         )
     relaxed = [_source_relaxation(u, discrete) for u in sources]
     rate = relaxed[0][0]
@@ -192,7 +193,8 @@ def _motion(theory: Theory, e: Equation) -> Motion:
     kept, sums = _sums(e, discrete)
     if any(x.kind != "source" for x in kept):
         raise NotApplicable(
-            f"{e.lhs} has no equation of motion: it is not a sum of independent sources and memory"
+            f"{e.lhs} has no equation of motion: its equation must be a sum of at least one source, "
+            "independent of the others, and of sums over past times"
         )
     for x in sums:
         if simplify(x.rate + rate) != 0:
@@ -219,13 +221,13 @@ def _source_relaxation(u: Source, discrete: bool) -> tuple[Expr, Expr, Expr]:
     moved = [a for a in u.covariance.atoms(AppliedUndef) if {t, s} & a.free_symbols]
     if moved:
         raise NotApplicable(
-            f"the source {u.symbol} is not a Markov process: its covariance contains {moved[0]}, a function "
-            "of the time that is not known in closed form"
+            f"the source {u.symbol} is not shown to be a Markov process: its covariance contains {moved[0]}, "
+            "a function of the time that is not known in closed form"
         )
     try:
         return relaxation(u.covariance, discrete)
     except NotApplicable as reason:
-        raise NotApplicable(f"the source {u.symbol} is not a Markov process: {reason}") from None
+        raise NotApplicable(f"the source {u.symbol} must relax at a constant rate: {reason}") from None
 
 
 def relaxation(covariance: Expr, discrete: bool = False) -> tuple[Expr, Expr, Expr]:
@@ -248,9 +250,16 @@ def relaxation(covariance: Expr, discrete: bool = False) -> tuple[Expr, Expr, Ex
         rate = simplify(-later.diff(lag) / later)
         noise = simplify(variance.diff(past) + 2 * rate * variance)
     if {past, lag} & rate.free_symbols:
-        raise NotApplicable(f"the covariance {covariance} does not relax exponentially: its rate is {rate}")
+        shown = rate.xreplace({lag: t - s, past: s})
+        raise NotApplicable(
+            f"the covariance {covariance} does not relax exponentially: its rate depends on the times t > s, "
+            f"{shown}"
+        )
     if past in noise.free_symbols:
-        raise NotApplicable(f"the noise that belongs to the covariance {covariance} changes in time: {noise}")
+        raise NotApplicable(
+            f"the noise that belongs to the covariance {covariance} changes in time: its variance per "
+            f"step or unit of time at the time s is {noise.xreplace({past: s})}"
+        )
     return rate, noise, simplify(variance.xreplace({past: S.Zero}))
 
 
@@ -274,7 +283,10 @@ def exponential(rule: TrainingRule) -> tuple[Expr, Expr, Expr]:
     except NotApplicable:
         decay = diffusion = S.NaN
     if decay is S.NaN or simplify(update_factor.diff(t) + decay * update_factor) != 0:
-        raise NotApplicable(f"{rule!r}: initial weights and updates do not decay exponentially at one rate")
+        raise NotApplicable(
+            f"{rule!r}: initial weights and updates must decay exponentially at one rate, and the noise must "
+            "not change in time"
+        )
     rate = simplify(update_factor.xreplace({s: t}))
     if rate.has(t):
         raise NotApplicable(f"{rule!r} has a rate that depends on the time, {rate}: give a constant rate")
@@ -299,8 +311,8 @@ def _initial_sources(theory: Theory) -> tuple[tuple[Source, ...], dict[str, Expr
         scale = _scale(u.covariance, first)
         if scale is None:
             raise NotApplicable(
-                f"the source {u.symbol} changes in time: its covariance {u.covariance} does not follow "
-                "from that at time 0"
+                f"the source {u.symbol} changes in time: its covariance {u.covariance} is not shown to be "
+                "c(t)*c(s) times that at time 0, with a factor c of time in closed form"
             )
         for x in (u.symbol, u.partner):
             if scales.setdefault(str(x.func), scale) != scale:

@@ -219,7 +219,10 @@ class _Rate:
         used = ((d, a) for d, a in self.products if a.matrix == w.initial and not a.transposed)
         uses = [(d, a.product) for d, a in used if a.product.vector == right and not a.summed]
         if not uses:
-            raise NotApplicable(f"no definition applies {w.name} to {right}, the vector in its update")
+            raise NotApplicable(
+                f"no definition contains the product of {w.name} with {right}, the vector in its update, "
+                "outside of a sum"
+            )
         # `product` is the product of the matrix with `right`, the vector in the update of this matrix; d is
         # the definition that contains the product.
         d, product = uses[0]
@@ -254,8 +257,8 @@ class _Rate:
                 other_terms = d.rhs - d.rhs.coeff(member) * member
                 if other_terms != 0 or d.lhs.args[0] != self.program.site_of(w.update.vector).site:
                     raise NotApplicable(
-                        f"the readout {w.name} is not a factor in {d.lhs}, or not at the last layer: the "
-                        "rate of the output needs an output that is linear in its readout"
+                        f"{d.lhs} must be a product with the readout {w.name} as a factor, in the last "
+                        "layer: the rate of the output needs an output that is linear in its readout"
                     )
                 body = w.update.vector.xreplace(output_indices) * d.lhs / d.rhs.coeff(member)
                 return Share(w.name, None, factor * Average(body), S.Zero, ())
@@ -400,14 +403,16 @@ def _ratio_at_rest(program: Program) -> Expr:
     rules = [w.rule for w in program.trained()]
     if any(r.noise(t, s) != 0 for r in rules):
         raise NotApplicable(
-            "the output comes to rest only with weight decay and without noise, and a rule has noise"
+            "ridge regression needs weight decay without noise, and a rule has noise: leave temperature or "
+            "diffusion out"
         )
     held = {held_at_rest(r) for r in rules}
     if None in held:
         without = next(r for r in rules if held_at_rest(r) is None)
         raise NotApplicable(
-            f"the output comes to rest only with a constant weight decay, and {type(without).__name__} has "
-            "no state at rest here: use GradientDescent(rate, decay=...)"
+            "ridge regression needs a constant weight decay and constant coefficients of each rule, and the "
+            f"rule {without!r} does not have both: use GradientDescent(rate, decay=...) for steps, or "
+            "GradientFlow(decay=...) for a flow"
         )
     if len(held) != 1:
         raise NotApplicable(
@@ -433,8 +438,9 @@ def _tangent(theory: Theory) -> Equation:
     """Return the equation of the tangent kernel; raise NotApplicable if updates are not gradients."""
     if not theory.observables:
         raise NotApplicable(
-            f"the theory of {theory.program.name} has no tangent kernel: its updates must be gradients of an "
-            "output times its error, each in one term, and its training rules linear"
+            f"the theory of {theory.program.name} has no equation of the tangent kernel: each update must be "
+            "the gradient of an output times its error on a sample, in one term, training rules must be "
+            "linear, and a reduction such as theory_limit leaves this equation out"
         )
     return theory.observables[0]
 

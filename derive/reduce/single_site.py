@@ -102,8 +102,8 @@ class SingleSite(Summarised):
         for a in sorted(body.atoms(AppliedUndef), key=str):
             if (t in a.args and a not in fields) or (a in fields and a.args[-1] != t):
                 raise NotApplicable(
-                    f"the rate of a moment with {a} is not derived: it takes functions of fields at time t "
-                    f"that have an equation of motion, which are {known}"
+                    f"the rate of a moment with {a} is not derived: a moment may contain, at time t, only "
+                    f"the fields that have an equation of motion, {known}"
                 )
         if self.theory.program.rule.discrete and not self._noisy(fields):
             return

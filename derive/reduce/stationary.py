@@ -117,7 +117,8 @@ def _at_zero_gamma0(e: Equation) -> Equation:
         at_zero = x.map(lambda y: timeless(y.subs(gamma0, 0)))
         if x.remembers or at_zero.expr.has(t, s, Sum):
             raise NotApplicable(
-                f"the field {e.lhs} moves at gamma0 = 0: its term {x.expr} does not vanish there"
+                f"the field {e.lhs} is not shown to be constant in time at gamma0 = 0: its term {x.expr} "
+                "does not vanish there, and is a sum or contains a time"
             )
         if at_zero.expr != 0:
             terms.append(at_zero)

@@ -292,8 +292,14 @@ def test_a_rule_of_ones_own_is_shown_with_its_name() -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ((Matrix([[1, a], [0, b]]), a), "b of a linear rule has shape a number: must be (2, 1)"),
-        ((Matrix([[1, a]]), Matrix([a])), "A of a linear rule has shape (1, 2): must be (1, 1)"),
+        (
+            (Matrix([[1, a], [0, b]]), a),
+            "b of LinearRule is a number: must have the shape (2, 1)",
+        ),
+        (
+            (Matrix([[1, a]]), Matrix([a])),
+            "A of LinearRule has the shape (1, 2): must have the shape (1, 1)",
+        ),
         (("1", a), "A = '1': must be a number or a SymPy expression"),
     ],
     ids=["b", "A", "text"],

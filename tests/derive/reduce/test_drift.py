@@ -169,7 +169,7 @@ def test_average_over_the_density_is_itos_rule() -> None:
     ("program", "reason"),
     [
         (lambda: mlp(1, phi, "gd"), "discrete steps"),
-        (lambda: mlp(2, phi, "flow"), "not a Markov process"),
+        (lambda: mlp(2, phi, "flow"), "not shown to be a Markov process"),
         (lambda: mlp(1, phi, "flow", momentum=T), "decay at another rate"),
     ],
     ids=["steps", "deep", "momentum"],

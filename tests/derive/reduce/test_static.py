@@ -124,7 +124,7 @@ def test_linear_networks_are_those_of_the_lazy_limit() -> None:
     ],
 )
 def test_what_moves_is_named(program: Callable[[], Program]) -> None:
-    with pytest.raises(NotApplicable, match="moves at gamma0 = 0"):
+    with pytest.raises(NotApplicable, match="at gamma0 = 0: its"):
         static(mean_field(program()))
 
 

@@ -294,9 +294,9 @@ def test_flow_of_the_outputs() -> None:
 
 
 def test_refusals() -> None:
-    with pytest.raises(NotApplicable, match="moves at gamma0 = 0"):
+    with pytest.raises(NotApplicable, match="at gamma0 = 0: its"):
         solved(mlp(2, "tanh", weight_decay=Rational(1, 2)))
-    with pytest.raises(NotApplicable, match="moves at gamma0 = 0"):
+    with pytest.raises(NotApplicable, match="at gamma0 = 0: its"):
         solved(isotropic(1))
     with pytest.raises(ValueError, match="a flow needs times"):
         solved(mlp(2, "tanh", "flow"))
