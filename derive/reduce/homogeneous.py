@@ -79,7 +79,7 @@ def exponent(e: Expr, powers: Mapping[Expr, Expr]) -> Expr:
     if any(simplify(p - exponents[0]) != 0 for p in exponents):
         raise NotHomogeneous(
             f"{shown} has no degree: it scales with different powers of c, the factor of the weights, for "
-            f"different signs of its arguments: {exponents}"
+            f"different signs of its arguments: {str(exponents).replace('_degree', 'degree')}"
         )
     return simplify(monomial + exponents[0]) if monomial != 0 else exponents[0]
 
@@ -183,7 +183,7 @@ class _Degrees:
         start = self.of_sum(ends[0])
         if not inside:
             return start
-        self.open[name] = degree_below = Dummy("here", real=True)
+        self.open[name] = degree_below = Dummy("degree_below", real=True)
         powers = self.of_terms(inside[0])
         step = next((p for p in powers if p.has(degree_below)), powers[0]).expand()
         del self.open[name]

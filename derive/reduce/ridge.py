@@ -410,8 +410,8 @@ def _ratio_at_rest(program: Program) -> Expr:
     if None in held:
         without = next(r for r in rules if held_at_rest(r) is None)
         raise NotApplicable(
-            "ridge regression needs a constant weight decay and constant coefficients of each rule, and the "
-            f"rule {without!r} does not have both: use GradientDescent(rate, decay=...) for steps, or "
+            "ridge regression needs weight decay and an equation of motion with constant coefficients, and "
+            f"the rule {without!r} does not have both: use GradientDescent(rate, decay=...) for steps, or "
             "GradientFlow(decay=...) for a flow"
         )
     if len(held) != 1:

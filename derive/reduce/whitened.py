@@ -236,9 +236,8 @@ class _Whitened:
         for part in Add.make_args(body.expand()):
             if Counter(i for x in factors(part) for i in self.samples(x)) != wanted:
                 raise NotApplicable(
-                    f"whitened data: in the equation of {lhs}, samples are not indices of vectors: {part}; "
-                    "each index of a sample must occur once in fields and kernels, or twice if it is summed, "
-                    "as with the square loss"
+                    f"whitened data: in the term {part} of the equation of {lhs}, each index of a sample "
+                    "must occur once in fields and kernels, or twice if it is summed, as with the square loss"
                 )
 
     def samples(self, x: Expr) -> list[Expr]:

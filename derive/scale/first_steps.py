@@ -430,7 +430,7 @@ class ExactSteps(Unrolled):
             return self.field.from_sympy(e)
         except ValueError:
             raise NotApplicable(
-                f"the factor {e} must be a rational function of the numbers of the theory, the same for "
+                f"the factor {e} must be a rational function of the symbols of the theory, and the same for "
                 "all units of a layer"
             ) from None
 

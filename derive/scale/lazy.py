@@ -546,8 +546,8 @@ def _turning(gap: Callable[[Any, Any], Any], start: float) -> Any:
                 turned = slope(h + step, following) >= 0
                 if abs(following - z - move) > abs(move):
                     raise NotApplicable(
-                        "a step along the solution H(y) of the kernel's equation reaches another solution "
-                        "of it"
+                        "a step along one solution H(y) of the equation of the lazy kernel reaches another "
+                        "solution of this equation"
                     )
             except (ValueError, ZeroDivisionError):  # the step of the continuation was too long
                 step /= 4
@@ -913,7 +913,7 @@ def lazy_steps(theory: Theory, steps: int = 2) -> LazySteps:
     if not {"v", "h0", "xi"} <= names or len(theory.order_parameter("C_v").symbol.args) != 2:
         raise NotApplicable(
             "lazy_steps needs a centred network of one output on isotropic data: give isotropic with "
-            "center=True and without outputs"
+            "center=True and without the option outputs"
         )
     plain_steps(theory.program)
     number = theory.program.depth.is_Integer

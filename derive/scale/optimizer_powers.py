@@ -294,8 +294,9 @@ def optimizer_powers(
     linear = [w.name for w in program.trained() if not isinstance(w.rule, Entrywise)]
     if linear:
         raise NotApplicable(
-            f"the weight {linear[0]} has a linear training rule, and entrywise rules are needed here: write "
-            "gradient descent as Entrywise(rate, A)"
+            f"the training rule of {linear[0]} must be entrywise: write gradient descent as Entrywise(rate, "
+            "A); for a rule that acts on singular values, give an entrywise rule and the names of the "
+            "matrices as spectral"
         )
     constraints, names = width_constraints(program, spectral), unknowns(program)
     conditions = [x.power for r in (FIELDS, OUTPUTS, *ENTRYWISE) for x in constraints.of(r)]

@@ -167,8 +167,8 @@ def test_what_leaves_the_targets_is_refused():
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"objective": "logistic"}, "samples are not indices of vectors"),
-        ({"objective": "hinge"}, "samples are not indices of vectors"),
+        ({"objective": "logistic"}, "each index of a sample must occur once"),
+        ({"objective": "hinge"}, "each index of a sample must occur once"),
         ({"outputs": 2}, "have several directions"),
         ({"activation": "quadratic"}, "not linear"),
     ],
