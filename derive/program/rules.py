@@ -1108,7 +1108,7 @@ def fixed_symbols(rule: TrainingRule) -> frozenset[Symbol]:
     except (TypeError, ValueError) as error:
         raise ProgramError(
             f"the memory or the noise of {rule!r} cannot be computed: {error}; memory(time, past) must "
-            "return the pair (m, k), and noise(time, past) one value"
+            "return a pair, the factors of W(0) and of the update at past, and noise(time, past) one value"
         ) from error
     for name, value in stated.items():
         if not isinstance(value, Expr):

@@ -566,7 +566,7 @@ def _linear_root(e: Expr, x: Symbol) -> Expr:
     p = p.exquo(Poly(x, x)) if p.degree() > 1 and p.nth(0) == 0 else p
     if p.degree() != 1:
         raise NotApplicable(
-            f"the kernel {x} is not eliminated by the equation {e} = 0, whose numerator is not linear in it"
+            f"the kernel {x} is not eliminated: in the equation {e} = 0 the numerator is not linear in {x}"
         )
     return cancel(-p.nth(0) / p.nth(1))
 

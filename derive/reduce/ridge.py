@@ -145,7 +145,9 @@ class _Rate:
                 f"write {flat[0].name}(1, ...) in the program, and layered=True in its Field"
             )
         if any(x.population.ratio != 1 for x in self.program.fields):
-            raise NotApplicable("the rate of the output is derived only if all populations have the ratio 1")
+            raise NotApplicable(
+                "the rate of the output is derived only if all populations have the ratio 1 (one width)"
+            )
         self.reading, self.output = read(self.program), output(self.program).lhs
         self.definitions = self.reading.definitions
         self.products = [(d, a) for d in self.definitions for a in self.reading.products[d]]

@@ -854,7 +854,9 @@ def _residual(program: Program) -> tuple[str, Expr]:
             products = [y for y in Mul.make_args(x) if isinstance(y, Product)]
             if d.lhs.args and d.lhs.args[0] == ell and len(products) == 1 and len(Add.make_args(d.rhs)) > 1:
                 return str(d.lhs.func), x / products[0]
-    raise NotApplicable("the program has no residual layer: x(ell) = x(ell - 1) + c * (W(ell) @ x(ell - 1))")
+    raise NotApplicable(
+        "the program has no residual layer of the form x(ell) = x(ell - 1) + c * (W(ell) @ x(ell - 1))"
+    )
 
 
 def _check(rule: str | Entrywise) -> None:

@@ -589,7 +589,8 @@ class LayerFamilies(ABC):
         program = theory.program
         if L in program.depth.free_symbols and any(f.layered and f.population.shared for f in program.fields):
             raise NotApplicable(
-                "the layers of a residual network share their units: give its depth as a number"
+                "the first steps are not derived at symbolic depth for layers that share their units, as in "
+                "a residual network: give the depth as a number"
             )
         self.unrolled = Unrolled(theory)
         self.families: dict[OrderParameterAtTimes, Any] = {}

@@ -193,9 +193,10 @@ class FixedData(ConditionalResult):
         gain_sum, freedom_sum = sum_over_modes((P * self.gain).subs(cut_, cut), cut).terms[0], self._free[0]
         if simplify(gain_sum.power - freedom_sum.power) != 0:
             raise NotApplicable(
-                "the factor 1/(1 - gain) of the loss is not constant at late times: with the cut-off of "
-                f"the spectrum the sum of the gain over modes falls with the power {gain_sum.power}, the "
-                f"effective number of learnt modes with {freedom_sum.power}"
+                "the factor 1/(1 - gain) of the loss is not constant at late times: as the cut-off of the "
+                "spectrum decreases, the sum of the gain over modes grows with the power "
+                f"{gain_sum.power} of 1/cut-off, and the effective number of learnt modes with the power "
+                f"{freedom_sum.power}"
             )
         return factor(1 / (1 - simplify(gammasimp(gain_sum.coefficient / freedom_sum.coefficient))))
 
