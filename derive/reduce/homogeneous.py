@@ -286,7 +286,8 @@ class Chain:
         read = [x for x in named if body.has(x)]
         if len(read) != 1:
             raise NotApplicable(
-                f"the output of {program.name} must contain exactly one readout vector, not {len(read)}"
+                f"the output of {program.name} must contain exactly one field that equals a readout vector, "
+                f"without a factor; it contains {len(read)}"
             )
         self.z = read[0]
         self.phi = body / self.z

@@ -455,8 +455,8 @@ def two_sources(theory: Theory) -> TwoSources:
         )
     if any(w.rule != rule for w in theory.program.trained()):
         raise NotApplicable(
-            "two sources are derived if all weights follow one training rule, and these follow different "
-            "rules"
+            "two sources are derived if all weights follow one training rule, with noise in units of their "
+            "initial variances, and the rules of these weights differ"
         )
     split = _Split(theory, entry_covariance(rule, t, s), kept, noise)
     equations = (
