@@ -788,7 +788,7 @@ def trained_by(program: Program, rule: str | Entrywise) -> Program:
     _check(rule)
     factor_ = _residual(program)[1]
     W, update = _outer_update(program)
-    _require_symbol(gamma, f"learning rate of {W.name}", update.coefficient)
+    _require_symbol(gamma, f"factor of the update of {W.name}", update.coefficient)
     rate = W.update.coefficient.subs(gamma, c)
     if isinstance(rule, Entrywise):
         update = replace(W.update, coefficient=rate * factor_ ** rule_degrees(rule).degree)
@@ -829,7 +829,7 @@ def _require_exponents(program: Program) -> None:
     """Raise NotApplicable unless the branches and the learning rate have the exponents alpha and gamma."""
     _require_symbol(alpha, "factor of the branches", branch_factor(program))
     W, update = _outer_update(program)
-    _require_symbol(gamma, f"learning rate of {W.name}", update.coefficient)
+    _require_symbol(gamma, f"factor of the update of {W.name}", update.coefficient)
 
 
 def branch_factor(program: Program) -> Expr:

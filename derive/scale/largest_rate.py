@@ -373,7 +373,7 @@ class _Aligned:
             raise NotApplicable(
                 f"the update of {summed.name} is a sum over {indices}, and the largest rate is derived from "
                 "weights of rank one, for the population loss of one output: give a program such as "
-                "isotropic(data='population')"
+                "isotropic(data='population', center=True)"
             )
         if len(self.readouts) != 1:
             names = ", ".join(w.name for w in self.readouts) or "none"

@@ -240,7 +240,7 @@ def _require_scaling(theory: Fluctuations) -> None:
             raise NotApplicable(
                 f"the covariance of the Taylor coefficients {m} and {n} of the output under gradient ascent "
                 f"must be proportional to the power {(m + n) // 2 + 1} of the kernel of the inputs, as in a "
-                "linear network"
+                "linear network without biases"
             )
 
 
