@@ -124,8 +124,8 @@ def _radical(rate: Expr, x: Symbol) -> Expr:
     radicals = [p for p in rate.atoms(Pow) if p.exp == Rational(1, 2) and p.has(x)]
     if len(radicals) != 1 or not radicals[0].base.is_polynomial(x) or Poly(radicals[0].base, x).degree() != 2:
         raise NotApplicable(
-            f"dx/dt = {rate} is not solved: the rate must contain exactly one square root with {x}, of a "
-            f"quadratic in {x} and not as 1/sqrt(...)"
+            f"dx/dt = {rate} is not solved: the rate must contain the power 1/2 of exactly one "
+            f"expression with {x}, a quadratic in {x}"
         )
     return radicals[0]
 

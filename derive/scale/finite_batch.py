@@ -240,7 +240,7 @@ def _in_steps(theory: Theory, into: str) -> Expr:
     if any(not a.is_commutative for a in generating.free_symbols) or generating.has(t, s):
         raise NotApplicable(
             f"the response {response_operators.operators['v']} has kernels without a generating function in "
-            "closed form"
+            "closed form, as for samples that are used again: give data='online'"
         )
     return generating
 
