@@ -262,8 +262,8 @@ def _initial_variance(form: LinearForm, theory: Theory, reduced: RankOne) -> Exp
     if start.has(t, s, k) or simplify(entry / response * c_g(1, s) - stein) != 0:
         raise NotApplicable(
             "the source r0 must give phi, the learnt part of a mode, an initial variance that does not "
-            "depend on the time or the mode, and the response of h0 to r0 must follow from this variance by Stein's "
-            f"lemma; the variance is {start}, and the kernel of the first layer with the response is {entry}"
+            "depend on the time or the mode, and the response of h0 to r0 must follow from this variance by "
+            f"Stein's lemma; the variance is {start}, and the kernel of the first layer with the response is {entry}"
         )
     return start
 
