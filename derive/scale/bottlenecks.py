@@ -263,7 +263,8 @@ def _initial_variance(form: LinearForm, theory: Theory, reduced: RankOne) -> Exp
         raise NotApplicable(
             "the source r0 must give phi, the learnt part of a mode, an initial variance that does not "
             "depend on the time or the mode, and the response of h0 to r0 must follow from this variance by "
-            f"Stein's lemma; the variance is {start}, and the kernel of the first layer with the response is {entry}"
+            f"Stein's lemma; the variance is {start}, and the kernel of the first layer with the "
+            f"response is {entry}"
         )
     return start
 

@@ -56,5 +56,5 @@ def test_untrained_matrices_are_copied_too():
 
 
 def test_unknown_matrices_are_named():
-    with pytest.raises(KeyError, match="W0 is not used both"):
+    with pytest.raises(KeyError, match="no matrix W0 that is used both"):
         independent_backward(mlp(3), {"W0": "V"})

@@ -213,12 +213,14 @@ def test_fixed_points_of_other_names() -> None:
 @pytest.mark.parametrize(
     ("program", "reason"),
     [
-        (lambda: mlp(2, "relu", "flow"), "only with a constant weight decay"),
+        (lambda: mlp(2, "relu", "flow"), "needs weight decay and an equation of motion"),
         (lambda: mlp(2, "relu", "flow", weight_decay=lam, temperature=1), "without noise"),
         pytest.param(
-            lambda: mlp(2, "relu", momentum=lam), "only with a constant weight decay", marks=pytest.mark.slow
+            lambda: mlp(2, "relu", momentum=lam),
+            "needs weight decay and an equation of motion",
+            marks=pytest.mark.slow,
         ),
-        (lambda: mlp(2, "relu", "flow", momentum=lam), "only with a constant weight decay"),
+        (lambda: mlp(2, "relu", "flow", momentum=lam), "needs weight decay and an equation of motion"),
         (lambda: mlp(2, "tanh", "flow", weight_decay=lam), "not homogeneous"),
         (lambda: mlp(2, "relu", bias=True, weight_decay=lam), "adds terms of degrees"),
         pytest.param(
@@ -226,7 +228,7 @@ def test_fixed_points_of_other_names() -> None:
             "adds terms of degrees",
             marks=pytest.mark.slow,
         ),
-        (lambda: feedback_alignment(2, "relu", weight_decay=lam), "must be gradients"),
+        (lambda: feedback_alignment(2, "relu", weight_decay=lam), "must be the gradient"),
     ],
     ids=["no decay", "noise", "steps", "momentum", "tanh", "biases", "residual", "feedback"],
 )

@@ -176,11 +176,11 @@ def site_form(e: Expr, program: Program) -> Expr:
     ("program", "reason"),
     [
         (lambda: mlp(2, phi, "gd"), "discrete steps"),
-        (lambda: feedback_alignment(2, phi, "flow"), "must be gradients"),
+        (lambda: feedback_alignment(2, phi, "flow"), "must be the gradient"),
         (lambda: convolution(2, phi, "flow", positions=3, receptive=1), "such as one of positions"),
         (lambda: mlp(2, phi, "flow", bias=True), "adds a vector of weights"),
         (lambda: mlp(2, phi, "flow", branch=T, weight_decay=lam, temperature=1), "skip connections"),
-        (lambda: mlp(2, phi, "flow", momentum=T), "do not decay exponentially"),
+        (lambda: mlp(2, phi, "flow", momentum=T), "must decay exponentially"),
     ],
     ids=["steps", "feedback", "convolution", "bias", "residual", "momentum"],
 )

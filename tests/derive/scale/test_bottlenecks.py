@@ -53,7 +53,7 @@ def test_a_start_without_its_response_is_refused() -> None:
         replace(x, covariance=2 * x.covariance) if x.symbol.func == Function("r0") else x
         for x in theory.sources
     )
-    with pytest.raises(NotApplicable, match="an initial variance that is the same"):
+    with pytest.raises(NotApplicable, match="an initial variance that does not depend"):
         resources(
             reduced(), replace(theory, sources=sources), mean_field(structured(noise=True)), population("gd")
         )
