@@ -117,7 +117,7 @@ def source_factor(theory: Theory, name: str) -> Expr:
     if len(factors) > 1:
         different = ", ".join(sorted(map(str, factors)))
         raise NotApplicable(
-            f"the source {name} is not scaled, because it enters the equations with different factors: "
+            f"{name} is not scaled, because it enters the equations of fields with different factors: "
             f"{different}"
         )
     return factors.pop()
