@@ -442,7 +442,8 @@ class _RankOne:
         if any(simplify(x) != 0 for x in ends):
             raise NotApplicable(
                 "the squared singular values of the matrices must grow at the rate 2 gamma0 c_h c_g, as in "
-                f"gradient flow on the population loss; the differences from this rate are {ends}"
+                "gradient flow with the rate 1 on the population loss; the differences from this rate are "
+                f"{ends}"
             )
         squares = {
             L: sigma(L, t) ** 2,
