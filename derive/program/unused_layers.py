@@ -187,20 +187,20 @@ def _require_defined(
     layer) of all uses. Every symbol in a layer, such as the depth, is replaced by the integer DEEP.
     """
     known: dict[str, list[range]] = {}
-    starts: dict[range, Expr] = {}
+    starts: dict[tuple[str, range], Expr] = {}
     for d in lines:
         if d.name in names:
             runs = {r.index: (r.lower, r.upper) for r in d.ranges}
             span = _span(d.lhs, runs)
             known.setdefault(d.name, []).append(_layers(span))
-            starts[_layers(span)] = span[0]
+            starts[d.name, _layers(span)] = span[0]
     for name, runs_of_layers in known.items():
         ordered = sorted((x for x in runs_of_layers if x), key=lambda x: x.start)
         for one, other in pairwise(ordered):
             if other.start < one.stop:
                 raise ProgramError(
-                    f"{name} has two definitions at layer {starts[other]}: end the range of one of them "
-                    "before the other begins"
+                    f"{name} has two definitions at layer {starts[name, other]}: end the range of one of "
+                    "them before the other begins"
                 )
     for name, span in read:
         if name in known and not _covered(_layers(span), known[name]):

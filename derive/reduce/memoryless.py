@@ -180,8 +180,8 @@ def _motion(theory: Theory, e: Equation) -> Motion:
     sources = [u for u in theory.sources if u.symbol in named]
     if not sources or any(u.symbol.func != u.partner.func for u in sources) or len(sources) != len(named):
         raise NotApplicable(
-            f"{e.lhs} has no equation of motion: its equation must be a sum of at least one source, "
-            "independent of the others, and of sums over past times"
+            f"{e.lhs} has no equation of motion: its equation must consist of one or more sources, "
+            "independent of each other, and of sums over past times"
         )
     relaxed = [_source_relaxation(u, discrete) for u in sources]
     rate = relaxed[0][0]
@@ -193,8 +193,8 @@ def _motion(theory: Theory, e: Equation) -> Motion:
     kept, sums = _sums(e, discrete)
     if any(x.kind != "source" for x in kept):
         raise NotApplicable(
-            f"{e.lhs} has no equation of motion: its equation must be a sum of at least one source, "
-            "independent of the others, and of sums over past times"
+            f"{e.lhs} has no equation of motion: its equation must consist of one or more sources, "
+            "independent of each other, and of sums over past times"
         )
     for x in sums:
         if simplify(x.rate + rate) != 0:
@@ -227,7 +227,9 @@ def _source_relaxation(u: Source, discrete: bool) -> tuple[Expr, Expr, Expr]:
     try:
         return relaxation(u.covariance, discrete)
     except NotApplicable as reason:
-        raise NotApplicable(f"the source {u.symbol} must relax at a constant rate: {reason}") from None
+        raise NotApplicable(
+            f"the source {u.symbol} must relax at a constant rate with constant noise: {reason}"
+        ) from None
 
 
 def relaxation(covariance: Expr, discrete: bool = False) -> tuple[Expr, Expr, Expr]:
@@ -252,8 +254,8 @@ def relaxation(covariance: Expr, discrete: bool = False) -> tuple[Expr, Expr, Ex
     if {past, lag} & rate.free_symbols:
         shown = rate.xreplace({lag: t - s, past: s})
         raise NotApplicable(
-            f"the covariance {covariance} does not relax exponentially: its rate depends on the times t > s, "
-            f"{shown}"
+            f"the covariance {covariance} does not relax exponentially: at the times t > s its rate of decay "
+            f"is {shown}, which is not constant"
         )
     if past in noise.free_symbols:
         raise NotApplicable(
