@@ -188,7 +188,7 @@ class _Degrees:
         step = next((p for p in powers if p.has(degree_below)), powers[0]).expand()
         del self.open[name]
         index, d, n = _index(inside[0]), Function("d"), Dummy("n", integer=True)
-        shown = f"{d(index + 1)} = {step.xreplace({degree_below: d(index)})}"
+        shown = f"{d(sympify(index) + 1)} = {step.xreplace({degree_below: d(index)})}"
         if step.has(index):
             raise NotApplicable(
                 f"the degree of {name} is not derived: its recursion over layers, {shown}, contains the "
