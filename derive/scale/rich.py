@@ -926,8 +926,8 @@ class RichBalance:
         (total,) = reduced.norm.rhs.atoms(Sum)
         if total.function != phi(reduced.mode, t) ** 2:
             raise NotApplicable(
-                "the squared singular value must contain the sum over modes of their squared learnt parts; "
-                f"the sum in it is {total}"
+                "the equation of the squared singular value of the weights must contain the sum over modes "
+                f"of their squared learnt parts; the sum in it is {total}"
             )
         front, start = reduced.norm.rhs.coeff(total), reduced.norm.rhs.subs(total, 0)
         squared = reduced.norm.lhs.subs(sigma(t), reduced.singular(c)).subs(L, self.depth) * c**2

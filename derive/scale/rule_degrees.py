@@ -94,8 +94,9 @@ def rule_degrees(rule: Entrywise) -> RuleDegrees:
     solutions = solve(conditions, names, dict=True) if conditions else [{}]
     if not solutions or degree is None:
         raise NotHomogeneous(
-            f"{rule.name}: Q = {rule.Q} is not multiplied by a power of c if gradients are multiplied by c; "
-            "a number in units of the gradient, such as epsilon, must be a symbol"
+            f"{rule.name}: no power of c is found by which Q = {rule.Q} is multiplied if gradients are "
+            "multiplied by c; a number in units of the gradient, such as epsilon, must be a symbol, and an "
+            "exponent must be a number"
         )
     free = dict.fromkeys(names, S.Zero)
     value = {x: solutions[0].get(d, d).xreplace(free) for x, d in units.unknown.items()}
@@ -190,8 +191,8 @@ def _require_odd(rule: Entrywise) -> None:
         if all(abs(gap.evalf()) < ROUNDING for gap in gaps):
             return
     raise NotApplicable(
-        f"{rule.name}: Q = {rule.Q} is not odd in the gradient: Q must change its sign if the "
-        "gradient and suitable states change theirs"
+        f"{rule.name} is not odd in the gradient: if the gradient changes its sign, Q = {rule.Q} must change "
+        "its sign, and each state must change its sign or keep its value"
     )
 
 
@@ -281,7 +282,7 @@ def _power_of_function(e: Expr, argument_powers: list[Expr | None]) -> Expr | No
         return None if argument_powers[0] is None else (e.exp * argument_powers[0]).expand()
     if isinstance(e, Abs | Max | Min):
         if len({*argument_powers}) > 1:
-            powers = ", ".join("zero" if p is None else str(p) for p in argument_powers)
+            powers = ", ".join("none (argument 0)" if p is None else str(p) for p in argument_powers)
             raise NotApplicable(
                 f"the power of a large number (width or depth) in {e} is not known if its arguments have "
                 f"different powers; they have the powers {powers}"
@@ -303,7 +304,8 @@ def _power_near_zero(e: Expr, argument_powers: list[Expr | None]) -> Expr:
     if argument is None or argument.is_nonpositive is not True:
         raise NotApplicable(
             f"the power of a large number (width or depth) in {e} is not known at an argument that vanishes "
-            "or grows; its argument must be nonzero, with a power of this number that is zero or negative"
+            "or may grow; its argument must be nonzero, with a power of this number that is known to be zero "
+            "or negative"
         )
     variable = Dummy("x", real=True)
     function = e.func(variable)

@@ -197,7 +197,8 @@ def parametrized(program: Program, exponents: Mapping[Any, Any] | None = None) -
     require_linear_rules(linear, "counting powers of the width")
     if not isinstance(program.scale, Symbol):
         raise NotApplicable(
-            f"{program.name} has no scale of its outputs: divide them by gamma0, and give gamma0 as the scale"
+            f"the outputs of {program.name} have the scale {program.scale}, which must be a symbol: divide "
+            "them by gamma0, and give gamma0 as the scale"
         )
     rescaling = _Rescaling.of(program)
     families = {str(x.func) for x in rescaling.exponents.values() if isinstance(x, AppliedUndef)}

@@ -703,9 +703,9 @@ def _united(a: Application, same: list[Application]) -> tuple[IndexRange, ...]:
                 highest = other.upper
             if not ((other.lower - lowest).is_nonnegative and (highest - other.upper).is_nonnegative):
                 raise ProgramError(
-                    f"{a.product} stands in definitions with the ranges {r.lower}..{r.upper} and "
-                    f"{other.lower}..{other.upper} of {r.index}, of which it is not known which is wider: "
-                    "give symbols in the ends assumptions, such as positive=True, or write numbers"
+                    f"{a.product} stands in a definition for {r.index} = {r.lower}..{r.upper} and in one for "
+                    f"{other.lower}..{other.upper}, and it is not known which of their ends is larger: write "
+                    "equal ranges, or numbers as ends"
                 )
         ranges.append(IndexRange(r.index, lowest, highest))
     return tuple(ranges)

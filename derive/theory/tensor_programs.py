@@ -141,8 +141,8 @@ def _require_vectors(theory: TheoryData, names: Mapping[Expr, Expr]) -> None:
         functions = vector.atoms(AppliedUndef) if isinstance(vector, Expr) else ()
         if not any(str(x.func) in fields for x in functions):
             raise NotApplicable(
-                f"names = {{{vector!r}: {name}}}: must name a vector of the program, an expression of "
-                f"{', '.join(fields)}"
+                f"names = {{{vector!r}: {name}}}: the key must be a vector of the program, an expression "
+                f"that contains one of the fields {', '.join(fields)}"
             )
 
 

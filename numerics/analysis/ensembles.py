@@ -265,7 +265,8 @@ def _require_paths(paths: xr.DataArray) -> None:
         raise ValueError(f"paths have no entries, with sizes {dict(paths.sizes)}: give one unit or more")
     if wrong := int((~np.isfinite(paths)).sum()):
         raise ValueError(
-            f"paths have {wrong} entries that are nan or infinite, as after a divergence: leave these out"
+            f"paths have {wrong} entries that are nan or infinite, as after a divergence: leave out "
+            "their runs"
         )
 
 
@@ -368,8 +369,8 @@ def cosine(first: Array, second: Array, axes: int = 2) -> Array:
     first, second = np.asarray(first), np.asarray(second)
     if min(first.ndim, second.ndim) < axes or first.shape[-axes:] != second.shape[-axes:]:
         raise ValueError(
-            f"kernels have shapes {first.shape} and {second.shape}, and the last {axes} axes must have equal "
-            "sizes: give kernels of the same samples"
+            f"kernels have shapes {first.shape} and {second.shape}: both must have at least {axes} axes, and "
+            f"the last {axes} axes must have equal sizes, as for kernels of the same samples"
         )
     over = tuple(range(-axes, 0))
     dot, one, two = ((a * b).sum(over) for a, b in ((first, second), (first, first), (second, second)))

@@ -429,7 +429,8 @@ def compiled(e: Expr) -> Callable[[Array], Array]:
     """
     if e.has(Derivative, DiracDelta, AppliedUndef):
         raise Unserved(
-            f"{e} has no values: it contains DiracDelta, an unknown function or a derivative of one"
+            f"{e} cannot be evaluated: it contains DiracDelta, an unknown function, or a derivative that "
+            "SymPy does not evaluate"
         )
     function = lambdify(X, e, ["numpy", "scipy"], cse=True)
 
@@ -495,9 +496,9 @@ def nested(functions: Sequence[KinkedFunction], covariance: Array, rtol: float) 
     factor = cholesky(covariance)
     if factor.rank < len(functions):
         raise Unserved(
-            f"the average contains {len(functions)} functions with kinks, whose variables are combinations "
-            f"of {factor.rank} independent variables: for more than two such functions, no variable may be a "
-            "combination of others"
+            f"the average is of a product of {len(functions)} functions, some with kinks, whose variables "
+            f"are combinations of {factor.rank} independent variables: for more than two functions, no "
+            "variable may be a combination of others"
         )
     reordered = [functions[i] for i in factor.order]
     deviation = float(np.sqrt(np.diag(covariance).max()))
@@ -512,8 +513,8 @@ def nested(functions: Sequence[KinkedFunction], covariance: Array, rtol: float) 
             return value, error + tol * scale
         before = value
     raise NotConverged(
-        f"an average over {len(functions)} variables with kinks does not reach rtol = {rtol:g}: the last two "
-        f"results of the quadrature differ by {error:.2g}; take a larger rtol"
+        f"the average of a product of {len(functions)} functions, some with kinks, does not reach rtol = "
+        f"{rtol:g}: the last two results of the quadrature differ by {error:.2g}; take a larger rtol"
     )
 
 

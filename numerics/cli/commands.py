@@ -461,7 +461,7 @@ def sweep(  # noqa: PLR0913 - the arguments are the options of the command
     if any(row["status"].startswith(sweeps.DEFECT) for row in failed):
         raise typer.Exit(4)
     if len(failed) == len(rows):
-        raise NumericsError(f"no point has a result; the first: {failed[0]['status']}")
+        raise NumericsError(f"no point has a result; the status of the first is: {failed[0]['status']}")
 
 
 def _swept_keys(settings: list[str]) -> tuple[dict[str, list[Any]], list[str]]:

@@ -419,7 +419,8 @@ class Series:
         """
         if np.any(series[1::2]):
             raise NotConverged(
-                "the series has odd powers of gamma0, so that it is not resummed in gamma0^2; use sum or pade"
+                "the series has odd powers of gamma0, so that it is not resummed in gamma0^2; use another "
+                "resummation, 'sum' or 'pade'"
             )
         even, z = series[::2], self.strength**2
         terms = np.abs(even) * (z ** np.arange(len(even)))[:, None, None]

@@ -159,7 +159,9 @@ def strength_series(source: ProblemSource, order: int) -> xr.Dataset:
     started, problem = clock.perf_counter(), Problem.of(source)
     try:
         if problem.attributes:
-            raise NotApplicable(f"units have attributes ({', '.join(problem.attributes)})")
+            raise NotApplicable(
+                f"units differ by their attributes, the given numbers {', '.join(problem.attributes)}"
+            )
         if (moving := steady_data(problem)) is not None:
             raise NotApplicable(moving.reason)
         expansion, table = _in_strength(problem.program, problem.reductions, tuple(problem.layered), order)

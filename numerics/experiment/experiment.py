@@ -549,7 +549,10 @@ class Experiment:
             # their number.
             for line in text.splitlines():
                 if (name := line.partition("=")[0]).count(".") > MOST_PARTS and "," not in name:
-                    raise ValueError(f"a key has {name.count('.')} dots, more than the {MOST_PARTS} allowed")
+                    raise ValueError(
+                        f"a line has {name.count('.')} dots before any =, and at most {MOST_PARTS} are "
+                        "allowed"
+                    )
             return tomllib.loads(text)
         except OSError as error:
             raise SpecError("file", str(path), f"cannot be read: {error.strerror}", accepted) from None

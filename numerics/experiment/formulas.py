@@ -530,7 +530,7 @@ def _no_power(*_: object) -> Fraction:
 
     Powers are not allowed there. Arguments are ignored.
     """
-    raise _Unsupported("a power in an exponent")
+    raise _Unsupported("has a power in an exponent")
 
 
 def _called(node: ast.expr) -> str:
@@ -553,14 +553,14 @@ def _real_power(base: float, exponent: Fraction) -> float:
     """Return a power of a number; raise ValueError if it is complex."""
     result = base ** float(exponent)
     if not isinstance(result, float):
-        raise ValueError("the root of a negative number")
+        raise ValueError("a root of a negative number is not real")
     return result
 
 
 def _real_exponential(base: float, exponent: float) -> float:
     """Return a power of a positive number with a real exponent; raise ValueError for other bases."""
     if base <= 0:
-        raise ValueError("a power of a number that is not positive")
+        raise ValueError(f"the base {base:g} of a power with the variable in its exponent is not positive")
     return float(base**exponent)
 
 

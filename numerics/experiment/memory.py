@@ -208,8 +208,9 @@ def _named(rule: Any, system: LinearSystem, program: Program, others: Any) -> Ru
     indices = {r.index for w in program.trained() for r in indices_of(w.initial)}
     if held := sorted(str(x) for e in system.coefficients for x in (e / gain).free_symbols & indices):
         raise NotApplicable(
-            f"the memory of {rule!r} is a table, and its coefficients depend on {', '.join(held)}: use "
-            "Parametrization(rates=...) for rates of single weights"
+            f"the memory of {rule!r} is one table for all weights of a family, and its coefficients depend "
+            f"on {', '.join(held)}, an index of weights: only rates may differ between weights, by "
+            "Parametrization(rates=...)"
         )
     left, noise = rule.memory(t, s)[0], rule.noise(t, s)
     taken = set(program.names_in_theory).union(*({x.kept, x.left, x.heat} for x in others))
@@ -543,11 +544,14 @@ class MotionCoefficients:
         """
         name, (argument,) = str(x.func), x.args
         if not self.discrete:
-            raise NotApplicable(f"{x} in a flow is a table of numbers: write it as an expression in t")
+            raise NotApplicable(
+                f"{x} is a function without an expression, and tables of its numbers are read by rules in "
+                "steps only: in a flow write it as an expression in t"
+            )
         if name not in self.arrays:
             raise ValueError(
-                f"a coefficient of the training rule is {x}, a function of the step: give arrays[{name!r}], "
-                "a number for each step"
+                f"a coefficient of the training rule contains {x}, a function of the step: give "
+                f"arrays[{name!r}], a number for each step"
             )
         table = np.asarray(self.arrays[name], dtype=float)
         places = np.broadcast_to(_function(argument, ())(times), np.shape(times))

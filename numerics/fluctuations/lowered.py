@@ -64,7 +64,8 @@ class TheorySizes:
         if any(x.name not in self.values for x in sizes):
             raise NotApplicable(
                 f"{e} is not a single number, because it depends on an index of a sum or on a symbol without "
-                "a number: fluctuations are not computed for sums inside of functions"
+                "a number: give a number for each symbol; fluctuations are not computed for sums inside of "
+                "functions"
             )
         e = e.subs({x: int(self.values[x.name]) for x in sizes})
         if not e.free_symbols:

@@ -135,7 +135,10 @@ class CompiledFunction:
         body = expr.xreplace(dict(zip(self.leaves, self.slots, strict=True)))
         self.body = body.replace(KroneckerDelta, lambda a, b: Piecewise((1, Equal(a, b)), (0, True)))
         if self.body.has(Subs, Derivative):
-            raise Unserved(f"{expr} contains a function without an expression; use a named one such as tanh")
+            raise Unserved(
+                f"{expr} contains a derivative that SymPy does not evaluate, as of a function without an "
+                "expression; use a named function such as tanh"
+            )
         self._compiled: dict[tuple[int, Device], Callable[..., Any]] = {}
         self._derivatives: dict[int, Expr] = {}
 

@@ -207,8 +207,8 @@ def require_fixed_limits(index: Symbol, low: Any, high: Any, values: Mapping[str
     free = sympify(low).free_symbols | sympify(high).free_symbols
     if others := sorted(str(x) for x in free if str(x) not in values):
         raise Unserved(
-            f"the sum over {index} runs from {low} to {high}, which depends on {', '.join(others)}: use "
-            "numerics.solver.direct.evaluate, which sums over parts of a range"
+            f"the index {index} runs from {low} to {high}, which contain {', '.join(others)}: values needs a "
+            "number for each symbol; for ends that contain another index, use numerics.solver.direct.evaluate"
         )
 
 

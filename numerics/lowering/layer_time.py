@@ -281,7 +281,8 @@ def _factor(e: Expr, layers: dict[str, int]) -> LayerProduct:
         sides = {tau - tau_: 1, tau_ - tau: -1}
         if e.args[0] not in sides:
             raise NotLowered(
-                f"the step function {e} is not one of tau - tau_, the difference of the two layer times"
+                f"the step function {e} is not one of tau - tau_ or tau_ - tau, the differences of the two "
+                "layer times"
             )
         return LayerProduct(S.One, step=sides[e.args[0]])
     if isinstance(e, AppliedUndef):
@@ -377,7 +378,10 @@ def _finished(p: LayerProduct, e: Eq) -> LayerProduct:
     ``e`` is the equation to which p belongs. Raises NotLowered if the number contains the depth.
     """
     if p.number.has(L):
-        raise NotLowered(f"the equation of {e.lhs} still contains the depth: {p.number}")
+        raise NotLowered(
+            f"the equation of {e.lhs} still contains the depth, in {p.number}: an equation in layer time "
+            "must be that of infinite depth"
+        )
     return p
 
 

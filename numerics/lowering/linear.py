@@ -101,7 +101,9 @@ def _indices(atom: Expr) -> tuple[Symbol, ...]:
     """
     for x in atom.args:
         if x.free_symbols and not isinstance(x, Symbol):
-            raise NotLinear(f"{atom} is read at {x}, and the linear march takes indices without shifts only")
+            raise NotLinear(
+                f"{atom} is read at {x}, and the linear march takes only integers and indices such as mu"
+            )
     return tuple(x for x in atom.args if isinstance(x, Symbol))
 
 
@@ -323,7 +325,7 @@ class _Lowering:
             if u != v and {u, v} <= driving:
                 raise NotLinear(
                     f"{u[0]} and {v[0]} are correlated sources of units with attributes; such sources must "
-                    "be independent (sampled paths take others)"
+                    "be independent (sampled paths also take correlated ones)"
                 )
 
     def constant(self, part: Expr) -> bool:

@@ -323,12 +323,15 @@ class Present(KnownArrays):
         array = self.array(node_of(x), x)
         if array.ndim != len(args) + 1:
             raise ValueError(
-                f"the array of {x} has {array.ndim - 1} axes without fixed positions and times, but {x} has "
-                f"{len(args)} such indices: give an array with an axis for each index"
+                f"{x} has {len(args)} indices other than integers and times, but the array of its values has "
+                f"{array.ndim - 1} axes for indices: the number of indices must be the same wherever "
+                f"{x.func} stands"
             )
         missing = [y for a in args for y in a.free_symbols if y not in at]
         if missing:
-            raise Unserved(f"{x} has the index {missing[0]}, which is not an index of the expression")
+            raise Unserved(
+                f"{x} has the index {missing[0]}, which is neither summed nor an index of the left-hand side"
+            )
         return self.read(array, args, at)
 
     def total(self, x: Sum, axes: IndexSymbols) -> Array:

@@ -575,8 +575,8 @@ class _QuantityReader:
         terms = tuple(self._gradient_term(*x) for x in gradient_parts(steps.step.gradient))
         if not terms:
             raise Unserved(
-                f"the sum {leaf} over updates of a weight has a gradient that is zero: list the weight "
-                "among the frozen weights"
+                f"the sum {leaf} over updates of {steps.step.weight} has a gradient that is zero: list this "
+                "weight among the frozen weights of the network"
             )
         summed = {x for g in terms for x in g.over}
         free = {*steps.step.gradient.free_symbols, *inside.free_symbols} & {*self.extents.sizes}

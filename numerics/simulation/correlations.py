@@ -457,7 +457,7 @@ def _scalar(program: Program, binder: Binder, name: str) -> Expr:
     """
     lines = [d for d in program.definitions if d.name == name]
     if not lines or not binder.domains[name]:
-        raise ProgramError(f"the number {name} of the program has no definition")
+        raise ProgramError(f"the number {name} of the program has no definition at any index")
     args = []
     for k, at in enumerate(zip(*(d.lhs.args[:-1] for d in lines), strict=True)):
         indices = {r.index for d in lines for r in d.ranges}

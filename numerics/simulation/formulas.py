@@ -201,7 +201,7 @@ class Binder:
         """
         known = e.xreplace({x: Integer(env[x]) for x in e.free_symbols if x in env})
         if known.func == e.func:
-            raise ValueError(f"{e}: only functions known to SymPy can be computed")
+            raise ValueError(f"{known} is not evaluated by SymPy to an expression that can be computed")
         return Total(parts=(self.bind(known, env),))
 
     def symbol(self, e: Symbol, env: IndexValues) -> Leaf:

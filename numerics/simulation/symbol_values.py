@@ -219,7 +219,10 @@ class Tables:
             return
         shape = real_numbers(f"data.{name}", value).shape
         if len(shape) < positions:
-            raise ValueError(f"data[{name!r}] of shape {shape}: must have {positions} index positions")
+            raise ValueError(
+                f"data[{name!r}] of shape {shape}: must have an axis for each of the {positions} indices of "
+                f"{name}"
+            )
         for j in range(positions):
             extent, first = self.seen.get((name, j)), self.first(name, j)
             last = self.literals.get((name, j), (first, first))[1]
@@ -322,7 +325,8 @@ class PopulationSizes:
         if p.given:
             if p.name not in self.given:
                 raise ValueError(
-                    f"the size of the given population {p.name} is unknown: no vector on it has entries"
+                    f"the size of the given population {p.name} is unknown, because the program has no given "
+                    "vector on it"
                 )
             return self.given[p.name]
         ratio = self.ratio(p, env)
@@ -400,7 +404,10 @@ def _vectors(v: GivenVector, data: Mapping[str, Any]) -> Array:
     if v.name in data:
         x = real_numbers(f"data.{v.name}", data[v.name])
         if x.ndim < 1 or x.shape[-1] < 1:
-            raise ValueError(f"data[{v.name!r}] of shape {x.shape}: the last axis must be the population")
+            raise ValueError(
+                f"data[{v.name!r}] of shape {x.shape}: the last axis must hold the entries of a vector, one "
+                "or more"
+            )
         return x
     key = f"data.{v.kernel}"
     kernel = real_numbers(key, data[v.kernel])

@@ -601,7 +601,11 @@ def chosen(
                     f"{', '.join(map(_member_key, shapes))}"
                 )
             if np.shape(array) != shapes[member]:
-                raise ValueError(f"initial[{name!r}] has shape {np.shape(array)}: must be {shapes[member]}")
+                place = f" for the member {_member_key(member)}" if member else ""
+                raise ValueError(
+                    f"initial[{name!r}] has an array of shape {np.shape(array)}{place}: must be "
+                    f"{shapes[member]}"
+                )
             arrays[name, member] = np.asarray(array, dtype=float)
     return arrays
 

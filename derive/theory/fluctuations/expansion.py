@@ -243,8 +243,8 @@ class Fluctuations(FluctuationData):
         q = self._parameter(name)
         if q.unit != 0:
             raise ValueError(
-                f"{q.symbol} is an order parameter, an average over units: give a scalar of the program or "
-                "an observable"
+                f"{q.symbol} is an average over units, and not a function of averages: give an observable, "
+                "or a scalar that is a function of averages, such as an error"
             )
         return in_averages(self, q)
 

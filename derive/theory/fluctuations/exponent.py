@@ -524,7 +524,7 @@ def _require_no_averages_in_time_sums(parts: Iterable[Addend], names: set[str]) 
         for inner in x.expr.atoms(Sum, Integral):
             if _contains(inner, names):
                 raise NotApplicable(
-                    "fluctuations are not derived where a sum over times contains an order parameter, "
+                    "fluctuations are not derived where a sum or an integral contains an order parameter, "
                     f"as in {inner}"
                 )
 

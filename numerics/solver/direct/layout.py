@@ -372,8 +372,8 @@ class Constants:
             at %= size
         if not 0 <= at < size:
             raise ValueError(
-                f"{name} is read at {e} = {x}, but data[{name!r}] holds the values "
-                f"{first}..{first + size - 1}"
+                f"{name} is read at {e} = {x}, but data[{name!r}] holds the entries for "
+                f"{first}..{first + size - 1} only"
             )
         return at
 

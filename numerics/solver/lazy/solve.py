@@ -397,8 +397,9 @@ class _LazySolver(Present):
             return [tuple(separate.values())]
         if len(terms) == 1:
             raise Unserved(
-                f"the average <{e}> is over several independent Gaussian variables, and is supported only if "
-                "the averaged function is a sum of products of functions of one variable each"
+                f"the average <{e}> is over several groups of Gaussian variables that are independent of "
+                "each other, and is supported only if the averaged function is a sum of products of "
+                "functions of one group each"
             )
         return [p for x in terms for p in self.products(Mul(x, *separate.values()), groups)]
 

@@ -78,7 +78,8 @@ def by_sample(theory: Theory) -> Theory:
     one, other, pairs = (known[x].lhs.args if x in known else () for x in (ERROR, OUTPUT, TANGENT))
     if not pairs or one != other or len(pairs) != 2 * len(other):
         raise NotApplicable(
-            "collocation needs errors that are functions of the outputs, and a tangent kernel"
+            f"collocation needs an output {OUTPUT} and an error {ERROR} with the same indices, and a tangent "
+            f"kernel {TANGENT} of two outputs"
         )
     error = function(known[ERROR].rhs)
     for i, x in enumerate(error.leaves):

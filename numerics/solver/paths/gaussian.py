@@ -442,9 +442,9 @@ def _pivoted(
         new = top > least if given_pivots is None else at >= 0
         if given_pivots is not None and not (top > 0)[new].all():
             raise NotPositive(
-                f"the conditional variance of a source given the past is {top[new].min():.3g} of its "
-                "variance in the march with a perturbation, where it is positive without one; more samples "
-                "would do"
+                "in the march with a perturbation, the conditional variance of a source given the past is "
+                f"{top[new].min():.3g} of its variance, but it is positive without the perturbation; more "
+                "samples would do"
             )
         row /= np.sqrt(np.where(new, top, np.inf))[:, None]
         both -= row[:, :m, None] * row[:, None]

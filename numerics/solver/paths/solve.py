@@ -407,7 +407,8 @@ class Prepared:
             if weight.given and np.ndim(self.data.get(weight.given, 0.0)) < 2:
                 raise ValueError(
                     f"data must hold {weight.given}, the entries of the inputs (samples, coordinates): "
-                    f"{weight.weight} moves by {weight.rule.name}, which their kernel does not determine"
+                    f"{weight.weight} moves by {weight.rule.name}, and the kernel of the inputs does not "
+                    "determine its steps"
                 )
         self.whole = {n: x.node for x in self.tables.written_out for n in x.members}
         nodes = (*self.tables.sources, *self.tables.quantities)

@@ -595,7 +595,9 @@ class _NodeSolver:
         )
         if not solution.success or not np.isfinite(solution.y).all():
             last = solution.t[-1] if len(solution.t) else 0
-            raise Diverged(f"the integrator of the flow fails at t = {last:g}: {solution.message}")
+            raise Diverged(
+                f"the integrator of the flow fails after the output time t = {last:g}: {solution.message}"
+            )
         return [y.reshape(shape) for y in solution.y.T]
 
     def results(self) -> dict[MemberKey, Array]:
