@@ -57,7 +57,7 @@ RESPONSES = (
 )
 """Responses that are drawn: name, line style and label."""
 
-KEEPS = "kernels='full' keeps them"
+KEEPS = "solve(kernels='full') keeps them, if the theory has responses and its method computes them"
 """Advice if a solution does not hold responses."""
 
 APART = 0.055

@@ -120,7 +120,8 @@ def require_open_numbers(theory: Theory) -> None:
             if (str(x.func), ()) in known and node_of(x) not in known and node_at_zero(x) not in moving:
                 raise Unserved(
                     f"{x} is read at one value of an index, and this method reads all values: write a sum "
-                    "over the index, or use numerics.solver.direct.evaluate"
+                    "over the index with a Kronecker delta that selects the value, or use "
+                    "numerics.solver.direct.evaluate"
                 )
 
 
@@ -226,7 +227,8 @@ def open_args(symbol: AppliedUndef) -> tuple[Symbol, ...]:
             raise Unserved(f"{symbol} is read at {x}: only plain indices such as mu are supported")
     if len(set(args)) < len(args) and not set(TIMES) & {x for x in args if args.count(x) > 1}:
         raise Unserved(
-            f"{symbol} has the same index twice, which is not supported: use two indices and a sum"
+            f"{symbol} has the same index twice, which is not supported: use two indices, and a sum with "
+            "their Kronecker delta"
         )
     return args
 

@@ -458,8 +458,8 @@ class _LazySolver(Present):
             if not error_is_linear(self.static):
                 raise Unserved(
                     f"the error {error.name} = {error.rhs} is not linear in the output {output.lhs.func}, "
-                    "and a flow at gamma0 = 0 is solved only if it is: use the square loss, a training rule "
-                    "in steps, or solve_particles"
+                    "and a flow at gamma0 = 0 is solved only if it is: use the square loss, or a training "
+                    "rule in steps"
                 )
             slopes = np.stack([errors(x) - start for x in np.eye(size)], axis=1)
             # the flow is affine in the outputs, f' = A f + b: a constant 1 beside f makes it linear
