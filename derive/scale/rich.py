@@ -988,9 +988,10 @@ class RichBalance:
         argument = next(-p.power for p in learnt.terms if p.coefficient.has(I_F))
         if simplify(memory(reduced, q).function - x * u**-q * exp(-x * (1 - u))) != 0:
             raise NotApplicable(
-                "the learnt fraction of a mode must be the profile F_q, the integral of "
-                "x*u**-q*exp(-x*(1 - u)) over u from 0 to 1, with x = lamda*X, and X the integral of the "
-                f"kernel over time; it is {memory(reduced, q)}"
+                "the learnt fraction of a mode must be the integral of x*u**-q*exp(-x*(1 - u)) over u from 0 "
+                "to 1, with x the eigenvalue of the mode times X, the integral of the kernel over time, and "
+                "q the power of X in the gradient of the first layer; the learnt fraction is "
+                f"{memory(reduced, q)}"
             )
         check_transforms(profile_slope(reduced, Symbol("q")))
         speed = power_in(named_integrated_kernel, late)

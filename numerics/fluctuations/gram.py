@@ -62,8 +62,8 @@ class GramNetworks:
     ) -> None:
         if not recursion.discrete:
             raise Unserved(
-                "Gram matrices are computed for rules in steps, not for flows: use a rule in steps, "
-                "or the closed form of one sample"
+                "Gram matrices are computed for rules in steps, not for flows: use a rule in steps, such as "
+                "GradientDescent with a small rate"
             )
         matrices = recursion.matrices(samples)
         self._arrays, self._values = arrays, {x: sympify(float(v)) for x, v in values.items()}

@@ -220,8 +220,8 @@ class Tables:
         shape = real_numbers(f"data.{name}", value).shape
         if len(shape) < positions:
             raise ValueError(
-                f"data[{name!r}] of shape {shape}: must have an axis for each of the {positions} indices of "
-                f"{name}"
+                f"data[{name!r}] of shape {shape}: must have at least as many axes as {name} has indices, "
+                f"which is {positions}"
             )
         for j in range(positions):
             extent, first = self.seen.get((name, j)), self.first(name, j)

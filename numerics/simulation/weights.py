@@ -631,7 +631,7 @@ def _of_members(
     if isinstance(value, Mapping):
         if () in shapes:
             raise ValueError(
-                f"initial[{name!r}] is a mapping: {name} is one weight, an array of {shapes[()]}"
+                f"initial[{name!r}] is a mapping: {name} is one weight, an array of shape {shapes[()]}"
             )
         return {key if isinstance(key, tuple) else (key,): array for key, array in value.items()}
     if () in shapes:

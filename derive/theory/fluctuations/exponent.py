@@ -406,7 +406,7 @@ class ExponentBuilder:
         if any(a.args[-1] != time for a in atoms):
             raise NotApplicable(
                 "fluctuations are not derived for averages of a function of fields and scalars at two "
-                f"times, as {e}: define a field for each time"
+                f"times, as {e}: define a field for the product or sum in it that contains two times"
             )
         inner = bound(e)
         places = list(dict.fromkeys(x for a in atoms for x in a.args[:-1] if not inner & x.free_symbols))
