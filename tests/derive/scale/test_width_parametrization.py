@@ -486,7 +486,7 @@ def test_the_theory_of_a_parametrised_program_is_derived_as_any_other():
 
 
 def test_programs_without_a_scale_or_with_noise_are_refused():
-    with pytest.raises(NotApplicable, match="no scale"):
+    with pytest.raises(NotApplicable, match="have the scale 1, which must be a symbol"):
         width_constraints(isotropic(2))
     with pytest.raises(NotApplicable, match="noise"):
         width_constraints(mlp(1, temperature=1))
