@@ -221,7 +221,7 @@ def corrections_of_flow(
     best, error = whole.best(), whole.error("variances")
     if best is None or error > LARGEST_ERROR:
         estimate = f"is {error:.1g}" if np.isfinite(error) else "is not known"
-        last = f"the estimated error of variances {estimate} with the most steps that take a minute"
+        last = f"the estimated error of variances {estimate} on the finest time grid that was tried"
         raise NotConverged(f"the flow is too long for an expansion in 1/N: {last}; a shorter time would do")
     notes["variance_error"] = error
     means, error = shifted.best(), shifted.error("shifts")
