@@ -181,7 +181,9 @@ def plot_distribution(
     density has dimensions other than ``value``: select one sample, layer and time first.
     """
     if more := [str(d) for d in density.density.dims if d != "value"]:
-        raise ValueError(f"densities along {', '.join(more)}: choose one of each, by isel or sel")
+        raise ValueError(
+            f"the density has the dimensions {', '.join(more)}: choose one entry of each, by isel or sel"
+        )
     ax, at = _axes(ax), density["value"].values
     artists = _curve(ax, density.rename(value="time"), "density", **style)
     if gaussian:
@@ -205,7 +207,7 @@ def plot_slopes(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) -> 
     name = "test_loss" if "test_loss" in result else "train_loss"
     later = result.isel(time=result.time.values > 0)
     if later.sizes["time"] < 3:
-        raise ValueError(f"{later.sizes['time']} times after 0: a slope needs 3")
+        raise ValueError(f"the result has {later.sizes['time']} times after 0, and a slope needs at least 3")
     times, losses = later.time.values, later[name].values
     if not (losses > 0).all():
         first = int(np.argmin(losses > 0))

@@ -376,5 +376,5 @@ def check_same_axes(one: xr.Dataset, two: xr.Dataset) -> None:
         a, b = one[axis].to_numpy(), two[axis].to_numpy()
         if a.shape != b.shape or not np.allclose(a, b):
             raise ValueError(
-                f"the axis {axis!r} of both datasets differs, in shape ({a.shape}, {b.shape}) or values"
+                f"the axis {axis!r} of the two datasets differs, in shape ({a.shape}, {b.shape}) or values"
             )

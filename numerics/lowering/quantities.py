@@ -492,7 +492,9 @@ class _QuantityReader:
                 "their values: write the field by its value at each step, or use simulate"
             )
         if open_args(lhs) != (*indices_of(lhs), t):
-            raise Unserved(f"{lhs} has an equation: its last argument must be t, and no other a time")
+            raise Unserved(
+                f"{lhs} has an equation: its last argument must be t, and no other argument may be a time"
+            )
         self.extents.add(r.limits for r in ranges)
         node = node_of(lhs)
         if node in self.tables.quantities:
