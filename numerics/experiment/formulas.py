@@ -99,7 +99,7 @@ def _exponential(x: Expr) -> Expr:
     SymPy would turn exp(c*log(x)) into the power x**c without the limit that formulas have for exponents c.
     """
     if x.has(log):
-        raise _Unsupported("takes exp of a logarithm")
+        raise _Unsupported("takes exp of an expression with a logarithm")
     return exp(x)
 
 
