@@ -72,6 +72,10 @@ from derive.theory import OrderParameter, Theory
 
 MOST = 400
 """Largest number of continuation steps to the edge of the spectrum."""
+FIRST = "1e-12"
+"""Length of the first continuation step in H."""
+CLOSE = 0.05
+"""Largest distance of a continuation step from the parabola through earlier points, over its length."""
 y, H, k = Symbol("y"), Symbol("H"), Symbol("k", positive=True)
 """Rate times the sum over earlier steps; response of the error to the target; eigenvalue."""
 SIZE = Dummy("c", positive=True)
@@ -340,6 +344,8 @@ class LazyKernel(ConditionalResult):
         gap = lambdify([H, y], last.xreplace(names), "mpmath", cse=lambda e: (substitutions, e))
         try:
             return float(-1 / _turning(gap, float(self.depth + 1)))
+        except NotApplicable:
+            raise
         except (ValueError, ZeroDivisionError):
             raise NotApplicable(
                 "the edge of the kernel's spectrum is not found, as can happen for layers that are much "
@@ -528,34 +534,47 @@ def _turning(gap: Callable[[Any, Any], Any], start: float) -> Any:
     """Return the minimum of the function y(H) that starts at ``y(1) = 0`` and falls as H grows.
 
     y(H) is the solution of ``gap(H, y) = 0``, followed in small steps of H. ``start`` is minus the slope of
-    H(y) at y = 0. Raises NotApplicable if the solution cannot be followed to the minimum.
+    H(y) at y = 0. The first step is much shorter than any distance to the minimum, and a step is divided by
+    four unless the solution there is close to the parabola through earlier points, so that no other solution
+    is reached. Raises NotApplicable if the solution cannot be followed to the minimum.
     """
-    with mpmath.workdps(30):
+    with mpmath.workdps(60):
+
+        def by_y(h: Any, z: Any) -> Any:
+            return mpmath.diff(lambda x: gap(h, x), z, relative=True)
 
         def along(h: Any, z: Any) -> Any:
-            return mpmath.findroot(lambda x: gap(h, x), z, solver="newton", maxsteps=50)
+            for _ in range(50):
+                change = gap(h, z) / by_y(h, z)
+                z -= change
+                # The size of gap(h, z) does not tell how close z is: gap is a power of y near y = 0.
+                if abs(change) <= abs(z) * mpmath.mpf("1e-25"):
+                    return z
+            raise ValueError
 
         def slope(h: Any, z: Any) -> Any:
-            return -mpmath.diff(lambda x: gap(x, z), h) / mpmath.diff(lambda x: gap(h, x), z)
+            return -mpmath.diff(lambda x: gap(x, z), h) / by_y(h, z)
 
-        h, z, step = mpmath.mpf(1), mpmath.mpf(0), mpmath.mpf("0.02")
+        h, z, step = mpmath.mpf(1), mpmath.mpf(0), mpmath.mpf(FIRST)
+        falls, bends = -1 / mpmath.mpf(start), mpmath.mpf(0)  # first and second derivative of y(H)
         for _ in range(MOST):
+            move = step * falls + step**2 * bends / 2
             try:
-                move = step * (slope(h, z) if z else -1 / mpmath.mpf(start))
                 following = along(h + step, z + move)
-                turned = slope(h + step, following) >= 0
-                if abs(following - z - move) > abs(move):
-                    raise NotApplicable(
-                        "a step along one solution H(y) of the equation of the lazy kernel reaches another "
-                        "solution of this equation"
-                    )
+                slope_there = slope(h + step, following)
             except (ValueError, ZeroDivisionError):  # the step of the continuation was too long
                 step /= 4
                 continue
-            if turned:
+            distance = abs(following - z - move) / max(abs(step * falls), abs(step**2 * bends))
+            if distance > CLOSE:
+                step /= 4
+                continue
+            if slope_there >= 0:
                 break
-            h, z = h + step, following
-            step *= mpmath.mpf("1.05")
+            bends = (slope_there - falls) / step
+            h, z, falls = h + step, following, slope_there
+            step *= 2 if distance < CLOSE / 8 else mpmath.mpf("1.2")
+            step = min(step, 2 * abs(falls / bends))  # the minimum of the parabola is at half of this
         else:
             raise NotApplicable(
                 "the edge of the kernel's spectrum is not found: its equation cannot be followed from H(0) "

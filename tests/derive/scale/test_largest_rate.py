@@ -7,7 +7,7 @@ from math import comb
 
 import numpy as np
 import pytest
-from sympy import Function, Rational, S, Symbol, log, oo, simplify, sqrt
+from sympy import Function, Poly, Rational, S, Symbol, discriminant, log, oo, real_roots, simplify, sqrt
 
 from derive.calculus.series import solved_series
 from derive.errors import NotApplicable
@@ -15,6 +15,7 @@ from derive.program import L, Program, eta, gamma0
 from derive.program.networks.random_data import nu
 from derive.program.rules import GradientDescent, Momentum
 from derive.scale import LargestRate, aligned
+from derive.scale.lazy import H, y
 from derive.theory import Theory
 from tests.derive.once import (
     dominant_balance,
@@ -186,6 +187,28 @@ def test_one_hidden_layer_is_one_plus_marchenko_pastur() -> None:
         assert simplify(found - expected) == 0
     for ratio in (0.3, 1.0, 7.0):
         assert kernel.edge({nu: ratio}) == pytest.approx(1 + (1 + ratio**-0.5) ** 2, rel=1e-9)
+
+
+@pytest.mark.slow
+def test_the_edge_of_two_layers_is_a_root_of_the_discriminant() -> None:
+    """Where two solutions H(y) of the polynomial meet; the largest eigenvalue is at the y closest to zero."""
+    kernel = lazy_kernel(theory(), 2)
+    for ratio in ("1/1000000", "1/100", "1", "100"):
+        meeting = Poly(discriminant(kernel.at({nu: ratio}).polynomial, H), y)
+        closest = max(x for x in real_roots(meeting) if x.is_negative)
+        assert kernel.edge({nu: ratio}) == pytest.approx(float(-1 / closest), rel=1e-9)
+
+
+@pytest.mark.parametrize("depth", [2, 3, pytest.param(6, marks=pytest.mark.slow)])
+def test_narrow_layers_have_the_edge_of_one_layer_less(depth: int) -> None:
+    """Layers much narrower than the input: the first kernel is flat, and the others are square matrices.
+
+    At depth 3 the edge at nu = 1e-4 was an inner edge of the spectrum, 10048 in place of 109467.
+    """
+    square = lazy_kernel(theory(), depth - 1).edge({nu: 1})
+    kernel = lazy_kernel(theory(), depth)
+    for ratio in (1e-3, 1e-4, 1e-5, 1e-6):
+        assert ratio * kernel.edge({nu: ratio}) == pytest.approx(square, rel=2 * ratio**0.5)
 
 
 @pytest.mark.parametrize("depth", [2, pytest.param(4, marks=pytest.mark.slow)])
