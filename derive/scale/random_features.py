@@ -311,7 +311,7 @@ def features_law(theory: RandomFeatures, source: Any = beta, capacity: Any = cap
     it is final, divided by the law of time, or None unless it falls more slowly than this law. ``after`` is
     the final loss, or the part of it that label noise adds. ``crossover`` is the time at which the share is
     one; without a share it is the time at which the law of time meets the final loss, or None if symbols do
-    not determine the largest power of the final loss. ``optimum`` is None for a symbolic source.
+    not determine the largest power of the final loss. ``optimum`` is None if a power contains a symbol.
 
     Raises
     ------
@@ -346,10 +346,11 @@ def features_law(theory: RandomFeatures, source: Any = beta, capacity: Any = cap
     floor = (x.power for x in _largest(theory.floor(N), values))
     law = PowerLaw("features", signal.expr, -top.power, top.coefficient, tuple(conditions), {}, signal)
     law = replace(law, bottlenecks=(*bottlenecks, _noise(theory, top, values)))
-    if not top.power.is_number:
+    before = [(p.power, -S.One) for p in _added(theory, N, top, values)] if top.power.is_number else []
+    powers = [(top.power, S.Zero), *before, *((S.Zero, p) for p in floor)]
+    if not all(power.is_number for pair in powers for power in pair):
         return law
-    before = [(p.power, -S.One) for p in _added(theory, N, top, values)]
-    return replace(law, optimum=optimum([(top.power, S.Zero), *before, *((S.Zero, p) for p in floor)]))
+    return replace(law, optimum=optimum(powers))
 
 
 SIZES = {"features": N, "samples": P}

@@ -230,6 +230,13 @@ def test_the_best_schedule_has_its_powers() -> None:
         assert gaps[-1] < abs(loss - alone) / 2  # the two powers are distinguished
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("source", ["1/2", "2"])
+def test_powers_with_a_symbol_have_no_optimum(source: str) -> None:
+    """The end of the range was called the optimum (power 0 of the loss), or a TypeError was raised."""
+    assert features_law(found(), source).optimum is None
+
+
 def test_the_slowest_term_decides_the_optimum() -> None:
     best = optimum([(Rational(-3, 2), 0), (Rational(-1, 2), -1), (0, -2)])
     assert (best.loss, best.features) == (Rational(-3, 4), Rational(1, 2))
