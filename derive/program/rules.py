@@ -8,7 +8,7 @@ integrators and finite networks use the system of a rule.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Protocol
@@ -705,6 +705,22 @@ _TABLES = ("m", "k", "n")
 """Names of the tables of a system whose memory has no closed form."""
 
 
+def _matrix(rows: Sequence[Any], key: str) -> MatrixBase:
+    """Return a matrix from a list of rows of equal length, or a column from a list of numbers.
+
+    Entries are numbers or SymPy expressions. ``key`` is the name of the value in the message. Raises
+    ProgramError for anything else.
+    """
+    inner = [len(row) if isinstance(row, list | tuple) else 0 for row in rows]
+    entries = [x for row in rows for x in (row if isinstance(row, list | tuple) else [row])]
+    if not entries or len({*inner}) > 1 or any(isinstance(x, list | tuple) for x in entries):
+        raise ProgramError(
+            f"{key} of a linear rule = {rows!r}: must be a list of numbers or expressions, or a list of rows "
+            "of equal length"
+        )
+    return ImmutableMatrix(len(rows), inner[0] or 1, [expression(x, key) for x in entries])
+
+
 @dataclass(frozen=True)
 class LinearRule(LinearSystemRule):
     """Training rule of a user: a linear equation of motion of a weight and its hidden states.
@@ -717,9 +733,9 @@ class LinearRule(LinearSystemRule):
     Parameters
     ----------
     A : Expr or Matrix
-        Matrix (n, n), or a number without hidden states.
+        Matrix (n, n), or a list of its rows; a number without hidden states.
     b : Expr or Matrix
-        Factors of the update (n,), or a number.
+        Factors of the update (n,), as a column or a list; a number without hidden states.
     diffusion : Expr or Matrix
         Variance of the noise of a step (in continuous time per unit of time) in the weight, or the covariance
         matrix (n, n) of the noise of all states; 0 by default. The units are those of
@@ -768,7 +784,7 @@ class LinearRule(LinearSystemRule):
         for key in ("A", "b", "diffusion"):
             value = getattr(self, key)
             if isinstance(value, list | tuple):
-                value = ImmutableMatrix(value)
+                value = _matrix(value, key)
             if isinstance(value, MatrixBase):
                 object.__setattr__(
                     self, key, value.applyfunc(lambda x, key=key: expression(x, key)).as_immutable()

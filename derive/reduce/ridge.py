@@ -510,8 +510,8 @@ def rest_points(theory: Theory) -> tuple[tuple[Expr, Expr, Expr], ...]:
     output, under gradient flow. Unstable fixed points are included; those whose mean squares are negative for
     all positive parameters are left out. Others exist only where their mean squares are not negative. K is
     the input kernel of the sample, y its target, both positive. Raises :class:`NotApplicable` for discrete
-    steps, for several outputs or a number of samples other than P or 1, and if the equations of these moments
-    do not close.
+    steps, for several outputs or a number of samples other than P or 1, if the equations of these moments do
+    not close, and if every point without an error is a fixed point, as without weight decay.
 
     >>> from derive import mean_field, mlp
     >>> lam = Symbol("lam", positive=True)
@@ -545,7 +545,14 @@ def rest_points(theory: Theory) -> tuple[tuple[Expr, Expr, Expr], ...]:
         return e.xreplace({a: names[a.func] for a in e.atoms(AppliedUndef) if a.func in names})
 
     unknown = [names[e.lhs.args[0].func] for e in layer_theory.closed]
-    points = solve([one(e.rhs) for e in layer_theory.closed], unknown, dict=True)
+    rates = [one(e.rhs) for e in layer_theory.closed]
+    error = names.get(given.lhs.func)
+    if error is not None and all(rate.subs(error, 0).expand() == 0 for rate in rates):
+        raise NotApplicable(
+            f"fixed points are derived for networks with weight decay: here every network with {given.lhs} "
+            "= 0 is at rest, so that fixed points are not isolated; give the rule a weight decay"
+        )
+    points = solve(rates, unknown, dict=True)
     moments = [names[m.lhs.func] for m in layer_theory.moments]
     # The moments are mean squares: a solution in which one of them is negative belongs to no network.
     possible = (x for x in points if not any(factor(x[m]).is_negative for m in moments))

@@ -730,7 +730,7 @@ def _number(name: str, value: GivenNumber) -> Expr:
     try:
         text = str(value)
         plain = len(text) <= DIGITS and set(text) <= set("0123456789+-./ ")
-        if isinstance(value, bool) or not (plain or isinstance(value, Expr)):
+        if isinstance(value, bool) or not (plain or isinstance(value, Expr | float)):
             raise ValueError
         exponent = exact(name, value)
         if exponent.has(L) or exponent.is_real is False or (exponent.is_number and not exponent.is_Rational):

@@ -311,6 +311,13 @@ def test_rest_points_need_closed_moments() -> None:
         rest_points(mean_field(mlp(1, "relu", "flow", weight_decay=lam)))
 
 
+def test_rest_points_need_decay() -> None:
+    """Every network without error is at rest: a KeyError, or a search without an end."""
+    for loss in ("sum", "mean"):
+        with pytest.raises(NotApplicable, match=r"every network with Delta\(mu, t\) = 0 is at rest"):
+            rest_points(mean_field(mlp(1, "linear", "flow", loss=loss)))
+
+
 def test_rest_points_are_those_of_one_sample() -> None:
     """Two samples were taken to be equal."""
     program = hidden_layer(GradientFlow(decay=lam), samples=S(2))

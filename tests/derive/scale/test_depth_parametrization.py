@@ -125,6 +125,12 @@ def test_other_rules_are_refused_by_name():
             call()
 
 
+@pytest.mark.slow
+def test_small_decimal_numbers_are_exponents():
+    """Python prints 1e-7 with an exponent."""
+    assert classify(0.5, 1e-7).exponents == classify("1/2", "1/10000000").exponents
+
+
 def test_statements_at_the_edge_and_above():
     xi, chi = symbols("xi chi_0", real=True)
     edge = {x.name: x for x in classify("1/2", "1/2").statements}
