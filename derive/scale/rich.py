@@ -1064,8 +1064,9 @@ class RichBalance:
         d = part.power
         r, late_power = simplify(q + d), simplify(1 - 2 * q - d)
         after = simplify(-d / (1 - 2 * q)).factor()
+        of_unknown_amplitude = Correction(part.name, amplitude * integrated_kernel**-d, after, False)
         if late_power == 0 or (r.is_number and r >= 1):
-            return Correction(part.name, amplitude * integrated_kernel**-d, after, False)
+            return of_unknown_amplitude
         e, F_q, F_r = (Dummy(n) for n in ("e", "F_q", "F_r"))
 
         def derivative(quantity: Expr) -> Expr:
@@ -1101,7 +1102,7 @@ class RichBalance:
         time_change = -self.source * simplify(shift * X**d)
         total = size * (profile_change + time_change)
         if total.has(nan):
-            return Correction(part.name, amplitude * integrated_kernel**-d, after, False)
+            return of_unknown_amplitude
         return Correction(part.name, total * integrated_kernel**-d, after, part.known)
 
     def conditions(
