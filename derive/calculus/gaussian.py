@@ -267,12 +267,14 @@ def _poly(e: Expr, variables: tuple[Expr, ...], degree: int | None = None) -> Po
     """
     if not e.is_polynomial(*variables):
         raise NoClosedForm(
-            f"the Gaussian average has no closed form here: {e} is not a polynomial of the variables"
+            f"the Gaussian average has no closed form here: {e}, the argument of an exp, erf or sign, is not "
+            "a polynomial of the variables"
         )
     polynomial = Poly(e, *variables)
     if degree is not None and polynomial.total_degree() > degree:
         raise NoClosedForm(
-            f"the Gaussian average has no closed form here: {e} is a polynomial of a degree above {degree}"
+            f"the Gaussian average has no closed form here: {e}, the argument of an exp, erf or sign, is a "
+            f"polynomial of a degree above {degree}"
         )
     return polynomial
 
@@ -405,14 +407,16 @@ def _signs(units: tuple[LinearFactor, ...], C: MatrixBase) -> Expr:
         if any(means[i] != 0 for i in g):
             raise NoClosedForm(
                 "the Gaussian average has no closed form here: several factors sign or erf have correlated "
-                "arguments, at least one with a mean; these must have mean zero or be independent"
+                "arguments, at least one with a nonzero mean (a factor exp changes means and covariances); "
+                "the arguments must have mean zero or be independent"
             )
         if len(g) % 2:
             return S.Zero
         if len(g) > 2:
             raise NoClosedForm(
                 "the Gaussian average has no closed form here: four or more factors sign or erf have "
-                "correlated arguments; there is one for two such factors"
+                "correlated arguments; closed forms exist here for two such factors, and for an odd number "
+                "of them"
             )
         i, j = g
         return Rational(2) / pi * asin(overlap[i][j] / (sqrt(variances[i]) * sqrt(variances[j])))

@@ -2,7 +2,7 @@
 
 A rectifier or one of its derivatives is a sum of ``x**n * sign(x)**s`` and of derivatives of ``delta(x)``.
 Products have the same form, except for a jump or a point mass times a point mass: the value of
-``sign(x) * delta(x)`` depends on how the jump is rounded, so it raises :class:`Ambiguous`. In an average, a
+``sign(x) * delta(x)`` depends on how the jump is smoothed, so it raises :class:`Ambiguous`. In an average, a
 point mass conditions the Gaussian on a hyperplane (:func:`conditioned`).
 """
 
@@ -121,7 +121,8 @@ def lowest(e: Mapping[SignMonomial, Expr]) -> SignPolynomial:
         elif n <= m and c != 0:
             if s:
                 raise Ambiguous(
-                    "sign(x) times DiracDelta(x), or times its derivative, depends on how the jump is rounded"
+                    "sign(x) times DiracDelta(x), or times its derivative, depends on how the jump is "
+                    "smoothed"
                 )
             terms.append(((0, 0, m - n), c * (-1) ** n * factorial(m) / factorial(m - n)))
     return gathered(terms)
@@ -167,7 +168,7 @@ def _times(a: Mapping[SignMonomial, Expr], b: Mapping[SignMonomial, Expr]) -> Si
     ``sign``. Raises Ambiguous if both functions contain a point mass.
     """
     if any(m >= 0 and r >= 0 for *_, m in a for *_, r in b):
-        raise Ambiguous("DiracDelta(x), or its derivative, times another one has no meaning")
+        raise Ambiguous("a product of two factors DiracDelta(x), or of their derivatives, has no meaning")
     return gathered(
         ((n + p, s + q, max(m, r)), c * d) for (n, s, m), c in a.items() for (p, q, r), d in b.items()
     )
@@ -262,7 +263,9 @@ def conditioned(
     across = (C * a).applyfunc(cancel)
     v = cancel((a.T * across)[0])
     if v == 0:
-        raise Ambiguous(f"{mass.xreplace(back)} has no meaning, because its argument has no variance")
+        raise Ambiguous(
+            f"{mass.xreplace(back)} is not averaged, because the variance of its argument is zero"
+        )
     others, order = body / mass, int(mass.args[1]) if len(mass.args) > 1 else 0
     if order:
         parts = _by_parts(others, DiracDelta(mass.args[0], order - 1), slots, a, across / v)
@@ -316,5 +319,5 @@ def _on_hyperplane(
         for jump in x.atoms(sign, DiracDelta):
             if cancel(there(jump.args[0])) == 0:
                 product = (jump * mass).xreplace(back)
-                raise Ambiguous(f"{product} depends on how the jump or point mass is rounded")
+                raise Ambiguous(f"{product} depends on how the jump or point mass is smoothed")
     return smooth * there(Mul(*[x for x in factors if x.has(sign, DiracDelta)]))

@@ -675,7 +675,8 @@ class Recurrences:
             self.root = (half + sqrt((half**2 - 1).factor())).expand()
         elif cancel(self.settled(trace) - q - 1 / q) != 0:
             raise NotApplicable(
-                "two pairs of recurrences over layers have different eigenvalues; one q is supported"
+                "two pairs of recurrences over layers have different eigenvalues; only one pair of "
+                "eigenvalues q and 1/q is supported"
             )
 
     @staticmethod
@@ -717,8 +718,8 @@ def _power(m: Expr) -> int:
     base, exponent = m.as_base_exp()
     if base != q or not exponent.is_Integer:
         raise NotApplicable(
-            f"a recurrence over layers grows like ({m})^ell; closed forms are derived for integer powers of "
-            "q only"
+            f"a recurrence over layers multiplies by {m} in each layer; closed forms are derived for the "
+            "factor 1 and for integer powers of q, the eigenvalue of a pair of recurrences"
         )
     return int(exponent)
 
@@ -733,7 +734,10 @@ def _monomials(f: Expr) -> dict[tuple[int, int], Expr]:
         constant, powers_part = moving.as_independent(ell, Z, as_Add=False)
         powers = powers_part.as_powers_dict()
         if not set(powers) <= {S.One, ell, Z} or not all(x.is_Integer for x in powers.values()):
-            raise NotApplicable(f"{moving} is not a polynomial in ell and q^ell")
+            raise NotApplicable(
+                f"the source of a recurrence over layers contains {moving}, which is not a polynomial in ell "
+                "and q^ell"
+            )
         key = int(powers.get(ell, 0)), int(powers.get(Z, 0))
         coefficients[key] = coefficients.get(key, S.Zero) + fixed * constant
     return coefficients

@@ -136,7 +136,7 @@ class Expressions(SeriesRing[Expr]):
     def reciprocal(self, c: Expr) -> Expr:
         """Return ``1/c`` for a coefficient c of a series; raise ValueError for zero."""
         if c.expand() == 0:
-            raise ValueError("cannot divide by a series that starts with zero")
+            raise ValueError("cannot divide by a series whose coefficient of order 0 is zero")
         return Pow(c, -1)
 
 
@@ -152,7 +152,7 @@ class _Domain(SeriesRing[Any]):
         try:
             return self.field.from_sympy(sympify(e))
         except (CoercionFailed, ValueError):
-            raise TypeError(f"{e} is not a rational function") from None
+            raise TypeError(f"{e} is not a rational function with rational coefficients") from None
 
     def total(self, *xs: Any) -> Any:
         """Return the sum of several coefficients of a series."""
@@ -161,7 +161,7 @@ class _Domain(SeriesRing[Any]):
     def reciprocal(self, c: Any) -> Any:
         """Return ``1/c`` for a coefficient c of a series; raise ValueError for zero."""
         if not c:
-            raise ValueError("cannot divide by a series that starts with zero")
+            raise ValueError("cannot divide by a series whose coefficient of order 0 is zero")
         return self.field.one / c
 
 
@@ -625,12 +625,13 @@ def solved_series(equations: Mapping[Symbol, Expr], x: Symbol, n: int) -> dict[S
                 values[y] = ring.evaluate(e, values.get)
             except TypeError as reason:
                 raise NotApplicable(
-                    f"the power series of {y} = {e} in {x} is not derived: {reason} of the unknowns, {x} and "
+                    f"the power series of {y} = {e} in {x} is not derived: {reason} in the unknowns, {x} and "
                     "other symbols"
                 ) from None
             except ValueError:
                 raise NotApplicable(
-                    "the power series are not derived: a denominator of the equations vanishes at order 0"
+                    "the power series are not derived: a denominator of the equations vanishes at order 0 in "
+                    "an iteration, which starts from unknowns equal to zero"
                 ) from None
         if before == values:
             return {y: [field.to_sympy(c) for c in values[y]] for y in equations}

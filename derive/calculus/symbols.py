@@ -173,7 +173,8 @@ def exact(name: str, value: Any) -> Expr:
         sizes = [Decimal(x.strip().lstrip("+-")) for x in value.split("/") if NUMBER.fullmatch(x.strip())]
         if any(x and not 1 / LARGEST <= x <= LARGEST for x in sizes):
             raise ValueError(
-                f"{name} = {value!r}: must be 0, or between {1 / LARGEST:g} and {LARGEST:g} in size"
+                f"{name} = {value!r}: must be 0, or between {1 / LARGEST:g} and {LARGEST:g} in size; for a "
+                "fraction, numerator and denominator each"
             )
         try:
             value = Fraction(value.strip())

@@ -266,7 +266,8 @@ class BlockSizes:
             if met & names or inside & names:
                 raise NotApplicable(
                     "a nonlinear function of the sources of one block enters the stream, and no matrix is in "
-                    "between: its average over these sources is not known"
+                    "between, or a field with such a source is in its own equation: the average over these "
+                    "sources is not known"
                 )
             met |= names
             e = _masked(rewritten(e, names, put), averages)[0]
@@ -347,7 +348,10 @@ class BlockSizes:
         """Raise NotApplicable if an argument of a function grows with the depth."""
         for x in e.args:
             if isinstance(x, Expr) and self.order(x).power > 0:
-                raise NotApplicable(f"{x} grows with the depth like L**({self.order(x).power}) inside of {e}")
+                raise NotApplicable(
+                    f"the argument {x} of {e} grows with the depth like L**({self.order(x).power}); "
+                    "arguments of functions must stay finite"
+                )
 
     def slopes(self, e: Expr) -> dict[str, DepthOrder]:
         """Return the orders of the derivatives of an expression by its fields and sources, by their names.

@@ -1044,7 +1044,7 @@ class _Increments:
         if e.has(tau):
             raise NotApplicable(
                 f"the difference between layers is not derived: the factor {e} depends on the layer time "
-                f"{tau} and is not a response to a source, the only such factor that is supported"
+                f"{tau} and is not a response to a source; only responses may depend on the layer time"
             )
         return {0: e}
 

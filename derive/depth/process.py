@@ -403,7 +403,8 @@ class _Process:
                 self.dropped.append(Dropped(lhs, self.at(rest), gap))
             else:
                 raise NotApplicable(
-                    f"the equation of {lhs} has no limit of infinite depth: {rest} grows like L**({gap})"
+                    f"the equation of {lhs} has no limit of infinite depth: the contribution of {rest} grows "
+                    f"like L**({gap})"
                 )
         return total
 

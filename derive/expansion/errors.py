@@ -52,8 +52,8 @@ class ErrorLaw:
         others = {x for x in body.atoms(AppliedUndef) if str(x.func) in scalars} - {output}
         if others or body.has(Derivative, Sum):
             raise NotApplicable(
-                f"the error {body} must be a function of the output {output} alone, without derivatives and "
-                "sums"
+                f"the error {body} must not contain other scalars of the theory than the output {output}, "
+                "nor derivatives or sums"
             )
         samples = [x for x in output.args if x != t]
         standard = {samples[0]: mu} if len(samples) == 1 and samples[0].is_Symbol else {}
@@ -76,7 +76,7 @@ class ErrorLaw:
         if k and derivative.has(DiracDelta, Heaviside, Derivative):
             raise NotApplicable(
                 f"the derivative of order {k} of the error {self.body} with respect to the output jumps or "
-                f"is not known: only orders below {k} of the series are given"
+                "is not known, and this order of the series contains it: take a lower order"
             )
         return derivative.xreplace({x: self.output})
 

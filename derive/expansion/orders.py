@@ -536,7 +536,10 @@ class Expander(Expressions):
         average = next(iter(q.definition.atoms(Average)))
         body = average.body
         if q.definition.has(self.variable):
-            raise NotApplicable(f"the definition of {q.symbol} contains {self.variable}: {q.definition}")
+            raise NotApplicable(
+                f"the definition of {q.symbol}, {q.definition}, must not contain {self.variable}, the "
+                "parameter of the expansion"
+            )
         if q.kind == "response":
             for n in range(self.order + 1):
                 symbol = at_order(q.symbol, n)

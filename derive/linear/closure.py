@@ -270,7 +270,7 @@ class _Closure:
         if row.source is not None and row.given != 0:
             raise NotApplicable(
                 f"the equation of {row.lhs} has the term {row.given}, which is neither a Gaussian source nor "
-                "a field at past times; a closure takes only these two beside each other"
+                "a field at past times; a closure takes equations with these two kinds of terms only"
             )
         for x in row.actions:
             if x.reach not in ("strict", "flow"):

@@ -157,8 +157,8 @@ class _Lazy:
                 name, value = self.responses[str(x.func)]
                 if not isinstance(value, Indexed) or value.args[0] != k.operator.args[0]:
                     raise NotApplicable(
-                        f"the lazy limit is not derived: {name} = {value} at gamma0 = 0, a recursion over "
-                        f"layers, does not start from {k.operator}"
+                        f"the lazy limit is not derived: the response {name} is {value} at gamma0 = 0; for a "
+                        f"recursion over layers it must be the kernel {k.operator.args[0]} of one layer"
                     )
                 step += value.args[1] - name.args[1] + x.args[0] - ell
             else:

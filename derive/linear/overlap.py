@@ -97,7 +97,8 @@ def read_first(theory: Theory) -> Theory:
     ways = [e for k in (0, 1) if last != 1 and (e := added(k))]
     if last != 1 and not ways:
         raise NotApplicable(
-            f"the contribution of a layer of {name} to {output.rhs} is not a sum of terms of its fields"
+            f"the output {output.rhs} of {name} cannot be evaluated in the first layer: the part that a "
+            "later layer adds to the average is not a sum of terms of its fields"
         )
     first = tuple(x.rewrite(lambda e: at(S.One, e)) for x in output.terms)
     added_equations = tuple(e for e in ways[:1] if e.terms)

@@ -242,7 +242,8 @@ class _Transforms:
         """
         if x.over or (x.field.args[-1] != (s if x.reach else t)):
             raise NotApplicable(
-                f"the equation of {r.lhs} contains {x.expr}, which is not a convolution in time"
+                f"the equation of {r.lhs} contains {x.expr}; without sums over indices, each term must be a "
+                "convolution in time of a kernel and a field, or a field at time t with a factor"
             )
         return self.number(r, x.weight) if not x.reach else self.convolved(r, x.weight)
 
@@ -269,8 +270,8 @@ class _Transforms:
         order = {*self.responses, *self.pairs}
         if e.has(t, s) or any(str(a.func) in order for a in e.atoms(AppliedUndef)):
             raise NotApplicable(
-                f"the kernel {e} in the equation of {r.lhs} depends on more than a difference of times: it "
-                "contains a time or an order parameter"
+                f"the kernel or factor {e} in the equation of {r.lhs} contains a time or an order parameter, "
+                "which is not supported there"
             )
         return e
 

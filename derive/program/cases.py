@@ -617,7 +617,7 @@ def _by_maxima(e: Piecewise, vectors: Collection[Symbol]) -> Expr:
     v, at = line.v, {line.quantity: line.solved}
     for r in relations:
         if isinstance(r, Eq | Ne) or not r.has(line.quantity):
-            raise _Unread(f"the condition {spelled(r)} is not an inequality of a quantity")
+            raise _Unread(f"the condition {spelled(r)} is not an inequality of {spelled(line.form)}")
     # An average or a product with a matrix that the conditions do not contain is another quantity than
     # `line.quantity`, the quantity of the conditions, also if it contains `line.quantity`. Symbols stand for
     # these averages and products while `line.quantity` is replaced.
@@ -625,7 +625,7 @@ def _by_maxima(e: Piecewise, vectors: Collection[Symbol]) -> Expr:
     cases = e.xreplace(others).xreplace(at)
     cuts = _ordered({c for r in relations for c in _roots(r.xreplace(at), line)})
     if not cuts:
-        raise _Unread("its conditions have no threshold")
+        raise _Unread(f"its conditions have no threshold, a value of {spelled(line.form)} where they change")
     points = [cuts[0] - 1, *((a + b) / 2 for a, b in pairwise(cuts)), cuts[-1] + 1]
     forms = [_case_at(cases, line, x) for x in points]
     steps, kept = S.Zero, [(-oo, forms[0])]
@@ -648,8 +648,8 @@ def _step(left: Expr, right: Expr, there: Expr, cut: Expr, line: _Line) -> Expr:
     value = S.One if part == jump else simplify(part / jump) if jump != 0 else S.Zero
     if (jump == 0 and part != 0) or not value.is_number:
         raise _Unread(
-            f"it has a value of its own at {spelled(line.form)} = {spelled(cut)}, which is not a fixed "
-            "combination of the limits from both sides"
+            f"the function has a value of its own at {spelled(line.form)} = {spelled(cut)}, which is not a "
+            "fixed combination of the limits from both sides"
         )
     return jump * Heaviside(line.v - cut, value)
 
@@ -670,7 +670,7 @@ def _continuous(kept: list[tuple[Expr, Expr]], line: _Line) -> Expr:
             total += change.xreplace({v: Max(v, c)}) - change.xreplace({v: c})
         return total
     if any(x.has(v) for _, f in kept for x in f.atoms(Heaviside, sign)):
-        raise _Unread("one of its cases jumps itself")
+        raise _Unread("one of its cases contains another jump, by Heaviside or sign")
     for i, (c, form) in enumerate(kept):
         inside = v if i + 1 == len(kept) else Min(v, kept[i + 1][0])
         if i:
@@ -749,7 +749,10 @@ def _case_at(cases: Piecewise, line: _Line, value: Expr) -> Expr:
         for r in condition.atoms(Relational):
             truths[r] = r.func(_real((r.lhs - r.rhs).xreplace({line.v: value}).expand()), 0)
             if truths[r] not in (S.true, S.false):
-                raise _Unread(f"the condition {line.text(r)} is not decided at {spelled(value)}")
+                raise _Unread(
+                    f"it is not known whether the condition {line.text(r)} holds at {spelled(line.form)} = "
+                    f"{spelled(value)}"
+                )
         if condition.xreplace(truths) == S.true:
             inner = {x: _case_at(x, line, value) for x in _outermost(form)}
             found = form.xreplace(inner)
@@ -757,7 +760,7 @@ def _case_at(cases: Piecewise, line: _Line, value: Expr) -> Expr:
             if line.solved != line.v and _divided(found, line):
                 raise _Unread(f"{line.text(found)} is not a function of {spelled(line.form)}")
             return found
-    raise _Unread(f"it has no value at {spelled(line.form)} = {spelled(value)}")
+    raise _Unread(f"none of its cases holds at {spelled(line.form)} = {spelled(value)}")
 
 
 def _divided(e: Expr, line: _Line) -> bool:

@@ -293,7 +293,8 @@ class Gradients:
                 )
             raise ProgramError(
                 f"the definition of {d.lhs} contains {vector}, in which no single field has all indices of "
-                f"the expression: define a field that is {vector}"
+                "the expression, each index in an argument of its own: define a field that is "
+                f"{vector}"
             )
         on_axis = {
             a.args[0] for a in atoms if self.fields[name_of(a)].layered or self.fields[name_of(a)].ordered
@@ -324,7 +325,7 @@ class Gradients:
             if shifted & vector.replace(self._is_periodic, _one).free_symbols:
                 raise ProgramError(
                     f"the definition of {d.lhs} applies a matrix to {vector}, in which a shifted index is "
-                    f"also a number or the index of a weight: define a field that is {vector}"
+                    f"also used as a number or as the index of a weight: define a field that is {vector}"
                 )
         self.nodes[name], self.owner[name], self.slots[name] = (place, body), owner, home
         return Function(name)(*cover.args)
@@ -465,7 +466,7 @@ class Gradients:
                     raise ProgramError(
                         f"{self._shown(use.by, runs)}: each argument of "
                         f"{self._shown(use.target, runs)} must be an "
-                        "index plus or minus a number"
+                        "index plus or minus a number or other indices"
                     )
                 value = slope * (slot - (argument - slope * x))
                 solved = {y: e.xreplace({x: value}) for y, e in solved.items()} | {x: value}
@@ -512,9 +513,9 @@ class Gradients:
                 continue
             if rings & (r.lower.free_symbols | r.upper.free_symbols):
                 raise ProgramError(
-                    f"{label}: the sum over {r.index} ends at a shifted index of "
-                    f"{self._shown(use.target, runs)}, "
-                    "which is periodic; keep the shifted index in its range, or let the sum end at a number"
+                    f"{label}: a limit of {r.index} contains an index that is shifted in "
+                    f"{self._shown(use.target, runs)} and periodic; keep the shifted index in its range, or "
+                    f"give {r.index} numbers as limits"
                 )
             conditions += between(x, r.lower, r.upper, label)
         return [c.xreplace(solved.indices).expand() for c in conditions]
@@ -562,8 +563,9 @@ class Gradients:
         raise ProgramError(
             f"{label}: the index {_plain(argument, runs)} of "
             f"{self._shown(use.target, runs)} leaves its range "
-            f"{span.lower}..{span.upper}, and {range_of_index.index} does not take all values of this range, "
-            f"as a periodic index does; restrict {range_of_index.index} to values for which "
+            f"{span.lower}..{span.upper}, and is not periodic, because {range_of_index.index} has another "
+            f"range, {_plain(range_of_index.lower, runs)}..{_plain(range_of_index.upper, runs)}; restrict "
+            f"{range_of_index.index} to values for which "
             f"{_plain(argument, runs)} is in the range"
         )
 
@@ -598,9 +600,9 @@ class Gradients:
                     index, to = runs[x].index, self._shown(use.target, runs)
                     raise ProgramError(
                         f"{label}: the index {_plain(argument, runs)} of {self.written(to)} leaves its range "
-                        f"{span.lower}..{span.upper} and is periodic, but {index} is also a number or the "
-                        f"index of a weight there: define a field or number that is {self.written(to)}, or "
-                        f"write an array of constants, such as c({index})"
+                        f"{span.lower}..{span.upper} and is periodic, but {index} is also used as a number "
+                        f"or as the index of a weight: define a field or number that is {self.written(to)}, or "
+                        f"write an array of constants, such as c({index}), instead of the number"
                     )
 
     def _is_periodic(self, e: Expr) -> bool:
@@ -832,8 +834,8 @@ class Gradients:
             if use.factor.has(Product):
                 by, target = (_plain(x, dict(use.runs)) for x in (use.by, use.target))
                 raise ProgramError(
-                    f"the definition of {by} contains the number {target} times a matrix product: define a "
-                    "field that is the product"
+                    f"the derivative of the definition of {by} with respect to the number {target} contains "
+                    "a matrix product: define a field that is this matrix product"
                 )
             return ratio * expression(self.population(use.by).ratio) * Mean(use.factor * back)
         return ratio * use.factor * back
@@ -906,8 +908,8 @@ class Gradients:
             if not all(implied(c, known) for c in between(at, r.lower, r.upper, label)):
                 raise ProgramError(
                     f"{label} is defined for {at} = {r.lower}..{r.upper} only, but "
-                    f"{self._shown(use.target, runs)} is also defined for other {at}; define both for the "
-                    "same values, with factors of 0 or 1"
+                    f"{self._shown(use.target, runs)}, to which it applies a matrix, is also defined for "
+                    f"other {at}; define both for the same values, with factors of 0 or 1"
                 )
 
     def _sums_all_members(self, use: _Use, solved: _Solved, total: Expr) -> None:

@@ -37,13 +37,16 @@ def layer_count(depth: Any, key: str = "depth") -> Expr:
     >>> layer_count(2.5)
     Traceback (most recent call last):
     ...
-    derive.errors.ProgramError: depth = 2.5: must be an integer of at least 1, or a symbol such as L
+    derive.errors.ProgramError: depth = 2.5: must be an integer of at least 1, or an expression ...
     """
     known = depth if isinstance(depth, Expr) else None
     if known is None and not isinstance(depth, bool | str) and hasattr(depth, "__index__"):
         known = Integer(index(depth))
     if known is None or known.is_integer is not True or (known.is_number and known < 1):
-        raise ProgramError(f"{key} = {depth}: must be an integer of at least 1, or a symbol such as L")
+        raise ProgramError(
+            f"{key} = {depth}: must be an integer of at least 1, or an expression such as L - 1 that is "
+            "known to be an integer"
+        )
     unknown = sorted((x for x in known.free_symbols if not x.is_positive), key=str)
     if unknown:
         raise ProgramError(

@@ -334,7 +334,8 @@ class Network:
             if known.setdefault(r.index, r) != r:
                 one, other = (f"{x.index} = {x.lower}..{x.upper}" for x in (known[r.index], r))
                 raise ProgramError(
-                    f"ranges: {one} and {other} are two ranges of one index; rename one of them"
+                    f"ranges: {one} and {other} are two ranges of one index; use another symbol as the index "
+                    "of one of them"
                 )
         if isinstance(self.forward, Mapping):
             self._check_uses([(lhs, expression(rhs)) for lhs, rhs in self.forward.items()])
@@ -424,7 +425,7 @@ class Network:
                 if computed.get(name_of(a)) == len(a.args) > 0 and a.args[-1] not in (t, S.Zero):
                     raise ProgramError(
                         f"{label}: {a} is at another time than {t}; write {t}, or 0 for the start of "
-                        "training, because a network keeps nothing else from earlier times but its weights"
+                        "training: a quantity at any other time is not supported"
                     )
 
     def _check_rings(self, lines: tuple[Definition, ...], loss: Expr) -> None:
@@ -579,8 +580,8 @@ class Network:
         """
         if isinstance(rule, Mapping):
             raise ProgramError(
-                f'rule = {rule!r}: must be a rule such as GradientDescent(eta); rules={{"W": ...}} gives '
-                "single weights another one"
+                f'rule = {rule!r}: must be a rule such as GradientDescent(eta); rules={{"W": ...}} sets the '
+                "rules of single weights"
             )
         named = by_name(
             rules or {}, "rules", '{"W": GradientDescent(eta)}, training rules by names of weights'

@@ -784,7 +784,8 @@ def in_time(
     weight = weight.subs({P: samples_of(modes)} | given)
     if weight.has(t, s):
         raise NotApplicable(
-            f"the weight {weight} of past updates depends on time, so that errors are not exponential"
+            f"the weight {weight} of past updates depends on time; coefficients in time are derived only for "
+            "rules with a constant weight"
         )
 
     def values_of(algebra: Modes) -> OperatorValues:

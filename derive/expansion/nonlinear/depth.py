@@ -324,8 +324,8 @@ class AtFixedPoint:
             rest = self.product(y, c, tensor)
             if len(shifts) > 1 or not rest.is_ground:
                 raise NotApplicable(
-                    f"the recursion of {tensor.name} over layers is not affine: it must be a factor times "
-                    "the value in the neighbouring layer plus a source"
+                    f"the recursion of {tensor.name} over layers is not solved: it must be a factor that is "
+                    "the same in all layers, times the value in the neighbouring layer, plus a source"
                 )
             m += rest.coeff(1)
         if step == 0:
@@ -594,8 +594,9 @@ class AtCriticality:
         for a, _ in known.terms:
             if (a + 1 + rate).is_nonpositive:
                 raise NotApplicable(
-                    f"the recursion dX/dell = -({rate}) X/ell + c ell^({a}) gives no power law in deep "
-                    "layers: X depends on the first layers, where averages are not powers of ell"
+                    f"the recursion dX/dell = -({rate}) X/ell + c ell^({a}) is not solved in deep layers: "
+                    f"the part ell^({-rate}) of X depends on the first layers, where averages are not powers "
+                    "of ell, and is not smaller than the rest by a power of ell"
                 )
         out = {(a + 1, b): c / (a + 1 + rate) for (a, b), c in known.terms.items()}
         return Leading(out, known.beyond + 1)

@@ -105,8 +105,8 @@ def activation_of(activation: str | Any) -> Activation:
     if isinstance(activation, str):
         if activation not in NAMED:
             raise ProgramError(
-                f"activation = {activation!r}: must be one of {', '.join(NAMED)}, or a SymPy function such "
-                "as tanh"
+                f"activation = {activation!r}: must be one of {', '.join(NAMED)}; in Python also a SymPy "
+                "function such as tanh, or an expression in one symbol"
             )
         x = Symbol("x", real=True)
         function = Lambda(x, NAMED[activation](x))
@@ -188,7 +188,10 @@ def per_layer(key: str, value: PerLayer, first: int, last: Expr) -> Expr:
         return S.One
     if isinstance(value, str):
         if not value.isidentifier():
-            raise ProgramError(f"{key} = {value!r}: must be a name, such as 'a', a number, or a list")
+            raise ProgramError(
+                f"{key} = {value!r}: text must be the name of a function of the layer, such as 'a'; give "
+                "a number, an expression or a list not as text"
+            )
         return Function(value)(ell)
     if not isinstance(value, Sequence):
         return _positive(key, value)
@@ -465,7 +468,8 @@ def rule_of(
     if given:
         raise ProgramError(
             f"{', '.join(given)} with rule = {rule!r}: only for rules that are given by their names; leave "
-            f"{' and '.join(given)} out, and make the rule object with such a parameter"
+            f"{' and '.join(given)} out, and state decay, momentum or noise in the rule object instead, as "
+            "in GradientDescent(eta, decay=...)"
         )
     trained_by: TrainingRule = _on_loss(rule, loss, samples)
     return trained_by

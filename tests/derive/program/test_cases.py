@@ -153,8 +153,8 @@ def test_losses_of_cases_have_the_right_error(loss: Expr, error: Callable[..., f
 
 
 REFUSED: dict[str, tuple[Activation, str]] = {
-    "point": (lambda z: Piecewise((1, Eq(z, 0)), (z, True)), "is not an inequality of a quantity"),
-    "end": (lambda z: Piecewise((z, z > 0)), r"it has no value at pre\(mu, t\) = -1"),
+    "point": (lambda z: Piecewise((1, Eq(z, 0)), (z, True)), r"is not an inequality of pre\(mu, t\)"),
+    "end": (lambda z: Piecewise((z, z > 0)), r"none of its cases holds at pre\(mu, t\) = -1"),
     "pole": (lambda z: Piecewise((log(z), z > 0), (0, True)), r"log\(pre\(mu, t\)\) has no finite value at"),
     "curve": (lambda z: Piecewise((z, tanh(z) > S.Half), (0, True)), "thresholds of .* are not known"),
     "order": (
@@ -167,7 +167,7 @@ REFUSED: dict[str, tuple[Activation, str]] = {
     ),
     "other value": (
         lambda z: Piecewise((z, z > 0), (-z, z < 0), (1, True)),
-        r"it has a value of its own at pre\(mu, t\) = 0",
+        r"the function has a value of its own at pre\(mu, t\) = 0",
     ),
     "acot": (acot, "jumps, and its derivative leaves the jump out"),
     "logistic": (lambda z: 1 / (1 + exp(c / (1 - z))), "jumps, and its derivative leaves the jump out"),

@@ -213,7 +213,7 @@ REFUSED: dict[str, tuple[Callable[[], Program], str]] = {
     ),
     "part of a ring": (
         lambda: mixed(Sum(h(mu, p - k, t), (k, 0, p))),
-        "the sum over k ends at a shifted index of h.*, which is periodic",
+        "a limit of k contains an index that is shifted in h.* and periodic",
     ),
     "outputs that are mixed": (
         lambda: trained(

@@ -95,9 +95,9 @@ def test_a_factor_beside_a_periodic_index(factor: Expr) -> None:
 @pytest.mark.parametrize("factor", [KroneckerDelta(p, 3), p])
 def test_a_number_beside_a_periodic_index_is_refused(factor: Expr) -> None:
     """The gradient held ``p - 1`` = 0 where the last position, 3, was meant."""
-    with pytest.raises(ProgramError, match=r"is periodic, but p is also a number .*: define a field"):
+    with pytest.raises(ProgramError, match=r"is periodic, but p is also used as a number .*: define"):
         pooled(factor * tanh(h(mu, p + 1, t)))
-    with pytest.raises(ProgramError, match="a shifted index is also a number"):
+    with pytest.raises(ProgramError, match="a shifted index is also used as a number"):
         mixed(R @ tanh(factor * h(mu, p + 1, t)), R)
     as_field = trained(
         {q(mu, p, t): h(mu, p + 1, t)}, Mean(w.symbol * Sum(factor * tanh(q(mu, p, t)), (p, 1, 3))), w
@@ -106,7 +106,7 @@ def test_a_number_beside_a_periodic_index_is_refused(factor: Expr) -> None:
 
 
 def test_a_weight_beside_a_periodic_index_is_refused() -> None:
-    with pytest.raises(ProgramError, match=r"p is also a number or the index of a weight"):
+    with pytest.raises(ProgramError, match=r"p is also used as a number or as the index of a weight"):
         mixed(v(p) * tanh(h(mu, p + 1, t)), v)
 
 

@@ -565,7 +565,7 @@ def test_a_factor_whose_index_the_field_lacks(line: Callable[[GaussianMatrix, Ex
     forward[b(mu, e, t)] = V @ tanh(Function("c")(e) * a(mu, t))
     inside = replace(network, forward=forward)
     with pytest.raises(
-        ProgramError, match="no single field has all indices of the expression: define a field"
+        ProgramError, match="no single field has all indices of the expression, each index in an argument of"
     ):
         inside.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta))
 
