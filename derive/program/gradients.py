@@ -601,8 +601,8 @@ class Gradients:
                     raise ProgramError(
                         f"{label}: the index {_plain(argument, runs)} of {self.written(to)} leaves its range "
                         f"{span.lower}..{span.upper} and is periodic, but {index} is also used as a number "
-                        f"or as the index of a weight: define a field or number that is {self.written(to)}, or "
-                        f"write an array of constants, such as c({index}), instead of the number"
+                        f"or as the index of a weight: define a field or number that is {self.written(to)}, "
+                        f"or write an array of constants, such as c({index}), instead of the number"
                     )
 
     def _is_periodic(self, e: Expr) -> bool:
