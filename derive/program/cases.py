@@ -617,7 +617,9 @@ def _by_maxima(e: Piecewise, vectors: Collection[Symbol]) -> Expr:
     v, at = line.v, {line.quantity: line.solved}
     for r in relations:
         if isinstance(r, Eq | Ne) or not r.has(line.quantity):
-            raise _Unread(f"the condition {spelled(r)} is not an inequality of {spelled(line.form)}")
+            raise _Unread(
+                f"the condition {spelled(r)} does not compare {spelled(line.form)} by <, <=, > or >="
+            )
     # An average or a product with a matrix that the conditions do not contain is another quantity than
     # `line.quantity`, the quantity of the conditions, also if it contains `line.quantity`. Symbols stand for
     # these averages and products while `line.quantity` is replaced.

@@ -489,9 +489,9 @@ class Gradients:
             elif a != slot and name_of(use.target) in self.slots:
                 if name_of(use.target) not in self.scalars:
                     raise ProgramError(
-                        f"{self._shown(use.by, runs)} uses "
-                        f"{self._shown(use.target, runs)} at one value of an "
-                        f"index: write a sum over {slot} with factors of 0 or 1 that select it"
+                        f"{self._shown(use.by, runs)} uses {self._shown(use.target, runs)}, in which {a} is "
+                        f"one value or an index without a range: write a sum over {slot}, for one value with "
+                        "factors of 0 or 1 that select it"
                     )
                 chosen *= KroneckerDelta(slot, argument)
         return _Solved(solved, low, high, shift, family, chosen, places)

@@ -1320,9 +1320,10 @@ def _defined_everywhere(loss: Expr, outputs: list[str]) -> None:
     masks = {a: Dummy("f", real=True) for a in loss.atoms(AppliedUndef)}
     of = {m for a, m in masks.items() if name_of(a) in outputs}
     body = loss.xreplace(masks)
-    body = body.replace(
+    body, sums = body.replace(
         lambda e: isinstance(e, Sum),
         lambda e: Dummy("s", positive=True) if e.function.is_positive else Dummy("s", real=True),
+        map=True,
     )
     for node in body.atoms(log, Pow):
         inside = node.args[0]
@@ -1336,9 +1337,11 @@ def _defined_everywhere(loss: Expr, outputs: list[str]) -> None:
         inverse = power is not None and power.is_integer
         whole = inside.is_nonzero if inverse else inside.is_positive
         if not whole:
-            back = {m: a for a, m in masks.items()}
+            back = {m: a for a, m in masks.items()} | {m: e for e, m in sums.items()}
+            while inside.has(*back):
+                inside = inside.xreplace(back)
             raise ProgramError(
-                f"the loss {loss} or its derivative may have no value where {inside.xreplace(back)} is "
+                f"the loss {loss} or its derivative may have no value where {inside} is "
                 f"{'zero' if inverse else 'not positive'}, and outputs take every real value while they are "
                 "learnt: write a loss that has a derivative at any real output, such as log(1 + exp(-f*y))"
             )

@@ -176,7 +176,10 @@ class _Reader:
             raise NotApplicable(f"the output {f.lhs} = {f.rhs} is not of the form <phi(h) z>/{gamma0}")
         value = (number * average.body / z).xreplace({Function("h")(*z.args): x})
         if value.free_symbols - {x}:
-            raise NotApplicable(f"the output {f.lhs} = {f.rhs} is not linear in {z}")
+            raise NotApplicable(
+                f"the output {f.lhs} = {f.rhs} must be the average of {z} times a function of h, divided by "
+                f"{gamma0}; the constants of this function must be numbers"
+            )
         activation = Lambda(x, value)
         Phi = self.theory.order_parameter("Phi")
         now, past = Function("h")(*Phi.symbol.args[:2], t), Function("h")(Phi.symbol.args[0], alpha, s)
