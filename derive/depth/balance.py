@@ -100,7 +100,8 @@ def form_of(exponent: Expr) -> LinearExponent:
     constant = (e - slopes[0] * alpha - slopes[1] * gamma).expand()
     if not (constant.is_Rational and all(x.is_Rational for x in slopes)):
         raise NotApplicable(
-            f"the exponent of L**({exponent}) is not linear in alpha and gamma with rational coefficients"
+            f"the exponent of L**({exponent}) is not linear in alpha and gamma, the symbols of "
+            "derive.depth.balance, with rational coefficients"
         )
     return Fraction(str(constant)), Fraction(str(slopes[0])), Fraction(str(slopes[1]))
 

@@ -124,7 +124,8 @@ class _Lazy:
                     raise NotApplicable(
                         f"the lazy limit is not derived: the correlation {e.lhs} is {kernel.definition} at "
                         "gamma0 = 0, which changes from layer to layer, and must be the same in all layers: "
-                        "leave out decay and noise of the weights, or give one hidden layer"
+                        "leave out decay and noise of the weights, with initial variance 1, or give one "
+                        "hidden layer"
                     )
                 self.correlations[name] = kernel
         self.responses = {str(e.lhs.args[0]): (e.lhs, at_zero(e.rhs)) for e in closure.responses}

@@ -627,7 +627,7 @@ def _by_maxima(e: Piecewise, vectors: Collection[Symbol]) -> Expr:
     cases = e.xreplace(others).xreplace(at)
     cuts = _ordered({c for r in relations for c in _roots(r.xreplace(at), line)})
     if not cuts:
-        raise _Unread(f"its conditions have no threshold, a value of {spelled(line.form)} where they change")
+        raise _Unread(f"the conditions have no threshold, a value of {spelled(line.form)} where they change")
     points = [cuts[0] - 1, *((a + b) / 2 for a, b in pairwise(cuts)), cuts[-1] + 1]
     forms = [_case_at(cases, line, x) for x in points]
     steps, kept = S.Zero, [(-oo, forms[0])]
@@ -672,7 +672,7 @@ def _continuous(kept: list[tuple[Expr, Expr]], line: _Line) -> Expr:
             total += change.xreplace({v: Max(v, c)}) - change.xreplace({v: c})
         return total
     if any(x.has(v) for _, f in kept for x in f.atoms(Heaviside, sign)):
-        raise _Unread("one of its cases contains another jump, by Heaviside or sign")
+        raise _Unread("one of the cases contains another jump, by Heaviside or sign")
     for i, (c, form) in enumerate(kept):
         inside = v if i + 1 == len(kept) else Min(v, kept[i + 1][0])
         if i:
@@ -762,7 +762,7 @@ def _case_at(cases: Piecewise, line: _Line, value: Expr) -> Expr:
             if line.solved != line.v and _divided(found, line):
                 raise _Unread(f"{line.text(found)} is not a function of {spelled(line.form)}")
             return found
-    raise _Unread(f"none of its cases holds at {spelled(line.form)} = {spelled(value)}")
+    raise _Unread(f"none of the cases holds at {spelled(line.form)} = {spelled(value)}")
 
 
 def _divided(e: Expr, line: _Line) -> bool:

@@ -154,7 +154,7 @@ def test_losses_of_cases_have_the_right_error(loss: Expr, error: Callable[..., f
 
 REFUSED: dict[str, tuple[Activation, str]] = {
     "point": (lambda z: Piecewise((1, Eq(z, 0)), (z, True)), r"does not compare pre\(mu, t\) by <"),
-    "end": (lambda z: Piecewise((z, z > 0)), r"none of its cases holds at pre\(mu, t\) = -1"),
+    "end": (lambda z: Piecewise((z, z > 0)), r"none of the cases holds at pre\(mu, t\) = -1"),
     "pole": (lambda z: Piecewise((log(z), z > 0), (0, True)), r"log\(pre\(mu, t\)\) has no finite value at"),
     "curve": (lambda z: Piecewise((z, tanh(z) > S.Half), (0, True)), "thresholds of .* are not known"),
     "order": (
