@@ -214,8 +214,8 @@ class LayerExpansion(SeriesRing[Expr]):
         if not self.order and e.has(AppliedUndef):
             return sympify(e).replace(lambda x: isinstance(x, AppliedUndef), lambda x: self._function(x)[0])
         raise NotApplicable(
-            f"no rule expands {e} in powers of the inverse depth; without a rule, numbers are taken at all "
-            "orders, and averages and other functions of fields or order parameters at order 0 only"
+            f"no rule expands {e} in powers of the inverse depth; without a rule, an expression must be a "
+            "number or, at order 0, contain a function such as X(ell, t)"
         )
 
     def total(self, *xs: Expr) -> Expr:

@@ -110,9 +110,9 @@ def read(theory: Theory) -> Site:
     names = [e.name for e in theory.equations]
     if set(names) != {"h", "z", "g"}:
         raise NotApplicable(
-            "the series in gamma0 of a nonlinear theory needs the fields g, h and z, which perceptrons with "
-            "a nonlinear activation have, if their hidden layers are one layered field with one family of "
-            f"matrices between them; this theory has the fields {', '.join(sorted(set(names)))}"
+            "the series in gamma0 of a nonlinear theory needs the fields g, h and z and no others, which "
+            "perceptrons with a nonlinear activation have, if their hidden layers are one layered field with "
+            f"one family of matrices between them; this theory has the fields {', '.join(sorted(set(names)))}"
         )
     deep = len(names) > 3
     families = {e.name for e in theory.equations if e.layers}
@@ -177,8 +177,9 @@ class _Reader:
         value = (number * average.body / z).xreplace({Function("h")(*z.args): x})
         if value.free_symbols - {x}:
             raise NotApplicable(
-                f"the output {f.lhs} = {f.rhs} must be the average of {z} times a function of h, divided by "
-                f"{gamma0}; the constants of this function must be numbers"
+                f"the output {f.lhs} = {f.rhs} must be the average of {z} times a function of "
+                f"{Function('h')(*z.args)}, divided by {gamma0}; the constants of this function must be "
+                "numbers"
             )
         activation = Lambda(x, value)
         Phi = self.theory.order_parameter("Phi")
@@ -216,7 +217,7 @@ class _Reader:
         if kernel is None:
             raise NotApplicable(
                 f"the covariance <{u.symbol} {u.partner}> = {u.covariance} must be one order parameter, as "
-                "without weight decay and noise"
+                "with initial variance 1 and without weight decay and noise"
             )
         return kernel
 
