@@ -484,8 +484,8 @@ class _Entries:
         """
         if len(vs) > 1 and self.rule.discrete:
             raise NotApplicable(
-                "a product of sums over steps inside of another sum is not supported: take a flow, or a "
-                "lower order"
+                "a product of sums over steps inside of another sum is not supported: use the theory of a "
+                "flow, or a lower order"
             )
         integrals: list[Nested] = [vs[0] if vs else ()]
         for v in vs[1:]:
@@ -507,8 +507,8 @@ class _Entries:
             return
         if self.rule.discrete:
             raise NotApplicable(
-                "a sum over all steps inside of a sum that starts at s is not supported: take a flow, or a "
-                "lower order"
+                "a sum over all steps inside of a sum that starts at s is not supported: use the theory of a "
+                "flow, or a lower order"
             )
         v, *others = whole
         for k in range(len(v) + 1):

@@ -509,8 +509,8 @@ class AtCriticality:
         x = self.phi.variables[0]
         if self.phi.expr.subs(x, -x) != -self.phi.expr or self.phi.expr.diff(x).subs(x, 0) != 1:
             raise NotApplicable(
-                f"phi = {self.phi.expr}: must be odd with slope 1 at zero, in a form that shows this, such as "
-                "tanh(x)"
+                f"phi = {self.phi.expr}: must be odd with slope 1 at zero, in a form that shows this, such "
+                "as tanh(x)"
             )
         self.taylor = self.phi.expr.series(x, 0, 2 * TERMS + 2).removeO()
         variance = self.moment((0, 0))
