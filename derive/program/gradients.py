@@ -325,7 +325,9 @@ class Gradients:
             if shifted & vector.replace(self._is_periodic, _one).free_symbols:
                 raise ProgramError(
                     f"the definition of {d.lhs} applies a matrix to {vector}, in which a shifted index is "
-                    f"also used as a number or as the index of a weight: define a field that is {vector}"
+                    "also used as a number or as the index of a weight: define a field that is the shifted "
+                    "field alone, as q(p) = h(p + 1), or write an array of constants, such as c(p), instead "
+                    "of the number"
                 )
         self.nodes[name], self.owner[name], self.slots[name] = (place, body), owner, home
         return Function(name)(*cover.args)

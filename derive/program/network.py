@@ -552,8 +552,8 @@ class Network:
             if len(places) > 1:
                 raise ProgramError(
                     f"{lhs}: {mean} contains vectors of different populations, "
-                    f"{' and '.join(sorted(places))}, so that it has no limit of infinite width: apply a "
-                    "matrix to one of the vectors first"
+                    f"{' and '.join(sorted(places))}, and a mean must have one population: define a field "
+                    "that is a matrix applied to one of the vectors, and use this field in the mean"
                 )
 
     def _check_tied_layers(self, lines: tuple[Definition, ...]) -> None:
