@@ -405,7 +405,7 @@ class PowerSeries:
             return other.coefficients
         value = sympify(other, strict=True)
         if value.free_symbols & self.variable.free_symbols:
-            raise ValueError(f"{value} contains {self.symbol}: make it a series first")
+            raise ValueError(f"{value} contains {self.symbol}: write it as a PowerSeries first")
         return (value, *[S.Zero] * self.order)
 
     # -- values ----------------------------------------------------------------------------------------

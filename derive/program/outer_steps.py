@@ -196,8 +196,9 @@ class _Rewriting:
         inner = [r for r in u.over if r not in samples]
         if more or len(samples) != 1:
             raise NotApplicable(
-                f"{w.name} moves by {rule.name}: its gradient must be one sum over samples; it is not if the "
-                "matrix is used in several places or at several positions, or if the loss has no samples"
+                f"{w.name} moves by {rule.name}: its gradient must be one sum over an index of samples; it "
+                "is not if the matrix is used in several places or at several positions, if the loss has no "
+                "samples, or if its samples are a population of random data"
             )
         (row,) = samples
         column = row.renamed(_numbered(row.index, 2))
