@@ -979,7 +979,7 @@ def diversity(limit: LayerTime, name: str) -> Diversity:
     if not powers or powers[0] > SECOND:
         raise NotApplicable(
             f"the difference between layers is not found: the fields of {e.lhs} at two layer times do not "
-            "differ up to second order in the distance of these, and higher orders are not derived"
+            "differ up to second order in the distance of the layer times, and higher orders are not derived"
         )
     return Diversity(
         Eq(two, both, evaluate=False),

@@ -230,7 +230,9 @@ class _Effective:
         pair = self.above * self.above.xreplace({t: s})
         matching = [q for q in self.whole.correlations() if q.definition == Average(pair)]
         if not matching:
-            raise NotApplicable(f"the theory has no order parameter for <{pair}>")
+            raise NotApplicable(
+                f"the theory has no order parameter <{pair}>, the covariance of the gradient on the stream"
+            )
         return matching[0].symbol
 
     def averaged(self, body: Expr) -> Expr:

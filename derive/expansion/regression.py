@@ -188,7 +188,11 @@ class _Regression:
             while late := [r for r in ready if _fields(r) & {x.lhs for x in rows if x not in ready}]:
                 ready = [r for r in ready if r not in late]
             if not ready:
-                raise NotApplicable(f"the responses in the equation of {rows[0].lhs} depend on each other")
+                names_left = ", ".join(str(r.lhs) for r in rows)
+                raise NotApplicable(
+                    f"the equations of {names_left} depend on each other by their responses or fields, so "
+                    "that they cannot be solved one after another"
+                )
             self.eliminate(ready)
             rows = tuple(r for r in rows if r not in ready)
 

@@ -483,8 +483,8 @@ class Gradients:
                         raise ProgramError(
                             f"{self._shown(use.by, runs)}: the layers of "
                             f"{self._shown(use.target, runs)} run from "
-                            f"{_plain(runs[x].lower, runs)} to {_plain(runs[x].upper, runs)}, which must not "
-                            "depend on an index"
+                            f"{_plain(runs[x].lower, runs)} to {_plain(runs[x].upper, runs)}; these limits "
+                            "must not depend on an index"
                         )
             elif layer:
                 low = high = a

@@ -304,7 +304,10 @@ class AtFixedPoint:
                 zero = tensor.order > 0 or tensor.shape != PAIR or value == 0
                 start = self.constant(0 if zero else self.moments[0, 0] if value.free_symbols else 1)
                 return layer, start
-        raise NotApplicable(f"the order parameter {tensor.name} has no given value at any layer")
+        raise NotApplicable(
+            f"the order parameter {tensor.name} has no given value at any layer, from which its recursion "
+            "over layers could start"
+        )
 
     def solved(self, tensor: ForestCoefficient, law: LayerPolynomial) -> PolyElement:
         """Solve the recursion ``X(ell) = m X(ell + step) + known`` of a tensor X over layers, in closed form.
@@ -472,8 +475,8 @@ class Leading:
         if not self.terms:
             known = self.beyond + 1
             raise NotApplicable(
-                "the leading powers cancel: of the tensor only a bound is known, that its degree in ell and "
-                f"L is below {known}, because lower powers are not computed"
+                "the leading powers cancel: of a coefficient it is only known that its degree in ell and L "
+                f"is below {known}, because lower powers are not computed"
             )
         return Add(*[c * ell**a * L**b for (a, b), c in self.terms.items()])
 
