@@ -327,7 +327,9 @@ class _Projection:
                 projected = replace(x, field=self.p(*x.field.args[: self.layers], *at, t))
             else:
                 raise NotApplicable(
-                    f"the equation of {e.lhs} has the term {x.expr}, which the projection cannot rewrite"
+                    f"the equation of {e.lhs} has the term {x.expr}; each term must be a Gaussian source, a "
+                    f"sum over past times of a field without the index {mu}, or the field {self.field} at "
+                    f"{mu} and {t} with a factor that does not depend on {mu}"
                 )
             terms.append(replace(projected, matrix=x.matrix, rule=RULE))
         ranges = tuple(r for r in e.ranges if r.index != mu)

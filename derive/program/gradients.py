@@ -408,10 +408,11 @@ class Gradients:
                     if use.kind != "entry":
                         at, body = (self.written(_plain(x, dict(runs))) for x in (by, node.args[0]))
                         inner = min(body.atoms(Product if use.kind == "product" else Mean), key=spelled)
+                        kind = "matrix product" if use.kind == "product" else "mean"
                         raise ProgramError(
-                            f"the definition of {at} contains the mean of {body}, and a mean must not "
-                            "contain a matrix product or another mean: define a field or number that is "
-                            f"{inner}"
+                            f"the definition of {at} contains the mean of {body}, and the gradient through "
+                            f"the {kind} {inner} inside of this mean is not derived: define a field or "
+                            f"number that is {inner}"
                         )
                     yield replace(use, factor=slope, inner=use.factor, kind="mean")
             elif isinstance(node, Product):
