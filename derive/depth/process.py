@@ -507,7 +507,7 @@ class _Process:
                     self.dropped.append(Dropped(e.lhs, self.at(rest), total))
                 else:
                     raise NotApplicable(
-                        f"the equation of {e.lhs} has no limit of infinite depth: {rest} grows like "
-                        f"L**({total})"
+                        f"the equation of {e.lhs} has no limit of infinite depth: the contribution of {rest} "
+                        f"grows like L**({total})"
                     )
             yield Eq(e.lhs, value, evaluate=False)
