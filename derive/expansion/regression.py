@@ -165,8 +165,8 @@ class _Regression:
         wide = theory_limit(theory, {nu: oo}) if any(e.rhs.has(nu) for e in theory.equations) else theory
         if not any(e.name == "Delta" and e.rhs.has(Sum) for e in wide.equations):
             raise NotApplicable(
-                "the samples must be used again at every step: give a theory with data='full-batch' for a "
-                "series in 1/alpha"
+                "the theory must have the errors Delta of random samples, and the samples must be used again "
+                "at every step: give a theory of isotropic(data='full-batch') for a series in 1/alpha"
             )
         regression = _regression(wide)
         names = [q.name for q in regression.correlations()]

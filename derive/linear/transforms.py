@@ -242,8 +242,8 @@ class _Transforms:
         """
         if x.over or (x.field.args[-1] != (s if x.reach else t)):
             raise NotApplicable(
-                f"the equation of {r.lhs} contains {x.expr}; without sums over indices, each term must be a "
-                "convolution in time of a kernel and a field, or a field at time t with a factor"
+                f"the equation of {r.lhs} contains {x.expr}; each term must be a convolution in time of a "
+                "kernel and a field, or a field at time t with a factor, without a sum over an index"
             )
         return self.number(r, x.weight) if not x.reach else self.convolved(r, x.weight)
 
