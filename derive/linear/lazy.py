@@ -238,7 +238,11 @@ class _Lazy:
             )
         left, right = kernels
         if len(left.rows) != len(rows):
-            raise NotApplicable("the lazy limit needs one output; the network has several")
+            raise NotApplicable(
+                f"the lazy limit is not derived: the output has the indices {rows}, and the kernel of "
+                f"{letters[0]} has {tuple(r.index for r in left.rows)} on its left; the numbers of indices "
+                "must agree, as for one output and samples without positions"
+            )
         names = tuple(Symbol(f"{r.index.name}_1", **r.index.assumptions0) for r in left.cols)
         other = right.at((), names, t, s) if turned[1] else right.at(names, (), s, t)
         ranges = [(n, r.lower, r.upper) for n, r in zip(names, left.cols, strict=True)]
