@@ -119,7 +119,7 @@ def read(theory: Theory) -> Site:
     if deep and (not {"h", "z"} <= families or sympify(theory.program.depth).is_Integer):
         raise NotApplicable(
             "the expansion of several layers needs a family of layers: derive the theory at symbolic depth "
-            "(recurrent networks have no such family, and no expansion)"
+            "(recurrent networks have no such family)"
         )
     return _Reader(theory, deep).site()
 
