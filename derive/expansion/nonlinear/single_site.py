@@ -118,8 +118,8 @@ def read(theory: Theory) -> Site:
     families = {e.name for e in theory.equations if e.layers}
     if deep and (not {"h", "z"} <= families or sympify(theory.program.depth).is_Integer):
         raise NotApplicable(
-            "the expansion of several layers needs a family of layers: derive the theory at symbolic depth "
-            "(recurrent networks have no such family)"
+            "the expansion of several layers needs a family of layers: derive the theory at symbolic depth; "
+            "recurrent networks have no such family"
         )
     return _Reader(theory, deep).site()
 
