@@ -270,8 +270,8 @@ class _Transforms:
         order = {*self.responses, *self.pairs}
         if e.has(t, s) or any(str(a.func) in order for a in e.atoms(AppliedUndef)):
             raise NotApplicable(
-                f"the kernel or factor {e} in the equation of {r.lhs} contains a time or an order parameter, "
-                "which is not supported there"
+                f"the kernel or factor {e.xreplace({_age: t - s})} in the equation of {r.lhs} contains a time "
+                "or an order parameter, which is not supported there"
             )
         return e
 
@@ -396,8 +396,10 @@ def _of_age(e: Expr) -> Expr:
     The dummy ``_age`` stands for the difference. Raises NotApplicable if the transform has no closed form.
     """
     if e.has(s, t):
-        raise NotApplicable(f"the function {e} depends on more than the time difference")
+        raise NotApplicable(f"the function {e} depends on more than the time difference {_age}")
     transform = integrate((e * exp(-z * _age)).expand(), (_age, 0, oo), conds="none")
     if transform.has(Integral):
-        raise NotApplicable(f"the Laplace transform of {e} is not found in closed form")
+        raise NotApplicable(
+            f"the Laplace transform of {e}, a function of the time {_age}, is not found in closed form"
+        )
     return transform
