@@ -270,8 +270,8 @@ class _Transforms:
         order = {*self.responses, *self.pairs}
         if e.has(t, s) or any(str(a.func) in order for a in e.atoms(AppliedUndef)):
             raise NotApplicable(
-                f"the kernel or factor {e.xreplace({_age: t - s})} in the equation of {r.lhs} contains a time "
-                "or an order parameter, which is not supported there"
+                f"the kernel or factor {e.xreplace({_age: t - s})} in the equation of {r.lhs} contains a "
+                "time or an order parameter, which is not supported there"
             )
         return e
 
