@@ -384,8 +384,8 @@ def expand_sizes(
     right = [e.rhs for e in (*theory.equations, *theory.scalars)]
     if not any(x.has(size) for x in (*right, *(u.covariance for u in theory.sources))):
         raise NotApplicable(
-            f"the theory does not depend on the symbol {size}; theory.symbols has the symbols of the theory, "
-            f"{', '.join(theory.symbols)}, with their assumptions"
+            f"the theory does not depend on the symbol {size} with the assumptions that it has here; "
+            f"theory.symbols has the symbols of the theory, {', '.join(theory.symbols)}, with theirs"
         )
     scales: list[tuple[str, Expr]] = []
     absorbed = theory
