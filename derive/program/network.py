@@ -794,12 +794,12 @@ def _require_member(lhs: AppliedUndef, matrix: GaussianMatrix, used: Expr) -> No
 def _without_range(x: Symbol) -> str:
     """Return the message for an index without a range; its name may be that of a symbol of the package."""
     known = next((y for y in (mu, ell, t) if y.name == x.name), None)
-    remedy = f"ranges=(IndexRange({x}, 1, ...),) of the network says how far it runs"
+    remedy = f"give the network ranges=(IndexRange({x}, 1, ...),)"
     if known is None:
         return size_as_index(x) or f"the index {x} has no range; {remedy}"
     if x == known:
         return (
-            f"no matrix with an index says how far {x} runs; {remedy}, and fields of tied layers are "
+            f"no matrix with an index says how far {x} runs: {remedy}; for tied layers use "
             "Field(..., ordered=True), with another index"
         )
     return f"its {x} is not the symbol {x} of derive.program: import that one, or {remedy}"
