@@ -178,8 +178,8 @@ class _Effective:
             raise NotApplicable(
                 f"the output {self.output} of the branch of layer ell must have mean zero over the units; "
                 f"the mean found is {mean}, so that the stream drifts from layer to layer, which the limit "
-                "of infinite depth leaves out: use fields without an index of samples, and subtract the mean in "
-                "the branch, as phi(h) - Mean(phi(h)), or "
+                "of infinite depth leaves out: use fields without an index of samples, and subtract the mean "
+                "in the branch, as phi(h) - Mean(phi(h)), or "
                 + ("give" if activation is None else "choose")
                 + " an odd activation, such as tanh"
             )
