@@ -1390,7 +1390,8 @@ def _before(a: Expr, b: Expr) -> bool:
     if gap.is_negative or gap.is_nonpositive:
         return False
     raise ProgramError(
-        f"the order of the layers {a} and {b} depends on the depth: give a depth that decides it"
+        f"a gradient changes its form at the layers {a} and {b}, whose order depends on the depth: give a "
+        "depth that decides the order, such as a number"
     )
 
 
