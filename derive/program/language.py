@@ -44,7 +44,7 @@ def layer_count(depth: Any, key: str = "depth") -> Expr:
         known = Integer(index(depth))
     if known is None or known.is_integer is not True or (known.is_number and known < 1):
         raise ProgramError(
-            f"{key} = {depth}: must be an integer of at least 1, or an expression such as L - 1 that is "
+            f"{key} = {depth!r}: must be an integer of at least 1, or an expression such as L - 1 that is "
             "known to be an integer"
         )
     unknown = sorted((x for x in known.free_symbols if not x.is_positive), key=str)
