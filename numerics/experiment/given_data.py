@@ -102,6 +102,33 @@ def checked_arrays(
     return checked, {k: float(n) for k, (n, _) in shapes.sizes.items()}
 
 
+def require_shapes(
+    program: Program, data: Mapping[str, Array], values: Mapping[str, float], times: int = 0
+) -> None:
+    """Raise SpecError if an array has another number of entries than the index at which it is read.
+
+    ``data`` are arrays by name, ``values`` numbers by the names of symbols, which include sizes such as "P",
+    and ``times`` is the number of times; axes of times are not compared if it is 0. They may be longer.
+    Messages name arrays as ``data.NAME`` and numbers as ``values.NAME``.
+
+    >>> from derive.program import mlp
+    >>> require_shapes(mlp(2), {"y": np.ones(1)}, {"P": 2})
+    Traceback (most recent call last):
+    numerics.errors.SpecError: data.y: has shape (1,), but values.P says P = 2 (accepted: shape (2,))
+    """
+    extents = chain.from_iterable(_extents(program).values())
+    named = {x.name for extent in extents for x in extent.count.free_symbols if isinstance(x, Symbol)}
+    sizes = {name: value for name, value in values.items() if name in named and float(value).is_integer()}
+    shapes = _Shapes(program, times, {k: (v, f"values.{k}") for k, v in sizes.items()}, prefix="data")
+    shapes.shifted = shifted_reads(program, {k: int(v) for k, v in sizes.items()})
+    shapes.literals = literals_in(program, sizes)
+    shapes.numbers = dict(values)
+    kernels = {x.kernel for x in program.given}
+    for name in sorted(data, key=lambda name: name not in kernels):
+        if data[name].ndim == len(shapes.indices.get(name, ())):
+            shapes.compare(name, data[name].shape)
+
+
 def _shifted_times(program: Program) -> dict[str, list[tuple[int, Expr]]]:
     """Return the axes of arrays that are read at shifted times, such as ``b(t - 1)``, by name.
 
@@ -317,6 +344,7 @@ class _Shapes:
     ``sizes`` holds, by the name of its symbol, each size known so far and the key that gave it; ``numbers``
     are those of other symbols; ``times`` is the number of times; ``shifted`` are axes that are read at
     shifted indices, with the lowest and highest value read; ``literals`` are axes that are read at integers.
+    Messages name an array ``prefix.NAME``.
     """
 
     program: Program
@@ -325,6 +353,7 @@ class _Shapes:
     shifted: dict[Slot, tuple[int, int]] = field(default_factory=dict)
     literals: Mapping[Slot, Literals] = field(default_factory=dict)
     numbers: dict[str, float] = field(default_factory=dict)
+    prefix: str = "arrays"
 
     def __post_init__(self) -> None:
         self.extents = _extents(self.program)
@@ -336,7 +365,7 @@ class _Shapes:
         Raise SpecError if the shape does not fit the indices. An array that no equation or rule of the
         program reads with indices, such as that of an attribute, is returned unchanged.
         """
-        key, indices = f"arrays.{name}", self.indices.get(name)
+        key, indices = f"{self.prefix}.{name}", self.indices.get(name)
         if indices is None:
             return value
         if value.ndim == len(indices) + 1 and value.shape[-1] == 1:
@@ -362,7 +391,7 @@ class _Shapes:
         Raise SpecError if the length differs from a known size, or if an axis of times is too short; it may
         be longer than needed. An axis that is read only at integers is not compared here.
         """
-        key, size, shape_text = f"arrays.{name}", shape[axis], f"has shape {shape}, but"
+        key, size, shape_text = f"{self.prefix}.{name}", shape[axis], f"has shape {shape}, but"
         if index in (t, s):
             # Arrays indexed by the time s of an update need one entry less than those indexed by t, because
             # there is no update at the last time.

@@ -27,6 +27,7 @@ from derive.calculus.symbols import t
 from derive.reduce.memoryless import Markov, State
 from numerics.errors import Unserved
 from numerics.experiment.checks import finite_number, given_arrays
+from numerics.experiment.given_data import require_shapes
 from numerics.lowering.expressions import KnownArrays
 from numerics.lowering.indices import (
     TIMES,
@@ -77,13 +78,15 @@ class System:
         index with two ranges.
     ValueError
         If ``values`` has no number for the size of an index, if a number is not finite, if ``data`` hold
-        entries that are not finite real numbers, or a kernel that is not symmetric positive semidefinite.
+        entries that are not finite real numbers, a kernel that is not symmetric positive semidefinite, or an
+        array with another number of entries than its indices have values.
     """
 
     def __init__(self, markov: Markov, values: Mapping[str, RealNumber], data: Mapping[str, Any]) -> None:
         self.markov = markov
         self.values = {name: finite_number(f"values.{name}", x) for name, x in values.items()}
         self.data = given_arrays(markov.theory.program, data)
+        require_shapes(markov.theory.program, self.data, self.values)
         self.extents = Extents(self.integer, self.values)
         self.random: dict[Expr, bool] = {}
         theory = markov.theory

@@ -33,10 +33,15 @@ from numerics.experiment.problem import Problem
 from numerics.experiment.schema import Solver
 from numerics.simulation import simulate_program
 from numerics.solver.direct import evaluate
+from numerics.solver.lazy.solve import solve_lazy
+from numerics.solver.long_times.solve import stationary_kernels
+from numerics.solver.paths import solve_particles
+from numerics.solver.quadrature.solve import solve_two_layer
 from tests.derive.once import convolution, mean_field, mlp
 
 K, Y = [[1.0, 0.2], [0.2, 0.9]], [1.0, -0.5]
 NUMBERS = {"eta": 0.1, "gamma0": 1.0}
+decay, heat = Symbol("decay", positive=True), Symbol("heat", positive=True)
 
 BAD_ARRAYS: dict[str, tuple[str, Any, str]] = {
     "asymmetric": ("K_x", [[1.0, 0.2], [0.3, 1.0]], "is not symmetric: its entries at"),
@@ -106,6 +111,33 @@ def test_no_entry_point_computes_with_such_arrays(entry: Callable[..., object]) 
     for name, value, _ in (*BAD_ARRAYS.values(), *BAD_SHAPES.values()):
         with pytest.raises(SpecError):
             entry(mlp(1), numbers=NUMBERS, arrays={"K_x": K, "y": Y, name: value}, times=range(3))
+
+
+def by_paths(arrays: dict[str, Any]) -> object:
+    return solve_particles(mean_field(mlp(1)), steps=2, values={"P": 2, **NUMBERS}, data=arrays, samples=8)
+
+
+def by_nodes(arrays: dict[str, Any]) -> object:
+    return solve_two_layer(mean_field(mlp(1)), steps=2, values={"P": 2, **NUMBERS}, data=arrays)
+
+
+def without_features(arrays: dict[str, Any]) -> object:
+    return solve_lazy(mean_field(mlp(1)), steps=2, values={"P": 2, **NUMBERS}, data=arrays)
+
+
+def at_rest(arrays: dict[str, Any]) -> object:
+    noisy = mean_field(mlp(1, weight_decay=decay, temperature=heat))
+    values = {decay: 1.0, heat: 0.5, eta: 0.2, P: 2, gamma0: 1.0}
+    return stationary_kernels(noisy, values=values, data=arrays)
+
+
+@pytest.mark.parametrize("entry", [evaluated, trained, by_paths, by_nodes, without_features, at_rest])
+def test_arrays_of_solvers_have_the_length_of_their_index(entry: Callable[..., object]) -> None:
+    """A target too few was used for both samples, and the last of three was left out, without a word."""
+    entry({"K_x": K, "y": Y})
+    for name, value in (("y", [1.0]), ("y", [1.0, 2.0, 3.0]), ("K_x", np.eye(3)), ("K_x", np.eye(1))):
+        with pytest.raises(ValueError, match=rf"data(\.|\[')({name}|y|x).* shape"):
+            entry({"K_x": K, "y": Y, name: value})
 
 
 def test_several_outputs_and_positions_have_their_axes() -> None:

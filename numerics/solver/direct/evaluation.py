@@ -24,6 +24,7 @@ from derive.program.nonlinear import require_linear_rules
 from derive.theory import Equation, OrderParameter, Theory
 from numerics.errors import Unserved, diverged_at, require_choice, require_whole
 from numerics.experiment.checks import finite_number
+from numerics.experiment.given_data import require_shapes
 from numerics.experiment.parameter_domains import require_in_domains_at_steps
 from numerics.lowering.indices import TIMES, RealNumber
 from numerics.names import MemberKey
@@ -109,6 +110,7 @@ def evaluate(  # noqa: PLR0913 - public signature
     require_choice("method", method, get_args(EvaluationMethod))
     layout = Layout(theory, {str(k): _number(f"values.{k}", v) for k, v in (values or {}).items()})
     constants = Constants(layout, data or {})
+    require_shapes(theory.program, constants.arrays, layout.values, steps)
     require_in_domains_at_steps(theory.program, values, data, steps)
     capacity = steps * sum(len(f.members) for f in layout.sources.values())
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):

@@ -32,6 +32,7 @@ from numerics.averages.kink_quadrature import Moment
 from numerics.errors import SpecError, require_whole
 from numerics.experiment import Experiment
 from numerics.experiment.checks import given_arrays, real_numbers
+from numerics.experiment.given_data import require_shapes
 from numerics.experiment.problem import Problem
 from numerics.lowering.indices import RealNumber
 from numerics.names import INPUT_KERNEL, OUTPUT, TARGETS
@@ -329,7 +330,9 @@ def stationary_kernels(
         if lag < 0 or (theory.program.rule.discrete and lag != int(lag)):
             accepted = "whole numbers of steps >= 0" if theory.program.rule.discrete else "numbers >= 0"
             raise SpecError("lags", float(lag), "is not a lag between two times", accepted)
-    solver = _StationaryRecursion(stationary(theory), numbers, given_arrays(theory.program, data))
+    arrays = given_arrays(theory.program, data)
+    require_shapes(theory.program, arrays, numbers)
+    solver = _StationaryRecursion(stationary(theory), numbers, arrays)
     depth = int(theory.program.depth)
     kernels: dict[tuple[str, int], Array] = {}
     samples = len(solver.data[INPUT_KERNEL])

@@ -23,6 +23,7 @@ from numerics.arrays import CPU, Device
 from numerics.averages.existence import singularities
 from numerics.errors import SpecError, Unserved, require_choice, require_whole
 from numerics.experiment.checks import given_arrays
+from numerics.experiment.given_data import require_shapes
 from numerics.experiment.parameter_domains import require_in_domains_at_steps
 from numerics.lowering.entries import EntryArray
 from numerics.lowering.expressions import CompiledFunction, KnownArrays, UnseenJump, observable
@@ -399,8 +400,10 @@ class Prepared:
         self.kernels = kernels
         self.steps, self.stepping, self.device = steps, stepping, device
         arrays = {name: x for name, x in (data or {}).items() if not callable(x)}
-        self.data = {**(data or {}), **given_arrays(theory.program, arrays)}
+        arrays = given_arrays(theory.program, arrays)
+        self.data = {**(data or {}), **arrays}
         self.values = {str(k): v for k, v in (values or {}).items()}
+        require_shapes(theory.program, arrays, self.values, steps)
         self.model = _read(theory, frozenset(sizes_of(theory, self.values).items()))
         self.tables = self.model.tables
         for weight in self.tables.weights:

@@ -252,5 +252,7 @@ def test_networks_move_as_by_hand() -> None:
 def test_muon_of_a_vector_or_of_several_uses_is_refused() -> None:
     with pytest.raises(ProgramError, match="w is a vector of weights and moves by Muon"):
         mean_field(mlp(2, "tanh", rule=muon(eta)))
-    with pytest.raises(NotApplicable, match="W moves by Muon: its gradient must be one sum over samples"):
+    with pytest.raises(
+        NotApplicable, match="W moves by Muon: its gradient must be one sum over an index of samples"
+    ):
         mean_field(convolution(2, "tanh", positions=4, receptive=1, rule=adam(eta), rules={"W": muon(eta)}))
