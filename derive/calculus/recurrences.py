@@ -733,7 +733,8 @@ def _monomials(f: Expr) -> dict[tuple[int, int], Expr]:
     for moving, fixed in _apart(f).items():
         constant, powers_part = moving.as_independent(ell, Z, as_Add=False)
         powers = powers_part.as_powers_dict()
-        if not set(powers) <= {S.One, ell, Z} or not all(x.is_Integer for x in powers.values()):
+        whole = all(x.is_Integer for x in powers.values()) and powers.get(ell, S.Zero) >= 0
+        if not set(powers) <= {S.One, ell, Z} or not whole:
             raise NotApplicable(
                 f"the source of a recurrence over layers contains {moving}, which is not a polynomial in ell "
                 "and q^ell"

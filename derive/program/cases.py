@@ -571,6 +571,8 @@ def _line(relations: list[Relational], vectors: Collection[Symbol]) -> _Line:
     contain no quantity.
     """
     quantities = sorted({q for r in relations for q in _quantities(r, vectors)}, key=spelled)
+    if not quantities:
+        raise _Unread("its conditions contain no inequality of a quantity that the program computes")
     v = Dummy("v", real=True)
     if len(quantities) == 1:
         return _Line(v, quantities[0], quantities[0], v)
@@ -625,7 +627,11 @@ def _by_maxima(e: Piecewise, vectors: Collection[Symbol]) -> Expr:
     # these averages and products while `line.quantity` is replaced.
     others = {q: Dummy() for q in _quantities(e, vectors) if not line.form.has(q) and q.has(Mean, Product)}
     cases = e.xreplace(others).xreplace(at)
-    cuts = _ordered({c for r in relations for c in _roots(r.xreplace(at), line)})
+    back = {v: line.form, **{x: q for q, x in others.items()}}
+    if not isinstance(cases, Piecewise):  # the conditions hold at all real values of v, or at none
+        return cases.xreplace(back)
+    moving = [r for r in (r.xreplace(at) for r in relations) if isinstance(r, Relational)]
+    cuts = _ordered({c for r in moving for c in _roots(r, line)})
     if not cuts:
         raise _Unread(f"the conditions have no threshold, a value of {spelled(line.form)} where they change")
     points = [cuts[0] - 1, *((a + b) / 2 for a, b in pairwise(cuts)), cuts[-1] + 1]
@@ -635,7 +641,6 @@ def _by_maxima(e: Piecewise, vectors: Collection[Symbol]) -> Expr:
         steps += _step(left, right, _case_at(cases, line, c), c, line)
         if right != left:
             kept.append((c, right))
-    back = {v: line.form, **{x: q for q, x in others.items()}}
     return (_continuous(kept, line) + steps).xreplace(back)
 
 

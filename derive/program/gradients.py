@@ -469,7 +469,7 @@ class Gradients:
                     raise ProgramError(
                         f"{self._shown(use.by, runs)}: each argument of "
                         f"{self._shown(use.target, runs)} must be an "
-                        "index plus or minus a number or other indices"
+                        "index plus or minus a number or other indices, and a layer an index plus a number"
                     )
                 value = slope * (slot - (argument - slope * x))
                 solved = {y: e.xreplace({x: value}) for y, e in solved.items()} | {x: value}

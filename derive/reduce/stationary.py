@@ -251,16 +251,19 @@ class _Stationary:
     def __init__(self, theory: Theory) -> None:
         """Find the field into which each source enters, and the definitions of all other fields."""
         self.theory = theory
-        entering = {e.name: [x.field for x in e.terms if x.kind == "source"] for e in theory.equations}
-        self.moving = {name for name, fields in entering.items() if fields}
-        self.of_source = {str(u.func): name for name, fields in entering.items() for u in fields}
+        self.sources_of: dict[str, list[str]] = {}
+        for e in theory.equations:
+            known = self.sources_of.setdefault(e.name, [])
+            known += [x.field.name for x in e.terms if x.kind == "source" and x.field.name not in known]
+        self.moving = {name for name, sources in self.sources_of.items() if sources}
+        self.of_source = {source: name for name, sources in self.sources_of.items() for source in sources}
         defining = (e for e in theory.equations if all(x.kind == "definition" for x in e.terms))
         self.definitions = [(e.lhs, e.rhs) for e in defining]
 
     def limit(self) -> Stationary:
         """Return the kernels at ``gamma0 -> 0`` and then at long times.
 
-        Raises NotApplicable if memory or a response does not vanish at gamma0 = 0, if an equation has several
+        Raises NotApplicable if memory or a response does not vanish at gamma0 = 0, if a field has several
         sources, or if weights have different covariances at two times.
         """
         for e in self.theory.equations:
@@ -274,6 +277,12 @@ class _Stationary:
                 raise NotApplicable(
                     f"stationary kernels are not derived: the equation of {e.lhs} has more than one source, "
                     "as with a bias in addition to a matrix"
+                )
+        for name, sources in self.sources_of.items():
+            if len(sources) > 1:
+                raise NotApplicable(
+                    f"stationary kernels are not derived: equations of the field {name} have different "
+                    f"sources, {' and '.join(sources)}, as at the steps of a recurrent network"
                 )
         for q in self.theory.responses():
             self.vanishing(q)

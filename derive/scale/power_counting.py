@@ -613,8 +613,7 @@ class Counting:
         """Return the exponent of N in the number of units of a population, 0 for inputs, which are given."""
         if p.given:
             return S.Zero
-        (ratio,) = powers(sympify(p.ratio).subs(env))
-        return 1 + ratio
+        return 1 + one_power(sympify(p.ratio).subs(env))
 
     # -- weights -----------------------------------------------------------------------------------------
 
@@ -631,7 +630,7 @@ class Counting:
         at = {start.index.index: member} if start.index is not None else {}
         summed_units, free_units = (start.rows, start.cols) if back else (start.cols, start.rows)
         v, size = self.vector_or_input(e.vector, env, step), self.size(summed_units, at)
-        (variance,) = powers(sympify(start.variance).subs(at))
+        variance = one_power(sympify(start.variance).subs(at))
         # The mean square of an entry is the variance divided by N. If the columns are given, it is the
         # variance divided by a number that does not depend on N.
         power = variance - (S.Zero if start.cols.given else S.One)

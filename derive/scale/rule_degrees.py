@@ -298,8 +298,13 @@ def _power_near_zero(e: Expr, argument_powers: list[Expr | None]) -> Expr:
 
     It is the lowest order of the series of the function, times the exponent of the argument, the only entry
     of ``argument_powers``. Orders up to 3 are tried, and a series that starts later counts as order 0. Raises
-    NotApplicable for an argument that is zero or may grow.
+    NotApplicable for several arguments, and for an argument that is zero or may grow.
     """
+    if len(argument_powers) != 1:
+        raise NotApplicable(
+            f"the power of a large number (width or depth) in {e} is not known: it is derived for functions "
+            "of one argument and for powers whose exponent is a number"
+        )
     (argument,) = argument_powers
     if argument is None or argument.is_nonpositive is not True:
         raise NotApplicable(

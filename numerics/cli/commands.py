@@ -192,7 +192,7 @@ def solve(  # noqa: PLR0913 - the arguments are the options of the command
 def simulate(
     file: SpecFile,
     width: Annotated[int, typer.Option(min=1, metavar="N", help="Neurons in the widest hidden layer.")],
-    seeds: Annotated[int, typer.Option(min=1, metavar="K", help="Networks to train and average over.")],
+    seeds: Annotated[int, typer.Option(min=2, metavar="K", help="Networks to train and average over.")],
     output: NetcdfOut = None,
     as_json: AsJson = False,
     data: DataIn = None,

@@ -46,6 +46,7 @@ from numerics.expansion.coefficients import Evaluator, Setting, evaluated, symbo
 from numerics.expansion.statics import Array, Moments, Points, Statics, contracted
 from numerics.expansion.trees import TIMES, Evaluation, Index, accuracy, summed
 from numerics.experiment.problem import Problem
+from numerics.experiment.theory import integrated
 from numerics.names import (
     BACKWARD_RESPONSE,
     ERROR,
@@ -122,6 +123,8 @@ def expand_kinks(whole: Problem, order: int, *, progress: Progress | None = None
     and for samples that are zero or multiples of each other.
     """
     program = whole.program if whole.depth == 1 else symbolic(whole)
+    if not whole.flow:
+        program = integrated(program)
     expansion = series(program, order, *whole.key_and_value("network.activation"))
     if whole.flow:
         problem = (

@@ -548,7 +548,8 @@ class Experiment:
             # Names with many parts are refused before tomllib reads them, because its time is quadratic in
             # their number.
             for line in text.splitlines():
-                if (name := line.partition("=")[0]).count(".") > MOST_PARTS and "," not in name:
+                name = line.partition("=")[0]
+                if name.count(".") > MOST_PARTS and "," not in name and not name.lstrip().startswith("#"):
                     raise ValueError(
                         f"a line has {name.count('.')} dots before any =, and at most {MOST_PARTS} are "
                         "allowed"

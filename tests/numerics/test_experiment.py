@@ -288,6 +288,13 @@ def test_a_file_that_is_no_toml_is_refused(tmp_path: Path, content: bytes) -> No
     assert (caught.value.key, caught.value.value) == ("file", str(tmp_path / "spec.toml"))
 
 
+def test_a_comment_may_have_many_dots(tmp_path: Path) -> None:
+    """A line of dots was called a name with too many parts."""
+    example = Path(__file__).parents[2] / "docs" / "examples" / "isotropic.toml"
+    (tmp_path / "spec.toml").write_text("# " + "." * 300 + "\n" + example.read_text())
+    Experiment.load(tmp_path / "spec.toml")
+
+
 def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "none.toml", tmp_path):
         with pytest.raises(SpecError, match=r"no such file|cannot be read"):

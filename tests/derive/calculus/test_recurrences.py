@@ -19,8 +19,10 @@ def test_half_a_layer_is_refused(ring: Layered | ValueGrid, layer: object) -> No
         ring.moved(ring.of(L * ell), layer)
 
 
-@pytest.mark.parametrize(("factor", "inhomogeneity"), [(sqrt(q), S.One), (q, sqrt(ell)), (q, sqrt(Z))])
+@pytest.mark.parametrize(
+    ("factor", "inhomogeneity"), [(sqrt(q), S.One), (q, sqrt(ell)), (q, sqrt(Z)), (S.One, 1 / ell)]
+)
 def test_roots_are_refused(factor: object, inhomogeneity: object) -> None:
-    """Exponents 1/2 were taken for 0."""
+    """Exponents 1/2 were taken for 0, and the solution for 1/ell was 0."""
     with pytest.raises(NotApplicable, match=r"integer powers of q|not a polynomial"):
         Recurrences().solve(Matrix([factor]), [inhomogeneity], 1, [S.Zero], (L, Z))

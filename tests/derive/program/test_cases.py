@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 from sympy import (
     Abs,
+    Contains,
     DiracDelta,
     Eq,
     Expr,
     Function,
     Heaviside,
+    Interval,
     Max,
     Min,
     Mod,
@@ -109,6 +111,7 @@ READ: dict[str, tuple[Activation, Activation]] = {
         lambda z: Max(-1, Min(1, z)) ** 2,
     ),
     "step": (lambda z: z + Piecewise((1, z >= 2), (0, True)), lambda z: z + Heaviside(z - 2, 1)),
+    "always": (lambda z: Piecewise((tanh(z), z**2 + 1 > 0), (1, True)), tanh),
     "sign": (lambda z: z + z / Abs(z), lambda z: z + sign(z)),
     "root": (lambda z: z + z / sqrt(z**2), lambda z: z + sign(z)),
     "singularity": (lambda z: SingularityFunction(z, 0, 1), lambda z: Max(z, 0)),
@@ -168,6 +171,10 @@ REFUSED: dict[str, tuple[Activation, str]] = {
     "other value": (
         lambda z: Piecewise((z, z > 0), (-z, z < 0), (1, True)),
         r"the function has a value of its own at pre\(mu, t\) = 0",
+    ),
+    "interval": (
+        lambda z: Piecewise((z, Contains(z, Interval(0, 1))), (0, True)),
+        "its conditions contain no inequality of a quantity",
     ),
     "acot": (acot, "jumps, and its derivative leaves the jump out"),
     "logistic": (lambda z: 1 / (1 + exp(c / (1 - z))), "jumps, and its derivative leaves the jump out"),

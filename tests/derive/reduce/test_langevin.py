@@ -30,7 +30,20 @@ from sympy import (
 from derive.calculus.averages import Average
 from derive.calculus.gaussian import GaussianAverage
 from derive.errors import NotApplicable
-from derive.program import GradientFlow, L, P, Parametrization, Program, alpha, ell, gamma0, mu, s, t
+from derive.program import (
+    GradientFlow,
+    L,
+    P,
+    Parametrization,
+    Program,
+    alpha,
+    ell,
+    gamma0,
+    mu,
+    recurrent,
+    s,
+    t,
+)
 from derive.program.training import TrainedMatrix
 from derive.reduce.equilibrium import Equilibrium
 from derive.reduce.stationary import TwoSources, two_sources
@@ -225,6 +238,13 @@ def test_constants_of_activations_are_not_variables_of_averages() -> None:
         assert {c, x} & other.rhs.free_symbols == {x}
         (first,), (second,) = (e.rhs.subs(at).atoms(GaussianAverage) for e in (one, other))
         assert first.body == second.body.xreplace(dict(zip(second.variables, first.variables, strict=True)))
+
+
+def test_fields_with_different_sources_have_no_stationary_kernels() -> None:
+    """The first source of a recurrent network ended in a KeyError."""
+    network = recurrent(2, rule="flow", weight_decay=lam, temperature=T)
+    with pytest.raises(NotApplicable, match="equations of the field h have different sources, u_W0 and u_W"):
+        stationary(mean_field(network))
 
 
 @pytest.mark.parametrize("rule", [{"temperature": T}, {"weight_decay": lam}], ids=["no decay", "no noise"])

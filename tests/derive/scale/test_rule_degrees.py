@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from sympy import Max, Min, Rational, S, Symbol, symbols, tanh
+from sympy import Abs, Max, Min, Rational, S, Symbol, sign, symbols, tanh
 
 from derive.errors import NotApplicable
 from derive.program import Entrywise, adam, adamw, lion, rmsprop, sign_descent, t
@@ -117,6 +117,8 @@ def test_unknown_powers_are_refused():
         powers_of(adam(eta, epsilon=epsilon), (x,), 0)
     with pytest.raises(NotApplicable, match="vanishes or may grow"):
         powers_of(Entrywise(eta, tanh(A)), (S(1),))
+    with pytest.raises(NotApplicable, match="powers whose exponent is a number"):
+        powers_of(Entrywise(eta, sign(A) * Abs(A) ** x), (-S(1),))
     with pytest.raises(NotApplicable, match="different powers"):
         powers_of(CLIPPED, (S(1),), 0)
 

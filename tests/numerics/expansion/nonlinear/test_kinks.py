@@ -53,6 +53,13 @@ def reference() -> dict[str, np.ndarray]:
     return found
 
 
+def test_momentum_may_depend_on_the_step() -> None:
+    """Momentum of 0.3 as a schedule: the command ended in an error of its own."""
+    plain, schedule = (expand(experiment(2, momentum=m), 2) for m in (0.3, "0.3 + 1e-15*t"))
+    for name in ("Phi", "error"):
+        np.testing.assert_allclose(schedule[name].values, plain[name].values, rtol=1e-10, atol=1e-13)
+
+
 # the reference's own errors: fits of three powers, and cells of its grid
 @pytest.mark.parametrize(
     ("name", "tolerance"), [("G", 2e-3), ("K", 2e-3), ("error", 1e-4), ("loss", 1e-4), ("Phi", 3e-5)]
