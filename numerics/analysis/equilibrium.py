@@ -182,9 +182,9 @@ def _of_theory(theory: Theory) -> RestPoint:
 def _solved(rest: RestPoint, experiment: Experiment) -> RestPoint:
     """Return a stationary state with its numbers, where these are known.
 
-    They are known for a linear network on one sample whose depth is a number, and without noise only for one
-    hidden layer. Otherwise ``rest``, which holds the equations, is returned unchanged. Raises SpecError if
-    the kernel of the sample is zero.
+    They are known for a flow of a linear network on one sample whose depth is a number, and without noise
+    only for one hidden layer. Otherwise ``rest``, which holds the equations, is returned unchanged. Raises
+    SpecError if the kernel of the sample is zero.
     """
     samples = experiment.samples
     if experiment.symbolic or samples is None or samples.targets.shape != (1,):

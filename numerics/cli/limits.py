@@ -745,8 +745,8 @@ def equilibrium(
 ) -> None:
     """Print the equations of a network at rest: equilibrium of noise and decay, or ridge regression.
 
-    Ridge regression is the case without noise. The equations are solved for linear networks on one sample
-    (without noise: with one hidden layer). For a program only the equations are printed.
+    Ridge regression is the case without noise. The equations are solved for flows of linear networks on one
+    sample (without noise: with one hidden layer). For a program only the equations are printed.
     """
     program = load_program(file)
     from numerics.analysis.equilibrium import rest_point

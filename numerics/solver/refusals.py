@@ -98,11 +98,13 @@ def linear_rules(problem: Problem) -> Refusal | None:
 def linear_updates(problem: Problem) -> Refusal | None:
     """Refuse rules whose steps are nonlinear in the gradient, for the method of infinite depth.
 
-    This method adds up the updates of all layers. The refusal names the rules that it accepts. None if all
-    rules are linear.
+    This method adds up the updates of all layers. The refusal names a rule that it accepts. None if all rules
+    are linear.
     """
     no = linear_rules(problem)
-    return None if no is None else replace(no, accepted='"gd" or "flow", or an integer network.depth')
+    if no is None or problem.depth is not None:
+        return no
+    return replace(no, accepted='"gd", or an integer network.depth')
 
 
 def flow_on_random_data(problem: Problem) -> Refusal | None:
