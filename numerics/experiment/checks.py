@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from derive.program import Program
 
 Array = NDArray[np.float64]
+Number = TypeVar("Number")
 
 
 def real_numbers(key: str, given: ArrayLike, name: str | None = None) -> Array:
@@ -155,6 +156,25 @@ def require_kernel(key: str, kernel: Array, precision: float) -> Array:
 
 ROUNDING = 1e3 * float(np.finfo(np.float64).eps)
 """Relative rounding error that is allowed in the entries of kernels of data that Python functions take."""
+
+
+def by_name(key: str, values: Mapping[Any, Number]) -> dict[str, Number]:
+    """Return numbers by the names of their symbols or functions; ``key`` names the mapping in messages.
+
+    Raises SpecError for a name that is given twice, as a symbol and as text, with different values.
+
+    >>> from sympy import Symbol
+    >>> by_name("values", {Symbol("eta"): 0.1, "P": 2})
+    {'eta': 0.1, 'P': 2}
+    """
+    named: dict[str, Number] = {}
+    for symbol, value in values.items():
+        name = getattr(symbol, "__name__", str(symbol))  # functions have the former
+        if name in named and named[name] != value:
+            reason = f"is given a second time, with another value than {named[name]}"
+            raise SpecError(f"{key}.{name}", str(value), reason, "one value for each name")
+        named[name] = value
+    return named
 
 
 def given_arrays(program: Program, data: Mapping[str, Any], key: str = "data") -> dict[str, Array]:

@@ -26,7 +26,7 @@ from derive.program.parts import gaussian, parameter
 from derive.program.program import layers_of, stated_loss
 from derive.program.shifted_constants import Slot, shifted_reads
 from numerics.errors import SpecError
-from numerics.experiment.checks import finite_number, precision_of, real_numbers, require_kernel
+from numerics.experiment.checks import by_name, finite_number, precision_of, real_numbers, require_kernel
 from numerics.experiment.integer_indices import Literals, literals_of, require_entries, require_literals
 
 Array = NDArray[np.float64]
@@ -246,12 +246,13 @@ def literals_in(program: Program, sizes: Mapping[str, float]) -> dict[Slot, Lite
 
 
 def checked_numbers(numbers: Mapping[Symbol | str, float]) -> dict[str, float]:
-    """Return numbers by name; raise SpecError for a value that is not a finite real number.
+    """Return numbers by name; raise SpecError for one that is not finite and real, or given twice.
 
     >>> checked_numbers({"eta": 1})
     {'eta': 1.0}
     """
-    return {str(k): finite_number(f"numbers.{k}", v) for k, v in numbers.items()}
+    named = by_name("numbers", numbers)
+    return {name: finite_number(f"numbers.{name}", value) for name, value in named.items()}
 
 
 def require_domain(program: Program, symbol: Symbol, value: float) -> None:

@@ -192,6 +192,7 @@ class Problem:
         times: ArrayLike | None = None,
         solver: Solver | None = None,
         text: str = "",
+        **unknown: object,
     ) -> Problem:
         """Return the problem of an experiment, its file, or a program (or theory) with its numbers.
 
@@ -204,7 +205,7 @@ class Problem:
         Raises :class:`~numerics.errors.SpecError` for a number, an array or a time that is missing, for one
         that does not belong to the program, for a training rule that is not valid at a time, for numbers,
         arrays, times, a solver or text beside an experiment or a problem, and for a flow whose theory was
-        changed.
+        changed. Raises TypeError for any other argument.
 
         >>> from derive.program import eta, gamma0, mlp
         >>> given = {"numbers": {"eta": 0.1, "gamma0": 1.0}, "times": range(3)}
@@ -212,6 +213,13 @@ class Problem:
         >>> problem.depth, problem.flow, problem.numbers[P]
         (2, False, 1.0)
         """
+        if unknown:
+            names = ", ".join(f"{name} = {value!r}" for name, value in unknown.items())
+            settings = ", ".join(sorted(Solver.model_fields))
+            raise TypeError(
+                f"{names}: not an argument of a problem: the arguments are numbers, arrays, times, solver "
+                f"and text, and solver = Solver(...) has the settings {settings}"
+            )
         given = {"numbers": numbers, "arrays": arrays, "times": times, "solver": solver, "text": text or None}
         _require_source(source, given)
         if isinstance(source, Problem):

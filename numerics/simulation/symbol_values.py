@@ -20,7 +20,14 @@ from derive.calculus.symbols import IndexValues
 from derive.program import GaussianMatrix, GivenVector, IndexRange, Population, Program
 from derive.program.entrywise import vectors_by_entries
 from numerics.errors import SpecError, require_memory
-from numerics.experiment.checks import ROUNDING, finite_number, precision_of, real_numbers, require_kernel
+from numerics.experiment.checks import (
+    ROUNDING,
+    by_name,
+    finite_number,
+    precision_of,
+    real_numbers,
+    require_kernel,
+)
 
 from .rows import PopulationAtLayer
 
@@ -42,7 +49,8 @@ class Values:
     def of(given: Mapping[Any, Any]) -> Values:
         """Return numbers and functions by name, from values whose keys are symbols, functions or their names.
 
-        Raise ValueError for a value that is neither a finite number nor a function.
+        Raise ValueError for a value that is neither a finite number nor a function, and for a name with two
+        values.
 
         >>> from sympy import tanh
         >>> v = Values.of({Symbol("P"): 3, "phi": tanh})
@@ -51,8 +59,7 @@ class Values:
         """
         numbers: dict[str, float] = {}
         functions: dict[str, Callable[..., Expr]] = {}
-        for key, value in given.items():
-            name = key.__name__ if isinstance(key, FunctionClass) else str(key)
+        for name, value in by_name("values", given).items():
             if isinstance(value, FunctionClass | Lambda) or (callable(value) and not _is_number(value)):
                 functions[name] = value
             elif _is_number(value):

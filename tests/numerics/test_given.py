@@ -113,16 +113,16 @@ def test_no_entry_point_computes_with_such_arrays(entry: Callable[..., object]) 
             entry(mlp(1), numbers=NUMBERS, arrays={"K_x": K, "y": Y, name: value}, times=range(3))
 
 
-def by_paths(arrays: dict[str, Any]) -> object:
-    return solve_particles(mean_field(mlp(1)), steps=2, values={"P": 2, **NUMBERS}, data=arrays, samples=8)
+def by_paths(arrays: dict[str, Any], numbers: dict[Any, Any] = NUMBERS) -> object:
+    return solve_particles(mean_field(mlp(1)), steps=2, values={"P": 2, **numbers}, data=arrays, samples=8)
 
 
-def by_nodes(arrays: dict[str, Any]) -> object:
-    return solve_two_layer(mean_field(mlp(1)), steps=2, values={"P": 2, **NUMBERS}, data=arrays)
+def by_nodes(arrays: dict[str, Any], numbers: dict[Any, Any] = NUMBERS) -> object:
+    return solve_two_layer(mean_field(mlp(1)), steps=2, values={"P": 2, **numbers}, data=arrays)
 
 
-def without_features(arrays: dict[str, Any]) -> object:
-    return solve_lazy(mean_field(mlp(1)), steps=2, values={"P": 2, **NUMBERS}, data=arrays)
+def without_features(arrays: dict[str, Any], numbers: dict[Any, Any] = NUMBERS) -> object:
+    return solve_lazy(mean_field(mlp(1)), steps=2, values={"P": 2, **numbers}, data=arrays)
 
 
 def at_rest(arrays: dict[str, Any]) -> object:
@@ -138,6 +138,23 @@ def test_arrays_of_solvers_have_the_length_of_their_index(entry: Callable[..., o
     for name, value in (("y", [1.0]), ("y", [1.0, 2.0, 3.0]), ("K_x", np.eye(3)), ("K_x", np.eye(1))):
         with pytest.raises(ValueError, match=rf"data(\.|\[')({name}|y|x).* shape"):
             entry({"K_x": K, "y": Y, name: value})
+
+
+@pytest.mark.parametrize("entry", [in_python, evaluated, trained, by_paths, by_nodes, without_features])
+def test_a_name_has_one_number(entry: Callable[..., object]) -> None:
+    """A symbol and its name are the same number: the last of both was taken."""
+    entry({"K_x": K, "y": Y}, {"eta": 0.1, eta: 0.1, "gamma0": 1.0})
+    with pytest.raises(SpecError, match=r"eta = .*is given a second time, with another value than 0\.1"):
+        entry({"K_x": K, "y": Y}, {"eta": 0.1, eta: 0.2, "gamma0": 1.0})
+
+
+@pytest.mark.parametrize("entry", [numerics.solve, numerics.verify, numerics.simulate])
+def test_an_unknown_argument_is_refused_with_the_known_ones(entry: Callable[..., object]) -> None:
+    options = {"width": 4, "seeds": 2} if entry is numerics.simulate else {}
+    with pytest.raises(
+        TypeError, match=r"method = 'paths': .*solver = Solver\(\.\.\.\) has the settings .*method"
+    ):
+        entry(mlp(1), numbers=NUMBERS, arrays={"K_x": K, "y": Y}, times=range(3), method="paths", **options)
 
 
 def test_several_outputs_and_positions_have_their_axes() -> None:

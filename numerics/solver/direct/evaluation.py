@@ -23,7 +23,7 @@ from derive.errors import NotDerived
 from derive.program.nonlinear import require_linear_rules
 from derive.theory import Equation, OrderParameter, Theory
 from numerics.errors import Unserved, diverged_at, require_choice, require_whole
-from numerics.experiment.checks import finite_number
+from numerics.experiment.checks import by_name, finite_number
 from numerics.experiment.given_data import require_shapes
 from numerics.experiment.parameter_domains import require_in_domains_at_steps
 from numerics.lowering.indices import TIMES, RealNumber
@@ -108,7 +108,8 @@ def evaluate(  # noqa: PLR0913 - public signature
         require_whole(name, count, least, f"must be at least {least}")
     require_whole("seed", seed, 0, "must not be negative")
     require_choice("method", method, get_args(EvaluationMethod))
-    layout = Layout(theory, {str(k): _number(f"values.{k}", v) for k, v in (values or {}).items()})
+    named = by_name("values", values or {})
+    layout = Layout(theory, {name: _number(f"values.{name}", value) for name, value in named.items()})
     constants = Constants(layout, data or {})
     require_shapes(theory.program, constants.arrays, layout.values, steps)
     require_in_domains_at_steps(theory.program, values, data, steps)

@@ -23,7 +23,7 @@ from derive.reduce.stationary import Static, static
 from derive.theory import OrderParameter, Theory
 from numerics.averages.kink_quadrature import Moment
 from numerics.errors import Unserved, require_whole
-from numerics.experiment.checks import given_times
+from numerics.experiment.checks import by_name, given_times
 from numerics.lowering.expressions import layers_written_out
 from numerics.lowering.indices import RealNumber, at_integer_depth, axes_of, connected_groups, node_of
 from numerics.lowering.memoryless import Present, System
@@ -173,7 +173,7 @@ class _LazySolver(Present):
     def __init__(
         self, reduced: Static, values: Mapping[Any, RealNumber], data: Mapping[str, Any], accuracy: float
     ) -> None:
-        numbers = {str(k): v for k, v in values.items()}
+        numbers = by_name("values", values)
         system = System(Markov(reduced.theory, reduced.sources, (), reduced.fields), numbers, data)
         super().__init__(system, {}, np.ones(1))
         self.static, self.accuracy, self.error = reduced, accuracy, 0.0

@@ -31,7 +31,7 @@ from derive.theory import Theory, mean_field
 from numerics.averages.kink_quadrature import Moment
 from numerics.errors import SpecError, require_whole
 from numerics.experiment import Experiment
-from numerics.experiment.checks import given_arrays, real_numbers
+from numerics.experiment.checks import by_name, given_arrays, real_numbers
 from numerics.experiment.given_data import require_shapes
 from numerics.experiment.problem import Problem
 from numerics.lowering.indices import RealNumber
@@ -155,7 +155,7 @@ def at_rest(
     if steps is None or values is None or data is None:
         raise ValueError("for a program, give steps, values and data; an experiment contains them")
     steps = require_whole("steps", steps, FEWEST, "are too few to tell whether the outputs have converged")
-    numbers = {str(k): v for k, v in values.items()}
+    numbers = by_name("values", values)
     theory = mean_field(program)
     theorem = representer(theory)
     kappa, ridge = (
@@ -325,7 +325,7 @@ def stationary_kernels(
     >>> kernels["Phi", 1].round(4).tolist(), kernels["G", 1].round(4).tolist()
     ([[[0.2778, 0.2298]]], [[[0.2778, 0.1767]]])
     """
-    numbers = {str(k): sympify(v) for k, v in values.items()}
+    numbers = {name: sympify(x) for name, x in by_name("values", values).items()}
     for lag in real_numbers("lags", lags).ravel():
         if lag < 0 or (theory.program.rule.discrete and lag != int(lag)):
             accepted = "whole numbers of steps >= 0" if theory.program.rule.discrete else "numbers >= 0"

@@ -22,7 +22,7 @@ from derive.theory import Theory
 from numerics.arrays import CPU, Device
 from numerics.averages.existence import singularities
 from numerics.errors import SpecError, Unserved, require_choice, require_whole
-from numerics.experiment.checks import given_arrays
+from numerics.experiment.checks import by_name, given_arrays
 from numerics.experiment.given_data import require_shapes
 from numerics.experiment.parameter_domains import require_in_domains_at_steps
 from numerics.lowering.entries import EntryArray
@@ -402,7 +402,7 @@ class Prepared:
         arrays = {name: x for name, x in (data or {}).items() if not callable(x)}
         arrays = given_arrays(theory.program, arrays)
         self.data = {**(data or {}), **arrays}
-        self.values = {str(k): v for k, v in (values or {}).items()}
+        self.values = by_name("values", values or {})
         require_shapes(theory.program, arrays, self.values, steps)
         self.model = _read(theory, frozenset(sizes_of(theory, self.values).items()))
         self.tables = self.model.tables

@@ -26,7 +26,7 @@ from derive.reduce.memoryless import markov
 from derive.theory import Theory
 from numerics.errors import SMALLER, Diverged, NotConverged, Unserved, require_choice, require_whole
 from numerics.experiment import Experiment
-from numerics.experiment.checks import given_times
+from numerics.experiment.checks import by_name, given_times
 from numerics.experiment.parameter_domains import require_in_domains_at_steps
 from numerics.experiment.problem import Problem
 from numerics.lowering.averages import MeanResponse, read_average
@@ -451,7 +451,7 @@ class _NodeSolver:
             at = np.arange(steps, dtype=float)
         else:
             at = given_times(times, steps=False)
-        system = System(reduced, {str(k): v for k, v in (values or {}).items()}, data or {})
+        system = System(reduced, by_name("values", values or {}), data or {})
         self.system, self.times, self.accuracy = system, at, accuracy
         self.kernels = reduced.theory.order_parameters if kernels else ()
         self.observables = reduced.theory.observables if kernels else ()
