@@ -61,9 +61,10 @@ def equal_time_pairs(
     The vector of a then responds at s = t to the source of b. A product multiplies a Gaussian matrix and a
     vector, and is given by its key. Whether the vector of a depends on the source of b at equal time depends
     on the equal-time responses themselves. The smallest solution is found by iteration: start from the empty
-    set and add pairs until nothing changes. Members of a family of matrices, and layers of a field, are not
-    distinguished, so that the set may contain pairs whose response at equal time is zero. They do not change
-    the theory: the pairs only state up to which time a response is summed.
+    set and add pairs until nothing changes. Means over units do not respond to one unit. Members of a family
+    of matrices, and layers of a field, are not distinguished, so that the set may contain pairs whose
+    response at equal time is zero. They do not change the theory: the pairs only state up to which time a
+    response is summed.
     """
     applications = list(uses)
     # Pairs of uses of one random matrix that may respond to each other. One of them is transposed and the
@@ -88,8 +89,13 @@ def equal_time_pairs(
 
 
 def _names(e: Expr) -> set[str]:
-    """Return the names of the functions in an expression."""
-    return {str(a.func) for a in e.atoms(AppliedUndef)}
+    """Return the names of the functions in an expression, outside of means over units."""
+    return {str(a.func) for a in _without_means(e).atoms(AppliedUndef)}
+
+
+def _without_means(e: Expr) -> Expr:
+    """Return an expression with a symbol in place of each mean over units, which is a number."""
+    return e.replace(lambda x: isinstance(x, Mean), lambda _: Dummy("mean"))
 
 
 def _graph(program: Program, responding: list[tuple[Application, Application]]) -> dict[str, set[str]]:
@@ -101,7 +107,7 @@ def _graph(program: Program, responding: list[tuple[Application, Application]]) 
     graph: dict[str, set[str]] = {x.name: set() for x in program.fields}
 
     def enter(name: str, e: Expr) -> None:
-        atoms = {a for a in e.atoms(AppliedUndef) if a.args[-1] == t}
+        atoms = {a for a in _without_means(e).atoms(AppliedUndef) if a.args[-1] == t}
         graph[name] |= {str(a.func) for a in atoms} & set(graph)
 
     for d in program.definitions:

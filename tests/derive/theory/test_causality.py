@@ -4,10 +4,29 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sympy import Expr, Integral, Sum, Symbol, tanh
+from sympy import Expr, Function, Integral, Sum, Symbol, tanh
 
 from derive.calculus.averages import Average
-from derive.program import Definition, L, Mean, Program, alpha, ell, gamma0, mu, s, t
+from derive.program import (
+    Definition,
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    GivenVector,
+    GradientDescent,
+    L,
+    Mean,
+    Network,
+    Population,
+    Program,
+    alpha,
+    ell,
+    eta,
+    gamma0,
+    mu,
+    s,
+    t,
+)
 from derive.theory import Theory
 from derive.theory.applications import read
 from derive.theory.path_integral import path_integral
@@ -87,6 +106,28 @@ def test_each_pair_of_uses_is_decided_on_its_own() -> None:
         "R_k_u_M_q": "strict",
         "R_qr": "past",
     }
+
+
+def test_a_mean_over_units_does_not_respond_to_one_unit() -> None:
+    """The gradient by q contains q in a mean only, so that it does not respond to its own source at once."""
+    units, pixels = Population("units"), Population("pixels", given=True)
+    h, q, z = (Field(name, units) for name in "hqz")
+    x, U, R = (
+        GivenVector("x", pixels, "K_x"),
+        GaussianMatrix("U", units, pixels),
+        GaussianMatrix("R", units, units),
+    )
+    w, out, target = GaussianVector("w", units), Function("out"), Function("target")
+    forward = {
+        h(mu, t): U @ x(mu),
+        q(mu, t): R @ tanh(h(mu, t)),
+        z(mu, t): Mean(h(mu, t) * q(mu, t)) * q(mu, t),
+        out(mu, t): Mean(w.symbol * z(mu, t)) / gamma0,
+    }
+    network = Network("mean times field", (h, q, z), forward, (U, R, w), given=(x,))
+    program = network.train((target(mu) - out(mu, t)) ** 2 / 2, GradientDescent(eta))
+    for theory in (mean_field(program), path_integral(program).theory()):
+        assert set(causal(theory).values()) == {"strict"}
 
 
 def test_a_rate_of_change_moves_its_field_later() -> None:
