@@ -152,8 +152,8 @@ def _derive_composed(expr: Expr, target: AppliedUndef) -> list[_Piece]:
 def _one_case(e: Piecewise) -> list[Expr] | None:
     """Return expressions that are all >= 0 where the Piecewise ``e`` is not zero.
 
-    ``e`` must have one value under inequalities, and be zero otherwise; the result is None for any other
-    ``e``.
+    ``e`` must have one value under inequalities ``>=`` or ``<=``, and be zero otherwise; the result is None
+    for any other ``e``.
     """
     (_, condition), *others = e.args
     parts = And.make_args(condition)
@@ -244,9 +244,9 @@ def _fixed(piece: _Piece, limits: list[tuple[Any, ...]]) -> tuple[int, int, Expr
 def _finish(piece: _Piece, target: AppliedUndef, ranges: Sequence[IndexRange], continuous: bool) -> Expr:
     """Return a summand of a functional derivative as an expression, with its remaining deltas and conditions.
 
-    ``ranges`` are the ranges of the indices of ``target``. A condition that holds everywhere in the ranges is
-    left out. The result is 0 if a delta or a condition is never fulfilled there. With ``continuous`` a delta
-    of times is a Dirac delta.
+    ``ranges`` are the ranges of the indices of ``target``. A condition that is known to hold everywhere in
+    the ranges is left out. The result is 0 if a delta or a condition is known to be fulfilled nowhere there.
+    With ``continuous`` a delta of times is a Dirac delta.
     """
     value = piece.coefficient
     for a, b in piece.deltas:

@@ -88,7 +88,7 @@ def expectation(body: Expr, variables: tuple[Expr, ...], matrix: MatrixBase, fol
     without a closed form is passed to ``fold(product, variables, matrix)``, which returns its average. So is
     a product with an exponential whose average diverges, if its numbers show this; with symbols the average
     is assumed to exist. Raises :class:`~derive.calculus.jumps.Ambiguous` for a point mass (``DiracDelta``)
-    times a jump or point mass at the same place.
+    times a jump or point mass at the same place, and for one whose argument has variance zero.
     """
     total = []
     for term in Add.make_args(written(body, variables).expand()):
@@ -532,7 +532,7 @@ class GaussianAverage(Expr):
 
         Parts without one stay unevaluated averages, with constants and independent factors outside. Raises
         :class:`~derive.calculus.jumps.Ambiguous` for a ``DiracDelta`` times a jump or ``DiracDelta`` at the
-        same place.
+        same place, and for one whose argument has variance zero.
         """
         return expectation(self.body, self.variables, self.matrix, _folded)
 
@@ -745,7 +745,8 @@ def _from_pairs(pairs: Mapping[Any, Any]) -> tuple[tuple[Expr, ...], ImmutableDe
     """Return the variables and their covariance matrix from covariances by pairs of variables.
 
     Missing pairs of different variables are uncorrelated. Raises ValueError for a missing or negative
-    variance, or if the two orders of a pair have different covariances.
+    variance, if the two orders of a pair have different covariances, and for numbers that are not positive
+    semidefinite.
     """
     table: dict[tuple[Expr, Expr], Expr] = {}
     for (x, y), value in pairs.items():
@@ -765,8 +766,8 @@ def _from_pairs(pairs: Mapping[Any, Any]) -> tuple[tuple[Expr, ...], ImmutableDe
 def _merged(variables: tuple[Expr, ...], matrix: MatrixBase) -> tuple[tuple[Expr, ...], ImmutableDenseMatrix]:
     """Return the variables without repetitions, and their covariance.
 
-    A repeated variable keeps the covariances of its first occurrence. Raises ValueError if ``matrix`` has
-    another size than the variables, is not symmetric or has a negative variance.
+    A repeated variable keeps the covariances of its first occurrence. Raises ValueError if ``matrix`` does
+    not have the size of ``variables``, and if the result is refused by :func:`_checked`.
     """
     if matrix.shape != (len(variables), len(variables)):
         raise ValueError(

@@ -180,8 +180,9 @@ def _times(a: Mapping[SignMonomial, Expr], b: Mapping[SignMonomial, Expr]) -> Si
 def written(body: Expr, variables: tuple[Expr, ...]) -> Expr:
     """Rewrite rectifiers, steps and sines of the variables by signs, error functions and exponentials.
 
-    The functions are ``Max`` and ``Min`` of two arguments, ``Piecewise`` with two cases, ``Heaviside``,
-    ``Abs``, ``erfc``, and the circular and hyperbolic sine and cosine. All others are left unchanged.
+    The functions are ``Max`` and ``Min`` of two arguments, ``Piecewise`` with two cases divided by one
+    inequality, ``Heaviside``, ``Abs``, ``erfc``, and the circular and hyperbolic sine and cosine. All others
+    are left unchanged.
     """
 
     def random(e: Any) -> bool:

@@ -2,7 +2,9 @@
 
 An entry of a matrix belongs to a pair of units. The step of such a rule is a function of the gradient of the
 entry, hence of both units, and enters the equations of one unit averaged over the other:
-``E~[Q(sum_alpha Delta g copy(phi)) copy(phi)]``. :mod:`derive.theory` makes these expressions, solvers
+``E~[Q(sum_alpha Delta g copy(phi)) copy(phi)]``. Here Q is the step as a function of the normalised negative
+gradient, Delta the error of sample alpha, g the backward field of the one unit, ``copy(phi)`` the feature of
+the other, and E~ the average over the other unit. :mod:`derive.theory` makes these expressions, and solvers
 evaluate them.
 """
 

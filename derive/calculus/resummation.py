@@ -131,8 +131,8 @@ def determinants(c: Sequence[mpmath.mpf]) -> ComplexEstimate:
     """Estimate a pair of singularities ``z0 exp(+-i angle)`` of a series by the method of Mercer and Roberts.
 
     ``c`` are the coefficients. The method uses ``c[k-1] c[k+1] - c[k]**2`` for the last two k. Returns the
-    singularity of the pair with an imaginary part >= 0. None if there are fewer than four coefficients, or if
-    no real z0 and angle solve its equations.
+    singularity of the pair with an imaginary part >= 0. None if there are fewer than four coefficients, if
+    the last but one is zero, or if no real z0 and angle solve the equations of the method.
     """
     if len(c) < 4:
         return None
@@ -218,7 +218,7 @@ class Mapped:
         Raises
         ------
         ValueError
-            If z is outside of the image of the map.
+            If z is negative, or not below the singularity on the positive axis.
         """
         target = mpmath.mpf(sympify(z, strict=True).evalf(mpmath.mp.dps))
         if target < 0 or (self.angle == 0 and target >= mpmath.mpf(self.distance)):
@@ -272,7 +272,7 @@ class Mapped:
         ValueError
             If ``variable**step`` is negative, or not below the singularity on the positive axis.
         IndexError
-            If ``order`` is beyond the order of the series in w.
+            If ``order`` is negative or beyond the order of the series in w.
         """
         given = sympify(variable, strict=True)
         x = self.point(given**self.original.step)

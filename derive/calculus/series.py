@@ -542,7 +542,7 @@ class PowerSeries:
         ValueError
             If ``m + n`` needs coefficients beyond the order, or a degree is negative.
         DegeneratePade
-            If there is no approximant of these degrees.
+            If the equations for the denominator are singular.
 
         Examples
         --------
@@ -646,16 +646,16 @@ def solved_series(equations: Mapping[Symbol, Expr], x: Symbol, n: int) -> dict[S
 
 
 class DegeneratePade(ValueError):
-    """Error: the approximant of these degrees does not exist, or reduces to lower degrees."""
+    """Error: the denominator of a Padé approximant is not determined by its equations."""
 
 
 def pade(coefficients: Sequence[Expr], m: int, n: int) -> tuple[list[Expr], list[Expr]]:
     """Return the coefficients of numerator and denominator of the Padé approximant [m/n], lowest power first.
 
-    The numerator has degree m; the denominator has degree n and the constant term 1. Their quotient agrees to
-    order m + n with the series of the given coefficients of powers 0, 1, 2, ... Raises ValueError for
-    negative degrees or too few coefficients, :class:`DegeneratePade` if the equations for the denominator are
-    singular.
+    The numerator has m + 1 coefficients; the denominator has n + 1 and the constant term 1. Highest
+    coefficients may be zero. The quotient agrees to order m + n with the series of the given coefficients of
+    powers 0, 1, 2, ... Raises ValueError for negative degrees or too few coefficients,
+    :class:`DegeneratePade` if the equations for the denominator are singular.
 
     >>> pade([1, 1, S.Half], 1, 1)  # exp(z) = (1 + z/2) / (1 - z/2) + ...
     ([1, 1/2], [1, -1/2])

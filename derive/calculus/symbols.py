@@ -162,7 +162,8 @@ def exact(name: str, value: Any) -> Expr:
     ``name`` is the name of the value in messages. Raises ValueError for text that is not a number. Raises it
     also for a decimal number, or a number in text, that is not 0 and whose size is above 1e9 or below 1e-9,
     because exact powers of it would take too long; in text, numerator and denominator are checked each.
-    Integers and fractions may have any size. Raises SympifyError for a value that is not an expression.
+    A NumPy number is read as its text. Other integers and fractions may have any size. Raises SympifyError
+    for a value that is not an expression.
 
     >>> exact("source", "0.7"), exact("source", "2/3"), exact("source", 0.1)
     (7/10, 2/3, 1/10)

@@ -198,8 +198,8 @@ def counted(term: Expr, recursion: bool = False) -> CountedTerm:
 
     With ``recursion`` the term belongs to a recursion over layers, which adds it L times; a term with a
     Kronecker delta of the layers is added only once. A factor ``over_layers`` counts as L. Raises
-    :class:`NotApplicable` for a power of L that is not linear in alpha and gamma, for a factor that is a sum
-    with L, and for a power of a function that is not a positive integer.
+    :class:`NotApplicable` for a power of L that is not linear in alpha and gamma, for a factor ``a + b`` that
+    contains L, and for a power of a function that is not a positive integer.
 
     >>> from sympy import Function
     >>> counted(Function("R")(ell) ** 2 * over_layers / L**alpha)
@@ -214,8 +214,9 @@ def _functions(e: Expr) -> Iterator[str]:
     """Yield the names of the unknown functions in a product, a name n times for a function to the power n.
 
     A function whose argument contains another function, such as ``phi(f(t))``, is not yielded: it is of order
-    one in L. So are all other factors, for example sums without L. Raises :class:`NotApplicable` for a sum
-    with L and for a power of a function that is not a positive integer.
+    one in L. So are all other factors, for example ``1 + x``. Functions under the sign of a sum or integral
+    are yielded. Raises :class:`NotApplicable` for a factor ``a + b`` that contains L, and for a power of a
+    function that is not a positive integer.
     """
     if isinstance(e, Sum | Integral):
         yield from _functions(e.function)

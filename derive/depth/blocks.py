@@ -183,10 +183,10 @@ def within_blocks(cross: CrossLayer) -> CrossLayer:
 def balanced(cross: CrossLayer, scaling: Scaling | None = None) -> tuple[CrossLayer, dict[str, Expr]]:
     """Return (system, powers): all functions divided by their powers of L, and these powers by name.
 
-    The system are the recursions over layers. The power of a function is the largest among the terms of its
-    equation (see :mod:`.balance`); a function that is zero is removed. ``scaling`` is the dependence of
-    symbols on L, by default none. Raises :class:`NotApplicable` if an exponent of L contains a symbol after
-    ``scaling``, and if sizes grow without bound.
+    The system consists of the recursions over layers. The power of a function is the largest among the
+    terms of its equation (see :mod:`.balance`); a function that is zero is removed. ``scaling`` is the
+    dependence of symbols on L, by default none. Raises :class:`NotApplicable` if an exponent of L contains
+    a symbol after ``scaling``, and if sizes grow without bound.
     """
     scaling = scaling or Scaling()
     terms: dict[str, list[CountedTerm]] = {}

@@ -372,7 +372,8 @@ def layer_time(cross: CrossLayer, scaling: Scaling | None = None) -> LayerTime:
     Raises
     ------
     NotApplicable
-        If a term grows with L, or the sign of its order in L is unknown.
+        If a term grows with L or the sign of its order in L is unknown, if a symbol of the theory is equal
+        to a layer time, or if ``cross`` is not a :class:`CrossLayer`.
 
     Examples
     --------
@@ -413,7 +414,8 @@ def infinite_depth(cross: CrossLayer, scaling: Scaling | None = None, order: int
     ------
     NotApplicable
         If the limit does not exist, responses vanish in it (rescale by the branch multiplier), powers of L
-        cannot be compared or are not integer powers of ``L**power``, or ``order`` is negative.
+        cannot be compared or are not integer powers of ``L**power``, an expression or a jump cannot be
+        expanded in the inverse depth, or ``order`` is negative.
 
     Examples
     --------

@@ -164,9 +164,9 @@ class LayerExpansion(SeriesRing[Expr]):
     expression are taken out before. ``slots`` counts the layers among the arguments of each unknown function.
     A function of the layers ell of the field and k of the source with ``cuts`` c is on the upper side of its
     source for ``ell >= k + c``. ``step`` is the n with ``1/L = u^n``, None if it is beyond the order of the
-    expansion. At order 0 a function at equal layers is written ``X(tau, tau)``, otherwise by its side,
-    ``X_above`` or ``X_below``. ``made`` collects each coefficient function that was written: function, order,
-    derivatives and side.
+    expansion. A function at equal layers is written ``X(tau, tau)`` if ``order`` is 0, and by its side,
+    ``X_above`` or ``X_below``, if ``order`` is higher. ``made`` collects each coefficient function that was
+    written: function, order, derivatives and side.
     """
 
     slots: Mapping[str, int]
@@ -559,7 +559,8 @@ def cuts(rows: list[LayerRecursion], slots: Mapping[str, int]) -> dict[str, int]
     For this and larger values the function is on the upper side of its source at layer k. The value is that
     of its own jump, or follows from the functions in its equation; it is 0 for a function that does not jump.
     ``rows`` are the recursions over layers; ``slots`` counts the layer arguments of each function. Raises
-    :class:`NotApplicable` if a function and those in its equation jump at different layers.
+    :class:`NotApplicable` if a function jumps neither at the layer where the functions in its equation jump,
+    nor one layer below (above, for a recursion towards lower layers).
     """
     offsets: dict[str, int] = {}
     of_two = [e for e in rows if slots[str(e.lhs.func)] == 2]

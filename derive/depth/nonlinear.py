@@ -72,8 +72,8 @@ def effective(theory: Theory, activation: Callable[[Expr], Expr] | None = None) 
     as :func:`with_activation` does. The assumptions are the text ``reduction`` of the result. Raises
     :class:`NotApplicable` for a theory without such layers, for a rule nonlinear in gradients, if an average
     over z contains more than two derivatives of phi or more than two gradients, and for a branch whose output
-    has a mean over the units. A branch ``phi(h)`` without mean subtraction has none only for an odd
-    ``activation``.
+    has a mean over the units. The mean of a branch ``phi(h)`` without mean subtraction is zero only for an
+    odd ``activation``.
 
     >>> from derive import mean_field
     >>> from derive.program.networks.residual import nonlinear_program

@@ -4,8 +4,8 @@ The error, minus the slope of the loss, is ``Delta_mu(t) = e(f_mu(t))``. With ``
 
     Delta_n = sum_k e^(k)(f_0) / k! [(gamma0 f_1 + gamma0^2 f_2 + ...)^k]_n ,
 
-where ``[ ]_n`` is the coefficient of gamma0^n: ``y - f_0`` and ``-f_n`` for the square loss. All expansions
-in gamma0 use it.
+where ``[ ]_n`` is the coefficient of gamma0^n. For the square loss Delta_0 is ``y - f_0``, and Delta_n is
+``-f_n`` for n > 0. All expansions in gamma0 use these orders of the error.
 """
 
 from __future__ import annotations

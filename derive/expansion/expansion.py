@@ -65,7 +65,7 @@ class Expansion(Summarised, ABC):
         KeyError
             If there is no quantity of that name.
         IndexError
-            If ``n`` is beyond the order.
+            If ``n`` is negative or beyond the order.
         """
 
     def truncate(self, n: int) -> Self:
@@ -84,7 +84,7 @@ class Expansion(Summarised, ABC):
         Raises
         ------
         IndexError
-            If ``n`` is beyond the order.
+            If ``n`` is negative or beyond the order.
         """
         self.check_order(n)
         return replace(self, order=n)  # type: ignore[type-var]

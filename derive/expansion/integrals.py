@@ -130,7 +130,7 @@ def entry(expansion: LinearSeries, name: str, n: int, now: Expr = t, past: Expr 
     KeyError
         If there is no quantity of that name.
     IndexError
-        If ``n`` is beyond the order of the series.
+        If ``n`` is negative or beyond the order of the series.
     NotApplicable
         If products of such integrals under one more sum over time do not reduce (discrete rules, from
         order 4), if a response contains such integrals and the weights of the rule decay, or if the order

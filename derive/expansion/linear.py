@@ -78,7 +78,7 @@ class LinearExpansion(LinearSeries, Expansion):
         KeyError
             If there is no operator of that name.
         IndexError
-            If ``n`` is beyond the order.
+            If ``n`` is negative or beyond the order.
         ValueError
             If the layer is outside the network.
 
@@ -323,7 +323,7 @@ class LinearExpansion(LinearSeries, Expansion):
         Raises
         ------
         IndexError
-            If ``n`` is beyond the order.
+            If ``n`` is negative or beyond the order.
         """
         self.check_order(n)
         return replace(self, order=n, sums={name: values[: n + 1] for name, values in self.sums.items()})

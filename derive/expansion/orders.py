@@ -176,7 +176,7 @@ class TheorySeries(Expansion):
         Raises
         ------
         IndexError
-            If ``n`` is beyond the order.
+            If ``n`` is negative or beyond the order.
         """
         self.check_order(n)
         names = {named(e.name, n) for e in (*self.theory.equations, *self.theory.scalars)}
@@ -202,7 +202,7 @@ class TheorySeries(Expansion):
         KeyError
             If the theory has no quantity of that name.
         IndexError
-            If ``n`` is beyond the order.
+            If ``n`` is negative or beyond the order.
 
         Examples
         --------
@@ -356,7 +356,8 @@ def expand_sizes(
         If the theory does not depend on the size. The result raises it if the theory is not linear, or not a
         power series in ``1/size``.
     ValueError
-        If the order is negative, or if a key of ``together`` is not a symbol of the theory or is ``size``.
+        If the order is negative or not an integer, or if a key of ``together`` is not a symbol of the theory
+        or is ``size``.
 
     Notes
     -----
@@ -730,10 +731,10 @@ def expand_step_size(theory: Theory, order: int) -> TheorySeries:
     ------
     NotApplicable
         If the theory is that of a flow, or has another learning rate than ``eta``; if updates decay or gain
-        momentum within few steps, so that the rate is not only the weight of past updates; or if noise is
-        drawn at each step.
+        momentum within few steps, so that the rate is not only the weight of past updates; if noise is drawn
+        at each step; or if the covariance of a source contains ``eta`` or the number of steps.
     ValueError
-        If the order is negative.
+        If the order is negative or not an integer.
 
     Examples
     --------
@@ -804,7 +805,9 @@ def _weighted(x: Term) -> Term:
 
 @dataclass(frozen=True, repr=False)
 class ModifiedEquation(Expansion):
-    """Differential equation behind a map, as power series in its step.
+    """Differential equation through the points of a map, as a series in its step.
+
+    Its solution passes through x, the map of x, the map of that value, and so on, one step of time apart.
 
     Parameters
     ----------
@@ -848,7 +851,7 @@ class ModifiedEquation(Expansion):
         KeyError
             If there is no variable of that name.
         IndexError
-            If ``n`` is beyond the order.
+            If ``n`` is negative or beyond the order.
         """
         if name not in self._named:
             raise self.unknown(name)

@@ -486,7 +486,7 @@ class InTime(Expansion):
         KeyError
             If there is no quantity of that name.
         IndexError
-            If ``n`` is beyond the order, if a mode does not exist, or if too many modes are given.
+            If ``n`` is negative or beyond the order, if a mode does not exist, or if too many are given.
         ValueError
             If the layer is symbolic at integer depth, or outside the network.
         """
@@ -547,7 +547,7 @@ class InTime(Expansion):
         Raises
         ------
         IndexError
-            If ``n`` is beyond the order, or if the mode does not exist.
+            If ``n`` is negative or beyond the order, or if the mode does not exist.
         """
         self.check_order(n)
         self._check_mode(mode)
@@ -576,7 +576,7 @@ class InTime(Expansion):
         Raises
         ------
         IndexError
-            If ``n`` is beyond the order, or if the mode does not exist.
+            If ``n`` is negative or beyond the order, or if the mode does not exist.
 
         Examples
         --------

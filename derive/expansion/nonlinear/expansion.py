@@ -410,7 +410,7 @@ class NonlinearExpansion(Laws, Expansion):
         KeyError
             If there is no quantity of that name.
         IndexError
-            If ``n`` is beyond the order.
+            If ``n`` is negative or beyond the order.
         NotApplicable
             For the loss, if the error is not affine in the output; for Delta at orders above 0, if the error
             jumps.
@@ -548,7 +548,7 @@ class NonlinearExpansion(Laws, Expansion):
         Raises
         ------
         IndexError
-            If ``n`` is beyond the order.
+            If ``n`` is negative or beyond the order.
 
         Examples
         --------
@@ -585,7 +585,7 @@ class NonlinearExpansion(Laws, Expansion):
         Raises
         ------
         IndexError
-            If ``n`` is beyond the order.
+            If ``n`` is negative or beyond the order.
         """
         self.check_order(n)
         return tuple(x for x in self.laws if x.order == n and oriented(x)[0] == x)
@@ -613,7 +613,7 @@ class NonlinearExpansion(Laws, Expansion):
         KeyError
             If there is no order parameter of that name.
         IndexError
-            If ``n`` is beyond the order.
+            If ``n`` is negative or beyond the order.
 
         Examples
         --------
@@ -730,7 +730,7 @@ class NonlinearExpansion(Laws, Expansion):
         Raises
         ------
         IndexError
-            If ``n`` is beyond the order.
+            If ``n`` is negative or beyond the order.
         """
         self.check_order(n)
         laws = {x: law for x, law in self.laws.items() if x.order <= n}
@@ -842,7 +842,7 @@ def expand_nonlinear(theory: Theory, order: int = 2) -> NonlinearExpansion:
         If the theory has another form, of which the message names the part, or if phi has a kink and the
         order is above 0.
     ValueError
-        If the order is negative.
+        If the order is negative or not an integer.
 
     Notes
     -----
