@@ -178,7 +178,8 @@ class Response(Expr):
     def doit(self, **hints: Any) -> Expr:
         """Apply the chain rule through functions, products, sums and integrals.
 
-        Derivatives, responses and averages inside are carried out; sums are kept. Averages do not respond.
+        Derivatives, responses and averages inside are carried out. Sums are kept, except inside of an
+        unevaluated derivative or ``Subs``. Averages do not respond.
 
         Parameters
         ----------

@@ -70,7 +70,7 @@ def expand(
         known ones for a phi with a kink.
     ValueError
         If the order is negative or not an integer, if ``small`` is not gamma0, eta, or one over a symbol, or
-        if a map moves x at ``small = 0``.
+        if a map moves x at ``small = 0`` or is not a polynomial in ``small``.
     TypeError
         For an unknown option.
 

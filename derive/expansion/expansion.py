@@ -151,7 +151,8 @@ class Expansion(Summarised, ABC):
         modules : Any, optional
             Modules for the compiled function, as in SymPy's ``lambdify``.
         **where : Any
-            Options as in :meth:`coefficient`. Numbers of modes, which it takes by position, cannot be given.
+            Options as in :meth:`coefficient`. Arguments that :meth:`coefficient` takes by position, such as
+            numbers of modes, cannot be given.
 
         Returns
         -------

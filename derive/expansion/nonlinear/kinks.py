@@ -674,8 +674,8 @@ class KinkExpansion(Expansion):
         KeyError
             If the name is another one.
         NotApplicable
-            If there are several hidden layers, if units on both sides move towards the kink, so that they
-            slide along it, or if the sign of the velocity of a unit at the kink is not known.
+            If there are several hidden layers, or if units on both sides move towards the kink, so that they
+            slide along it.
 
         Notes
         -----
