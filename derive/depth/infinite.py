@@ -373,7 +373,7 @@ def layer_time(cross: CrossLayer, scaling: Scaling | None = None) -> LayerTime:
     ------
     NotApplicable
         If a term grows with L or the sign of its order in L is unknown, if a symbol of the theory is equal
-        to a layer time, or if ``cross`` is not a :class:`CrossLayer`.
+        to a layer time, or if ``cross`` is not a rescaled system.
 
     Examples
     --------
