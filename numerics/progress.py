@@ -1,4 +1,4 @@
-"""Type of progress functions, which solvers, expansions and checks call after each step.
+"""Type of progress functions, which solvers, expansions and checks call after each step or replica.
 
 The commands print a progress bar with such a function.
 """

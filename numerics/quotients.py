@@ -71,7 +71,7 @@ def _number_and_exponent(term: Expr) -> tuple[Expr, Expr] | None:
 
 
 def _distributed(x: Mul) -> Expr:
-    """Return a product in which a denominator is divided into each term of a sum in the numerator.
+    """Return a product in which each term of a sum in the numerator is divided by a denominator.
 
     Then each term is a quotient that can be rewritten alone. Denominators are negative powers of a sum of
     exponentials; the sum in the numerator has exponentials, too.

@@ -328,8 +328,8 @@ class Perturbation:
     values
         The order parameters, perturbed or not.
     sigma
-        The change A of the covariance of independent random numbers, ``C = L (1 + A) L^T`` with the factor L
-        of the sources, ``(rank, rank)``; None if it does not change.
+        The change A of the covariance of the independent random numbers, ``(rank, rank)``. The covariance of
+        the sources is then ``L (1 + A) L^T`` with their factor L. None if it does not change.
     mixed
         The change of the factor L, ``(sources, rank)``; None if it does not change.
     source_shift

@@ -99,8 +99,8 @@ class EntryArray:
     rule
         Its training rule, such as Adam.
     terms
-        Terms of the gradient of an entry. Each is a product of a vector over the rows i and a vector over
-        the columns j.
+        Terms of the gradient of an entry. Each is a product of a vector over the rows i and, for a matrix, a
+        vector over the columns j.
     indices
         Indices of the family of weights.
     inside

@@ -124,8 +124,8 @@ class CompiledFunction:
     Raises
     ------
     Unserved
-        If it contains the derivative of a function without an expression, such as an activation that has only
-        a name.
+        If the expression contains the derivative of a function without an expression, such as an activation
+        that has only a name.
     """
 
     def __init__(self, expr: Expr) -> None:
@@ -543,7 +543,7 @@ class TensorReader:
         return view, [first, *(a.name for a in fixed), *along]
 
     def _looked_up(self, x: Expr, late: Any, early: Any) -> Any:
-        """Return the value of a leaf that is evaluated anew at each call: a sum, or a shifted index.
+        """Return the value of a leaf that is evaluated anew at each call, such as a sum.
 
         ``late`` is the time t and ``early`` the time s, each a position or a slice. A leaf is a symbol,
         field, order parameter, sum or average in an expression.

@@ -389,7 +389,8 @@ def _check(row: LayerRow, p: LayerProduct, jumping: set[str]) -> None:
     """Raise NotLowered if the product p in the equation ``row`` has no unique value or is not causal.
 
     A tensor in ``jumping`` has no value at equal layer times, unless the product states from which side they
-    are approached. A sum over times between s and t needs a response that vanishes on one side of s.
+    are approached. A sum over times that begins or ends at s, or one step beside s, must contain a response
+    that vanishes on one side of s.
     """
     for x in p.reads:
         at = x.args[: x.layers]

@@ -126,10 +126,11 @@ def require_averages_at_present(theory: Theory) -> None:
 
 
 def require_whole_ranges(theory: Theory) -> None:
-    """Raise NotLinear unless each index runs over 1, 2, ... to one last value, wherever it stands.
+    """Raise NotLinear unless each index runs over 1, 2, ... to the same last value in all ranges and sums.
 
     The arrays of the march hold all values of an index, counted from 1. The march takes no sum over a part of
-    these values, and no quantity at a single value, such as f(mu, 2, t).
+    these values, and no quantity at a single value, such as f(mu, 2, t). Ranges of layers, of times and of
+    observables are not checked.
     """
     last: dict[Symbol, Expr] = {}
     for index, lower, upper in limits(replace(theory, observables=())):
@@ -642,10 +643,10 @@ def products(expr: Expr) -> Iterable[tuple[Expr, tuple[Expr, ...]]]:
 
 
 def _joined(couplings: list[Coupling]) -> tuple[Coupling, ...]:
-    """Join the couplings of an equation to the same field into one coupling, with the sum of their kernels.
+    """Join the couplings of an equation with the same field and the same factor of units, by adding kernels.
 
     A kernel over the past and one over past and present are joined, so that the march computes one row and
-    one product. Kernels at the present time only, or at time zero, stay separate.
+    one product. Kernels at the present time only, and those at time zero, are joined only with each other.
     """
     joined: dict[tuple[FieldAtLayer, bool | Reach, Expr], Coupling] = {}
     for c in couplings:

@@ -74,8 +74,8 @@ class System:
     Raises
     ------
     Unserved
-        For a theory that contains a field or scalar at time zero, a scalar at one value of an index, or an
-        index with two ranges.
+        For a theory that contains a field or scalar at time zero, a scalar at one value of an index, an index
+        with two ranges, or a range whose bound contains another index.
     ValueError
         If ``values`` has no number for the size of an index, if a number is not finite, if ``data`` hold
         entries that are not finite real numbers, a kernel that is not symmetric positive semidefinite, or an

@@ -121,7 +121,7 @@ class ScalarArray:
 
 @dataclass(frozen=True)
 class FactorArray:
-    """Stored array, for each time step and each of its indices, that is a product of arrays of one time."""
+    """Stored product of arrays at one time, with a value for each time step and each of its indices."""
 
     tensor: FieldAtLayer
 
@@ -467,8 +467,8 @@ Operation = (
 class MarchStep:
     """One step of the march: the two-time arrays that it fills, and its operations in order.
 
-    ``arrays`` are first responses, then correlations, that have a row for each time; correlations at equal
-    time only are not among them. ``str`` prints one line for each operation.
+    ``arrays`` are the stored responses, and then the correlations that are stored for all pairs of times;
+    those that are stored at equal times only are left out. ``str`` prints one line for each operation.
     """
 
     arrays: tuple[TwoTimeArray, ...]

@@ -363,7 +363,7 @@ class QuantityTables:
         """Groups of sources, quantities and attributes that are linked by covariances or by equations.
 
         Only the members of one group have to be averaged jointly. Raises Unserved for a field that is read at
-        an integer index while its equation holds for all indices.
+        an integer index while its equation holds for all indices, and in the reverse case.
         """
         links = [*self.groups, *((q.node, *self.feeds(q)) for q in self.quantities.values())]
         there = {*self.sources, *self.quantities, *self.attributes}
@@ -415,7 +415,11 @@ def read_quantities(sized: SizedTheory) -> QuantityTables:
 
 
 class _QuantityReader:
-    """Reader that fills the tables of a theory; each function of fields becomes a quantity of its own."""
+    """Reader that fills the tables of a theory.
+
+    Smooth functions of fields, and the random factors in averages and in sums over the past, become
+    quantities of their own.
+    """
 
     def __init__(self, sized: SizedTheory) -> None:
         plain = with_plain_indices(sized)
@@ -647,7 +651,7 @@ class _QuantityReader:
 
         ``equation_indices`` are the indices of the equation in which the sum stands. Raises Unserved if the
         product of the random factors has an index that is neither summed nor one of the equation, or depends
-        on both times.
+        on another time than s (than t in a sum without times).
         """
         over = tuple(x[0] for x in leaf.limits if x[0] not in TIMES)
         self.extents.add(x for x in leaf.limits if x[0] not in TIMES)

@@ -1,8 +1,8 @@
 """A theory at given sizes: integer depth, and the range of each index as integers.
 
 :class:`SizedTheory` holds a theory with numbers for its sizes; :class:`Extents` collects the first value and
-the number of values of each index. The readers for solvers (:mod:`~numerics.lowering.quantities`,
-:mod:`~numerics.lowering.memoryless`) use both.
+the number of values of each index. The reader :mod:`~numerics.lowering.quantities` uses both, and
+:mod:`~numerics.lowering.memoryless` the ranges.
 """
 
 from __future__ import annotations

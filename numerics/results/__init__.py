@@ -73,7 +73,7 @@ def replacing_folder(path: str | Path) -> Iterator[Path]:
     """Yield a temporary folder beside `path` to write to.
 
     At the end its files are moved to the folder `path`, which is made if it does not exist, and where they
-    replace files of the same names.  If writing fails, none is moved.
+    replace files of the same names.  If writing fails, no file is moved.
     """
     path = Path(path).resolve()
     beside = _beside(path.with_suffix(""))
@@ -262,8 +262,8 @@ def dimensions(name: str, count: int, nonlinear: bool = False, positions: bool =
     The number decides between one output and several, for which dimensions are added; if no choice has this
     number, those for one output are returned. A ``nonlinear`` network may have other dimensions. Variances
     and shifts of networks do not have the second time. Where units of a layer have ``positions``, as on a
-    ring, each sample dimension of a variable of layers, except traces, is followed by a position. Raises
-    KeyError for an unknown name.
+    ring, variables of layers, except traces, may have dimensions of positions: one after each sample
+    dimension, or two at the end without samples. Raises KeyError for an unknown name.
 
     >>> dimensions("error", 2), dimensions("error_stderr", 3)
     (('time', 'sample'), ('time', 'sample', 'channel'))
@@ -386,8 +386,9 @@ class Result:
             For a wrong number of dimensions.
         Diverged
             For a number that is not finite, attributes included, and for a loss that exceeds RUNAWAY times
-            the larger of 1 and its initial value; names the time.  NaN is allowed in the response A of the
-            last layer, and in a coefficient that is unknown at all times.
+            the larger of 1 and its initial value.  NaN is allowed in layers at which a variable is not
+            defined, such as the last one for the response A, and in a coefficient that is unknown at all
+            times.
         """
         lead = () if orders is None else ("order",)
         arrays: dict[str, Labelled] = {}

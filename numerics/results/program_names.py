@@ -169,7 +169,7 @@ def numbers_of_author(
 
     ``found`` holds computed numbers; a key is the name with the integers among the indices. The axes of an
     array are ``leading`` axes such as replicas, the time, and the indices that are not integers. A number is
-    left out if ``found`` does not hold it at all of its indices.
+    left out if ``found`` lacks its value at some of its indices.
     """
     values: dict[str, Array] = {}
     for label, variable in authored_variables(problem).items():

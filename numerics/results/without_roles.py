@@ -28,8 +28,8 @@ def averaged_by_author(problem: Problem, runs: Mapping[MemberKey, Array]) -> dic
     """Return means over replicas, with standard errors, of the variables that have the author's names.
 
     ``runs`` holds order parameters and numbers by (name in the theory, integers among the indices), with
-    replicas along the first axis. Variables without values at all of their indices are left out. The loss is
-    added if it is an expression of such numbers.
+    replicas along the first axis. A variable is left out if a value is missing at some of its indices. The
+    loss is added if it is an expression of such numbers.
     """
     replicas, spread = len(next(iter(runs.values()))), Spread()
     numbers = numbers_of_author(problem, runs, 1)

@@ -4,8 +4,8 @@
     simulate_program(program, width=256, steps=5, ...)  the same for any program, in its own names
 
 A program is executed literally: every Gaussian matrix is drawn at a finite size, every training step is
-taken, its definitions are evaluated unit by unit.  No mean-field theory and no code of the solvers is used,
-so that simulations are an independent check of the theory of any program.
+taken, its definitions are evaluated unit by unit.  No equation of a mean-field theory and no code of the
+solvers is used, so that simulations are an independent check of the theory of any program.
 """
 
 from .correlations import Measured

@@ -41,8 +41,8 @@ class Measured:
         Standard error of the mean; nan for one network.
     axes : tuple of (str, tuple of float)
         Name and values of each axis: for a correlation ``(ell,) t, s, indices of a, indices of b``, for a
-        number ``t, indices``.  The layer is an axis if each layer has its own units; ``measured[layer]``
-        selects one.
+        number ``t, indices``.  A correlation at equal indices has no indices of b.  The layer is an axis if
+        each layer has its own units; ``measured[layer]`` selects one.
     """
 
     mean: Array

@@ -3,7 +3,7 @@
 The width is that of the widest hidden layer, or the N of a program.  On isotropic data the number of features
 follows from ``width_ratio``, and samples or batches from their ratios; on power-law data modes and batch are
 those of the file.  A flow is integrated by Runge-Kutta steps, which are halved on the first network until the
-result does not change.
+estimated error of the result is within the tolerance.
 
 If the slope of the activation jumps (relu), a network's G jumps in time whenever a unit crosses the kink, and
 some units are held at the kink, where every step leaves them on one side or the other.  Errors and features
@@ -803,7 +803,7 @@ class Readout:
         """Yield pairs (name, array) of all variables of a program without roles, and its loss.
 
         Names are those that the author of the program gave them. ``run`` holds the measurements of one
-        network. Correlations that are not defined at all values of their indices are left out.
+        network. Correlations that are undefined at some values of their indices are left out.
         """
         numbers = dict(self._numbers(run))
         yield from numbers.items()

@@ -270,8 +270,8 @@ class Binder:
     def entry(self, e: AppliedUndef, env: IndexValues) -> Leaf:
         """Return the leaf of the field or number ``e`` at the index values ``env``.
 
-        A shifted index such as a + k is periodic, unless it is the first index of a field that is computed
-        for one of its values after another, such as layers or positions in a sequence. A leaf describes a
+        A shifted index such as a + k is periodic, unless it is the first index of a field and counts layers,
+        or values at which the field is computed in order, such as positions in a sequence. A leaf describes a
         value that a formula reads from the state of the networks. Raise Missing if no definition gives the
         field at these indices, and ValueError if its last argument is neither the time t nor 0.
         """

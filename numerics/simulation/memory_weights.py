@@ -140,8 +140,8 @@ class RuleMemory:
     def adds_up(self) -> bool:
         """Whether the weight is a multiple of its start plus updates with factors that do not depend on t.
 
-        This is so without noise only. Then the weight changes by one term each step, and earlier updates need
-        not be kept.
+        The result is false for a rule with noise. If it is true, the weight changes by one term each step,
+        and earlier updates need not be kept.
         """
         return self.left.fixed and self.kept.fixed and not self.noisy
 

@@ -128,8 +128,8 @@ class StepOrder:
     def compute(self, state: NetworkState) -> None:
         """Compute all fields and numbers of the current step and store them in the state.
 
-        At step 0 they are also stored as the initial ones. Raise ``numerics.errors.Diverged`` if the value at
-        some unit is larger than LIMIT, or not finite.
+        At step 0 they are also stored as the initial ones. Raise ``numerics.errors.Diverged`` if a value
+        is not finite, or reaches LIMIT in size.
         """
         for task in self.first if state.step == 0 else self.later:
             value = task.value(state)

@@ -23,7 +23,7 @@ PopulationAtLayer = tuple[str, int | None]  # a population and, if each layer ha
 class Leaf:
     """Description of a value that a formula reads from the state of the networks.
 
-    The value is a field, a weight, a product, a mean or a constant.
+    The value is, for example, a field, a weight, a product, a mean or a constant.
 
     Attributes
     ----------
@@ -192,10 +192,10 @@ class NetworkState:
         return NetworkState(weights, hidden, dict(self.past), fields, self.start, *clock)
 
     def distance(self, other: NetworkState) -> float:
-        """Return the largest difference between the fields and numbers of two states, relative to their size.
+        """Return the largest relative difference between the fields and numbers of two states.
 
-        The size is the largest absolute value of a field or number in ``other``; for a number, at least one.
-        The distance is nan if a value of one of the states is nan.
+        A difference is divided by the largest absolute value of the same field or number in ``other``, for a
+        number by at least one. The distance is nan if a value of one of the states is nan.
         """
         worst = 0.0
         for block, x in self.fields.items():

@@ -329,8 +329,9 @@ def simulate_program(  # noqa: PLR0913 - public options, all but the program key
     Notes
     -----
     A population has round(ratio N) units.  Matrices to a given population have entries of variance ``variance
-    ratio/D``.  A field's index written as a sum (``a + k``) is periodic.  Noise of a rule has the
-    distribution of the initial weight times ``diffusion``.
+    ratio/D``.  A field's index written as a sum (``a + k``) is periodic.  Noise of a rule is drawn like the
+    initial weight; its variance is ``diffusion`` times that of the initial weight (for a flow, in each unit
+    of time).
 
     Examples
     --------
@@ -722,7 +723,7 @@ class Trainer:
         NotConverged
             If MOST_STEPS steps between two recorded times are not enough.
         Diverged
-            If the network diverges with MOST_STEPS steps between two recorded times.
+            If the network diverges at the start, or with MOST_STEPS steps between two recorded times.
         """
         rngs = [np.random.default_rng(seed)]
         state, _ = self.begin(rngs)

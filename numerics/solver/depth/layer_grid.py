@@ -172,7 +172,8 @@ def solve_layer_grid(
 def needed_bytes(table: LayerTable, layers: int, steps: int, extents: Mapping[str, int]) -> int:
     """Return the bytes of memory of all tensors of a solution on ``layers`` cells for ``steps`` times.
 
-    ``extents`` is the number of values of each data index, as :func:`solve_layer_grid` takes it.
+    The second values at equal layer times of tensors that jump there are not counted. ``extents`` is the
+    number of values of each data index, as :func:`solve_layer_grid` takes it.
     """
     grid = _Sizes(layers, steps, extents)
     return sum(8 * prod(grid.extent(x) for x in row.axes) for group in table.groups for row in group)
@@ -422,7 +423,7 @@ class _Grid(_Sizes):
     def check_equal_times(self) -> None:
         """Raise ArithmeticError if a response does not vanish at equal time where a sum assumes that it does.
 
-        Sums that begin after the time of a perturbation assume it.
+        Sums over times that begin at s + 1 or end at s - 1 assume it.
         """
         for p in (p for g in self.table.groups for row in g for p in row.products):
             for x in (x for x in p.spans if x.late):

@@ -193,8 +193,8 @@ def extrapolated(layers: int, runs: list[dict[str, Array]], layered: Collection[
     """Extrapolate solutions on :data:`GRIDS` in the second and fourth power of the spacing (Richardson).
 
     ``runs`` holds the variables by name of each grid, from coarse to fine, and ``layers`` is the number of
-    cells of the finest. The first axis of names in ``layered`` is that of the nodes; nodes that all grids
-    have are kept.
+    cells of the finest. The first axis of variables whose names are in ``layered`` is that of the nodes;
+    nodes that all grids have are kept.
     """
     squares = [float((layers * part) ** 2) for part in GRIDS]
     common = gcd(*(int(layers * part) for part in GRIDS))
@@ -530,7 +530,7 @@ class LayerDistances:
         Returns
         -------
         distances : numpy.ndarray
-            Distances in layer time, each twice the last, shape ``(doublings + 1,)``.
+            Distances in layer time, each twice the one before, shape ``(doublings + 1,)``.
         powers : numpy.ndarray
             Power for each doubling, shape ``(steps, doublings)``; NaN if layers do not differ.
 

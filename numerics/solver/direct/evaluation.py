@@ -140,10 +140,11 @@ def entries(
     """Return all scalars, order parameters and observables of a theory, and the interpreter.
 
     The first result maps keys (name, integers that the theory fixes, such as the layer) to values by indices
-    and times; a scalar has its times first, others last. A response that is undetermined, because sources
-    determine each other, is NaN. ``algebra`` chooses the representation of random values. Times are evaluated
-    in increasing order, so that the recursion stays shallow. Raises Diverged with the step if a value is not
-    finite, and Unserved for a training rule that is not linear in the updates.
+    and times; a scalar has its time first, other quantities have their times last. A response that is
+    undetermined, because sources determine each other, is NaN. ``algebra`` chooses the representation of
+    random values. Times are evaluated in increasing order, so that the recursion stays shallow. Raises
+    Diverged with the step if a value is not finite, and Unserved for a training rule that is not linear in
+    the updates.
     """
     try:
         require_linear_rules(layout.theory.program, "the reference solver")
