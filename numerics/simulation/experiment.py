@@ -212,8 +212,9 @@ def simulate(  # noqa: PLR0913 - public options, all but the source keyword-only
         Seed, or a generator that draws one; None takes one from the system. The result keeps it as ``seed``.
     kernels : {"full", "trace", "none"} or KernelTimes
         Kernels of fixed samples to measure.  "full": those of all pairs of samples and times, and the tangent
-        kernel; "trace": their sums over equal samples; "none": no kernels; KernelTimes: kernels at some of
-        the times, along the dimensions ``kernel_time`` and ``trace_time``.
+        kernel; "trace": their sums over equal samples; "none": only the gradient kernel of a linear network,
+        which has no samples; KernelTimes: kernels at some of the times, along the dimensions ``kernel_time``
+        and ``trace_time``.
     tolerance : float
         Bound on the integration error of a flow, relative to the size of each variable.  With noise it is at
         least 3e-3.  If the slope of the activation or the error jumps, it is at least 1e-3, and variables

@@ -322,9 +322,9 @@ def simulate_program(  # noqa: PLR0913 - public options, all but the program key
     ------
     ValueError
         For missing values, for programs that cannot be simulated, and for a parameter of a training rule that
-        leaves its interval at a time, such as a rate that becomes negative.
+        depends on the time and leaves its interval, such as a rate that becomes negative.
     Diverged
-        If a network diverges, with the step.
+        If a network diverges, with the step or the time.
 
     Notes
     -----

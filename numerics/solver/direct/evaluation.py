@@ -93,7 +93,7 @@ def evaluate(  # noqa: PLR0913 - public signature
         For missing values and data, for a covariance that is not positive semidefinite, for a response that
         is not causal although the theory states that it is, for ``steps`` below 1, for ``samples`` or
         ``replicas`` below 2, for a negative ``seed``, for an unknown ``method``, and for a parameter of a
-        training rule that leaves its interval at a step.
+        training rule that depends on the time and leaves its interval at a step.
 
     Examples
     --------
