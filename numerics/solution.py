@@ -64,7 +64,8 @@ def solve(
         (:func:`numerics.fluctuations.finite_width`).
     kernels : {"auto", "full", "trace", "none"}
         Two-time kernels of given samples that the result keeps: of all pairs of samples, their traces, or
-        none. "auto" is the first of these whose estimated memory is small, 2 GiB at most.
+        none (at most the gradient kernel of a linear network, which has no samples). "auto" is the first of
+        these whose estimated memory is small, 2 GiB at most.
     progress : callable, optional
         Called with (step, total).
     say : callable, optional

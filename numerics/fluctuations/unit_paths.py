@@ -60,8 +60,8 @@ class NodeGroup:
         is ``rows`` by ``columns``.
     compiled, arguments
         For a function of fields: the compiled function, and a pair for each of its arguments. The pair is
-        "field" with positions of nodes, "value" with numbers of order parameters, "number" with a number, or
-        "width" for the width of rounded kinks.
+        "field" with positions of nodes, "value" with positions of order parameters, "number" with a number,
+        or "width" for the width of rounded kinks.
     """
 
     key: FunctionKey

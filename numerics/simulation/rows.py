@@ -467,7 +467,7 @@ def _joined(parts: Sequence[tuple[NetworkReader, list[int]]]) -> NetworkReader:
 
 
 def _pick(rows: list[int]) -> Pick:
-    """Return an index that selects the positions ``rows``: a slice if they are evenly spaced, else an array.
+    """Return an index that selects the positions ``rows``: a slice if they rise in equal steps, or an array.
 
     A slice selects without a copy.
     """
