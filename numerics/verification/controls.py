@@ -84,9 +84,9 @@ def start_means(problem: Problem, theory: xr.Dataset) -> StartMeans | None:
     """Return the exact means of initial networks, or None where they are not known (:func:`has_controls`).
 
     Means of outputs are zero.  For linear networks the means of all kernels are those of the solution
-    ``theory`` at time 0.  For nonlinear networks the means of kernels are those of the feature kernel of
-    the first layer, and of its gradient kernel if it is the only layer. Kernels are left out if ``theory``
-    does not hold them.
+    ``theory`` at time 0.  For nonlinear networks, and if ``theory`` is sampled, the means of kernels are
+    those of the feature kernel of the first layer, and of its gradient kernel if it is the only layer.
+    Kernels are left out if ``theory`` does not hold them. The result is None if it does not hold outputs.
     """
     if not has_controls(problem) or OUTPUT not in theory:
         return None

@@ -66,7 +66,7 @@ def draw(
 def has_kernels(theory: xr.Dataset) -> bool:
     """Return whether a result has a feature or gradient kernel, or its trace, with an axis of layers.
 
-    If it has none, :func:`draw` shows losses only.
+    If it has none, :func:`draw` shows no kernel over time.
     """
     names = (FEATURE_KERNEL, GRADIENT_KERNEL, C_FIELD, C_GRADIENT)
     there = [y for x in names for y in (x, f"{x}_trace") if y in theory]

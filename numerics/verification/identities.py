@@ -289,7 +289,7 @@ def unreduced_theory(problem: Problem) -> list[Check]:
     """Check that `solve`, which reduces the theory, gives the numbers of the unreduced theory.
 
     Compared are errors, feature kernels and gradient kernels of a smaller problem. The list is empty if the
-    march cannot solve the unreduced theory.
+    march cannot solve the unreduced theory, and for a flow that is not from an experiment file.
     """
     if (both := _both(problem)) is None:
         return []
@@ -314,7 +314,8 @@ def output_changes(problem: Problem) -> list[Check]:
     the number of samples if the loss is a mean. K is the theory's expression for the tangent kernel, with the
     gradient kernels G at t+1 and the feature kernels H at t: a product of matrices changes by the sum over
     its factors, with later factors at t+1 and earlier factors at t, at any step size. The list is empty if
-    the march cannot solve the unreduced theory, or if this has no tangent kernel.
+    the march cannot solve the unreduced theory, if this has no tangent kernel, and for a flow that is not
+    from an experiment file.
     """
     both = _both(problem)
     if both is None or not both[0].discrete.observables:
@@ -451,9 +452,9 @@ def causality(problem: Problem, theory: xr.Dataset) -> list[Check]:
     """Return checks that a solution is causal.
 
     Responses to sources at later times must vanish, and a solution with half of the steps must equal the
-    first half of the solution ``theory``. Results of flows have no responses, and half a flow has another
-    grid, so that nothing is checked. In sampled solutions, whose halves differ by noise, only responses are
-    checked, without the last layer, which has none.
+    first half of the solution ``theory``. The list is empty for flows, because half a flow has another time
+    grid. In sampled solutions, whose halves differ by noise, only responses are checked, without those of the
+    last layer; the list is empty if there are no responses.
     """
     strict = {q.name: q.causal == "strict" for q in problem.discrete.order_parameters}
     sampled = "replicas" in theory.attrs

@@ -56,14 +56,14 @@ class NetworkPlan:
 
 
 def plan_of(source: Problem | Experiment, effort: Effort = FULL, slope: float | None = None) -> NetworkPlan:
-    """Return a plan of three widths, each twice the one before, with equal work at each.
+    """Return a plan of three widths, each twice the one before, with about equal work at each.
 
-    The size of the smallest layer is one of ``effort.smallest``: the one with the smallest expected tolerance
-    (:func:`expected_tolerance`) whose networks can be afforded, or the last one if none can. If the theory
-    has a finite width, this is the first width. If slopes of means in 1/N are derived instead of fitted,
-    ``slope`` is the largest relative slope: two widths suffice then, and at most two thirds of the work of
-    three are spent. If units of a program differ by a given array of attributes, widths are multiples of its
-    length.
+    The smallest layer of the first width has about one of the sizes ``effort.smallest``: the one with the
+    smallest expected tolerance (:func:`expected_tolerance`) whose networks can be afforded, or the last one
+    if none can. If the theory has a finite width, this is the first width. If slopes of means in 1/N are
+    derived instead of fitted, ``slope`` is the largest relative slope: two widths suffice then, with the work
+    of two of the three. At each width there are at least FEWEST networks, even if they take more work. If
+    units of a program differ by a given array of attributes, widths are multiples of its length.
     """
     problem = Problem.of(source)
     experiment = problem.experiment
@@ -245,7 +245,7 @@ def _work_on_samples(
     additional time of each step, in nanoseconds. Measured from width 64 to 512 with 1 to 3 layers and 2 to 20
     samples, within 40 per cent: 1 ms a network, 30 ns to draw a weight, and of each step 10 ns a unit and
     sample (30 ns in nonlinear networks), 1 ns a weight and 0.1 ns (0.2 ns where gradients differ between
-    samples) a weight and sample, or 40 ns where rules act entry by entry.
+    samples) a weight and sample, and 40 ns more a weight where rules act entry by entry.
     """
     samples, times = max(problem.sample_count, 1) * problem.outputs, len(problem.times)
     experiment, is_linear = problem.experiment, isinstance(problem.linear, LinearForm)
@@ -295,8 +295,8 @@ def measured_kernels(
     error signal jumps as a function of the output, because the compared time is then only known after
     training. Otherwise the positions of times are returned. Kernels of all pairs of samples are measured at
     the start and where kernels are compared, the last time or the position ``end`` of an earlier one; at
-    all times if that takes at most FEW_ENTRIES numbers; and at no time if they exceed ``effort.kernel``
-    bytes. Traces are measured there and at a few times at which they are drawn.
+    all times if that takes at most FEW_ENTRIES numbers; and at no time if those at all times would exceed
+    ``effort.kernel`` bytes. Traces are measured there and at a few times at which they are drawn.
     """
     count = len(problem.times)
     whole = keeps_pairs(problem, effort)

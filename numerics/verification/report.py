@@ -236,7 +236,7 @@ def title(source: Problem | Experiment) -> str:
 def _network(experiment: Experiment) -> list[str]:
     """Return phrases for the title of a report that describe the network.
 
-    They hold depth, gamma0, and those other keys that differ from their default values.
+    They hold depth, gamma0, other keys that differ from their default values, and on random data the width.
     """
     network = experiment.network
     words = [f"L = {experiment.depth} hidden layers", f"gamma0 = {network.gamma0:g}"]

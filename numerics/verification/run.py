@@ -274,7 +274,7 @@ def correlation_error(problem: Problem, solution: xr.Dataset) -> float:
 
 
 def _steepest(experiment: Experiment) -> bool:
-    """Return whether every step is a plain gradient step, without decay, momentum, noise or centring."""
+    """Return whether the training is without weight decay, momentum, noise and centring."""
     given = experiment.training
     return not (given.weight_decay or given.momentum or given.temperature or given.center)
 
@@ -342,8 +342,9 @@ def _networks(
     """Train the finite networks of a verification and compare them with the solution.
 
     Return the results (one dataset for each width), their checks, and the notes on them. If a check fails,
-    networks of twice the widths are trained in place of the first ones. All are empty, with a note, if
-    networks cannot be trained.
+    networks of twice the widths are trained in place of the first ones, unless the theory has a finite width
+    of its own. If networks cannot be trained there are no results and no checks, and the note gives the
+    reason.
     """
     experiment = problem.experiment
     if experiment is not None:

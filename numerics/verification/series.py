@@ -144,8 +144,9 @@ def fitted(whole: Problem, effort: Effort = FULL) -> tuple[list[Check], str]:
     """Return checks of the exponents of gamma0 in the truncation error of a series, and a note on them.
 
     The theory is linear in its fields, so that it is solved without sampling, at several small gamma0. The
-    note states these values, and which part of the samples and times is used. The list is empty, with the
-    reason as the note, if no result depends on gamma0 or if the solutions need different time grids.
+    note states the range of these values and, if samples are left out, the numbers of samples and times. The
+    list is empty, with the reason as the note, if no result depends on gamma0, if the solutions need
+    different time grids, and for a flow with noise that is not from an experiment file.
     """
     descent: Problem | None = None
     if whole.flow and is_noisy(whole.program.rule):

@@ -186,8 +186,8 @@ def _sample_axes(problem: Problem) -> tuple[Symbol, list[tuple[str, int]]] | Non
     """Return the symbol for the number of samples, and the axes along which arrays are cut to fewer samples.
 
     An axis is given as (name of the array, position of the axis). None if no sample can be left out: the
-    number of samples is not a symbol, or an array is also read along such an axis other than at an index of
-    samples, for example at an integer or at ``mu + 1``.
+    number of samples is not a symbol, an array is also read along such an axis other than at an index of
+    samples, for example at an integer or at ``mu + 1``, or such an axis has another length.
     """
     program = problem.program
     sample = program.roles.sample or sample_index(program)

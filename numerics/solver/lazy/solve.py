@@ -234,8 +234,8 @@ class _LazySolver(Present):
     def mean(self, e: Expr, axes: tuple[Symbol, ...]) -> Any:
         """Return the average of ``e``, a function of up to two Gaussian variables, for all index values.
 
-        ``axes`` are the indices in ``e``, in the order of the axes of the result, which ends with an axis of
-        length one. Raises Unserved for more than two variables.
+        ``axes`` are the axes of the result, indices that ``e`` may contain; an axis of length one follows.
+        Raises Unserved for more than two variables.
         """
         atoms = self.atoms(e)
         if not atoms:
@@ -410,7 +410,8 @@ class _LazySolver(Present):
 
         ``f(t) = sum_s K(t, s) Delta(s)`` in steps, and ``f' = K Delta`` for a flow with an error ``Delta``
         affine in f. K is the factor that :func:`coupling_of` returns, with its sum over samples; f is zero at
-        the start. Raises Unserved for a flow in which K depends on time, as with momentum.
+        the start. Raises Unserved for a flow in which K depends on time, as with momentum, or whose error is
+        not affine in f.
         """
         output, theory = self.static.output, self.static.theory
         assert output is not None

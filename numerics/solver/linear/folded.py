@@ -205,8 +205,8 @@ class Folded:
 
         Products of kernels with arrays have a part outside of the span of the basis, which the march
         neglects. This part is measured after the block. If it is too large, the basis is extended and the
-        block is marched again. ``after`` is called with each completed step. Returns False if the basis that
-        is needed is too large for the arrays, or if REPEATS extensions do not suffice.
+        block is marched again. ``after`` is called once with each step. Returns False if the basis that is
+        needed is too large for the arrays, or if REPEATS extensions do not suffice.
         """
         for again in range(REPEATS + 1):
             before = self._position(self.start)
@@ -303,8 +303,8 @@ class Folded:
         """Return the part of the products of kernels and arrays that the compression of the past neglects.
 
         The row of a kernel at one of the last steps is multiplied by an array over the distant past. The
-        result holds the products minus their projections on the basis, one in each row, divided by the size
-        of the array that the product fills.
+        result holds the products minus their projections on the basis, one in each row, divided by the
+        typical norm of a row of the array that the product fills (:meth:`_scaled`).
         """
         r = len(self.basis)
         if not r:
@@ -320,8 +320,9 @@ class Folded:
     def _fold(self, stop: int) -> bool:
         """Compress all times before ``stop - NEAR`` into coordinates of a new basis, before step ``stop``.
 
-        The basis is extended until products with random kernels, as large as those of the last steps, lie in
-        its span up to a tolerance. Returns False if the basis is too large for the arrays.
+        The basis is extended, at most REPEATS times, until products with random kernels, as large as those of
+        the last steps, lie in its span up to a tolerance. Returns False if the basis is too large for the
+        arrays.
         """
         old, first = len(self.basis), stop - NEAR
         # D positions are folded: the coordinates of the times in the old basis, and the times between these
@@ -420,8 +421,8 @@ class Folded:
     def _random_kernels(self, kernel: Array, scale: float) -> Array:
         """Return REST random rows like those of a kernel, divided by ``scale``.
 
-        Each coordinate is normal; its standard deviation is GROWTH times the largest value of this coordinate
-        in the rows of ``kernel``.
+        Each coordinate is normal; before the division its standard deviation is GROWTH times the largest
+        absolute value of this coordinate in the rows of ``kernel``.
         """
         size: Array = np.abs(kernel).max(axis=0) * (GROWTH / scale)
         return self._random(REST, kernel.shape[1]) * size

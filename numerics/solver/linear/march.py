@@ -298,9 +298,10 @@ def _solved(left: Array, right: Array) -> Array:
 class March(Rows):
     """Solution: two-time arrays of all quantities that were computed.
 
-    ``correlation(i, j)`` and ``response(i, k)`` have shape ``(T, n_i, T, n_j)``; scalars ``(T, n)``.
-    ``gains`` holds by field the coefficient of each source in its equation. ``residual`` is the largest
-    relative change in the last sweep of an implicit step, and 0 without implicit steps.
+    ``correlation(i, j)`` and ``response(i, k)`` have shape ``(T, n_i, T, n_j)``; scalars have the time first,
+    and then an axis for each index. ``gains`` holds by field the coefficient of each source in its equation.
+    ``residual`` is the largest relative change with which the iteration of an implicit step ended, and 0
+    without implicit steps.
     """
 
     plan: Plan
@@ -450,8 +451,8 @@ def _predict(step: int, rows: Rows) -> None:
 def _bound(rows: Rows) -> float:
     """Return the absolute value above which a correlation counts as diverged.
 
-    It is RUNAWAY times the largest entry of the data, or times one if that is larger. The weights ``w`` of
-    past updates do not count as data.
+    It is RUNAWAY times the largest absolute entry of the data, or RUNAWAY if no entry exceeds one. The
+    weights ``w`` of past updates do not count as data.
     """
     sizes = [float(np.abs(v).max()) for k, v in rows.data.items() if k != "w"]
     return RUNAWAY * max([1.0, *sizes])

@@ -72,6 +72,8 @@ def step_of(table: Table, wanted: tuple[FieldAtLayer | Request, ...] = ()) -> Ma
     NotCausal
         If a quantity of the step depends on itself, or if the theory states a covariance of two sources only
         in the order that is not needed.
+    ValueError
+        If two different sources on units with attributes are correlated.
 
     Examples
     --------

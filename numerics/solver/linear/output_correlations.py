@@ -148,7 +148,10 @@ class OutputCorrelations:
         return self.finished[i, j]
 
     def trace(self, i: FieldAtLayer) -> Array:
-        """Return ``sum_mu <x_i,mu(t) x_i,mu(s)>`` at output times, shape (out, out)."""
+        """Return ``sum_mu <x_i,mu(t) x_i,mu(s)>`` at output times, shape (out, out).
+
+        The sum is over the first ``count`` samples, or over all of them if ``count`` is None.
+        """
         if i not in self.traces:
             value = self.source_trace(i)
             for left, right in self.products(i, i):
@@ -432,10 +435,10 @@ class OutputCorrelations:
     def read(self, f: Factor, columns: NDArray[np.intp] | None) -> tuple[Array, list[Symbol]]:
         """Return the values of a factor ``f`` of a kernel, and the names of their axes.
 
-        The factor is a scalar, a stored product, given data, or an order parameter. The time t runs over
-        output times, s over the positions ``columns`` (see :meth:`evaluate`), by default all time nodes.
-        Raises NotImplementedError for an order parameter at equal times (t, t), which the march does not
-        store.
+        The factor is a scalar, a stored product, given data, an order parameter, or a Kronecker delta. The
+        time t runs over output times, s over the positions ``columns`` (see :meth:`evaluate`), by default all
+        time nodes. Raises NotImplementedError for an order parameter at equal times (t, t), which the march
+        does not store.
         """
         pick = slice(None) if columns is None else columns
         name = f.tensor[0]
@@ -563,8 +566,9 @@ class _DensitySolver:
             self.weighted[i, k] = (block * weights.T[:, None, :, None]).reshape(count * n, count * m)
 
     def _sweep(self, step: int, weights: Array) -> float:
-        """Compute all response densities at time ``step`` once, and return their largest relative change.
+        """Compute all response densities at time ``step`` once, and return their largest change.
 
+        The change of a density is relative to its largest absolute value, or to one if that is smaller.
         ``weights`` (step + 1, step + 1) are those of the integral over earlier times. Sweeps are repeated
         until the densities converge.
         """

@@ -87,9 +87,10 @@ def _lowered(theory: Theory) -> Lowered:
 
 
 def unlabelled(problem: Problem, lowered: Lowered) -> str | None:
-    """Return a message that names the fields, scalars and layers that a result needs and the theory lacks.
+    """Return a message if the theory lacks fields, scalars or order parameters that a result needs.
 
-    The result is None if the theory has all of them.
+    The message names them. It also names fields that do not exist at every layer from 1 to the depth. The
+    result is None if nothing is missing.
     """
     theory = lowered.theory
     names = {e.name for e in (*theory.equations, *theory.scalars)}

@@ -370,8 +370,8 @@ RESOLVED = 1e-12
 class StepIteration:
     """Iteration of successive implicit steps of a march until each converges to a tolerance.
 
-    ``peaks`` are the largest sizes of each block of values so far, ``residual`` is the largest relative
-    change in the last sweep of any step.
+    ``peaks`` are the largest sizes of each block of values so far, ``residual`` is the largest number that
+    :func:`iterate_step` has returned for a step so far.
     """
 
     def __init__(self, tolerance: float) -> None:

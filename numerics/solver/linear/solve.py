@@ -115,10 +115,10 @@ def solved(
 
 
 def fitting(problem: Problem) -> KeptKernels:
-    """Return the largest choice of two-time kernels whose arrays fit into memory.
+    """Return the choice of two-time kernels that "auto" stands for, from the estimated size of arrays.
 
-    It is "full" if kernels of all pairs of samples take at most ROOM bytes, otherwise "trace" if traces over
-    samples take at most ROOM_TRACE bytes, and "none" if these take more.
+    It is "full" if kernels of all pairs of samples take at most ROOM bytes, otherwise "trace" if one response
+    of all layers takes at most ROOM_TRACE bytes, and "none" if it takes more.
     """
     times, samples, depth = len(problem.times), problem.sample_count, problem.depth or 1
     if 8.0 * (depth + 1) * (samples * times) ** 2 <= ROOM:

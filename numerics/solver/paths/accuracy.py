@@ -673,8 +673,8 @@ def _confirmed(
     """Return grid ``k`` of the ``tried`` grids, solved with REPLICAS, with its measured error.
 
     ``k`` is negative: -1 is the last grid. The error is measured from the difference to the grid before it
-    (for the first grid, to the one after it), and is at most ``bound``, the error estimated from fewer
-    replicas.
+    (for the first grid, to the one after it). ``bound`` is the error with its noise, estimated before; the
+    note ``grid_error`` is not larger, and ``missed`` is reduced in the same ratio.
     """
     chosen, before = tried[k], len(tried) + k > 0
     other = tried[k - 1] if before else tried[k + 1]

@@ -71,7 +71,8 @@ def by_sample(theory: Theory) -> Theory:
 
     In the sums over updates, the product ``w(t, s) Delta(mu, s)`` of weight and error is replaced by one
     function ``w(mu, t, s)``. Raises NotApplicable if errors or weights enter in another way, if the error is
-    a discontinuous function of the output, and if no tangent kernel is known.
+    a discontinuous function of the output, if output and error do not have the same indices, and if no
+    tangent kernel is known.
     """
     known = {str(e.lhs.func): e for e in (*theory.scalars, *theory.observables)}
     weight = Function(WEIGHT)(t, s)

@@ -365,7 +365,8 @@ class Growing:
         is added: directions in which the sources hardly vary, of which the paths contain no information, are
         weighted less. As x is ``L z`` and C is ``L L^T``, ``<d v / d x> = <v z^T> (ridge + L^T D^-1 L)^-1 L^T
         D^-1``. Without a ridge, or if ``damped`` is false, the lemma is solved in the range of C, as ``<v
-        z^T> = <d v / d x> L``, and assigned to pivots. If ``damped`` is false, a replica in which one of
+        z^T> = <d v / d x> L``: by a pseudo-inverse of L if ``present`` is given and entries are left out, and
+        otherwise such that only pivots have responses. If ``damped`` is false, a replica in which one of
         these entries is determined by others has NaN, because the single responses are undetermined.
         """
         size = -(-max((entries, *(x + 1 for x in present))) // self.size) * self.size

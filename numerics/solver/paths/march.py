@@ -154,7 +154,8 @@ class PathMarch:
     average reads. Order parameters that no step reads are computed after the last step, or not at all without
     ``kernels``; those in ``watched`` are computed at every step.
 
-    Responses in ``jacobian`` are averages of derivatives along all paths, the others come from Stein's lemma.
+    Responses in ``jacobian`` are averages of derivatives along paths: along all of them, or along two if all
+    of these responses are those of linear functions. The others come from Stein's lemma.
     The ridge of the lemma mixes entries of a response whose sources are nearly equal. It changes fields by
     less than the sampling noise, but single entries of a response by up to their full size. So some responses
     are computed twice: with the ridge for the steps, and without it, into ``single``, for the result. The

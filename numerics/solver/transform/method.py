@@ -55,8 +55,8 @@ class TransformMethod:
     def run(self, problem: Problem, keep: KeptKernels, progress: Progress | None) -> MethodResult:
         """Solve a linear flow by Laplace transforms, and return the variables of the result with notes.
 
-        The result holds those of the correlations C_v, C_Delta, C_h0, C_h and C_g that the theory has,
-        whatever ``keep`` is. ``progress`` is not called.
+        The result holds losses and those of the correlations C_v, C_Delta, C_h0, C_h and C_g that the theory
+        has, whatever ``keep`` is. ``progress`` is not called.
         """
         from numerics.results.predictions import random_losses
         from numerics.solver.linear.variables import RANDOM
