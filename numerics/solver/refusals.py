@@ -84,7 +84,8 @@ def moving_features(problem: Problem) -> Refusal | None:
 def linear_rules(problem: Problem) -> Refusal | None:
     """Refuse rules whose steps are nonlinear in the gradient, such as Adam; None if there are none.
 
-    The theories of such rules are solved only by the method ``paths`` and, at gamma0 near 0, by ``lazy``.
+    Only sampled paths solve the theories of such rules: in the method ``paths``, or with frozen features in
+    the method ``lazy``.
     """
     trained = problem.program.trained()
     rule = next((w.rule for w in trained if isinstance(w.rule, NonlinearRule)), None)

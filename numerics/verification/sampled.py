@@ -168,9 +168,9 @@ def _covariance(name: str, p: OrderParameter, q: OrderParameter) -> OrderParamet
 def lazy(problem: Problem, effort: Effort = FULL) -> list[Check]:
     """Return a check of sampled error signals, extrapolated to gamma0 = 0, against the lazy theory.
 
-    The lazy theory is derived and needs no paths. The list is empty if the method ``lazy`` refuses the
-    problem at gamma0 near 0, for example because fields move there (decay, noise), because the rule has
-    momentum, because there is no tangent kernel, or because data change from step to step.
+    The lazy theory is derived and needs no paths. The list is empty for flows, and if the method ``lazy``
+    refuses the problem at gamma0 near 0, for example because fields move there (decay, noise), because the
+    rule has momentum, because there is no tangent kernel, or because data change from step to step.
     """
     small, replicas = smaller_problem(problem, SAMPLES, STEPS), effort.replicas
     # The lazy limit has no paths, so that their number is not given to the solver.
