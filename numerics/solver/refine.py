@@ -100,12 +100,12 @@ class GridSequence(Protocol):
 class AdamsBashforth:
     """Grids of explicit Adams-Bashforth integration, with the output times among the nodes.
 
-    Steps double from a short first step, and are then equal in each output interval. With ``jumps``, a jump
-    of the error as a function of the output is widened over one step. The integration then has order two,
-    because of the kinks of the widened jump, and results on several grids are extrapolated to step zero,
-    where errors fall in proportion to the step. The second argument is ``rtol``, the accuracy that is asked
-    for, which sets the order of the method. :meth:`grids` yields each grid with a number that grows as its
-    steps shrink.
+    Steps grow from a short first step by doubling, and become equal in each output interval. With ``jumps``,
+    a jump of the error as a function of the output is replaced by a ramp whose width is proportional to the
+    step. The integration then has order two, because of the kinks of the ramp, and results on several grids
+    are extrapolated to step zero; their errors fall in proportion to the step. The second argument is
+    ``rtol``, the accuracy that is asked for, which sets the order of the method without ``jumps``.
+    :meth:`grids` yields each grid with a number that grows as its steps shrink.
 
     >>> [len(g.nodes) for (_, g), _ in zip(AdamsBashforth(np.array([0.0, 1.0]), 1e-3).grids(), range(3))]
     [10, 12, 13]

@@ -116,7 +116,10 @@ def directly_evaluated(problem: Problem) -> Problem:
 
 
 def _evenly_spaced(count: int, samples: int) -> NDArray[np.intp]:
-    """Return at most ``samples`` of the positions 0 to ``count`` - 1, evenly spaced, with both ends."""
+    """Return at most ``samples`` of the positions 0 to ``count`` - 1, evenly spaced.
+
+    Both ends are included, or only position 0 if ``samples`` is one.
+    """
     return np.unique(np.linspace(0, count - 1, min(count, samples)).round().astype(int))
 
 
@@ -360,10 +363,10 @@ def largest_update_factor(problem: Problem) -> float:
 
 
 def fastest_rate(problem: Problem) -> float:
-    """Return a bound of the fastest relaxation rate in the lazy limit: rate times largest kernel eigenvalue.
+    """Estimate the fastest relaxation rate in the lazy limit: rate times largest kernel eigenvalue.
 
-    The rate is :func:`largest_update_factor`. The tangent kernel is bounded by the input kernel times the
-    number of layers of weights.
+    The rate is :func:`largest_update_factor`. The tangent kernel is estimated by the input kernel times the
+    number of layers of weights; with biases, for example, it may be larger.
     """
     kernel = problem.arrays.get(INPUT_KERNEL, np.eye(1))[: problem.seen]
     # kernels of inputs with positions have four axes, two for each side

@@ -121,7 +121,7 @@ def foldable(plan: Plan, rows: Rows) -> bool:
 
     Each product in a kernel may contain at most one factor at time s, others at the present time t; all rows
     must be of fields and sources with a single member, without attributes of units; and no coefficient or
-    given array in a kernel, and no equation of a scalar, may depend on time by itself.
+    given array in a kernel, and no equation of a scalar, may depend on time explicitly.
     """
     table, clocks = plan.table, {t, s}
     if plan.sums or any(r.unit for r in table.fields) or any(x.expression.has(t) for x in table.scalars):

@@ -499,10 +499,10 @@ def densities(
 
     It is zero for s > t, and its diagonal is the limit s -> t. ``nodes`` are the times of the march, ``data``
     its arrays with ones for the weights of the integrator, so that ``w`` holds only the memory of the flow.
-    On converged grids the densities, also at s = 0 and s = t, are about as accurate as the correlations of
-    the march: within a factor of three of their error, for uniform or log output times
-    (tests/numerics/solver/test_flow.py). Raises :class:`~numerics.errors.NotConverged` if the iteration of a
-    row does not converge because the grid is too coarse.
+    With an integrator of order four the error of the densities, also at s = 0 and s = t, falls as the fourth
+    power of the step, for uniform or log output times (tests/numerics/solver/test_flow.py). Raises
+    :class:`~numerics.errors.NotConverged` if the iteration of a row does not converge because the grid is too
+    coarse.
     """
     solver = _DensitySolver(result, data)
     for step, weights in enumerate(interval_weights(nodes)):

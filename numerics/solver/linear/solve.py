@@ -249,7 +249,8 @@ class _Run:
         on several grids are extrapolated to step zero.
 
         The extrapolation is wrong at times at which an output passes through a jump. Outputs and errors at
-        these times are those of the last grid, whose ramp is at most PASSING times the largest output wide.
+        these times are those of the last grid. Its ramp is at most PASSING times the largest output wide, or
+        the tolerance of the flow times the largest output if that is larger.
         The variables ``*_systematic`` bound the bias there: for outputs it is the width of the ramp, for
         losses this width times the number of outputs, and for the errors of the outputs that pass it is the
         height of the jump. They are zero at other times.

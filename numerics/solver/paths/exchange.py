@@ -158,7 +158,7 @@ It is far above the change of this ratio by a perturbation, so that both marches
 
 @dataclass
 class Asymmetry:
-    """Perturbation that breaks the symmetry of a march, followed from the difference of two marches.
+    """Perturbation that breaks the symmetry of a march, computed as the difference of two marches.
 
     In the first march ``share`` is None. It records in ``kept`` its averages before and after they are made
     symmetric. The second one, of the same paths, has the symmetric averages of the first and the change of
