@@ -56,15 +56,15 @@ class NetworkPlan:
 
 
 def plan_of(source: Problem | Experiment, effort: Effort = FULL, slope: float | None = None) -> NetworkPlan:
-    """Return a plan of three widths, each twice the one before, with networks for each.
+    """Return a plan of networks of three widths, each twice the one before.
 
     The smallest layer of the first width has about one of the sizes ``effort.smallest``: the one with the
     smallest expected tolerance (:func:`expected_tolerance`) whose networks can be afforded, or the last one
     if none can. If the theory has a finite width, this is the first width. If slopes of means in 1/N are
     derived instead of fitted, ``slope`` is the largest relative slope: two widths suffice then, with the work
-    of two of the three. The work at each width is the same, unless it would be spent on fewer than FEWEST or
-    more than MOST networks (for two widths :func:`_most_of_two`). If units of a program differ by a given
-    array of attributes, widths are multiples of its length.
+    of two of the three. The work at each width is about the same, unless it would be spent on fewer than
+    FEWEST or more than MOST networks (for two widths :func:`_most_of_two`). If units of a program differ by a
+    given array of attributes, widths are multiples of its length.
     """
     problem = Problem.of(source)
     experiment = problem.experiment
