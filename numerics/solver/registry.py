@@ -536,8 +536,8 @@ def _notes_on_options(problem: Problem, method: Method, solution: MethodResult) 
 def _at_nodes(problem: Problem, layers_at: Array | None) -> Problem:
     """Return a problem with one layer for each layer time of a result at infinite depth, to label the result.
 
-    ``layers_at`` are the layer times of the result, or None. A problem from a file, or of integer depth, is
-    returned as it is.
+    ``layers_at`` are the layer times of the result, the positions of layers at infinite depth. A problem from
+    a file, a problem of integer depth, and any problem without ``layers_at`` are returned as they are.
     """
     if problem.experiment is not None or problem.depth is not None or layers_at is None:
         return problem
