@@ -221,7 +221,7 @@ class _Regression:
     def eliminate(self, rows: list[Row]) -> None:
         """Solve coupled linear equations of several fields, ``rows``, by elimination.
 
-        The solution of a field is a combination of sources; the dictionary ``forms`` gets it by the field.
+        Each solution, a combination of sources, is stored in the dictionary ``forms`` under its field.
         """
         forms = {r.lhs: self.form(r) for r in rows}
         for a in list(forms):
@@ -367,9 +367,9 @@ def _regression(theory: Theory) -> Theory:
 
     Only the equations of v, Delta and h0 remain. In the equation of v, the residual, the terms with responses
     and memories are replaced by ``(q - 1) sum_(s<t) h0(s)``, where q is the fraction of the error that a step
-    leaves. Raises NotApplicable if one of them does not contain h0, if the fields
-    have an index of outputs, if the data are not isotropic, or if the remaining equations contain the fields
-    of the layers, as they do at finite width.
+    leaves. Raises NotApplicable if v has no such terms or if one of them does not contain h0, if the fields
+    have an index of outputs, if the data are not isotropic, or if the remaining equations or covariances
+    contain quantities of the layers, as they do at finite width.
     """
     if theory.program.attributes:
         raise NotApplicable(

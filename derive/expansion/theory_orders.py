@@ -104,8 +104,9 @@ class StrengthSeries(TheorySeries):
 def expand_strength(theory: Theory, order: int) -> StrengthSeries:
     """Expand a linear theory in powers of gamma0, for any network, data and rule, as a theory again.
 
-    Raises :class:`~derive.errors.NotApplicable` for a theory that is not linear, and for one in which
-    1/gamma0 does not cancel (initial values of layers of finite width); ValueError for a negative order.
+    Raises :class:`~derive.errors.NotApplicable` for a theory that is not linear, for one in which 1/gamma0
+    does not cancel (initial values of layers of finite width), and if powers of 1/gamma0 multiply in an
+    error that is not linear in the output; ValueError for a negative order.
 
     >>> from derive import mean_field, mlp
     >>> lazy = expand_strength(mean_field(mlp(1, bias=True)), 1)
@@ -170,8 +171,8 @@ class _Strength(Expander):
     """Derivation of the theory of all orders in gamma0 of a linear theory, see :class:`StrengthSeries`.
 
     All quantities are expanded beyond the order that is asked for: by the highest power p of 1/gamma0 that a
-    quantity contains, and at least by one order. ``known_to`` is the highest order at which each quantity is
-    known; ``poles`` collects the terms in 1/gamma0, which must vanish.
+    quantity contains, and at least by one order. ``known_to`` is the order up to which each quantity is known;
+    ``poles`` collects the terms with negative powers of gamma0, which must vanish.
     """
 
     def __init__(self, series: StrengthSeries) -> None:

@@ -73,7 +73,7 @@ class LinearClosure(Summarised):
         Raise KeyError for an unknown name. The average ``<h g>`` has the name ``C_hg``. The expression
         contains kernels and correlations of neighbouring layers.
 
-        Rows and columns are pairs (sample, time) with the time last, or times alone: ``T`` of them.
+        Its rows and columns are numbered by pairs (sample, time), or by the ``T`` times alone.
 
         >>> from derive import P, gamma0, mean_field, mlp
         >>> import mpmath
@@ -185,8 +185,8 @@ def linear_closure(theory: Theory | Program) -> LinearClosure:
         If the equation of a field is not one Gaussian source with factor 1 plus memories of strictly earlier
         times (biases, for example, add a second source), if a field has no layer or remembers another layer,
         if a correlation contains a field at time 0 or is not a number times an average of two fields, if
-        only some of the fields belong to the family of layers, or if a training rule is not linear in the
-        updates.
+        only some of the fields belong to the family of layers, if an equation is not linear in the fields,
+        or if a training rule is not linear in the updates.
 
     Examples
     --------
@@ -209,7 +209,8 @@ class _Closure:
     def __init__(self, theory: Theory) -> None:
         """Read the linear form of a theory, with the first and the last layer joined to the families.
 
-        Raises NotApplicable if a field has no layer, or if a correlation contains a field at time 0.
+        Raises NotApplicable if a field has no layer, if a correlation contains a field at time 0, or if an
+        equation does not have the form that a closure takes (:meth:`kernels_of`).
         """
         self.theory = theory
         self.scale = theory.program.scale
@@ -398,7 +399,11 @@ class _Block:
         return name if name is not None and free else made
 
     def kernels(self) -> list[Kernel]:
-        """Return the kernels in the equations of the layer, operators with a formula for their entries."""
+        """Return the operators of the layer that have formulas for their entries.
+
+        They are the kernels in its equations, and those covariances of its sources that are not order
+        parameters.
+        """
         self.covariances()
         kernels = list(self.extra.values())
         for r in self.rows:

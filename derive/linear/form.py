@@ -36,7 +36,8 @@ class LinearTerm(Term):
     """Term ``coefficient(t) sum_over sum_s kernel(t, s) field(s)`` with one field or source.
 
     ``over`` are the indices that are summed. If ``reach`` is set, the term is a sum over past times s,
-    without the present for "strict", and the field is at s; otherwise the field is at the time t (or 0).
+    without the present for "strict", or an integral for "flow", and the field is at s. Otherwise the field
+    is at the time t (or 0).
     """
 
     @property

@@ -31,9 +31,10 @@ class Lazy(Summarised):
     """Linear theory at ``gamma0 = 0``.
 
     ``fields`` are the fields, which equal their Gaussian sources; ``kernels`` are the kernels C and D of each
-    layer, which equal the responses (linear2025 F.4); ``output`` is the output as a memory of past errors,
-    and ``error`` the equation of motion of the error, linear for the square loss. If the error is not linear
-    in the output, ``error`` gives the error after a step as a function of the changed output.
+    layer, which equal the responses (linear2025 F.4); ``output`` is the output as a memory of past errors.
+    ``error`` is the equation of the error: its change in a step, or its time derivative in a flow. In steps
+    with an error that is not linear in the output, it gives the error after the step as a function of the
+    changed output. With weight decay it gives the error itself as a sum over past errors.
     """
 
     closure: LinearClosure
@@ -62,8 +63,8 @@ def lazy(theory: Theory | Program) -> Lazy:
     Raises
     ------
     NotApplicable
-        If ``linear_closure`` refuses the theory, if the recursions over layers are not first-order and
-        uniform, or if the network has several outputs.
+        If ``linear_closure`` refuses the theory, if a correlation at gamma0 = 0 changes from layer to layer,
+        if the recursions over layers are not first-order and uniform, or if the network has several outputs.
 
     Examples
     --------
@@ -150,7 +151,8 @@ class _Lazy:
 
         Its definition is the recursion ``K(ell) = K(ell + step) + increment``, with step 1 or -1, that starts
         from zero at an end of the network; the solution is a number of layers times the increment. Without a
-        recursion it is the increment. Raises NotApplicable if the increment depends on the layer.
+        recursion it is the increment. Raises NotApplicable if the increment depends on the layer, and for
+        another recursion.
         """
         increment, step = S.Zero, S.Zero
         for x in Add.make_args(k.definition):

@@ -8,8 +8,8 @@ spaces, written ``C[ell]``.
 identity; the kernel that is 1 at all pairs of times is the operator ``J``, the paper's ``1 1^T``. A word has
 no shape, and SymPy's code printers would multiply it entry by entry, so letters raise TypeError there.
 
-*Matrices* (:func:`matrix`) are the same as SymPy's matrix expressions, of :class:`Operator` symbols with
-symbolic shape: ``lambdify`` multiplies, transposes and inverts them correctly.
+*Matrices* (:func:`matrix`) are words written as matrix expressions of SymPy. Their letters are
+:class:`Operator` symbols of symbolic shape, which ``lambdify`` multiplies, transposes and inverts correctly.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Operator(MatrixSymbol):  # type: ignore[misc, unused-ignore]
     """Matrix symbol of an operator at a layer: ``Operator("C", ell, rows, columns)``.
 
     An operator without a layer is a plain ``MatrixSymbol``. Substitution acts on the layer. In the expansion
-    of operator words, the term of a memory that acts on a word has the word in place of the layer.
+    of operator words, the symbol of a memory that is applied to a word has this word in place of the layer.
 
     >>> from derive import P
     >>> from derive.calculus.symbols import ell

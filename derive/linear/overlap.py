@@ -160,10 +160,10 @@ def _between(layers: IndexRange | None, theory: Theory) -> bool:
 
 
 def _named(theory: Theory, body: Expr) -> Expr:
-    """Return the average of ``body`` as the order parameter that it defines.
+    """Return the average of ``body`` in terms of the order parameter that is defined by it.
 
-    It may be the product of two fields or a response. If no order parameter has this definition, the average
-    itself is returned.
+    The body may be the product of two fields or a response. If no order parameter is a multiple of this
+    average, the average itself is returned.
     """
     response, other_fields = isinstance(body, Response), _leaves(body)
     for q in theory.order_parameters:

@@ -33,7 +33,8 @@ RULE = "projected on the error"
 def tidy_sums(e: Expr) -> Expr:
     """Return an expression with constants in front of its sums over one index.
 
-    The summed index is renamed alpha, or primed if the expression contains alpha already.
+    The summed index is renamed alpha, or a primed alpha if the expression contains alpha already. It keeps
+    its name if the summand contains another sum.
     """
     taken = e.free_symbols
     name = alpha if alpha not in taken else unused_primed(alpha, taken)
@@ -72,17 +73,18 @@ def error_projected(theory: Theory | Program, field: str | None = None, error: s
     Theory
         The theory with the new field ``p(ell, t) = sum_mu Delta_mu(t) h_mu(t)`` and its source
         ``u_p(ell, t)``, the new correlations ``q(ell, mu, t, s) = <h_mu(t) p(s)>`` and
-        ``Q(ell, t, s) = <p(t) p(s)>``, and for each response ``A`` of h the response ``a`` of p. A response
-        ``B`` of another field to the source u of h is replaced by ``b``, its response to u_p, with
-        ``B_alpha(t, s) = b(t, s) Delta_alpha(s)``. A response whose name the theory has already is
-        named ``A_p`` or ``B_p`` instead; other names get a number, as ``q_2``.
+        ``Q(ell, t, s) = <p(t) p(s)>``, and for each response ``A`` of h to another source than u the response
+        ``a`` of p. A response ``B`` of another field to the source u of h is replaced by ``b``, its response
+        to u_p, with ``B_alpha(t, s) = b(t, s) Delta_alpha(s)``. If the theory has the name ``a`` or ``b``
+        already, the new response is named ``A_p`` or ``B_p``; other names get a number, as ``q_2``.
 
     Raises
     ------
     NotApplicable
-        If another field depends on the projected field otherwise than through the projection, if the theory
-        has no such error with samples, or no Gaussian source or correlation of the field, if the field or its
-        correlation has other indices than a layer and samples, or if the theory is projected already.
+        If an equation contains past values of the projected field otherwise than in the projection, if the
+        equation of the field has a term that cannot be projected, if the theory has no such error with
+        samples, or no Gaussian source or correlation of the field, if the field or its correlation has other
+        indices than a layer and samples, or if the theory is projected already.
 
     Examples
     --------

@@ -305,7 +305,8 @@ def cross_layer(theory: Theory) -> CrossLayer:
     ------
     NotApplicable
         If an equation is not linear in the fields or gives a rate of change, if a field is not one of the
-        program, as after a projection, or if the network has an index of steps, as recurrent ones.
+        program, as after a projection, if the network has an index of steps, as recurrent ones, or if a
+        correlation or scalar contains another average than that of a product of two fields.
 
     Examples
     --------
@@ -543,10 +544,11 @@ class _CrossLayer:
         return Mul(*[y for y in parts if y not in moving]) * total
 
     def from_covariance(self, a: AppliedUndef, b: AppliedUndef, u: Source) -> Expr:
-        """Return what one covariance ``u = <u_1 u_2>`` of sources adds to the average ``<a b>`` of fields.
+        """Return the contribution of a covariance ``u = <u_1 u_2>`` of sources to an average ``<a b>``.
 
-        It is the product of the response of a to u_1, the covariance and the response of b to u_2, summed
-        over layers, indices and past times. It is zero if the fields belong to other units than the sources.
+        For two fields a and b it is the product of the response of a to u_1, the covariance and the response
+        of b to u_2, summed over layers, indices and past times. It is zero if a or b belongs to other units
+        than its source.
         """
         first, second = str(u.symbol.func), str(u.partner.func)
         if not (self.same_units(str(a.func), first) and self.same_units(str(b.func), second)):
@@ -691,8 +693,9 @@ def transfer(theory: Theory, into: str) -> Transfer:
     """Return the responses of all fields on the units of ``into`` to a unit perturbation of ``into``.
 
     The perturbation is added to the equation of the field ``into`` at time s. Raises :class:`NotApplicable`
-    if the program has no field ``into`` without layers and times of a task, or an equation is not linear in
-    the fields or gives a rate of change.
+    if the program has no field ``into`` without layers and times of a task, or if an equation is not linear
+    in the fields, gives a rate of change, or contains a field at time 0 in a sum or with a factor that
+    depends on time.
 
     >>> from derive import isotropic, mean_field
     >>> from derive.reduce.data import instant_responses
@@ -825,10 +828,10 @@ def _entries(r: Row) -> dict[LinearTerm, Expr]:
 def _word(theory: Theory, r: Row, a: LinearTerm, entry: Expr, kernels: dict[Expr, Kernel]) -> Expr:
     """Return the operator with the entries ``entry`` by which the field of the term ``a`` enters an equation.
 
-    It is a number for a field at the present time, a number times START (evaluation at time 0) for one at
-    time 0, and otherwise the noncommutative symbol of a kernel, which is added to ``kernels``. Different
-    kernels have different names. ``r`` is the equation. Raises NotApplicable for a field at time 0 with a
-    factor that depends on time.
+    With a factor that is constant in time it is a number for a field at the present time, and a number times
+    START (evaluation at time 0) for one at time 0. Otherwise it is the noncommutative symbol of a kernel,
+    which is added to ``kernels``. Different kernels have different names. ``r`` is the equation. Raises
+    NotApplicable for a field at time 0 in a sum or with a factor that depends on time.
     """
     time = a.field.args[-1]
     if not a.reach and not entry.has(t) and not a.over:

@@ -131,9 +131,10 @@ def transforms(theory: Theory) -> Transforms:
     Raises
     ------
     NotApplicable
-        For discrete steps, layers, scalars beside fields, sources that are correlated with each other,
-        correlations of two different fields, responses to a source that is constant in time, equations
-        between fields of different units, and kernels that are not functions of time differences.
+        For discrete steps, layers and other indices than that of the unit, scalars beside fields, sources
+        that are correlated with each other, correlations of two different fields, responses to a source that
+        is constant in time, equations between fields of different units, kernels that are not functions of
+        time differences, and functions of time whose transform is not found in closed form.
 
     Examples
     --------

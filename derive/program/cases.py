@@ -308,11 +308,11 @@ def _is_analytic(e: Expr, z: Symbol) -> bool:
 
 
 def _has_jump(function: Expr, z: Symbol) -> bool:
-    """Return whether a function of z jumps at a value of z between -10^6 and 10^6.
+    """Search a function of z for a jump at a value of z between -10^6 and 10^6; return whether it finds one.
 
-    An interval of a grid is halved again and again, and the half with the larger change is kept. If the
-    change of the function stays, the place is found with more digits. At a jump the function is flat on both
-    sides in comparison with the jump; at a pole it is not.
+    Each interval of a grid is halved again and again, and the half with the larger change is kept. If the
+    change of the function does not shrink, its place is computed with more digits. At a jump the function is
+    flat on both sides in comparison with the jump; at a pole it is not.
     """
     try:
         precise = _evaluation(function, z)

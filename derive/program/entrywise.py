@@ -201,7 +201,7 @@ def adam(
     Raises
     ------
     ProgramError
-        If a fraction is not at least 0 and below 1, or epsilon is negative.
+        If a fraction is not at least 0 and below 1, or the rate or epsilon is negative.
 
     Examples
     --------
