@@ -171,8 +171,8 @@ class _Strength(Expander):
     """Derivation of the theory of all orders in gamma0 of a linear theory, see :class:`StrengthSeries`.
 
     All quantities are expanded beyond the order that is asked for: by the highest power p of 1/gamma0 that a
-    quantity contains, and at least by one order. ``known_to`` is the order up to which each quantity is known;
-    ``poles`` collects the terms with negative powers of gamma0, which must vanish.
+    quantity contains, and at least by one order. ``known_to`` is the order up to which each quantity is
+    known; ``poles`` collects the terms with negative powers of gamma0, which must vanish.
     """
 
     def __init__(self, series: StrengthSeries) -> None:

@@ -127,7 +127,8 @@ def _compare(program: Program, descent: Parametrization) -> list[WrongUpdate]:
 
     All weights are first compared together along one direction; single weights only if this fails.
     ``descent`` holds the scale of outputs and the factors of learning rates. Raises NotApplicable if the
-    definitions use a quantity that they do not define, or if the derivative of the loss is not a number.
+    definitions use a quantity that they do not define, or if the derivative of the loss or an update is not
+    a number.
     """
     numbers = _Numbers(program)
     weights = list(_weights(program, descent, numbers))
@@ -390,9 +391,10 @@ class _TinyNetwork:
         return self._function(e, env)
 
     def _symbol(self, x: Symbol, env: IndexValues) -> DualVector:
-        """Return the value of a symbol, with its derivative, as a list of pairs, one for each unit.
+        """Return the value of a symbol, with its derivative, as a list of pairs.
 
-        The symbol is an index, whose value is in ``env``, a vector of weights, or a parameter.
+        A vector of weights has one pair for each unit. An index, whose value is in ``env``, and a parameter
+        have a single pair.
         """
         if x in env:
             return [(mpmath.mpf(env[x]), None)]
@@ -434,10 +436,10 @@ class _TinyNetwork:
         return result
 
     def _applied(self, e: AppliedUndef, env: IndexValues) -> DualVector:
-        """Return the value of an applied function, with its derivative, as a list of pairs, one a unit.
+        """Return the value of an applied function, with its derivative, as a list of pairs.
 
-        The function is a field, scalar, weight, input, constant or activation. ``env`` gives the integers of
-        the indices.
+        There is one pair for each unit of a vector, and a single pair for a number. The function is a field,
+        scalar, weight, input, constant or activation. ``env`` gives the integers of the indices.
         """
         name, args = str(e.func), e.args
         if name in self.numbers.lines:

@@ -263,8 +263,10 @@ class Gradients:
         The named function, a vertex of the graph, stands for a function of fields such as ``phi(h)`` at its
         indices. A vector without fields stays as it is too. ``d`` is the definition that contains the vector,
         ``indices`` are those of the definition and its sums. Raises ProgramError if no field in the vector
-        has all indices of the vector. A field that is summed inside of the vector does not count, because its
-        gradient would be summed once more.
+        has all indices of the vector, each in an argument of its own. A field that is summed inside of the
+        vector does not count, because its gradient would be summed once more. Raises ProgramError also for
+        fields at several layers of which one is a number, and for a shifted index that the vector contains as
+        a number or as the index of a weight.
         """
         atoms = self._atoms(vector)
         summed = {x for e in vector.atoms(Sum) for x in e.bound_symbols}

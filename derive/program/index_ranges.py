@@ -113,5 +113,5 @@ class _Ranged:
         self.indices |= {x for a in calls for place in a.args for x in place.free_symbols} - sizes
 
     def free(self, e: Expr | int, ranges: Iterable[IndexRange]) -> list[Symbol]:
-        """Return the indices in ``e`` that are neither summed in it nor among ``ranges``, by name."""
+        """Return the indices in ``e`` that are neither summed in it nor in ``ranges``, sorted by name."""
         return sorted((expression(e).free_symbols & self.indices) - {r.index for r in ranges}, key=spelled)

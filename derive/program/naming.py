@@ -256,9 +256,10 @@ def inconsistent_uses(
 ) -> Iterator[str]:
     """Yield a message for each function that is written with different numbers or kinds of indices.
 
-    ``heads`` are the left-hand sides of definitions, ``weights`` maps names to numbers of indices, and
-    ``expressions`` those to check. ``attributes`` are names of functions of one index, that of
-    a unit. In all uses of a function, each argument must be a time everywhere, or an index everywhere.
+    ``heads`` are the left-hand sides of definitions, ``expressions`` the expressions to check, and
+    ``weights`` maps names of weights to their numbers of indices. ``attributes`` are names of functions of
+    one index, that of a unit, which must be an integer. If an argument of a function is the time in one use,
+    it must be the time in all uses.
     """
     first: dict[str, AppliedUndef] = {}
     for use in (*heads, *(a for e in expressions for a in sorted(e.atoms(AppliedUndef), key=spelled))):

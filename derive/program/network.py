@@ -973,10 +973,11 @@ class _Assembly:
         return tuple(replace(d, rhs=_neat(d.rhs)) if d.name in neat else d for d in lines), aliases
 
     def _is_alias(self, d: Definition, lines: list[Definition]) -> bool:
-        """Return whether the gradient that ``d`` defines is a number times one field at the same indices.
+        """Return whether the gradient that ``d`` defines is a number times one field.
 
-        Such a gradient is replaced by the multiple of the field. ``lines`` are all definitions of gradients;
-        a gradient with several definitions is not replaced.
+        The field has no indices that the gradient does not have. Such a gradient is replaced by the multiple
+        of the field. ``lines`` are all definitions of gradients; a gradient with several definitions is not
+        replaced.
         """
         if sum(e.name == d.name for e in lines) != 1 or d.rhs.has(Product):
             return False

@@ -43,8 +43,9 @@ def outer_products(program: Program) -> Program:
 
     Weights whose steps have no such form, such as those of Adam, are unchanged; if no weight changes, the
     same object is returned. A rule on singular values raises :class:`~derive.errors.NotApplicable` if its
-    matrix is used in several places or at several positions, or belongs to a family over other indices than
-    layers. It raises ProgramError if its weight is a vector.
+    matrix is used in several places or at several positions, belongs to a family over other indices than
+    layers, or is trained on a loss without an index of samples. It raises ProgramError if its weight is a
+    vector.
 
     >>> from derive.program import adam, eta, mlp, muon
     >>> program = outer_products(mlp(2, "tanh", rule=adam(eta), rules={"W": muon(eta)}))

@@ -400,9 +400,8 @@ def ranges_of_loss(lines: Iterable[Definition], loss: Expr) -> tuple[IndexRange,
 
     If a scalar or field of the loss has the index, the range is that in the definition of this quantity. For
     another index, such as that of a weight ``rho(mu)`` of samples, it is that of the first definition with
-    this index.
-    Definitions may differ: with layers of shared weights, ``h(k + 1)`` is computed for one value of k less
-    than an output ``f(k)`` of each.
+    this index. Definitions may have different ranges of one index: if layers k share their weights, the
+    definition of ``h(k + 1)`` holds for one value of k less than that of an output ``f(k)`` of each layer.
     """
     lines = tuple(lines)
     ranges_by_index: dict[Symbol, IndexRange] = {}

@@ -87,7 +87,8 @@ class Program(Parts):
     scalars : tuple of str
         Names of deterministic numbers that are recomputed at each step (outputs, errors).
     constants : tuple of str
-        Names of functions that are known beforehand (targets, kernels of the data).
+        Names of functions that are known beforehand (targets, weights of samples). Kernels of the vectors in
+        ``given`` are not listed.
     notation : mapping of Expr to str
         Names of correlation functions. A key is a vector with its indices, as ``phi(h(ell, mu, t))``,
         and its value the name of the correlation of this vector; names that are not given are ``C_<vector>``.

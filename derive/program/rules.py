@@ -753,7 +753,7 @@ class LinearRule(LinearSystemRule):
     Raises
     ------
     ProgramError
-        If the shapes of ``A``, ``b`` and ``diffusion`` differ, if an entry is text or not real, or if a
+        If the shapes of ``A``, ``b`` and ``diffusion`` do not fit, if an entry is text or not real, if a
         variance is negative or a parameter in ``bounds`` is outside of its interval, if a covariance matrix
         is not symmetric or, in numbers, has a negative eigenvalue, or if ``start`` depends on the time. With
         symbols only the diagonal is checked for its sign.
@@ -1102,8 +1102,8 @@ def fixed_symbols(rule: TrainingRule) -> frozenset[Symbol]:
     """Return the symbols of a rule's memory and noise other than its two times.
 
     They have one value for the whole of training. If a time is among them, a parameter contains a time other
-    than that of the step. Raises :class:`ProgramError` for a rule whose memory or noise is not a SymPy
-    expression.
+    than that of the step. Raises :class:`ProgramError` for a class of rules, and for a rule whose memory or
+    noise cannot be computed or is not a SymPy expression.
 
     >>> from derive.calculus.symbols import s
     >>> sorted(map(str, fixed_symbols(GradientDescent(Symbol("eta") / (1 + t + s)))))

@@ -36,7 +36,7 @@ def at_symbolic_depth(program: Program) -> Program:
     Raises
     ------
     NotApplicable
-        If the layers of the program are not a family.
+        If the depth is less than two, or if the layers between the first and the last are not one family.
 
     Examples
     --------

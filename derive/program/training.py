@@ -43,9 +43,9 @@ class Outer(Rewritable):
     more : tuple of Outer
         Further terms, for a matrix that is used in several places.
     outside : Expr
-        A factor of the update that is not part of the gradient of an entry, for an entrywise rule
-        (:class:`~derive.program.entrywise.Entrywise`): the rule acts on the update over ``outside``, and its
-        step is multiplied by ``outside``.
+        A factor of the update that is not part of the gradient of an entry, for a nonlinear rule
+        (:class:`~derive.program.nonlinear.NonlinearRule`): the rule acts on the update over ``outside``, and
+        its step is multiplied by ``outside``.
     """
 
     coefficient: Expr

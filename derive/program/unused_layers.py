@@ -47,7 +47,8 @@ def without_unused_layers(
     Raises
     ------
     ProgramError
-        If a line uses a layer that no line defines. Lines with cases (``Piecewise``) are not checked.
+        If a line uses a layer that no line defines, or if two lines define a field at one layer. Uses in
+        lines with cases (``Piecewise``) are not checked.
 
     Examples
     --------

@@ -153,8 +153,9 @@ def _is_named(x: Expr, name: str) -> bool:
 def instant_responses(theory: Theory) -> Theory:
     """Return the theory with every response of a field without memory replaced by its value at equal time.
 
-    Online, a batch is used once, so that ``R_Delta(t, s)`` is 1 at ``s = t`` and 0 before; the same holds for
-    any field without memory. The order parameter and its sum over past times are removed.
+    Online, a batch is used once, so that ``R_Delta(t, s)`` is 1 at ``s = t`` and 0 before. The order
+    parameter and its sum over past times are removed. A response that contains an attribute of the unit, or
+    is a sum, is kept.
 
     >>> from derive import isotropic, mean_field
     >>> print(instant_responses(mean_field(isotropic(data="online"))).equation("h0").rhs)

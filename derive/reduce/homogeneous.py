@@ -91,8 +91,8 @@ def exponent(e: Expr, powers: Mapping[Expr, Expr]) -> Expr:
 class Homogeneity:
     """Degree ``kappa`` of a network in its weights: ``f(c theta) = c^kappa f(theta)``.
 
-    ``fields`` are the degrees of the layer families on which f depends, by name, as functions of the index of
-    layers. Fields with a single definition are not in it.
+    ``fields`` maps the names of the layer families on which f depends to their degrees, functions of the
+    index of layers. Fields without a family are not listed.
     """
 
     kappa: Expr

@@ -1,9 +1,9 @@
 """Blocks of attention and perceptrons on a residual stream, at any depth.
 
-A block adds to the stream of each position the output of its attention heads, then a perceptron. Attention is
-a softmax over positions of scores. The score of key k and query q is ``k.q/N``, which is deterministic for
-each head and pair of positions, or ``sum_i Z_i k_i q_i/sqrt(n)`` with normal numbers ``Z`` of the head, which
-is random for each of infinitely many heads.
+A block adds to the stream of each position the output of its attention heads, then that of a perceptron. The
+weights of attention are a softmax of scores over positions. The score of key k and query q is ``k.q/N``, a
+deterministic number for each head and pair of positions, or ``sum_i Z_i k_i q_i/sqrt(n)`` with normal numbers
+``Z`` of the head. Scores of the second kind differ at random between infinitely many heads.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class _Places:
         return p if self.causal else self.positions
 
     def attended(self, at: tuple[Expr, ...], value: Expr) -> Expr:
-        """Return the average of ``value`` over positions q, by the softmax of the scores of one head.
+        """Return the average of ``value`` over positions q, weighted by the softmax of a head's scores.
 
         With ``offsets`` given numbers ``offset(p, q)`` are added to the scores. ``at`` is a tuple with the
         index of the head, which is then the first index of the offset; it is empty if heads have no index.

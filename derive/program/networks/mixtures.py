@@ -63,7 +63,7 @@ def experts(
         The number of experts of a block.
     **options
         Other options: :class:`.StreamOptions`. With ``offsets`` a given number ``offset(e, mu)`` is added to
-        each gate. Without offsets all experts of a block are equal at infinite width, and ``p_e = 1/E``.
+        each gate. Without offsets all experts of a block are equal at infinite width, and ``p_e = 1/count``.
 
     Returns
     -------

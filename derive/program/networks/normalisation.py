@@ -60,8 +60,8 @@ def normalised(
         Branches and readout are applied to the normalised stream, or the stream is normalised after each
         branch is added.
     named : bool
-        Whether mean squares are scalars ``size`` and ``last_size``, which results contain, and not averages
-        inside of fields.
+        Whether the averages in a normalisation, such as the mean square ``size``, are scalars, which results
+        contain. Otherwise they are averages inside of fields.
     **options
         Other options: :class:`.StreamOptions`, except ``offsets``. Biases are added to the stream, not inside
         of activations.

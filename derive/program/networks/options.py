@@ -283,8 +283,8 @@ def entrywise_rule(
 
     A step of length ``eta`` subtracts the fraction ``eta weight_decay`` of a weight, and the mean loss
     divides the gradient A by the number of ``samples``. ``constants`` are those of ``beta1``, ``beta2`` and
-    ``epsilon`` that the rule has. Raises :class:`ProgramError` for an unknown name or constant, and for decay
-    with Adam.
+    ``epsilon`` that the rule has. Raises :class:`ProgramError` for an unknown rule, loss or constant, for a
+    number out of its range, and for decay with Adam.
 
     >>> entrywise_rule("sign", weight_decay=2).decay
     2*eta
@@ -353,8 +353,8 @@ def training_rule(
         The weight decay lam.
     momentum : number or Expr
         For "gd" the fraction of the velocity that heavy-ball steps keep, with ``Q <- momentum Q + U`` and
-        ``theta <- (1 - eta lam) theta + eta Q``; for "flow" the time constant tau of L.1, with
-        ``tau dQ/dt = -Q + U`` and ``d theta/dt = Q``.
+        ``theta <- (1 - eta lam) theta + eta Q``; for "flow" and "multistep" the time constant tau of L.1,
+        with ``tau dQ/dt = -Q + U`` and ``d theta/dt = Q``.
     temperature : number or Expr
         The temperature T of Langevin noise.
     samples : Expr
@@ -369,7 +369,7 @@ def training_rule(
     ------
     ProgramError
         If ``rule`` or ``loss`` is unknown, no rule has this combination of options, or a number is out of
-            its range.
+        its range.
 
     Notes
     -----

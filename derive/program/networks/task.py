@@ -65,7 +65,7 @@ def recurrent_task(  # noqa: PLR0913 (options of a network, most of them keyword
         "last" trains the output f(mu, t) at the last step to y(mu), "all" the outputs f(mu, q, t) at all
         steps q to y(mu, q).
     objective : str
-        The loss of an output, as for :func:`.network`.
+        The loss of an output: "square", or "logistic" or "hinge" for labels that are signs.
     bias : bool, number or Expr
         The variance of b; True for 1.
     weight_decay, momentum : number or Expr
