@@ -34,7 +34,7 @@ class Lazy(Summarised):
     layer, which equal the responses (linear2025 F.4); ``output`` is the output as a memory of past errors.
     ``error`` is the equation of the error: its change in a step, or its time derivative in a flow. In steps
     with an error that is not linear in the output, it gives the error after the step as a function of the
-    changed output. With weight decay it gives the error itself as a sum over past errors.
+    changed output. With weight decay or momentum it gives the error itself in terms of past errors.
     """
 
     closure: LinearClosure
@@ -256,7 +256,7 @@ class _Lazy:
         It is the derivative of the error by the output times the change of the ``output``. In steps this is
         exact only if the error is linear in the output; for another error its value after the step is given,
         as a function of the output plus its change. If the weight of past errors in the output depends on the
-        present time, as with weight decay, the error itself is given as a sum over past errors.
+        present time, as with weight decay or momentum, the error itself is given in terms of past errors.
         """
         delta = next(e for e in self.closure.theory.scalars if e.lhs != output.lhs)
         slope, memory = delta.rhs.diff(output.lhs), output.rhs

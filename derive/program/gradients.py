@@ -575,7 +575,7 @@ class Gradients:
         )
 
     def _require_periodic(self, use: _Use, solved: _Solved, spans: SlotRanges, axis: bool) -> None:
-        """Raise :class:`ProgramError` if a use contains a number or weight that a periodic index selects.
+        """Raise :class:`ProgramError` if a periodic index of a use is also a number or the index of a weight.
 
         Beyond the end of its range a periodic index is that at the other end: for ``p * h(p + 1)`` the
         gradient would contain ``p - 1`` = 0 in place of the last value. Arrays of constants are read as

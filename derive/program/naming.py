@@ -258,8 +258,8 @@ def inconsistent_uses(
 
     ``heads`` are the left-hand sides of definitions, ``expressions`` the expressions to check, and
     ``weights`` maps names of weights to their numbers of indices. ``attributes`` are names of functions of
-    one index, that of a unit, which must be an integer. If an argument of a function is the time in one use,
-    it must be the time in all uses.
+    one index, that of a unit, which must be an integer. An argument of a function must not be the time in one
+    use and an index in another.
     """
     first: dict[str, AppliedUndef] = {}
     for use in (*heads, *(a for e in expressions for a in sorted(e.atoms(AppliedUndef), key=spelled))):
