@@ -104,9 +104,10 @@ class StrengthSeries(TheorySeries):
 def expand_strength(theory: Theory, order: int) -> StrengthSeries:
     """Expand a linear theory in powers of gamma0, for any network, data and rule, as a theory again.
 
-    Raises :class:`~derive.errors.NotApplicable` for a theory that is not linear, for one in which 1/gamma0
-    does not cancel (initial values of layers of finite width), and if powers of 1/gamma0 multiply in an
-    error that is not linear in the output; ValueError for a negative order.
+    Raises :class:`~derive.errors.NotApplicable` for a theory that is not linear in the fields or not
+    polynomial in order parameters and scalars, for one in which 1/gamma0 does not cancel (initial values of
+    layers of finite width), and if powers of 1/gamma0 multiply in an error that is not linear in the output.
+    Raises ValueError for a negative order.
 
     >>> from derive import mean_field, mlp
     >>> lazy = expand_strength(mean_field(mlp(1, bias=True)), 1)

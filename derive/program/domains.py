@@ -109,9 +109,9 @@ def eliminated(
     """Return the bounds of an index that conditions imply, and the conditions that remain without it.
 
     A condition is an expression in integer indices that must be at least zero. The result is three lists:
-    lower bounds of ``index``, upper bounds, and conditions on the other indices. The latter hold if and only
-    if some value of ``index`` satisfies all of the given ``conditions``. Raises :class:`ProgramError` if the
-    index has a coefficient other than 1 or -1; the message begins with ``label``.
+    lower bounds of ``index``, upper bounds, and conditions on the other indices. The third list holds if and
+    only if some value of ``index`` satisfies all of the given ``conditions``. Raises :class:`ProgramError` if
+    the index has a coefficient other than 1 or -1; the message begins with ``label``.
 
     >>> from sympy.abc import n, p
     >>> eliminated(p, [n - 1, p - n, 5 - p], "f")

@@ -2,9 +2,9 @@
 
 Three kinds of steps need no average over pairs of units:
 
-- steps of rules without states by a function with ``Q(a b) Q(1) = Q(a) Q(b)``, such as sign descent, if the
-  gradient is a single outer product (one sample): the outer product of the signs;
-- steps of rules without states by a polynomial of the gradient: outer products of products of the vectors;
+- rules without states, such as sign descent, whose function has ``Q(a b) Q(1) = Q(a) Q(b)``, if the gradient
+  is a single outer product (one sample): the step is the outer product of Q of the two vectors;
+- rules without states whose step is a polynomial of the gradient: outer products of products of the vectors;
 - functions of the singular values of the gradient: outer products of the same vectors, with coefficients that
   are functions of their inner products (:mod:`derive.program.spectral`).
 

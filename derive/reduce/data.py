@@ -381,8 +381,8 @@ def unit_averages(theory: Theory) -> Theory:
     """Return the theory with averages over units with attributes written as means over these units.
 
     Attributes are given constants of each unit, such as its eigenvalue. The equations and sources hold for
-    each unit, with the index of the unit. Unlike in :func:`mode_sums`, order parameters stay averages, and
-    the number of units ``UNITS`` is in their definitions only.
+    each unit, with the index of the unit. Unlike in :func:`mode_sums`, order parameters stay averages. The
+    number of units ``UNITS`` is in their definitions and in the range of the index only.
 
     Parameters
     ----------
@@ -559,7 +559,7 @@ def loss_decomposition(theory: Theory, name: str = "C_v") -> LossDecomposition:
     data" for that of an untrained matrix, "label noise" for the part of the latter that comes from a noise
     vector in the errors of samples, and "bias" for any other source (the target). Raises KeyError if the
     theory has no order parameter ``name``, and :class:`NotApplicable` if it is not the correlation of a
-    single field, or if another quantity drives this field.
+    single field, if this field has layers, or if another quantity drives it.
 
     >>> from derive import isotropic, mean_field
     >>> parts = loss_decomposition(absorb_factors(mean_field(isotropic(noise=True)), "r0", "u0"))

@@ -1,10 +1,11 @@
 """Networks on random data: deep linear networks on isotropic or structured inputs, and perceptrons.
 
-Isotropic data in proportion (linear2025 sections 2, 3, appendices A, C, D, F, G). The number of features D
-is the reference size, so that the features have ratio 1, layer ell has ``nu`` (or ``nu(ell)``), the samples
-``alpha`` and a fresh batch ``alpha_B``. A weight ``W/sqrt(N_l)`` or data matrix ``X/sqrt(D)`` is one matrix
-here, with its factor in the variance: 1 for X and W0, ``1/nu(ell)`` for ``W(ell)``. A linear network is the
-vector ``xi = W0^T W^T ... w/(nu_L gamma0)`` that inputs are multiplied by, and this is the forward pass:
+Isotropic data (linear2025 sections 2, 3, appendices A, C, D, F, G): all sizes grow in proportion. The number
+of features D is the reference size, so that the features have ratio 1, layer ell has ``nu`` (or ``nu(ell)``),
+the samples ``alpha`` and a fresh batch ``alpha_B``. A weight ``W/sqrt(N_l)`` or data matrix ``X/sqrt(D)`` is
+one matrix here, with its factor in the variance: 1 for X and W0, ``1/nu(ell)`` for ``W(ell)``. A linear
+network multiplies inputs by the vector ``xi = W0^T W^T ... w/(nu_L gamma0)``. Its forward pass is
+
 
     g^L = w,  g^l = W^l^T g^{l+1},  v = w_star - W0^T g^1/(nu_L gamma0),  Delta = X v + sigma eps,
 
