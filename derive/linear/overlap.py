@@ -72,7 +72,8 @@ def read_first(theory: Theory) -> Theory:
 
         Field number ``k`` of the upper layer and the other field of the lower layer are replaced by their
         equations. Terms of the first equation that the second does not cancel are the addition. The result is
-        None if other terms are left.
+        None if the difference of the two averages is not the contribution of such terms, or if one of the
+        fields has no equation for inner layers.
         """
         row, upper, lower = _row(theory, at(ell + 1, pairs[0][k])), terms(ell + 1, k), terms(ell, 1 - k)
         if row is None or not lower:

@@ -131,7 +131,7 @@ class _Cell:
     The quantity is a field, a scalar or a function of a field; without layers the range is ANY. The gradient
     is written in the symbols of the quantity's indices. ``family`` is true if the layers are a range with an
     index, false for a single layer. ``shift`` is the layer of the quantity minus the layer index of the
-    definition through which the gradient comes; 0 for sums of several.
+    definition through which the gradient comes. It is 0 for a sum of contributions with different shifts.
     """
 
     low: Expr

@@ -6,7 +6,6 @@ the samples ``alpha`` and a fresh batch ``alpha_B``. A weight ``W/sqrt(N_l)`` or
 one matrix here, with its factor in the variance: 1 for X and W0, ``1/nu(ell)`` for ``W(ell)``. A linear
 network multiplies inputs by the vector ``xi = W0^T W^T ... w/(nu_L gamma0)``. Its forward pass is
 
-
     g^L = w,  g^l = W^l^T g^{l+1},  v = w_star - W0^T g^1/(nu_L gamma0),  Delta = X v + sigma eps,
 
 with the loss ``|Delta|^2/(2P)``. The chain rule gives (eq. 5) ``h0 = X^T Delta/alpha``, ``h^1 = W0 h0``,
