@@ -30,8 +30,9 @@ class Roles:
         The scalar that is trained and its error, with their indices, such as ``f(mu, t)`` and
         ``Delta(mu, t)``.
     sample, channel, position : Symbol
-        The index of samples, the index of several outputs, and the index of positions within a layer, such as
-        pixels of an image.
+        The index of samples, the index of several outputs, and the only further index of the fields besides
+        the layer. The last is the index of positions within a layer, such as pixels of an image; in other
+        networks it may count steps or experts.
     samples, channels : Expr
         The numbers of samples and of outputs.
     target, weight, kernel : str
@@ -122,10 +123,11 @@ def roles_of(program: Parts) -> Roles:
 
 
 def _position(program: Parts, indices: set[Symbol], field: Expr | str | None) -> Symbol | None:
-    """Return the index of positions within a layer, such as pixels; None if there is not exactly one.
+    """Return the further index of the fields, such as positions; None if there is not exactly one.
 
     It is the only index of the fields that is neither a layer nor among ``indices``, those of outputs and
-    samples. If ``field`` is given, only this field is searched.
+    samples. Mostly it numbers positions within a layer, such as pixels. If ``field`` is given, only this
+    field is searched.
     """
     lines = [d for d in program.definitions if d.name not in program.scalars and field in (None, d.name)]
     candidates = {r.index for d in lines for r in d.ranges if r.index in d.lhs.args} - {ell, *indices}
