@@ -175,10 +175,10 @@ class _Lazy:
         return replace(k, definition=count * tidy_sums(increment))
 
     def started(self, e: Expr) -> Expr:
-        """Return an expression with the known values of correlation functions, as the kernel of the inputs.
+        """Return an expression with known values in place of its correlation functions.
 
         At gamma0 = 0 a correlation function is the same in all layers. It equals its value just beyond the
-        first or the last layer, which is known.
+        first or the last layer, such as the kernel of the inputs, which is known.
         """
 
         def end(x: AppliedUndef) -> Expr:

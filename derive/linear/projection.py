@@ -66,7 +66,8 @@ def error_projected(theory: Theory | Program, field: str | None = None, error: s
     field, error : str, optional
         The names of the projected field h and of the error Delta. By default they are read from the updates
         of the trained matrices: the error is the scalar in their coefficients, and the field is the vector
-        that the matrices of a family of layers act on. If these are not unique, they are ``h`` and ``Delta``.
+        that the matrices of a family of layers act on. Without a family, the field is the product of a
+        trained matrix. If these are not unique, they are ``h`` and ``Delta``.
 
     Returns
     -------

@@ -196,7 +196,8 @@ def adam(
     Returns
     -------
     Entrywise
-        The rule ``Q = m/(1 - beta1^(t + 1)) / (sqrt(v/(1 - beta2^(t + 1))) + epsilon)``.
+        The rule ``Q = m/(1 - beta1^(t + 1)) / (sqrt(v/(1 - beta2^(t + 1))) + epsilon)``, with the running
+        means m of A and v of A^2 after their update.
 
     Raises
     ------
@@ -311,7 +312,7 @@ def lion(
     Returns
     -------
     Entrywise
-        The rule ``Q = sign(beta1 m + (1 - beta1) A)``.
+        The rule ``Q = sign(beta1 m + (1 - beta1) A)``, with the momentum m, the running mean of A.
 
     Examples
     --------
