@@ -459,7 +459,7 @@ class _Modes:
     def theory(self) -> Theory:
         """Return the theory with sums over modes in place of averages; with ``averages``, with means.
 
-        Raises NotApplicable if the number of modes does not cancel in an equation with sums.
+        Raises NotApplicable if the number of modes does not cancel in an equation or covariance with sums.
         """
         label = "means over units" if self.averages else "sums over modes"
         reduction = f"{self.old.reduction}, {label}".strip(", ")

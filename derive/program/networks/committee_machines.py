@@ -1,8 +1,8 @@
 """Committee machines that learn a teacher from random inputs: few hidden units with high-dimensional inputs.
 
-The input dimension D is the reference size. Student and teacher are vectors of D weights for each hidden
-unit, the samples one Gaussian matrix ``X`` with entries N(0, 1/D), used forwards for the fields of both and
-backwards for the gradient.
+The input dimension D is the reference size. Student and teacher have a vector of D weights for each hidden
+unit. The samples are one Gaussian matrix ``X`` with entries N(0, 1/D), which is used forwards for the fields
+of both machines and backwards for the gradient.
 """
 
 from __future__ import annotations
