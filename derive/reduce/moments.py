@@ -237,7 +237,7 @@ class _Moments:
         known += [(self.unfolded(m.rhs.body), m.lhs) for m in self.moments]
 
         def name(average: Expr) -> Expr:
-            """Return the moment, or the expression in the output, that stands for one average over units.
+            """Return the moment, or the expression in the error or output, for one average over units.
 
             Any average that is neither a moment nor part of the output is returned unchanged.
             """

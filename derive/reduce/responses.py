@@ -64,11 +64,10 @@ def without_equal_times(theory: Theory) -> Theory:
 
 
 def without_responses(theory: Theory) -> Theory:
-    """Return the theory whose fields are sources and memory only, ``A = B = 0``.
+    """Return the theory without response terms and response functions, ``A = B = 0``.
 
-    Outputs and kernels keep their definitions, so that the tangent kernel is that of the network. No program
-    has this theory; that of independent backward matrices is
-    :func:`derive.reduce.independence.independent_backward`.
+    Outputs and kernels, also the tangent kernel, keep their definitions. For the program with independent
+    backward matrices see :func:`derive.reduce.independence.independent_backward`.
 
     Parameters
     ----------

@@ -64,8 +64,8 @@ class SingleSite(Summarised):
         """Return ``d<body>/dt`` by Ito's rule for a function of fields at time t.
 
         In discrete time, return ``<body>`` after the next step. Raises NotApplicable for functions of t that
-        have no equation of motion, for fields at another time, for a flow of fields in a sum over their
-        index, and for noise in discrete time if the function is not a polynomial without sums.
+        have no equation of motion, for fields at another time, in a flow or with noise for a field in
+        a sum over its index, and with noise in discrete time for a function that is not a polynomial.
 
         >>> from derive import mean_field, mlp
         >>> from derive.program import alpha, mu
@@ -312,7 +312,8 @@ def require_flow(theory: Theory) -> Theory:
 def _unused_arguments(x: Motion) -> tuple[int, ...]:
     """Return the positions of those indices of a field on which its process does not depend.
 
-    Neither the drift nor the covariances of noise and initial value contain such an index.
+    Such an index is not in the drift, apart from the field itself, and not in the covariances of the noise
+    and of the initial value.
     """
     used = (x.velocity.subs(x.field, 0) + x.start + x.diffusion).free_symbols
     pairs = enumerate(zip(x.field.args, x.partner.args, strict=True))

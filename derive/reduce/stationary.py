@@ -429,8 +429,8 @@ def _weight_and_kernel(covariance: Expr) -> tuple[Expr, Expr]:
 class TwoSources:
     """Theory with two sources for each product: of the decayed initial weights and of the noise.
 
-    ``kept`` is the factor m(t) by which initial weights decay and ``noise`` the covariance of the noise at t
-    and s, both in units of the initial variance. In ``theory`` each source ``u`` has a partner ``u_eps``
+    ``kept`` is the factor m(t) by which initial weights decay, and ``noise`` the covariance of the noise at t
+    and s over the initial variance. In ``theory`` each source ``u`` has a partner ``u_eps``
     (none without noise), and each response ``A`` a partner ``A_eps``, whose definition contains the noise as
     a factor.
     """
@@ -496,7 +496,8 @@ class _Split:
         """Yield two sources in place of one: of the initial weights, and of the noise if there is any.
 
         The covariance of the first has no factor of time for the decay of the weights; equations contain it
-        instead. Raises NotApplicable if the covariance of the source has no such factor.
+        instead. Raises NotApplicable if the covariance of ``u`` does not have the factor ``c(t, s)``, the
+        covariance of a weight at two times over its initial variance.
         """
         bare = simplify(u.covariance / self.entries)
         if {t, s} & bare.free_symbols and not bare.atoms(AppliedUndef):

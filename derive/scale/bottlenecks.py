@@ -132,10 +132,7 @@ class Bottleneck(ConditionalResult):
     basis: tuple[str, ...]
 
     def conditions(self) -> tuple[str, ...]:
-        """Return sentences about the derivation, the assumptions and the range of the effect.
-
-        The last ones state at which times the law after the crossover holds, or why there is no crossover.
-        """
+        """Return sentences about the derivation, the assumptions and the range of the effect."""
         return self.basis
 
     def exponent(self, size: Symbol) -> Expr:
@@ -580,7 +577,7 @@ class _Bottlenecks:
 
         It is of first order in the noise. ``decrease`` is the decrease of the squared singular value of the
         weights by this noise; for hard tasks the added loss contains the effect of this decrease too. Raises
-        NotApplicable if both parts of a hard task have different powers of time.
+        NotApplicable for a hard task if the parts are not derived or have different powers of time.
         """
         law, q = self.law, self.law.profile_exponent
         kernel = Power(tidied(law.named_kernel / law.named_integrated_kernel ** (2 * q)), 2 * q)

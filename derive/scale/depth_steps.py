@@ -84,9 +84,8 @@ class StepRow:
 class Steps:
     """Equations of correlations, responses and scalars at the times ``0 .. last``.
 
-    ``rows`` are the equations, ordered by time, and at each time as in the theory. ``times`` maps the name of
-    a function with its times, such as ``C_x_1_0``, to its name without times and its times, ``("C_x", (1,
-    0))``.
+    ``rows`` are the equations. ``times`` maps the name of a function with its times, such as ``C_x_1_0``, to
+    its name without times and its times, ``("C_x", (1, 0))``.
     """
 
     theory: Theory
@@ -310,8 +309,9 @@ class Ladder:
 def ladder(theory: Theory) -> Ladder:
     """Return the stream of a residual network, its gradient, and the names of sources and correlations.
 
-    Raises NotApplicable unless the theory has a stream and a gradient, each with a source, and input and
-    output vectors that are not trained. Of several streams the last one is taken.
+    Raises NotApplicable unless the theory has a stream and a gradient, each with a source and a correlation,
+    an output that contains the stream, and an output vector that is not trained. Of several streams the last
+    one is taken.
     """
     families = [e for e in theory.equations if e.layers]
     by_direction = {e.lhs.args[0] - near.args[0]: e for e in families if (near := neighbour(e)) is not None}
@@ -521,8 +521,8 @@ class DepthExponents(Shown, ConditionalResult):
     preactivation, feature
         h_t, and h_t - h_0.
     noise, drift
-        Difference of x between layers at a fixed relative distance: the random part from independent layers,
-        and the part along the readout, which all layers share.
+        Difference of x between layers at a fixed relative distance: the random part before training, from
+        independent layers, and the part along the readout, which all layers share.
     linearisation
         Error in x if every layer is linearised in the change of its weights.
     later

@@ -191,8 +191,9 @@ class Unrolled:
     def standard(self, a: AppliedUndef) -> Expr:
         """Return an order parameter in standard form, so that equal numbers have the same expression.
 
-        A response to a later perturbation is zero, an order parameter at the input layer is replaced by its
-        definition, and the later time of a correlation stands first.
+        A response to a later perturbation is zero, and a ``strict`` response also to one at the same time. An
+        order parameter at the input layer is replaced by its definition, and the later time of a correlation
+        stands first.
         """
         base = self.base.get((str(a.func), a.args[0]))
         if base is not None:

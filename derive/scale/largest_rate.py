@@ -390,8 +390,8 @@ class _Aligned:
     def reduced(self) -> Aligned:
         """Return the network of rank-one weights, its balanced minimum, and the sharpness there.
 
-        Raises NotApplicable unless the network is a chain of one first matrix, one family of matrices and a
-        readout.
+        Raises NotApplicable unless the network is a chain of one first matrix, at most one family of matrices
+        and a readout.
         """
         (readout,) = self.readouts
         families = [(w, w.initial.index) for w in self.matrices if w.initial.index]

@@ -178,7 +178,7 @@ class Powers(Summarised):
     def turns(self, symbol: Symbol) -> Expr:
         """Return the value of ``symbol`` at which the powers of the first two terms are equal.
 
-        The largest term is one of the two below this value, and the other one above it.
+        Below this value of ``symbol`` one of the two terms is the larger one, and above it the other term.
         """
         (value,) = solve(self.terms[0].power - self.terms[1].power, symbol)
         return value

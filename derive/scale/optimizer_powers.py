@@ -231,7 +231,7 @@ class OptimizerPowers(ConditionalResult):
         Raises
         ------
         NotApplicable
-            If a kind of weight of the program has no power, and for keys that are not kinds.
+            If ``scales`` lacks a kind of weight of the program, or has a key that is not a kind.
         """
         kinds, multipliers = kinds_of(self.program), {}
         powers_ = _powers_by_kind(scales, kinds.values())
@@ -480,9 +480,9 @@ def scaling_faults(
     Raises
     ------
     NotApplicable
-        If a kind of weight of the program has no power, and for keys that are not kinds.
+        If ``scales`` lacks a kind of weight of the program, or has a key that is not a kind.
     ValueError
-        For the name of no wrong scaling.
+        For a name in ``changes`` that is not a key of :data:`CHANGES`.
 
     Examples
     --------

@@ -373,7 +373,8 @@ class PowerLaw(ConditionalResult):
         may be negative; in ``width`` it is that of the term ``constant t^-exponent/N``. In ``data`` it is
         the final loss, ``constant P^-exponent``.
     formula
-        Loss with all known terms.
+        Loss as a function of time, in ``data`` of P; in ``leading`` and ``width`` it includes the loss of the
+        regime ``lazy``.
     exponent, constant
         Exponent and constant of the law.
     basis
@@ -750,9 +751,9 @@ def _law(
     crossover: Mapping[str, Expr] | None = None,
     series: Powers | None = None,
 ) -> PowerLaw:
-    """Return a power law with the exponent and the constant of ``top``, the leading term of the loss.
+    """Return a power law with the exponent and the constant of ``top``, its leading term.
 
-    ``regime`` is its name, ``formula`` the loss with all known terms, ``conditions`` are sentences,
+    ``regime`` is its name, ``formula`` the loss as a function of time or of P, ``conditions`` are sentences,
     ``crossover`` has times by the names of other regimes, and ``series`` is the sum of powers that contains
     ``top``.
     """

@@ -254,7 +254,8 @@ class WeightedPair:
 
     ``first`` and ``second`` are the variables x. Each is a field or a response field ("hat"): a pair (True
     for a hat, name with indices). ``parameter`` is the order parameter that multiplies the term, None without
-    one. ``weight`` is a polynomial in eta, stored as one integer.
+    one; in :meth:`DrivenSteps.units` it is the order parameter that averages the term. ``weight`` is a
+    polynomial in eta, stored as one integer.
     """
 
     weight: int
