@@ -52,10 +52,10 @@ class TwoLayer(Summarised):
     initial: tuple[Eq, ...]
 
     def rate(self, name: str) -> Expr:
-        """Return the time derivative of the moment or error ``name``, without averages if the moments close.
+        """Return the time derivative of a moment or the error, without averages if the moments close.
 
-        If they do not, the rate of the error contains averages. Raises KeyError for a moment without a closed
-        equation.
+        If they do not, only the rate of the error is known, and contains averages. With weights of samples
+        ``name`` may also be the output. Raises KeyError for a ``name`` without an equation.
         """
         for e in (*self.closed, self.error):
             if str(e.lhs.args[0].func) == name:

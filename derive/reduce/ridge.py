@@ -191,10 +191,10 @@ class _Rate:
         return errors[0]
 
     def speed(self, w: TrainedWeight) -> Expr:
-        """Return c in the update of a weight, ``c scale^2 N`` times minus the gradient of the loss.
+        """Return the factor c in the update of a weight.
 
-        c is the factor of the learning rate of this weight, for a matrix divided by its fan-in. It is 1 if
-        the program states no gradient descent of its own.
+        The update is ``c scale^2 N`` times minus the gradient of the loss; c is the factor of the learning
+        rate of this weight, for a matrix divided by its fan-in. It is 1 if ``program.descent`` is None.
         """
         if self.program.descent is None:
             return S.One

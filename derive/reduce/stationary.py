@@ -51,10 +51,10 @@ from derive.theory import Equation, OrderParameter, Source, Term, Theory
 class Static(Summarised):
     """Theory at ``gamma0 = 0``, where only the output moves; symbols of other quantities have no times.
 
-    ``fields`` are the remaining equations, ``sources`` and ``kernels`` (correlation functions) refer to each
-    other layer by layer, ``tangent`` is the tangent kernel in terms of them, and ``output`` the output at
-    time t as a sum over past errors. The last two are None if the theory has no tangent kernel, and
-    ``output`` too if the program has no unique output with one error.
+    ``fields`` are the equations of the fields without the terms that vanish, ``sources`` and ``kernels``
+    (correlation functions) refer to each other layer by layer, ``tangent`` is the tangent kernel in terms of
+    them, and ``output`` the output at time t as a sum over past errors. The last two are None if the theory
+    has no tangent kernel, and ``output`` too if the program has no unique output with one error.
     """
 
     theory: Theory
@@ -229,8 +229,8 @@ def stationary(theory: Theory) -> Stationary:
     As gamma0 goes to zero the fields are their Gaussian sources, because memory has a factor gamma0 and
     responses vanish on the sources. Discrete steps have another stationary state: with steps eta, the
     variance is that of the flow over 1 - eta decay/2. Raises :class:`NotApplicable` for noise without decay,
-    for decay without noise, for weights with different rates, for biases, and if memory or a response does
-    not vanish at gamma0 = 0.
+    for decay without noise, for weights with different covariances at two times, for biases, and if memory or
+    a response does not vanish at gamma0 = 0.
 
     >>> from derive import mean_field, mlp
     >>> lam, beta = Symbol("lam", positive=True), Symbol("beta", positive=True)

@@ -534,10 +534,9 @@ def product_transform(q: Any, r: Any, at: Any) -> Expr:
 
     Integration over x gives ``Gamma(s+2) int int u^-q v^-r (2 - u - v)^(-s-2)`` over the unit square, which
     is the triangle ``u + v < 2`` without its two corners, where u or v exceeds 1; in each, both integrals are
-    Euler integrals. :func:`check_transforms` verifies the closed form with the equation of F. The result is
-    ``nan`` where several terms have poles, as at integer s for q other than 0. For q and r that differ and
-    are not zero, it is ``nan`` also where ``s + q`` or ``s + r`` is an integer: a factor there is zero and
-    another one infinite.
+    Euler integrals. :func:`check_transforms` verifies the closed form with the equation of F. The result can
+    be ``nan`` where s, ``s + q`` or ``s + r`` is an integer, because several terms have poles there. For q
+    and r that differ and are not zero, it is always ``nan`` if ``s + q`` or ``s + r`` is an integer.
 
     >>> import mpmath
     >>> q, at = 0.125, -0.5
