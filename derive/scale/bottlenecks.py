@@ -722,7 +722,7 @@ class _Bottlenecks:
 
 
 def valued(e: Expr, values: Mapping[Symbol, Expr]) -> Expr:
-    """Return a product with symbols for sums over modes replaced by their values, and with a simple constant.
+    """Return a product with the values of sums over modes for their symbols, and with a simplified constant.
 
     ``values`` maps the symbols to the values. The constant is the factor without the symbols ``SIZES`` of
     finite sizes. It is not simplified if it contains a hypergeometric function, because SymPy is slow with

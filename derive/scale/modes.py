@@ -8,7 +8,7 @@ The population gradient on structured data is that of fixed samples with summed 
 of their kernel. The errors along these are ``Delta_k = sqrt(lamda(k)) v(k)``, with the eigenvalue lamda(k)
 and the error v(k) of mode k. So the order gamma0^2 of the loss is that of the expansion in operator words at
 any depth: a sum over two modes. The error of each mode is an explicit function of its rate, so that the sum
-is one of products of sums over one mode, joined by an integral over an earlier time.
+becomes an integral over an earlier time of products of two sums, each over one mode.
 """
 
 from __future__ import annotations

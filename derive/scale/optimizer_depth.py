@@ -167,7 +167,7 @@ def depth_powers(network: DepthParametrization, rule: Entrywise) -> BranchPowers
 
 
 def _at_rate(exponent: Expr, entering: Expr) -> Expr:
-    """Return an exponent of L with the value ``entering`` for gamma; maxima of exponents are expanded.
+    """Return an exponent of L, or a maximum of exponents, with the value ``entering`` for gamma.
 
     gamma is the exponent with which updates change the preactivation h of a layer, by ``L^-gamma``.
     """

@@ -1,8 +1,8 @@
 """Limits of the fluctuations of finite networks in closed form.
 
-From `derive.fluctuations` of a program: covariances at the start of training, lazy networks, networks with
-one hidden layer at every width, orders of gamma0, ensembles, and the widths from which order 1/N is
-sufficient. `numerics.fluctuations` evaluates them.
+From the fluctuations of a program (`derive.fluctuations`): covariances at the start of training, lazy
+networks, networks with one hidden layer at every width, orders of gamma0, ensembles, and the widths from
+which order 1/N is sufficient. `numerics.fluctuations` evaluates them.
 """
 
 from derive.scale.fluctuations.ascent import AscentCoefficients, ascent_coefficients

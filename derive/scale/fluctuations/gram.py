@@ -1,9 +1,10 @@
 """Linear networks with one hidden layer, exactly at every width: the Gram matrix of a unit's fields.
 
-From `derive.fluctuations` the module derives the linear map of the fields ``V`` of one unit in a step, which
-depends on errors alone. The matrix M, the average of ``V V^T`` over the n units of a network, obeys ``M(t +
-1) = U M U^T`` with a matrix U that depends on errors alone, and errors are functions of M. The width enters
-only through ``M(0)``, which is a Wishart matrix over n. Moments at all orders in 1/N follow.
+From the fluctuations of a program (`derive.fluctuations`) the module derives the linear map of the fields
+``V`` of one unit in a step, which depends on errors alone. The matrix M, the average of ``V V^T`` over the n
+units of a network, obeys ``M(t + 1) = U M U^T`` with a matrix U that depends on errors alone, and errors are
+functions of M. The width enters only through ``M(0)``, which is a Wishart matrix over n. Moments at all
+orders in 1/N follow.
 """
 
 from __future__ import annotations

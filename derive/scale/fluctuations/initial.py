@@ -1,10 +1,11 @@
 """Covariances of outputs and tangent kernels of networks of N units at the start of training, times N.
 
-From `derive.fluctuations` the module derives closed forms or Gaussian averages. One backward sweep over the
-order parameters of time 0 gives the total derivatives psi of an observable by each of them, ``psi = e + D^T
-psi``. Here D is the matrix of direct derivatives, and e is one for the observable itself. The covariance is
-then ``N Cov = psi kappa psi'``, where kappa is N times the covariance of the order parameters from the random
-units alone. With a symbolic number of layers the sweep is a recursion in the layer, which is summed.
+From the fluctuations of a program (`derive.fluctuations`) the module derives closed forms or Gaussian
+averages. One backward sweep over the order parameters of time 0 gives the total derivatives psi of an
+observable by each of them, ``psi = e + D^T psi``. Here D is the matrix of direct derivatives, and e is one
+for the observable itself. The covariance is then ``N Cov = psi kappa psi'``, where kappa is N times the
+covariance of the order parameters from the random units alone. With a symbolic number of layers the sweep is
+a recursion in the layer, which is summed.
 """
 
 from __future__ import annotations
@@ -171,9 +172,9 @@ def initial_covariance(
         Network whose weights are drawn at the start.
     first : tuple[Any, ...]
         Name of an observable and its indices without times, such as ``("K", mu, alpha)`` for the tangent
-        kernel, ``("f", mu)`` for the output, or ``("H", 2, mu, alpha)`` for a kernel of layer 2. With a
-        symbolic depth the layer is a number, ``L``, or ``L`` minus a number. Different symbols are different
-        samples.
+        kernel, ``("f", mu)`` for the output, or ``("Phi", 2, mu, alpha)`` for a kernel of layer 2 (``"H"`` in
+        a linear network). With a symbolic depth the layer is a number, ``L``, or ``L`` minus a number.
+        Different symbols are different samples.
     second : tuple[Any, ...] | None, optional
         Second observable; the first one by default.
 
@@ -190,7 +191,7 @@ def initial_covariance(
         for a residual network; also if it depends on the depth which of two layers comes first. With any
         depth, if a response at time 0 is not zero, or if a layer is outside the network.
     KeyError
-        If there is no observable of that name, or none at the given layer.
+        If there is no observable of that name.
     TypeError
         For a wrong number of indices.
 

@@ -1,8 +1,8 @@
 """One unit at the start of training: its Gaussian products, and the order parameters that average over it.
 
-From `derive.fluctuations` the module derives averages over Gaussian numbers. At time 0 memories are empty, so
-that each product of a weight and a vector is Gaussian with the covariance of its source, and an order
-parameter is a Gaussian average in which earlier order parameters are covariances.
+From the fluctuations of a program (`derive.fluctuations`) the module derives averages over Gaussian numbers.
+At time 0 memories are empty, so that each product of a weight and a vector is Gaussian with the covariance of
+its source, and an order parameter is a Gaussian average in which earlier order parameters are covariances.
 :mod:`derive.scale.fluctuations.initial` uses it.
 """
 
