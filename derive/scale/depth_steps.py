@@ -179,7 +179,7 @@ class _StepWriter:
         self.times: dict[str, tuple[str, tuple[int, ...]]] = {}
 
     def row(self, lhs: AppliedUndef, rhs: Expr, now: int, past: int | None) -> StepRow:
-        """Return the equation ``lhs = rhs`` at the times ``t = now`` and ``s = past``, as one of layers only.
+        """Return the equation ``lhs = rhs`` at the times ``t = now`` and ``s = past``, in the layers alone.
 
         ``past`` is None if the function has one time only.
         """

@@ -842,9 +842,9 @@ class EveryDepth(ExactSteps, LayerFamilies):
         """Return the solution of ``y(ell) = M y(ell + k) + f(ell)`` as polynomials in ell, by iteration.
 
         Arguments are those of :meth:`LayerFamilies.recurrence`. To order zero in the learning rate the
-        diagonal entries of M are ones and zeros. For a one, ``y(ell)`` is its value at the end plus the sum
-        of the differences between layers. Iterations determine one order in the rate after the other.
-        Raises NotApplicable if the values still change after ``(order + 1) len(f) + 1`` iterations.
+        diagonal entries of M are 1 or 0. If the entry is 1, ``y(ell)`` is its value at the end plus the sum
+        of the differences between layers. Iterations determine one order in the rate after the other. Raises
+        NotApplicable if the values still change after ``(order + 1) len(f) + 1`` iterations.
         """
         last = (self.last + 1) * len(f) + 1
         passed = [self.passed_on(M[i][i]) for i in range(len(f))]

@@ -397,8 +397,8 @@ def top(parts: Iterable[EntrySize]) -> Expr | None:
 def powers(number: Expr) -> tuple[Expr, ...]:
     """Return the exponents of the width N in a sum of products, one for each term.
 
-    Equal ones of the terms of a sum are listed once; those of a product of sums may occur several times.
-    Raises NotApplicable if N occurs in a function that is not a power.
+    An exponent that several terms of a sum share is listed once; for a product of sums it may occur more
+    often. Raises NotApplicable if N occurs in a function that is not a power.
 
     >>> a = Symbol("a")
     >>> powers(3 * N ** (1 - a) * Symbol("eta")), powers(1 + 2 * N)

@@ -763,7 +763,7 @@ class RichScaling(ConditionalResult):
 
         Integrals over the profile of modes in the prefactor are in closed form.
 
-        It is the squared size of the gradient in the first layer, which sets the rate of all modes.
+        The kernel is the squared size of the gradient in the first layer, which sets the rate of all modes.
         """
         return self.valued(self.named_kernel)
 
@@ -1032,9 +1032,9 @@ class RichBalance:
         """Return the first corrections of the loss, one for each next-order term in the equation of sigma^2.
 
         sigma is the singular value of the weights, and sigma^2 is ``c^(rise - 2)``, where ``c = size X^q`` is
-        the size ``c_g(1)`` of the gradient. Relative to the leading term each of these terms is ``share
-        X^-d``, where X is the integrated kernel. ``learnt``
-        are the powers of X in ``sum (w F)^2``, and ``start`` is the initial value of sigma^2.
+        the size ``c_g(1)`` of the gradient. Relative to the leading term each of these terms is
+        ``share X^-d``, where X is the integrated kernel. ``learnt`` are the powers of X in ``sum (w F)^2``,
+        and ``start`` is the initial value of sigma^2.
         """
         top, next_ = learnt.terms
         name = "discrete modes" if self.task == HARD else "modes not yet learnt"
