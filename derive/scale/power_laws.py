@@ -467,8 +467,8 @@ def leading_law(
 
     ``order`` is this order of the loss at late times. ``depth``, ``source`` and ``capacity`` are numbers or
     symbols. If the source is a symbol, ``task`` states whether it is below 1 (``hard``, the default) or above
-    (``easy``). Raises ValueError for numbers that are not possible, and :class:`NotApplicable` for a
-    source of 1, where a logarithm occurs.
+    (``easy``). Raises ValueError for numbers that are not possible and for a ``task`` that contradicts the
+    source, and :class:`NotApplicable` for a source of 1, where a logarithm occurs.
     """
     values = numbers(depth, source, capacity)
     kind = kind_of(values[beta], task, "the order gamma0^2", order.correction.turns(beta))
