@@ -446,8 +446,9 @@ def _check_pair(
     def pair(first: Expr, second: Expr, one: _Wave = drive, two: _Wave = response) -> Expr:
         """Return the product of two factors of modes: ``one`` at a slow rate, ``two`` at a fast rate.
 
-        ``first`` and ``second`` are the times of the two factors, which are by default those of the variance.
-        The product is divided by the powers of the kernel that both factors of the variance contain.
+        ``first`` and ``second`` are the times of the two factors. The factors are by default those of the
+        variance. The product is divided by the powers of the kernel that both factors of the variance
+        contain.
         """
         return one.at(slow_rate, first, kernel) * two.at(fast_rate, second, kernel) / front
 
