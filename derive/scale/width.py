@@ -86,8 +86,8 @@ def weights(program: Program) -> dict[str, GaussianWeight]:
 def as_written(program: Program) -> dict[str, Expr]:
     """Return the exponents of the width with which a program is written, by name.
 
-    A weight W is applied as ``N^-a_W W`` and has the initial variance ``N^-b_W``; the learning rate is
-    ``N^-c``, and outputs are divided by ``N^d``. ``c`` is left out if all weights have entrywise rules.
+    A weight W is applied as ``N^-a_W W``, its initial variance is of order ``N^-b_W``, the learning rate is
+    of order ``N^-c``, and outputs are divided by ``N^d``. ``c`` is left out unless a weight has a linear rule.
 
     >>> from derive.program import mlp
     >>> as_written(mlp(1))
@@ -181,7 +181,9 @@ def parametrized(program: Program, exponents: Mapping[Any, Any] | None = None) -
     Raises
     ------
     NotApplicable
-        For a program without ``scale``, for noise, and for names of no exponent.
+        If the program's ``scale`` is not a symbol, if a weight is trained with noise or by a nonlinear rule
+        that does not act on each entry, if a trained matrix is used in several places of the forward pass,
+        and as :func:`with_exponents` does.
 
     Examples
     --------
@@ -337,14 +339,17 @@ def _alone(e: Expr, used: Expr) -> bool:
 
 
 def families(w: GaussianWeight) -> tuple[IndexRange, ...]:
-    """Return the ranges of the indices, such as layers, of a family of weights; empty for a single weight."""
+    """Return the ranges of the indices of a family of weights; empty for a single weight.
+
+    For a family of matrices only the range of the layer is returned.
+    """
     if isinstance(w, GaussianVector):
         return w.indices
     return () if w.index is None else (w.index,)
 
 
 def layer_index(w: GaussianWeight) -> Symbol | None:
-    """Return the symbol of the layer in a family of weights; None for a single weight.
+    """Return the symbol of the layer in a family of weights; None for weights without layers.
 
     Weights of one layer share an exponent.
     """
@@ -473,7 +478,8 @@ class Constraints(ConditionalResult):
     def maximal_update(self) -> dict[Expr, Expr]:
         """Return the exponents that satisfy all requirements, with a raw learning rate of order one (muP).
 
-        Raises :class:`NotApplicable` if weights have their own rates, as with entrywise rules.
+        Raises :class:`NotApplicable` if no weight has a linear rule: with entrywise rules, weights have rates
+        of their own.
         """
         family = self.family()
         if not self.of(RAW_RATE):
@@ -525,10 +531,10 @@ def width_constraints(program: Program, spectral: Collection[str] = ()) -> Const
     Returns
     -------
     Constraints
-        Conditions in the order of the paper: fields first, layer by layer, each given those before it; then
-        epsilon and decay of entrywise rules; then the changes by one update, to first order, with fields of
-        order one; last the raw learning rate, if a weight has a linear rule. Conditions that hold for all
-        exponents are left out. For outputs only changes that do not vanish on average are included (feedback
+        Conditions in this order: fields before training, each counted with the earlier fields of order one;
+        epsilon and decay of entrywise rules; changes by one update, to first order, with fields of order one;
+        the raw learning rate, if a weight has a linear rule. Conditions that hold for all exponents are left
+        out. For outputs only changes that do not vanish on average are included (feedback
         alignment has others, which matter once weights have aligned).
 
     Raises
@@ -724,7 +730,7 @@ def outputs(program: Program) -> list[tuple[str, None]]:
 
 
 def fields(counted: Counted) -> list[tuple[str, Expr | None]]:
-    """Return (name, layer) of all vectors, which have one entry for each unit, and not of plain numbers."""
+    """Return (name, layer) of all fields, which have one entry for each unit; numbers are left out."""
     return [(n, site) for n, site in counted.nodes if n not in counted.program.scalars]
 
 
@@ -885,8 +891,8 @@ def width_class(program: Program, exponents: Mapping[Any, Any], steps: int = 3) 
         Program.
     exponents : Mapping[Any, Any]
         Values of ``a_<weight>``, ``b_<weight>``, ``c`` and ``d`` (as names or symbols); ``a_W`` is for a
-        family, and ``a_W(1)`` for one member, of which all must be given if one is. Weights with entrywise
-        rules have others, see :func:`symbols_of`.
+        family, and ``a_W(1)`` for one member; without ``a_W`` all members must be given. Weights with
+        entrywise rules have further exponents, see :func:`symbols_of`.
     steps : int, optional
         Number of updates, at least 1. Three are enough: after the first every weight has changed, and after
         the second every backward field.
@@ -982,9 +988,10 @@ def named(program: Program, constraints: Constraints | None = None) -> dict[str,
     ``constraints`` are those of the program, if they are known already. Below, the number of terms is that of
     the sum over units that a weight enters. Raises NotApplicable if all weights have entrywise rules.
 
-    - ``NTK``: the scale is the root of the number of terms, ``N^-1/2``; entries and outputs are of order one;
+    - ``NTK``: the multiplier is one over the root of the number of terms; entries are of order one, and
+      outputs are not divided;
     - ``mean-field``: the same with outputs divided by ``N^1/2``, as programs here are written;
-    - ``standard``: no scales; the variance is one over the number of terms; the raw rate is fixed;
+    - ``standard``: no multipliers; the variance is one over the number of terms; the raw rate is fixed;
     - ``standard, rate 1/N``: the same with a raw rate of order 1/N;
     - ``muP``: the solution of all four requirements of :func:`.width_constraints`; free exponents are as in
       ``NTK``.

@@ -459,7 +459,8 @@ def unicode_name(latex: str) -> str:
 def _together(text: str) -> str:
     """Return the words of ``text`` joined without spaces if all are single letters.
 
-    Longer words are separated by the control character 2, which stands for a space until the end.
+    Otherwise the words are separated by the control character 2, which :func:`unicode_name` replaces by a
+    space at its end.
     """
     words = text.split(" ")
     return ("\2" if any("_" in x or x[1:2].isalpha() for x in words) else "").join(filter(None, words))

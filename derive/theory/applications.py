@@ -377,8 +377,8 @@ class Application:
     def meets(self, other: Application) -> bool:
         """Return whether ``other`` uses the same matrix, at the same layers.
 
-        The result is False if they have no layer in common. Raises ProgramError if both use the matrix for
-        ranges of layers that overlap only in part.
+        The result is False if they have no layer in common. Raises ProgramError if their ranges of layers
+        are neither equal nor known to be disjoint.
         """
         if self.matrix != other.matrix:
             return False
@@ -481,7 +481,8 @@ class Parameter:
     def meets(self, other: Parameter) -> bool:
         """Return whether ``other`` can use the same weights.
 
-        It can if both uses are of one family of vectors, at indices whose ranges overlap.
+        It can if both uses are of one vector or family of vectors, unless their indices in the family are
+        known to differ.
         """
 
         def bounds(p: Parameter, place: Expr) -> tuple[Expr, Expr]:

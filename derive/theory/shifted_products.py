@@ -95,7 +95,10 @@ class _ProductRewriting:
         return _ShiftedArguments(indices, tuple(whole))
 
     def is_ordered(self, d: Definition, v: Vector, argument: Expr) -> bool:
-        """Return whether the vector has an ordered field, or an argument is a position of an ordered d."""
+        """Return whether ``v`` has an ordered field, or ``argument`` contains the position of one.
+
+        In the second case ``d`` is the definition of the ordered field.
+        """
         home = self.program.field_of(d.name)
         steps = d.lhs.args[0].free_symbols if home is not None and home.ordered else set()
         fields = (self.program.field_of(str(a.func)) for a in v.body.atoms(AppliedUndef))

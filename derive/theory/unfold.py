@@ -455,7 +455,7 @@ class _Unfolder:
         return bool(gap.is_negative or (gap == 0 and not self.reaches(r)))
 
     def tidy(self, x: Sum | Integral) -> Expr:
-        """Return a sum with Kronecker deltas summed, and each range limited to terms that are not zero."""
+        """Return a sum with Kronecker deltas summed, and times that begin at the first non-zero term."""
         parts = Add.make_args(evaluate_deltas(x))
         return Add(*[self.narrowed(z) for y in parts for z in (addends(y) if y.func is x.func else [y])])
 

@@ -210,8 +210,8 @@ def non_gaussianity(paths: xr.DataArray) -> xr.Dataset:
     def distance_of(x: Array) -> Array:
         """Return the squared distance between the density of ``x`` and a Gaussian of its mean and variance.
 
-        ``x`` has the shape (run, unit), the result (1,). Both densities are smoothed; the distance is nan if
-        all values are equal.
+        It is divided by the integral of the squared Gaussian, and both densities are smoothed. ``x`` has the
+        shape (run, unit), the result (1,). The distance is nan if all values are equal.
         """
         spread = x.std()
         if not spread > 0:

@@ -2,8 +2,8 @@
 
 A single straight line through the logarithms of a curve mixes times with different slopes.
 :func:`local_slopes` gives each time its own slope, from a cubic through the points around it.  The drift is
-the change of the slope with time.  The difference between the slopes of the cubic and of a parabola bounds
-the error that the window makes.
+the change of the slope with time.  The difference between the slopes of the cubic and of a parabola is
+an estimate of the error that the window makes.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class LocalSlopes:
         return -self.slope
 
     def at(self, time: float) -> tuple[float, float]:
-        """Return the slope and its error at the time of the curve nearest to ``time``.
+        """Return the slope and its error at the one of its times that is nearest to ``time``.
 
-        Nearest is meant in log t. Raises ValueError for a time outside of the curve.
+        Nearest is meant in log t. Raises ValueError for a time before the first or after the last slope.
         """
         if not self.time[0] <= time <= self.time[-1]:
             raise ValueError(f"time = {time:g}: slopes are known from {self.time[0]:g} to {self.time[-1]:g}")
@@ -81,7 +81,7 @@ def local_slopes(
     The first and the last ``window // 2`` times have no slope. ``errors`` are the absolute errors of the
     values, taken to be independent; without them the values are exact.  The error of a slope is the
     propagated error of the values plus the difference between the slopes of a cubic and a parabola, which is
-    larger than the error of the cubic.
+    larger than the error of the cubic for a smooth curve and a small window.
 
     Raises ValueError for a window that is not an odd integer of at least 5, for fewer points than the window,
     for times that do not increase or are not positive, for values that are not positive, for negative errors

@@ -99,7 +99,8 @@ class FiniteWidthLimit(Finite):
         """Return times, losses and widths over time, by name; null stands for a width that is not defined.
 
         A width is not defined where its loss is zero in the limit of infinite width, or where all kernels
-        are; kernels that are zero beside others do not count. A whole list is null if shifts are not known.
+        are; kernels that are zero beside others do not count. A whole list is null if shifts are not known,
+        or for kernels if results hold no kernel.
         """
         columns = {
             "loss_mean_width": self.loss_mean,

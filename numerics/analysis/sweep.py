@@ -103,7 +103,7 @@ class Point:
     def kept(self, *, retry: bool = False) -> Outcome | None:
         """Return the outcome of this point that the folder of the sweep holds, or None if it holds none.
 
-        With ``retry`` a stored failure counts as missing, and so does a file that cannot be read.
+        A file that cannot be read counts as missing, and with ``retry`` so does a stored failure.
         """
         if self.folder is None:
             return None
@@ -131,7 +131,7 @@ class Point:
         return self.keep(Outcome(str(result.attrs["status"]), result))
 
     def keep(self, outcome: Outcome) -> Outcome:
-        """Write an outcome to the folder and return it."""
+        """Write an outcome to the folder, if there is one, and return it."""
         if self.folder is None:
             return outcome
         if outcome.result is None:
@@ -363,7 +363,7 @@ def _name(path: str) -> str:
 def _labels(values: Sequence[object]) -> list[object]:
     """Return the values of a key as labels of a dimension of the result.
 
-    Numbers alone or words alone are unchanged; if kinds are mixed, values other than words become TOML text.
+    Values that are all numbers or all words are unchanged; otherwise all but words become TOML text.
     """
     alike = any(all(isinstance(x, kind) for x in values) for kind in (str, Real))
     return [x if alike or isinstance(x, str) else value_to_toml(x) for x in values]

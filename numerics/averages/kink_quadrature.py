@@ -365,7 +365,7 @@ def expression(f: Any) -> Expr:
     """Return a function of one variable as an expression in the symbol `X`.
 
     The input is an expression in one symbol, a number, or a ``Lambda`` of one variable. Raises SpecError for
-    other input, and for an expression whose values are not real and finite.
+    other input, and as :func:`real_expression` does.
 
     >>> from sympy import tanh
     >>> from sympy.abc import h
@@ -387,10 +387,10 @@ def expression(f: Any) -> Expr:
 
 
 def real_expression(key: str, e: Expr) -> Expr:
-    """Return an expression in real symbols without the imaginary unit, whose values are real and finite.
+    """Return an expression in real symbols, written without the imaginary unit.
 
-    Raises SpecError, with the name ``key``, for infinite and undefined expressions, and for one whose
-    imaginary part is not zero.
+    Raises SpecError, with the name ``key``, for infinite and undefined expressions, and for one that contains
+    the imaginary unit and whose imaginary part is not zero.
 
     >>> from sympy import cos, exp
     >>> real_expression("body", exp(I * X) + exp(-I * X)) == 2 * cos(X)
