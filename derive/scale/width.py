@@ -87,7 +87,7 @@ def as_written(program: Program) -> dict[str, Expr]:
     """Return the exponents of the width with which a program is written, by name.
 
     A weight W is applied as ``N^-a_W W``, its initial variance is of order ``N^-b_W``, the learning rate is
-    of order ``N^-c``, and outputs are divided by ``N^d``. ``c`` is left out unless a weight has a linear rule.
+    of order ``N^-c``, and outputs are divided by ``N^d``. ``c`` is left out if no weight has a linear rule.
 
     >>> from derive.program import mlp
     >>> as_written(mlp(1))

@@ -424,7 +424,7 @@ def _loops_of(fields: tuple[Expr, ...], p: ArrangedTerm) -> tuple[Loop, ...]:
 def _joined(group: list[ArrangedTerm], notation: Notation) -> ArrangedTerm:
     """Return terms with the same sums and fields as one term.
 
-    Their common factors are in front of a bracket, which contains what differs; the fields follow it.
+    Their common factors are in front of a bracket with the other factors; the fields follow the bracket.
     """
     shared = Counter(Mul.make_args(group[0].front))
     for p in group[1:]:

@@ -57,7 +57,7 @@ def summary(result: Any) -> str:
 
 
 def _brief(value: Any) -> str:
-    """Return one line of text for a part of a result: its value, or what it consists of if it is long."""
+    """Return one line of text for a part of a result: its value, or a short description if it is long."""
     if isinstance(value, Basic):
         operations = int(count_ops(value))
         if operations > MOST_OPERATIONS:

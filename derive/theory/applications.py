@@ -565,7 +565,7 @@ class Reading:
     def product_of(self, d: Definition, x: Term) -> Application | None:
         """Return the product in the definition ``d`` that gave the term ``x`` of its equation.
 
-        It is the one with the matrix and the source of the term, or the only one with its matrix. The result
+        The product has the matrix and the source of the term, or is the only one with this matrix. The result
         is None if neither exists.
         """
         with_matrix = [a for a in self.products[d] if a.matrix.name == x.matrix]

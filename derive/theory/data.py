@@ -210,7 +210,7 @@ def _equal(one: Expr, other: Expr) -> bool:
 
 
 class Stated(Rewritable):
-    """Base class of what a theory states: an equation, a Gaussian source or an order parameter.
+    """Base class of the statements of a theory: equations, Gaussian sources and order parameters.
 
     ``symbol`` is the function that is determined, for all values of the indices in ``ranges``.
     """
@@ -521,7 +521,7 @@ class TheoryData(Rewritable):
         Raises
         ------
         ProgramError
-            If ``depth`` is neither an integer of at least 1 nor a symbol for one, or if the program has
+            If ``depth`` is neither an integer of at least 1 nor an expression for one, or if the program has
             layers and another depth without ``L`` in it.
         ValueError
             If a range of layers still depends on a symbol.

@@ -58,7 +58,7 @@ class IndexClass:
 
 
 def exchangeable(theory: TheoryData) -> tuple[IndexClass, ...]:
-    """Return the indices of a theory, each with what limits the permutations of its values.
+    """Return the indices of a theory, each with the quantities that limit permutations of its values.
 
     The equations of every name outside of ``fixed`` keep their form if the values of the index are permuted
     in all places of the class at once, and so do the equations of all quantities on which it depends. The

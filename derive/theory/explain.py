@@ -49,7 +49,7 @@ def explain_term(theory: TheoryData, what: Any) -> str:
 
     ``what`` is a `Term`, its expression, or a part of one. All terms that contain it are explained. If no
     equation contains it, covariances and definitions are searched, then the same at the layers that occur in
-    ``what``. Raises KeyError if none of them contains it.
+    ``what``. Raises KeyError if ``what`` occurs in none of these.
     """
     expr = what.expr if isinstance(what, Term) else sympify(what)
     places = [(e, x) for e in (*theory.equations, *theory.scalars, *theory.observables) for x in e.terms]

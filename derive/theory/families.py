@@ -93,7 +93,7 @@ class _FamilySearch:
 
         Values of order parameters beyond their range of layers are found by comparison with the separate
         equations. A separate equation that does not agree with these values stays separate, and so does each
-        one that needs a contradicted value. The search is then repeated.
+        other equation that needs one of its values. The search is then repeated.
         """
         ends = [*self.ends(self.theory.sources), *self.ends(self.theory.equations)]
         while True:

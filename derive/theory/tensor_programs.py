@@ -122,8 +122,8 @@ def tensor_program(theory: TheoryData, names: Mapping[Expr, Expr] | None = None)
     ``names`` maps vectors to the names that they have in Tensor Programs:
     ``{phi(h(ell, mu, t)): x(ell, mu, t)}`` writes ``phi(h)`` as ``x``, also at other indices and times. By
     default vectors keep the names of the program. Raises :class:`~derive.errors.NotApplicable` for a field
-    that is defined by its rate of change, for a name of no vector of the program, and for a theory whose
-    equations are not those of the program, such as a result of `Theory.at_depth`.
+    that is defined by its rate of change, for a key of ``names`` that is not a vector of the program, and for
+    a theory whose equations are not those of the program, such as a result of `Theory.at_depth`.
 
     >>> from derive import mean_field, mlp
     >>> print(tensor_program(mean_field(mlp(1))).render().splitlines()[0])

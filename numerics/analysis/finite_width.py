@@ -262,7 +262,7 @@ def _ratio(number: Array, limit: Array) -> Array:
 def _worst(widths: list[Array]) -> Array | None:
     """Return at each time the largest of several widths, such as those of different kernels.
 
-    Those that are nan do not count. It is nan where all of them are, and None if the list is empty.
+    Those that are nan do not count. The result is nan where all of them are, and None for an empty list.
     """
     return _largest_defined(np.array(widths)) if widths else None
 

@@ -240,8 +240,8 @@ def early_time(
 ) -> EarlyTime:
     """Return the first step of an experiment on isotropic data, or in symbols that of a program on such data.
 
-    For a program ``numbers`` may give values by name; it must then have one for each symbol of the formula,
-    and the growth factor and the critical rate are numbers as well. An experiment has its own numbers.
+    For a program ``numbers`` may give values by name, one for each symbol of the formula; the growth factor
+    and the critical rate are then numbers as well. An experiment has its own numbers.
 
     One formula holds for every depth ``L`` where the layers are alike (one width, no branch, plain gradient
     descent) and it is a polynomial; otherwise the formula is that of the file's depth.  Raises
@@ -327,7 +327,7 @@ def _formulas(step: FirstStep) -> EarlyTime:
 def _of_program(program: Program, find: Callable[[Theory], LimitValue], what: str) -> LimitValue:
     """Return ``find(theory)`` for the theory of a program; ``what`` names the result in messages.
 
-    Raises SpecError if the theory is not one of isotropic data, or lacks what ``find`` needs.
+    Raises SpecError if the theory is not one of isotropic data, or if ``find`` raises NotApplicable.
     """
     theory = mean_field(program)
     accepted = "a program on isotropic data, such as derive.program.isotropic makes"

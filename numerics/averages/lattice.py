@@ -4,8 +4,8 @@ The variables have mean zero. They are ``u = L x`` with standard normal ``x`` an
 ``L``, so that a singular covariance has fewer columns. The trapezoidal rule sums over ``x``. Its error for an
 analytic function falls exponentially with the inverse spacing. The same lattice shifted by half a spacing
 along the diagonal has the opposite error to leading order, so that the mean of both lattices is returned.
-Half of their difference is the main part of the error that is returned. The spacing and the range of each direction come from functions of
-one variable.
+Half of their difference is the main part of the error that is returned. The spacing and the range of each
+direction come from functions of one variable.
 
 If the covariance has full rank, the last variable is averaged over first: the average at fixed other
 variables is a function of its conditional mean, which is tabulated. :mod:`numerics.averages.single` and

@@ -213,14 +213,14 @@ class Leg(UseVariable):
     def ranges(self) -> tuple[IndexRange, ...]:
         """Ranges of the indices of the field ``primal``, without the layer.
 
-        They are those of the vector, and of indices that number the matrices of a family if each matrix
-        multiplies its own vector.
+        They are those of the vector, and of indices that number the matrices of a family if the matrices do
+        not act together: if each has its own vector, factor or definition.
         """
         return self.use.ranges
 
     @property
     def member_indices(self) -> tuple[Symbol, ...]:
-        """Indices that number the matrices of a family, if each matrix multiplies its own vector."""
+        """Indices that number the matrices of a family, if the matrices do not act together."""
         return tuple(r.index for r in self.use.separate)
 
     def past(self, taken: Iterable[Symbol] = ()) -> Leg:
@@ -233,7 +233,7 @@ class Leg(UseVariable):
     def beside(self, other: Leg) -> Leg:
         """Return this product with the matrix of a family that the product ``other`` uses.
 
-        If each matrix of the family has its own vector, the indices that number the matrices, for example
+        If the matrices of the family do not act together, the indices that number the matrices, for example
         heads, are renamed to those of ``other``. Otherwise the product is returned unchanged.
         """
         names = {x: y for x, y in zip(self.member_indices, other.member_indices, strict=True) if x != y}
@@ -396,8 +396,7 @@ def _has_separate_variables(leg: Leg, other: Leg) -> bool:
     """Return whether the responses between two products need a separate variable for each value of an index.
 
     This is so if the vector of either product is taken at a shifted index, as in a convolution. It is also so
-    if the matrix belongs to a family whose products a definition sums, or whose matrices each multiply their
-    own vector.
+    if the matrix belongs to a family with further indices than the layer, such as offsets or heads.
     """
     return any(
         x.use.summed or x.member_indices or x.use.vector.plain != x.use.vector.body for x in (leg, other)
@@ -440,9 +439,9 @@ class ExponentPart:
     """Term of the exponent of the integral over the fields of one unit.
 
     ``kind`` is ``constraint`` (the equation of a field), ``quadratic`` (a covariance), ``response`` or
-    ``conjugate`` (the conjugate of a correlation times what it averages). ``ratio`` is the number of units
-    over N that have the term, which may contain the indices that ``expr`` sums over. ``matrix`` is the name
-    of the weights from which a quadratic or response term comes, and empty for the other kinds.
+    ``conjugate`` (the conjugate of a correlation times the product that it averages). ``ratio`` is the number
+    of units over N that have the term; it may contain the indices that ``expr`` sums over. ``matrix`` is the
+    name of the weights from which a quadratic or response term comes, and empty for the other kinds.
     """
 
     kind: str
@@ -647,8 +646,8 @@ class Action:
 
         ``leg`` is a product with a matrix at ``time``, and ``other`` one at ``past``. If one of the two
         vectors is taken at shifted indices, such as ``phi(h(ell, mu, a + k, t))``, there is a separate
-        variable for each k. The same holds for families of matrices whose products are summed or have vectors
-        of their own. The name then ends in ``_used``, see :meth:`merged_responses`.
+        variable for each k. The same holds for families of matrices with further indices than the layer. The
+        name then ends in ``_used``, see :meth:`merged_responses`.
         """
         name, site = self.reading.response_name(leg.use, other.use)
         sites = () if site is None else (site,)
