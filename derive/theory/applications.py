@@ -686,7 +686,8 @@ def _unite_ranges(reading: Reading) -> None:
     """Give the uses of one product in several definitions the range of all of them, in place.
 
     Steps of an ordered field may have several definitions. A step at which no definition contains the product
-    has a Gaussian source that nothing reads. Raises ProgramError if symbols in the ends cannot be compared.
+    has a Gaussian source that no equation contains. Raises ProgramError if symbols in the ends cannot be
+    compared.
     """
     everywhere = [(d, a) for d in reading.definitions for a in reading.products[d]]
     for d in reading.definitions:

@@ -245,8 +245,8 @@ class Grid:
     ) -> list[Outcome]:
         """Return the outcomes of all points; those that the folder holds are not computed again.
 
-        ``results=False`` leaves out the datasets. ``jobs`` processes share the work; with an ``executor``,
-        which then does it, ``jobs`` is not used. ``retry`` computes again the points that failed before.
+        ``results=False`` leaves out the datasets. ``jobs`` processes share the work; an ``executor`` runs the
+        points in place of ``jobs``. ``retry`` computes again the points that failed before.
         Ctrl-C after a finished point raises :class:`~numerics.errors.Interrupted`, whose ``result`` holds the
         finished points.
         """
@@ -318,7 +318,7 @@ class Grid:
 
 
 def _values_by_key(over: Mapping[str, Iterable[object]]) -> dict[str, list[object]]:
-    """Return the values of each key as a list; numbers and arrays of NumPy become those of Python.
+    """Return the values of each key as a list; NumPy's numbers and arrays become numbers and lists.
 
     Raises SpecError for an argument that is not a mapping, for a name that is not a key of a table, and for
     values that are text or no list.
@@ -437,9 +437,9 @@ def sweep(  # noqa: PLR0913 - public options, all but two of them keyword-only
 def cluster(folder: str | Path, *, hours: float, jobs: int, kind: str | None = None) -> Executor:
     """Return an executor of submitit that runs points as one array of jobs, at most ``jobs`` at a time.
 
-    Each job has one core.  The subfolder ``jobs`` of ``folder`` takes the logs; ``hours`` bounds the time of
+    Each job has one core.  The subfolder ``jobs`` of ``folder`` holds the logs; ``hours`` bounds the time of
     one point, and is at least one minute.  A point that is cut off by this bound or by the cluster is sent
-    again.  ``kind`` is ``"slurm"``, ``"local"`` or ``"debug"``; None takes the cluster of the machine.
+    again.  ``kind`` is ``"slurm"``, ``"local"`` or ``"debug"``; None stands for the cluster of the machine.
     Raises SpecError if submitit is not installed.
     """
     try:

@@ -79,8 +79,8 @@ def moment(monomials: Sequence[SignMonomial], rows: Array) -> tuple[Array, Array
     zero.
 
     Raises :class:`~derive.calculus.jumps.Ambiguous` for a point mass of a variable without variance, and for
-    a point mass times a sign or another point mass of a parallel variable; :class:`~numerics.errors.Unserved`
-    for an average of an even number of six or more signs.
+    a point mass times a sign (without a power) or a point mass of a parallel variable;
+    :class:`~numerics.errors.Unserved` for an average of an even number of six or more signs.
 
     >>> rows = np.array([[[1.0, 0.0], [0.5, np.sqrt(0.75)]]])
     >>> value, _ = moment([(0, 1, -1), (0, 1, -1)], rows)  # signs of two variables with correlation 1/2
@@ -161,10 +161,10 @@ def _moment(ms: tuple[SignMonomial, ...], rows: _Rows, is_given: bool) -> tuple[
 
     ``ms`` has one monomial, a power times a sign or a point mass, for each variable of ``rows``. The size is
     the sum of the absolute values of the terms. ``is_given`` is true until Stein's lemma turns a sign into a
-    point mass. While it is true, a point mass of a variable without variance raises Ambiguous, and so does
-    one times a jump or a point mass of a parallel variable. This includes a point mass that integration by
-    parts of a given one makes of a sign. If ``is_given`` is false, a point mass of a variable without
-    variance contributes zero.
+    point mass. While it is true, Ambiguous is raised for a point mass of a variable without variance, and for
+    a point mass times a jump or a point mass of a parallel variable. These include point masses into which
+    integration by parts turns signs. If ``is_given`` is false, a point mass of a variable without variance
+    contributes zero.
     """
     at = next((i for i, (_, _, m) in enumerate(ms) if m >= 0), None)
     if not (is_given and at is not None) and sum(n + s + max(m, 0) for n, s, m in ms) % 2:

@@ -556,7 +556,7 @@ class Action:
     # -- construction of the action --------------------------------------------------------------------------
 
     def build(self) -> Action:
-        """Add all terms to this action, and return it; it is called once.
+        """Add all terms to this action, and return the action; this method is called once.
 
         They are those of products with matrices, of uses of weight vectors, and of correlations.
         """
