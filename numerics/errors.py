@@ -29,7 +29,7 @@ class SpecError(ValueError):
     Attributes
     ----------
     key : str
-        Dotted path in the experiment file, or option of the command.
+        Dotted path in the experiment file, option of the command, or argument of a function.
     value : object
         The given value; None for a missing key.
     problem : str
@@ -85,8 +85,8 @@ UNDEFINED = (
 def remedy_at_start(values: ArrayLike) -> str:
     """Return the advice for values that are not finite before any step.
 
-    If some values are NaN and none is infinite, the advice names quotients such as 0/0. Otherwise it says
-    that numbers are too large.
+    If some values are NaN and none is infinite, the advice names quotients such as 0/0. Otherwise it is
+    smaller data, or a gamma0 nearer to one.
 
     >>> remedy_at_start([1.0, float("nan")])
     'before any step: a quotient there is 0/0, such as a mean over no positions, a root or a logarithm ...'
@@ -210,7 +210,7 @@ def require_memory(size: float, key_value: tuple[str, object], what: str, accept
 
 
 def require_whole(name: str, value: object, least: int, problem: str) -> int:
-    """Return an integer of Python; raise SpecError for another value, or for less than ``least``.
+    """Return the value as an int; raise SpecError if it is not an integer, or less than ``least``.
 
     True and False are refused too; integers of NumPy are converted. ``problem`` is the reason that the error
     gives for a value that is too small.

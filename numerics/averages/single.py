@@ -2,7 +2,7 @@
 
 :func:`average` takes an expression and a covariance and returns the average with an error bound. It chooses
 among closed forms, lattices, orthant probabilities and panels of quadrature. Fluctuations at order 1/N use
-it, and users for single numbers.
+it, and users can call it for single numbers.
 """
 
 from __future__ import annotations

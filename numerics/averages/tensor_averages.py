@@ -52,8 +52,9 @@ def tensor(functions: Sequence[Any], covariance: Any, rtol: float = 1e-10) -> Te
         piecewise polynomial with kinks at zero only: also for point masses, and for three or more samples of
         which one is a linear combination of the others.
     SpecError
-        If the covariance is not symmetric, or not positive semidefinite for the samples of one average, and
-        for a function of several symbols or with values that are not real and finite.
+        If the covariance is not a symmetric matrix of finite numbers, or is not positive semidefinite for the
+        samples of one average, and for a function of several symbols or with values that are not real and
+        finite.
 
     Notes
     -----
@@ -76,9 +77,9 @@ def tensor(functions: Sequence[Any], covariance: Any, rtol: float = 1e-10) -> Te
 
 
 def tensors(lists: Sequence[Sequence[Any]], covariance: Any, rtol: float = 1e-10) -> list[Tensor]:
-    """Return `tensor` for several lists of functions, which share their points of quadrature.
+    """Return the averages of `tensor` for each of several lists of functions.
 
-    Raises as `tensor` does, if one of the lists does.
+    Products of analytic functions share their points of quadrature. Raises the errors of `tensor`.
 
     Parameters
     ----------
@@ -186,8 +187,8 @@ def _taken(numbers: tuple[int, ...], index: tuple[int, ...], count: int) -> Func
 def _with_kinks_at_zero(functions: Sequence[SignPolynomial], K: Array) -> Tensor:
     """Return averages of products of piecewise polynomials with kinks at zero, for all tuples of samples.
 
-    ``K`` is the covariance of the samples. All tuples in which the same samples are equal, such as (m, m, n),
-    are computed in one call.
+    ``K`` is the covariance of the samples. All tuples with the same pattern of equal samples, such as
+    (m, m, n) with n different from m, are computed in one call.
     """
     value = np.ones((len(K),) * len(functions))
     error = np.zeros_like(value)

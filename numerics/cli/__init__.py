@@ -29,9 +29,10 @@ INTERRUPTED = 130
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command and return its exit status; a failure prints one line on stderr.
+    """Run one command and return its exit status; an exception prints one line on stderr.
 
-    A defect is raised with its traceback if the environment variable DMFT_TRACEBACK is set.
+    Wrong options print the usage of the command on stderr. A defect is raised with its traceback if the
+    environment variable DMFT_TRACEBACK is set.
     """
     try:
         with warnings.catch_warnings():

@@ -1,7 +1,8 @@
 """The commands `dmft derive`, `solve`, `simulate`, `expand`, `verify`, `sweep` and `ledger`.
 
-Each takes an experiment file or a program, calls the function of the same name in `numerics` or `derive`, and
-prints or writes the result.  `dmft limits` stands in :mod:`numerics.cli.limits`.
+Each command but `sweep` and `ledger` takes an experiment file or a program; `sweep` takes an experiment file,
+and `ledger` the name of a paper.  The commands print or write the results of functions in `numerics` and
+`derive`.  `dmft limits` stands in :mod:`numerics.cli.limits`.
 """
 
 from __future__ import annotations
@@ -486,7 +487,7 @@ def _print_statuses(rows: list[dict[str, Any]], keys: list[str]) -> None:
     """Print the points of a sweep whose status is not "ok", at most SHOWN of them.
 
     ``rows`` has a dictionary for each point, with its values of the ``keys`` and its "status". Each point is
-    one line: its values and its status. A last line states how many points are not printed.
+    one line: its values and its status. If there are more, a last line states how many are not printed.
     """
     not_ok = [row for row in rows if row["status"] != "ok"]
     for row in not_ok[:SHOWN]:

@@ -1,4 +1,4 @@
-"""The commands `dmft limits ...`: closed forms of derived theories.
+"""The commands `dmft limits ...`: limits and closed forms of derived theories.
 
 Each command takes an experiment file, a program or exponents, calls an analysis of `derive` or
 `numerics.analysis`, and prints formulas, numbers and the conditions under which they hold.
@@ -58,10 +58,11 @@ def early_time(
     data: DataIn = None,
     settings: Settings = None,
 ) -> None:
-    """Print the factor by which the first step on isotropic data changes the test loss.
+    """Print the factor by which the first step on isotropic data changes the test loss without label noise.
 
-    The critical learning rate is printed too: above it, the test loss rises in the first step. network.depth
-    may be "L", and FILE a program: then formulas are printed, and numbers if --set gives one for each symbol.
+    The critical learning rate is printed too: above it, the test loss rises in the first step. If
+    network.depth is "L", only formulas are printed. FILE may be a program: then numbers are printed if --set
+    gives one for each symbol.
     """
     program = load_program(file)
     from numerics.analysis import limits as of
@@ -172,8 +173,8 @@ def largest_rate(
     """Print the largest learning rate on the population of isotropic data, and how it scales with nu.
 
     nu is the ratio of the width to the input dimension; "power of nu" is the exponent of the largest rate.
-    The crossover in nu between rich and lazy training is printed too. network.depth may be "L", and FILE a
-    program: then formulas are printed without numbers, and --regime is needed.
+    The crossover in nu between rich and lazy training is printed too. If network.depth is "L" or FILE is a
+    program, formulas are printed without numbers, and --regime is needed.
     """
     program = load_program(file)
     from numerics.analysis.limits import rate_limit
@@ -217,10 +218,11 @@ def _number(formula: Expr, number: float | None) -> str:
 def depth(file: SpecFile, as_json: AsJson = False, data: DataIn = None, settings: Settings = None) -> None:
     """Print the loss of a residual linear network over time, in the limit of infinite depth L.
 
-    The table holds the limit, the coefficient of the first correction (a power of L), and the loss at the
-    depth of the file. The exponent of feature diversity is printed too. Branches have the factor
-    beta0/sqrt(L). If network.depth is "L", network.branch is beta0, and no loss at a finite depth is printed.
-    For a program the depth must be a symbol, and the number for beta is beta0.
+    The table holds the limit and the coefficient of the first correction, which is proportional to a power of
+    L. For the depth of the file it also holds the loss, and its value to first order. The exponent of feature
+    diversity is printed too. Branches have the factor beta0/sqrt(L). If network.depth is "L", network.branch
+    is beta0, and no loss at a finite depth is printed. For a program the depth must be a symbol, and the
+    number for beta is beta0.
     """
     from numerics.analysis.limits import depth_limits
     from numerics.cli.arguments import is_program

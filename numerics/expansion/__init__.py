@@ -74,7 +74,7 @@ def series(experiment: Experiment, order: int) -> Expansion:
     Parameters
     ----------
     experiment : Experiment
-        The experiment; its layer and depth may be symbols.
+        The experiment; its depth may be a symbol.
     order : int
         Highest power of gamma0.
 
@@ -167,9 +167,11 @@ def expand(
         For a negative order, for missing numbers, arrays and times, if the theory has no series, and if the
         computation is estimated to take longer than ``solver.hours``.
     Diverged
-        If the learning rate is too large for the lazy network.
+        If the learning rate is too large for the lazy network, if rounding errors of an order are too large,
+        or if outputs are too small for floating-point numbers.
     NotConverged
-        If a flow does not converge to ``solver.rtol``.
+        If a flow does not converge to ``solver.rtol``, or if an average over a nonlinear network does not
+        converge.
 
     Notes
     -----
@@ -291,7 +293,7 @@ MOST_ORDERS = 400
 def require_order(source: Expandable, order: int, solver: Solver, *, symbols: bool = True) -> None:
     """Raise SpecError if the expansion to ``order`` is estimated to take longer than ``solver.hours``.
 
-    ``symbols`` says whether the series is derived in symbols, which takes longer than numbers.
+    ``symbols`` says whether the series is derived in symbols. Otherwise its coefficients are numbers.
     """
     seconds = forecast(source, order, symbols=symbols)
     require_time(seconds, solver.hours, f"the expansion to order {order}", "a lower order")
@@ -431,13 +433,13 @@ def evaluated_at(
         The coefficients, the values ``train_loss_resummed`` and ``error_resummed``, and their estimated
         truncation errors ``train_loss_truncation`` and ``error_truncation``.  The attributes are ``gamma0``,
         ``resummation``, ``resummation_status`` ("ok"; "partial" if entries failed, which are NaN; or "failed"
-        with the reason) and, if entries failed, their numbers in ``resummation_failed``.  Powers of
+        with the reason) and, if entries failed, their counts in ``resummation_failed``.  Powers of
         ``|gamma0|``, and a series whose evaluation failed, come without values at gamma0.
 
     Raises
     ------
     Diverged
-        As :func:`expand`.
+        As :func:`expand`, and with "self-consistent" as :func:`resum`.
     NotConverged
         As :func:`expand`, and if a method is given and the series does not converge.
     SpecError

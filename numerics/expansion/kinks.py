@@ -86,8 +86,8 @@ def series(program: Program, order: int, key: str, value: Any) -> KinkExpansion:
     """Return the derived series in ``|gamma0|`` of a program, with all orders that are known.
 
     ``order``, the highest one that is needed, is only checked. Raises :class:`~numerics.errors.SpecError` for
-    an order above two, and for an activation that is not piecewise linear with its kink at zero; that error
-    names ``key`` and ``value`` of the experiment file.
+    an order above two, and for a program whose series is not derived, for example because its activation is
+    not piecewise linear with its kink at zero. That error names ``key`` and ``value`` of the experiment file.
     """
     if order > HIGHEST:
         accepted = f"0 to {HIGHEST}, or a smooth activation"
@@ -299,7 +299,7 @@ class Sources:
     r, rho
         Backward source and ``G^-1`` times it, (P, N) for N sampled directions.
     xi
-        Change of the source u at sample k since the initial time, (T, N).
+        Change of the source u at sample k since the initial time over ``|gamma0|``, (T, N).
     dimension
         Dimension of the Gaussian vector of which r, rho and xi are linear functions. The arrays hold their
         values for vectors of length one.
@@ -422,9 +422,9 @@ class UnitsAtKink:
         """Return a field of the units that does not depend on their initial position x.
 
         ``name`` is r (backward source), rho (``G^-1 r``), xi (change of the source u at the sample of the
-        kink), sigma (slope of the activation), phi (activation) or upsilon (``K^-1 u``). ``sample`` is the
-        number of the sample; xi does not depend on it. The shape is (T or 1, directions or 1). Raises
-        KeyError for another name.
+        kink, over ``|gamma0|``), sigma (slope of the activation), phi (activation) or upsilon (``K^-1 u``).
+        ``sample`` is the number of the sample; xi does not depend on it. The shape is (T or 1, directions or
+        1). Raises KeyError for another name.
         """
         sources = self.sources
         if name in ("r", "rho"):
@@ -878,10 +878,8 @@ def root(C: Array) -> Array:
 def since_start(drift: Expr, C: Array) -> Array:
     """Return the covariance of the changes of a source up to t and up to s, (T, P, T, P).
 
-    Changes count from the initial time.
-
-    ``drift`` is its formula in terms of the covariance of the source at second order in ``|gamma0|``, whose
-    values are C (T, P, T, P).
+    Changes count from the initial time. ``drift`` is the formula of the result in terms of the covariance of
+    the source at second order in ``|gamma0|``, whose values are C (T, P, T, P).
     """
     total = np.zeros_like(C)
     for term in Add.make_args(drift):

@@ -124,7 +124,7 @@ def step_size_series(source: ProblemSource, order: int, rtol: float = 1e-5) -> x
 
 @one_thread
 def strength_series(source: ProblemSource, order: int) -> xr.Dataset:
-    """Return the coefficients of gamma0^n of every result variable, for any linear network and data.
+    """Return the coefficients of gamma0^n of the result variables of a linear network.
 
     Parameters
     ----------
@@ -186,7 +186,7 @@ def _from_solutions(problem: Problem, order: int, started: float) -> xr.Dataset:
     """Return the series in gamma0 of errors and losses, from exact solutions at several values of gamma0.
 
     ``order`` is the highest power, and ``started`` the clock time at the start, for the wall time in the
-    result. Raises NotApplicable if the solutions are not exact.
+    result. Raises NotApplicable as :class:`AtStrengths` does.
     """
     coefficients = AtStrengths(problem, order)
     attributes = {"method": "expansion in gamma0, from exact solutions at several"}
@@ -287,9 +287,9 @@ def truncation_error(series: xr.Dataset, value: float) -> dict[str, float]:
 
     The error is that of the sum of all orders at ``value``. The estimate is that of
     :meth:`~derive.expansion.PowerSeries.error_estimate` for the largest entries of the coefficients; it is
-    not a bound. It is infinite if these grow as fast as the powers fall, and if they do not determine an
-    error, as a single coefficient and zeros. Orders that the series does not hold count as zero. A series
-    ends before the first order that is not known (NaN). Standard errors are left out.
+    not a bound. It is infinite if these grow as fast as the powers of ``value`` fall, for a single
+    coefficient, and if the last coefficients are zero. Orders that the series does not hold count as zero. A
+    series ends before the first order that is not known (NaN). Standard errors are left out.
     """
     x = Symbol("x", positive=True)
     estimates = {}
@@ -484,7 +484,7 @@ class OfTheory:
 def _equal(a: Array) -> Array:
     """Return a correlation at equal times t = s, summed over outputs, (orders, T).
 
-    ``a`` is the correlation at all pairs of times, (orders, T, [n,] T[, n]) for n outputs.
+    ``a`` is the correlation at all pairs of times: (orders, T, T), or (orders, T, T, n, n) for n > 1 outputs.
     """
     value: Array = np.einsum("ntt->nt" if a.ndim == 3 else "nttcc->nt", a)
     return value.copy()  # for one output einsum returns a view of `a`, which is not to be shared

@@ -204,12 +204,12 @@ def approximants(order: int) -> list[tuple[int, int]]:
 def resum(coefficients: ArrayLike, z: float, shared: int = 0) -> Resummed:
     """Return the values of a series at ``z >= 0``, resummed entry by entry.
 
-    ``coefficients`` have the power 0, 1, 2, ... of z as first axis.  Entries along the last ``shared`` axes
-    share their denominators.  The value is that of the first approximant that has not failed, and the error
-    its largest distance from the next two.  If fewer than two have not failed, the value is the partial sum
-    if that converges; otherwise it is still the approximant, and the error its distance from the partial sum.
-    An entry without either has failed.  If all of several coefficients except the first vanish, the value is
-    that coefficient; a single coefficient fails unless it is zero.
+    ``coefficients`` have the power 0, 1, 2, ... of z as first axis. Entries along the last ``shared`` axes
+    share their denominators. The value is that of the first approximant that has not failed, and the error
+    its largest distance from the next one or two. If fewer than two have not failed, the value is the partial
+    sum if that converges; otherwise it is still the approximant, and the error its distance from the partial
+    sum. An entry without either has failed. If all of several coefficients except the first vanish, the value
+    is that coefficient; a single coefficient fails unless it is zero.
 
     >>> found = resum([1.0, -1.0, 1.0, -1.0, 1.0], 2.0)  # 1 / (1 + z), twice as far as the series reaches
     >>> float(found.value.round(12)), bool(found.error < 1e-12)

@@ -181,7 +181,8 @@ def given_arrays(program: Program, data: Mapping[str, Any], key: str = "data") -
     """Return the arrays of data of a program by name, as float64; error messages name them ``key.NAME``.
 
     Raises SpecError for entries that are not finite real numbers, and for a kernel of the program that is not
-    symmetric positive semidefinite beyond the rounding error ROUNDING. Kernels are returned symmetrised.
+    symmetric positive semidefinite beyond rounding: ROUNDING, or the precision of the given array if that is
+    coarser. Kernels are returned symmetrised.
 
     >>> from derive.program import mlp
     >>> given_arrays(mlp(1), {"K_x": [[1, 3], [0, 1]]})

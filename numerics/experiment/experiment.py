@@ -157,10 +157,11 @@ class _Checked:
         return real_numbers(f"data.{key}", self.arrays[key], self.names.get(key))
 
     def targets(self, key: str, symbol: str, expected: int, source: str, unit: str) -> Array:
-        """Return the targets of a key, shape (n,) for one output or (n, C); a wrong shape raises SpecError.
+        """Return the targets of a key, shape (n,) for one output or (n, C) for C outputs.
 
-        ``expected`` is the number n of samples in the array with the key ``source``. Messages call this
-        number ``symbol`` ("P" or "P*") and the samples ``unit`` ("samples" or "test points").
+        Raises SpecError for a wrong shape, and for numbers whose squares overflow. ``expected`` is the number
+        n of samples in the array with the key ``source``. Messages call this number ``symbol`` ("P" or "P*")
+        and the samples ``unit`` ("samples" or "test points").
         """
         y = self.numbers(key)
         if y.ndim == 2 and y.shape[1] == 1:
@@ -741,7 +742,7 @@ class Experiment:
 
     @property
     def symbolic(self) -> bool:
-        """Whether the depth is the symbol L, so that equations can be derived but not solved."""
+        """Whether the depth is the symbol L and not a number."""
         return self.spec.symbolic
 
     @property

@@ -94,7 +94,7 @@ class _Unsupported(Exception):
 
 
 def _exponential(x: Expr) -> Expr:
-    """Return exp(x) for an activation; raise _Unsupported if x contains a logarithm.
+    """Return exp(x) for a formula; raise _Unsupported if x contains a logarithm.
 
     SymPy would turn exp(c*log(x)) into the power x**c without the limit that formulas have for exponents c.
     """

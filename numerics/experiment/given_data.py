@@ -108,7 +108,7 @@ def require_shapes(
     """Raise SpecError if an array has another number of entries than the index at which it is read.
 
     ``data`` are arrays by name, ``values`` numbers by the names of symbols, which include sizes such as "P",
-    and ``times`` is the number of times; axes of times are not compared if it is 0. They may be longer.
+    and ``times`` is the number of times. Axes of times may be longer; with ``times=0`` they are not compared.
     Messages name arrays as ``data.NAME`` and numbers as ``values.NAME``.
 
     >>> from derive.program import mlp

@@ -401,7 +401,7 @@ def _integrated(rates: Any, times: Array, noisy: bool) -> tuple[Array, Array]:
 def _composed(pieces: list[tuple[Array, Array, Array]], count: int) -> tuple[Array, Array]:
     """Return ``E`` and ``Q`` of intervals from those of pieces: ``E_2 E_1``, ``E_2 Q_1 E_2^T + Q_2``.
 
-    Each item of ``pieces`` holds of M pieces the numbers of their intervals (M,), their starts (M,), and
+    Each item of ``pieces`` describes M pieces: the numbers of their intervals (M,), their starts (M,), and
     their values E and Q (2, M, n, n). ``count`` is the number of intervals.
     """
     interval, starts = (np.concatenate([x[k] for x in pieces]) for k in (0, 1))

@@ -282,8 +282,9 @@ def _without_conflicts(
     """Return both renamings, extended by new names for all names of the program that are already in use.
 
     In use are the new names of both renamings, names that solvers and results use (ENGINE), and ``reserved``.
-    ``names`` and ``symbols`` map names and symbols of the program to new ones. Names of weights, and of
-    fields without layers, may be equal to names of the solver, which does not read them.
+    ``names`` and ``symbols`` map names and symbols of the program to new ones. Names of weights may be
+    equal to names of the solver, which does not read them. Fields without layers may have the names of
+    fields of a chain of layers (FIELDS).
     """
     names, symbols = dict(names), dict(symbols)
     every, known = _names_of(program), symbols_of(program)

@@ -45,9 +45,10 @@ def parse_schedule(key: str, text: str, end: float | None, steps: bool, accepted
     Raises
     ------
     SpecError
-        For a number in quotes, unsupported text, and an expression that is not a finite real number at each
-        step, or at the times of a flow, which are tested as :class:`~numerics.experiment.formulas.Reader`
-        does with POINTS + 1 equally spaced ones; at t = 0 only, if ``end`` is None.
+        For a number in quotes, unsupported text, and an expression that is not a finite real number at some
+        step, or at some time of a flow. Times of a flow are tested as
+        :class:`~numerics.experiment.formulas.Reader` does with POINTS + 1 equally spaced ones. If ``end`` is
+        None, only t = 0 is tested.
 
     Examples
     --------

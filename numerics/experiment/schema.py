@@ -310,9 +310,9 @@ class Spec(FileSection):
 
     @property
     def features_rest(self) -> bool:
-        """Whether gamma0 of the file means gamma0/sqrt(N), as in NTK scaling on fixed samples.
+        """Whether gamma0 of the file means gamma0/sqrt(N): in NTK scaling on fixed samples.
 
-        It is then zero at infinite width, and features do not move.
+        This number is zero at infinite width, so that features do not move.
         """
         return self.kind == "fixed" and self.network.parametrization == "ntk"
 

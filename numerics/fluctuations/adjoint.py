@@ -268,7 +268,8 @@ class AdjointFluctuations(LinearTheory):
     def batch_size(self, last: int) -> int:
         """Return how many observables can be swept together with at most BATCH_BYTES bytes of memory.
 
-        ``last`` is the latest time of the observables; a sweep holds arrays up to this time.
+        The result is at least one, also if this needs more. ``last`` is the latest time of the observables; a
+        sweep holds arrays up to this time.
         """
         size = (
             sum(SWEPT_MATRICES * 8.0 * float(x.ends[last]) ** 2 for x in self.sites)

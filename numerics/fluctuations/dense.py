@@ -1,7 +1,8 @@
 """Covariances and shifts of all order parameters of a linear theory, as dense matrices.
 
-``N Cov = R kappa R^T`` with ``R = (1 - D)^(-1)``, and the tadpole for the mean at order 1/N.  Memory grows
-with the square of the number of order parameters and time with its third power.
+The covariances are ``N Cov = R kappa R^T`` with ``R = (1 - D)^(-1)``, and the shifts of means at order 1/N
+follow from them. Memory grows with the square of the number of order parameters and time with its third
+power.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def finite_width(
         If networks have no width or the expansion of their program is not derived, for fixed samples in NTK
         scaling, for an error that jumps with the output, as that of the hinge loss, for a flow with noise or
         of a nonlinear network, for a nonlinear network with more than 1000 order parameters, or if the
-        computation takes longer than ``solver.hours`` by its estimate.
+        computation by its estimate takes longer than ``solver.hours`` or too much memory.
     NotConverged
         For a flow whose variances have a large estimated error on the finest affordable time grid, and for a
         nonlinear network if the expansion about its sampled paths is singular or not finite.

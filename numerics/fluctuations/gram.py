@@ -2,7 +2,7 @@
 
 The module turns the matrices of :mod:`derive.scale.fluctuations.gram` and data into outputs, errors and
 tangent kernels of many networks at once. One network with P samples costs ``(P + 1)^3`` operations a step at
-every width, and its law is exact.
+every width. The distribution over networks is exact.
 """
 
 from __future__ import annotations

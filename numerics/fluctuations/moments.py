@@ -289,7 +289,8 @@ class OrderParameterMoments:
     def _axes(self, q: FluctuatingParameter) -> list[ParameterAxis]:
         """Return one axis for each index and time of an order parameter that other equations use.
 
-        Values are all from the smallest to the largest at which the order parameter exists.
+        Values of an index are all from the smallest to the largest at which the order parameter exists; those
+        of a time are all times of the theory.
         """
         box = self.fluctuations.lowered.parameters.families[key_of(q.symbol)]
         axes = []
