@@ -1,10 +1,10 @@
 """Resummation of the expansion in gamma0 at fixed error, for linear networks.
 
 The expansion is a sum of words, products of kernels (letters) that contain the error Delta.  Powers of gamma0
-stand in front of words, and come from the coefficients Delta^(n) of the error in their letters.  The second
-source limits the convergence, because the error acts back on itself.  Here the error is not expanded: the
-letters contain the full Delta, and ``Delta = y - f[Delta]`` is solved.  Expanded in gamma0 this reproduces
-the coefficients order by order, and one more.
+have two sources: factors in front of words, and the coefficients Delta^(n) of the error in their letters.
+The second source limits the convergence, because the error acts back on itself.  Here the error is not
+expanded: the letters contain the full Delta, and ``Delta = y - f[Delta]`` is solved.  The expansion of the
+solution in gamma0 has the right coefficients up to the order of the words, and one more.
 
 The kernels of the closure are the response of the neighbouring layer plus a memory: a correlation times the
 error.  Only the memory is resummed: entry by entry, in the eigenbasis of the data's kernel, by Padé

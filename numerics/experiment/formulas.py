@@ -1,8 +1,8 @@
 """Functions of one variable as text of a file, such as ``tanh(0.8*h)/0.8`` or ``0.1*min(1, (t + 1)/10)``.
 
-The text is never evaluated as Python.  Its syntax tree is walked, and a node that is not on the lists below
-raises SpecError.  The same walk gives the SymPy expression and its value at a number; values are computed
-first, which excludes functions that are not real and finite or too large.  :mod:`.activation` and
+The text is never evaluated as Python. Its syntax tree is walked, and a node of a kind that is not supported
+raises SpecError. The same walk gives the SymPy expression and its value at a number; values are computed
+first, which excludes functions that are not real and finite or too large. :mod:`.activation` and
 :mod:`.schedule` define the variable and the numbers at which a text is evaluated.
 """
 
@@ -386,9 +386,9 @@ class Reader:
 
     @property
     def _points(self) -> tuple[float, ...]:
-        """Numbers of the grid, ascending, with one between each two, at a fraction of the golden ratio.
+        """Numbers of the grid, ascending, with one more between each two, by the golden ratio.
 
-        The numbers between test periodic functions that have the same phase at all points of the grid.
+        The additional numbers are for periodic functions with the same phase at all points of the grid.
         """
         between = (low + GOLDEN * (high - low) for low, high in pairwise(self.grid))
         return tuple(sorted((*self.grid, *between)))

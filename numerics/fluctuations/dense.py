@@ -1,8 +1,9 @@
 """Covariances and shifts of all order parameters of a linear theory, as dense matrices.
 
-The covariances are ``N Cov = R kappa R^T`` with ``R = (1 - D)^(-1)``, and the shifts of means at order 1/N
-follow from them. Memory grows with the square of the number of order parameters and time with its third
-power.
+The covariances are ``N Cov = R kappa R^T`` with ``R = (1 - D)^(-1)``, where kappa is the covariance for units
+that do not respond to order parameters, and D holds the derivatives of order parameters by each other. The
+shifts of means at order 1/N follow from them. Memory grows with the square of the number of order parameters
+and time with its third power.
 """
 
 from __future__ import annotations

@@ -8,9 +8,10 @@ the covariance
 with the covariance Sigma of sources. Order parameters average products ``F = x_a x_b`` and the exponent of
 the path integral holds products ``E = w x_c x_d``, so that all averages follow by Wick's theorem. The
 covariance of products is ``kappa_ab,cd = V_ac V_bd + V_ad V_bc``, divided by the units of the population over
-N, and ``D_ab,k = (V E_k V)_ab + transposed``. The average of one field ``x_a`` is that of the product
-``x_a x_1`` with a constant ``x_1`` of variance one that is independent of all fields: ``kappa_a1,c1 = V_ac``,
-and ``kappa_a1,cd = 0``. Two modules use this: dense matrices
+N. The derivative of the average of ``x_a x_b`` by the order parameter k is ``D_ab,k = (V E_k V)_ab +
+transposed``, where ``E_k`` is the matrix of the products that k multiplies. The average of one field ``x_a``
+is that of the product ``x_a x_1`` with a constant ``x_1`` of variance one that is independent of all fields:
+``kappa_a1,c1 = V_ac``, and ``kappa_a1,cd = 0``. Two modules use these formulas: dense matrices
 (:mod:`numerics.fluctuations.dense`) and adjoint sweeps (:mod:`numerics.fluctuations.adjoint`).
 """
 

@@ -1,7 +1,8 @@
 """Observables: functions of order parameters, expanded to second order around the saddle.
 
 From expressions in order parameters and data to arrays: values, first and second derivatives, each at all
-points of a grid of indices and times.  With them ``N Var O = grad^T C grad`` and
+points of a grid of indices and times.  With C, N times the covariance of order
+parameters, and with their shifts, an observable O has ``N Var O = grad^T C grad`` and
 ``N (mean O - O) = grad . shift + C : Hessian / 2``.
 """
 
