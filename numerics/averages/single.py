@@ -76,13 +76,14 @@ def average(body: Any, variables: Sequence[Any] = (), covariance: Any = None, rt
     Raises
     ------
     SpecError
-        If the body has unknown symbols or values that are not real and finite, if variables are equal, or if
-        the covariance is missing, has another shape, is not symmetric or finite, or has a negative
-        eigenvalue.
+        If the body has unknown symbols, is infinite or undefined, or contains the imaginary unit and has no
+        real average in closed form; if variables are equal; or if the covariance is missing, has another
+        shape, is not symmetric or finite, or has a negative eigenvalue.
     Unserved
         If no method takes the body.
     NotConverged
-        If ``rtol`` is not reached.
+        If ``rtol`` is not reached, or if the body is not real and finite within 30 standard deviations of the
+        mean.
     Ambiguous
         If a jump multiplies a point mass of the same variable, and for a point mass of a variable without
         variance.

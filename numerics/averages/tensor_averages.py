@@ -43,7 +43,8 @@ def tensor(functions: Sequence[Any], covariance: Any, rtol: float = 1e-10) -> Te
     Raises
     ------
     NotConverged
-        If ``rtol`` is not reached.
+        If ``rtol`` is not reached, or if a product is not real and finite within 30 standard deviations of
+        the mean.
     Ambiguous
         If a jump multiplies a point mass at the same sample.
     Unserved
@@ -53,8 +54,8 @@ def tensor(functions: Sequence[Any], covariance: Any, rtol: float = 1e-10) -> Te
         which one is a linear combination of the others.
     SpecError
         If the covariance is not a symmetric matrix of finite numbers, or is not positive semidefinite for the
-        samples of one average, and for a function of several symbols or with values that are not real and
-        finite.
+        samples of one average, and for a function of several symbols, for one that contains the imaginary
+        unit and is not real, and for an infinite or undefined number.
 
     Notes
     -----

@@ -100,7 +100,8 @@ def step_size_series(source: ProblemSource, order: int, rtol: float = 1e-5) -> x
 
     The order zero is the flow.  On fixed data there are ``error``, ``train_loss``, ``Phi``, ``G`` and the
     variables of test points; on isotropic data all variables but the responses, which are densities.
-    ``rtol`` bounds the change of coefficients as the flow's grid is refined, relative to the largest of them.
+    ``rtol`` bounds the estimated error of the time grid of the flow, in the coefficients of ``error`` (of
+    random data, of ``C_v`` at equal times), relative to the largest of them.
     Raises :class:`~numerics.errors.SpecError` for another rule than ``gd``, if the rate does more than
     multiply updates (decay, momentum, noise), and for nonlinear networks; and
     :class:`~numerics.errors.NotConverged` if the flow does not converge to ``rtol``.

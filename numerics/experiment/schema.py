@@ -257,8 +257,8 @@ class Solver(FileSection):
 
     Linear networks have no sampled paths, unless the rule is entrywise, such as Adam, or `method` is "paths".
     If `samples` is missing, the numbers of samples and of replicas are chosen for `accuracy`: the standard
-    error and the bias of losses and errors relative to the largest of them.  `rtol` bounds the
-    time-discretisation error of a flow; rules in steps have none.  A computation whose estimate exceeds
+    error and the bias of losses and errors relative to the largest of them. `rtol` bounds the estimated
+    time-discretisation error of a flow; rules in steps have none. A computation whose estimate exceeds
     `hours` raises SpecError. Sampled paths may run on a graphics card (`device`).
     """
 
