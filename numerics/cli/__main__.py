@@ -1,4 +1,4 @@
-"""`python -m numerics.cli` is `dmft`."""
+"""`python -m numerics.cli` runs the command `dmft`."""
 
 from numerics.cli import main
 

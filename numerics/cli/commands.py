@@ -547,7 +547,10 @@ def ledger(
 
 
 def _checkout() -> Path:
-    """Return the checkout that this package runs from; raise SpecError if it does not hold the evidence."""
+    """Return the folder of the checkout that this package runs from.
+
+    Raises SpecError if it does not hold the evidence.
+    """
     root = Path(__file__).resolve().parents[2]
     if not (root / EVIDENCE).is_dir():
         raise SpecError(

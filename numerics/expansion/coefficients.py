@@ -270,7 +270,7 @@ class Composed:
         self.law, self.data, self.first = law, [np.asarray(data[name]) for name in names], first
 
     def __call__(self, f: Array) -> Array:
-        """Return the error e at an output f, (..., samples), in the same shape."""
+        """Return the error e at an output f, (..., samples), in a shape that broadcasts to that of f."""
         return self._slope(0, f)
 
     def slope(self, k: int, f: Array) -> Array:
