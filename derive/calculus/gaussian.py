@@ -21,6 +21,7 @@ from typing import Any
 
 from sympy import (
     Add,
+    Basic,
     DiracDelta,
     Dummy,
     Expr,
@@ -59,6 +60,7 @@ from sympy.utilities.iterables import connected_components
 from derive.calculus.jumps import conditioned, written
 from derive.calculus.sums import factors as written_out
 from derive.calculus.sums import unused
+from derive.calculus.symbols import expression
 
 Fold = Callable[[Expr, tuple[Expr, ...], MatrixBase], Expr]
 """Function of body, variables and covariance that returns an average without a closed form."""
@@ -491,8 +493,10 @@ class GaussianAverage(Expr):
         if isinstance(covariance, Mapping):
             variables, entries = _from_pairs(covariance)
         else:
-            variables, entries = _merged(tuple(map(sympify, covariance)), ImmutableDenseMatrix(matrix))
-        node: GaussianAverage = Expr.__new__(cls, sympify(body), Tuple(*variables), entries)
+            named = tuple(x if isinstance(x, Basic) else expression(x, "variable") for x in covariance)
+            variables, entries = _merged(named, ImmutableDenseMatrix(matrix))
+        body = body if isinstance(body, Basic) else expression(body, "body of an average")
+        node: GaussianAverage = Expr.__new__(cls, body, Tuple(*variables), entries)
         return node
 
     @property

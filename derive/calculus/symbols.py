@@ -7,7 +7,8 @@ substitutions. :func:`expression` and :func:`exact` convert numbers of users to 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -15,7 +16,7 @@ from functools import lru_cache
 from numbers import Real
 from typing import Any
 
-from sympy import Basic, Expr, Float, Integer, Rational, Symbol, SympifyError, Tuple, sympify
+from sympy import Basic, Expr, Float, Integer, MatrixBase, Rational, Symbol, SympifyError, Tuple, sympify
 
 from derive.errors import ProgramError
 
@@ -54,11 +55,23 @@ class IndexRange:
         The index.
     lower, upper : Expr
         The bounds; both may be symbolic.
+
+    Raises
+    ------
+    ProgramError
+        If a bound is not a number or a SymPy expression.
     """
 
     index: Symbol
     lower: Expr
     upper: Expr
+
+    def __post_init__(self) -> None:
+        """Convert the bounds to SymPy expressions; raise ProgramError for other objects, such as text."""
+        for key in ("lower", "upper"):
+            bound = getattr(self, key)
+            if not isinstance(bound, Basic):
+                object.__setattr__(self, key, expression(bound, f"{key} end of the range of {self.index}"))
 
     def subs(self, *args: Any, **kwargs: Any) -> IndexRange:
         """Return the range with a substitution in its bounds.
@@ -73,9 +86,7 @@ class IndexRange:
         IndexRange
             The range of the same index.
         """
-        return IndexRange(
-            self.index, sympify(self.lower).subs(*args, **kwargs), sympify(self.upper).subs(*args, **kwargs)
-        )
+        return IndexRange(self.index, self.lower.subs(*args, **kwargs), self.upper.subs(*args, **kwargs))
 
     def renamed(self, index: Any) -> IndexRange:
         """Return the range of another index with the same bounds.
@@ -122,10 +133,13 @@ def expression(value: Any, key: str = "value") -> Any:
         # The digits that NumPy prints for a number of low precision are meant: float32(0.1) is 0.1, and not
         # 0.100000001490116.
         value = Float(str(value))
-    try:
-        converted = None if isinstance(value, Mapping | list | set) else sympify(value, strict=True)
-    except SympifyError:
-        converted = None
+    converted = None
+    with suppress(SympifyError):
+        if isinstance(value, tuple):
+            # sympify would evaluate text inside of a tuple.
+            converted = Tuple(*(expression(entry, key) for entry in value))
+        elif isinstance(value, Basic | MatrixBase) or not isinstance(value, Iterable):
+            converted = sympify(value, strict=True)
     if converted is None:
         text = "; text is not evaluated" if isinstance(value, str) else ""
         raise ProgramError(f"{key} = {value!r}: must be a number or a SymPy expression{text}")
@@ -183,4 +197,6 @@ def exact(name: str, value: Any) -> Expr:
             raise ValueError(f"{name} = {value!r}: must be a number, such as 0.7 or 2/3") from None
     if isinstance(value, Fraction):
         return Rational(value.numerator, value.denominator)
+    if isinstance(value, Iterable) and not isinstance(value, Basic):
+        raise SympifyError(value)  # sympify would evaluate text inside of tuples, sets and mappings
     return Integer(value) if isinstance(value, int) else sympify(value, strict=True)

@@ -128,7 +128,7 @@ class LinearForm:
         or ``ell + 1``. Raise KeyError if there is no such equation.
         """
         for r in self.rows:
-            if r.name == name and (site is None or r.field.args[0] == sympify(site)):
+            if r.name == name and (site is None or r.field.args[0] == sympify(site, strict=True)):
                 return r
         raise KeyError(
             f"no equation for {name}{'' if site is None else f'({site}, ...)'}; there are "

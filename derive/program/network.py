@@ -190,7 +190,8 @@ class Network:
         lines = self._lines()
         families = {name: {r.index for r in ranges_of_family(w)} for name, w in weights.items()}
         indices = {mu, alpha, ell, *(r.index for r in self.ranges)}.union(*families.values())
-        indices |= {x for d in lines for x in d.lhs.args if x.is_Symbol} - {t, expression(self.depth)}
+        depth = expression(self.depth, "depth")
+        indices |= {x for d in lines for x in d.lhs.args if x.is_Symbol} - {t, depth}
         factors: list[tuple[str, Expr, set[Symbol], bool]] = [
             ("scale of the parametrization", expression(p.scale), set(), False),
             ("rate of the parametrization", expression(p.rate), set(), True),
@@ -300,7 +301,7 @@ class Network:
         """
         known = {r.index: r for r in (IndexRange(mu, S.One, P), *self.ranges)}
         matrices = {m.name: m for m in self.matrices}
-        depth = expression(self.depth).free_symbols
+        depth = expression(self.depth, "depth").free_symbols
         for p in sorted(rhs.atoms(Product), key=str):
             if (matrix := matrices.get(name_of(p.matrix))) is None:
                 continue
@@ -393,7 +394,7 @@ class Network:
         places = {x for args in read for a in args for x in a.free_symbols if x.is_integer}
         places |= {*ranges} | self._places_alone(lines, loss)
         places &= loss.free_symbols
-        places -= {r.index for d in lines for r in d.ranges} | expression(self.depth).free_symbols
+        places -= {r.index for d in lines for r in d.ranges} | expression(self.depth, "depth").free_symbols
         for x in sorted(places, key=str):
             limits = f"{x}, ..." if x not in ranges else ", ".join(map(str, ranges[x].limits))
             raise ProgramError(
@@ -559,7 +560,7 @@ class Network:
     def _check_tied_layers(self, lines: tuple[Definition, ...]) -> None:
         """Raise :class:`ProgramError` for layers of different units that share one matrix."""
         layered = {x.name for x in self.fields if x.layered}
-        depth = expression(self.depth).free_symbols
+        depth = expression(self.depth, "depth").free_symbols
         for d in lines:
             index = d.lhs.args[0].free_symbols - depth if d.name in layered else set()
             for q in d.products() if index else ():
@@ -891,7 +892,7 @@ class _Assembly:
             ),
             notation=self._notation(names) if notation is None else notation,
             scale=S.One if graph.error is None else expression(graph.parametrization.scale),
-            depth=expression(net.depth),
+            depth=expression(net.depth, "depth"),
             loss=self.loss,
             descent=None if feedback else graph.parametrization,
         )

@@ -118,6 +118,8 @@ class Program(Parts):
         multiply random weights become scalars.
         """
         object.__setattr__(self, "notation", Named(self.notation))
+        if not expression(self.depth, "depth").free_symbols:
+            layer_count(self.depth)
         self._rewrite(with_layer_index)
         self._read_cases()
         for message in _problems(self):

@@ -295,7 +295,7 @@ def latex(expr: Any, theory: Declares | None = None, names: str | Mapping[str, s
     Parameters
     ----------
     expr : Expr
-        The expression; text is parsed by SymPy.
+        The expression; text is refused.
     theory : Theory, optional
         A theory whose declarations say which arguments are layers, samples and times; by default these roles
         are guessed from the arguments.
@@ -311,7 +311,7 @@ def latex(expr: Any, theory: Declares | None = None, names: str | Mapping[str, s
     Raises
     ------
     NotApplicable
-        If ``expr`` has a method ``render``, as a theory has, or cannot be converted by SymPy.
+        If ``expr`` is text, has a method ``render``, as a theory has, or cannot be converted by SymPy.
     ValueError
         If there is no notation with the name ``names``, or if the mapping is not one of text to text.
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, TypeAlias
 
-from sympy import Expr, Symbol, SympifyError, sympify
+from sympy import Expr, Symbol, SympifyError, Tuple, sympify
 from sympy.core.function import AppliedUndef
 from sympy.printing.latex import translate
 
@@ -381,25 +381,30 @@ def _declared(atom: AppliedUndef, times: int, layered: bool) -> tuple[str, ...]:
 def as_expression(expr: Any, what: str) -> Any:
     """Return a SymPy expression; ``what`` is the name of the calling function, for the error message.
 
-    Text is parsed by SymPy, and lists of expressions are accepted. Raises NotApplicable for an object with a
-    method ``render``, such as a theory, and for one that SymPy cannot convert.
+    Lists, tuples, sets and mappings of expressions are accepted. Raises NotApplicable for text, which is not
+    evaluated, for an object with a method ``render``, such as a theory, and for one that SymPy cannot
+    convert.
     """
     if hasattr(expr, "render"):
         kind = type(expr).__name__
         raise NotApplicable(
             f"{what} takes a single expression; print an object of the type {kind} by its method render()"
         )
-    try:
-        if expr is not None:
-            return sympify(expr)
-        problem = ""
-    except SympifyError:
-        problem = ""
-    except (AttributeError, TypeError, ValueError, SyntaxError, NameError):  # of the evaluation of text
-        problem = ""
     if isinstance(expr, str):
-        problem = f"{what} cannot read {expr!r} as an expression: write it as in Python, such as 'x**2 + 1'"
-    raise NotApplicable(problem or f"{what} takes an expression, not {type(expr).__name__}")
+        raise NotApplicable(
+            f"{what} does not evaluate text such as {expr!r}: give a SymPy expression, such as Symbol('x')**2"
+        )
+    # sympify would evaluate text inside of these, also if it is strict.
+    if isinstance(expr, Mapping):
+        return {as_expression(key, what): as_expression(value, what) for key, value in expr.items()}
+    if isinstance(expr, tuple):
+        return Tuple(*(as_expression(x, what) for x in expr))
+    if isinstance(expr, list | set):
+        return type(expr)(as_expression(x, what) for x in expr)
+    try:
+        return sympify(expr, strict=True)
+    except (SympifyError, AttributeError, TypeError, ValueError):
+        raise NotApplicable(f"{what} takes an expression, not {type(expr).__name__}") from None
 
 
 def latex_name(name: str) -> str:

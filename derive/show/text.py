@@ -516,7 +516,7 @@ def text(expr: Any, theory: Declares | None = None, names: str | Mapping[str, st
     Parameters
     ----------
     expr : Expr
-        The expression; text is parsed by SymPy.
+        The expression; text is refused.
     theory : Theory, optional
         A theory whose declarations say which arguments are layers, samples and times; by default these roles
         are guessed from the arguments.
@@ -532,7 +532,7 @@ def text(expr: Any, theory: Declares | None = None, names: str | Mapping[str, st
     Raises
     ------
     NotApplicable
-        If ``expr`` has a method ``render``, as a theory has, or cannot be converted by SymPy.
+        If ``expr`` is text, has a method ``render``, as a theory has, or cannot be converted by SymPy.
     ValueError
         If there is no notation with the name ``names``, or if the mapping is not one of text to text.
 

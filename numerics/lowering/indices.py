@@ -287,7 +287,7 @@ def integer_of(
     if missing:
         raise ValueError(f"{e} must be an integer, but values has no {', '.join(sorted(missing))}")
     number = e.xreplace({x: sympify(v) for x, v in names.items()})
-    if number != int(number):
+    if float(number) != int(number):
         raise ValueError(f"{e} = {number} must be an integer")
     return int(number)
 
@@ -319,7 +319,8 @@ def at_integer_depth(theory: Theory, values: Mapping[str, RealNumber]) -> Theory
     """Return the theory at the integer depth of its program, or at the depth in ``values`` if it is given.
 
     A theory without layers and without the depth in its equations is returned unchanged. Raises ValueError if
-    the depth of the program is not an integer and ``values`` has no number for it.
+    the depth of the program is not an integer and ``values`` has no number for it, or one that is not an
+    integer.
     """
     items: list[Any] = [*theory.equations, *theory.scalars, *theory.observables, *theory.sources]
     ranges = (r for x in [*items, *theory.order_parameters] for r in x.ranges)
@@ -329,7 +330,7 @@ def at_integer_depth(theory: Theory, values: Mapping[str, RealNumber]) -> Theory
         return theory
     depth = sympify(theory.program.depth)
     if (given := values.get(str(depth))) is not None:
-        depth = sympify(int(given))
+        depth = sympify(integer_of(depth, {str(depth): given}))
     if not depth.is_Integer:
         raise ValueError(f"the depth is {depth}: take theory.at_depth(n) with an integer n")
     return theory.at_depth(int(depth))

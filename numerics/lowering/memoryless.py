@@ -38,6 +38,7 @@ from numerics.lowering.indices import (
     RealNumber,
     axes_of,
     connected_groups,
+    integer_of,
     literals_in,
     node_of,
     require_open_numbers,
@@ -107,7 +108,8 @@ class System:
 
     def integer(self, e: Any) -> int:
         """Return the integer value of the bound of a range, with numbers for its symbols."""
-        return int(sympify(e).xreplace({x: sympify(self.number(x)) for x in sympify(e).free_symbols}))
+        bound = sympify(e)
+        return integer_of(bound, {x.name: self.number(x) for x in bound.free_symbols})
 
     def number(self, x: Symbol) -> float:
         """Return the number of a symbol; raise ValueError if it has none."""

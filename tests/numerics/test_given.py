@@ -140,6 +140,19 @@ def test_arrays_of_solvers_have_the_length_of_their_index(entry: Callable[..., o
             entry({"K_x": K, "y": Y, name: value})
 
 
+@pytest.mark.parametrize("entry", [evaluated, trained, by_paths, by_nodes, without_features])
+def test_sizes_are_integers(entry: Callable[..., object]) -> None:
+    """A number of samples or a depth of 2.5 was taken for 2."""
+    with pytest.raises(ValueError, match=r"2\.5"):
+        entry({"K_x": K, "y": Y}, {"P": 2.5, **NUMBERS})
+
+
+@pytest.mark.parametrize("solver", [evaluate, solve_particles])
+def test_a_depth_is_an_integer(solver: Callable[..., object]) -> None:
+    with pytest.raises(ValueError, match=r"L = 2\.5.* must be an integer"):
+        solver(mean_field(mlp()), steps=2, values={"P": 2, "L": 2.5, **NUMBERS}, data={"K_x": K, "y": Y})
+
+
 @pytest.mark.parametrize("entry", [in_python, evaluated, trained, by_paths, by_nodes, without_features])
 def test_a_name_has_one_number(entry: Callable[..., object]) -> None:
     """A symbol and its name are the same number: the last of both was taken."""

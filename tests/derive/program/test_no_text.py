@@ -6,10 +6,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sympy import Function, S
 
-from derive.calculus.symbols import s, t
-from derive.errors import ProgramError
-from derive.program import GradientDescent
+from derive import latex, text
+from derive.calculus.gaussian import GaussianAverage
+from derive.calculus.symbols import IndexRange, eta, exact, expression, gamma0, mu, s, t
+from derive.errors import NotApplicable, ProgramError
+from derive.program import (
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    GivenVector,
+    GradientDescent,
+    Mean,
+    Network,
+    Population,
+)
 from tests.derive.once import convolution, depth_program, isotropic, mlp, recurrent, structured
 
 BUILDERS: dict[str, tuple[Any, tuple[str, ...]]] = {
@@ -43,3 +55,37 @@ def test_no_word_of_a_builder_is_evaluated(name: str, tmp_path: Path) -> None:
         with pytest.raises(ProgramError, match=key):
             build(**{key: f"__import__('pathlib').Path({str(tmp_path / key)!r}).touch()"})
         assert not (tmp_path / key).exists()
+
+
+@pytest.mark.parametrize("wrap", [lambda x: (x,), lambda x: (1, (x,)), lambda x: {x}, lambda x: {1: x}])
+def test_text_inside_of_containers_is_not_evaluated(wrap: Any, tmp_path: Path) -> None:
+    """SymPy evaluates text inside of a tuple also where it is strict."""
+    place = tmp_path / "touched"
+    given = wrap(f"__import__('pathlib').Path({str(place)!r}).touch()")
+    for refuses in (
+        lambda: expression(given),
+        lambda: exact("source", given),
+        lambda: mlp(2, weight_decay=given),
+        lambda: IndexRange(mu, S.One, given),
+        lambda: latex(given),
+        lambda: text(given),
+        lambda: GaussianAverage(given, (t,), [[1]]),
+    ):
+        with pytest.raises((ProgramError, NotApplicable, ValueError, AttributeError)):
+            refuses()
+        assert not place.exists()
+
+
+@pytest.mark.parametrize("depth", [2.5, 0, "2", (2,), None], ids=str)
+def test_the_depth_of_a_network_is_a_number_of_layers(depth: Any) -> None:
+    units, pixels = Population("units"), Population("pixels", given=True)
+    x, h, w, U = GivenVector("x", pixels, "K_x"), Field("h", units), *_weights(units, pixels)
+    out, target = Function("out"), Function("target")
+    forward = {h(mu, t): U @ x(mu), out(mu, t): Mean(w.symbol * h(mu, t)) / gamma0}
+    network = Network("one layer", (h,), forward, (U, w), given=(x,), depth=depth)
+    with pytest.raises(ProgramError, match=r"depth = .*must be (an integer|a number)"):
+        network.train((target(mu) - out(mu, t)) ** 2 / 2, GradientDescent(eta))
+
+
+def _weights(units: Population, pixels: Population) -> tuple[GaussianVector, GaussianMatrix]:
+    return GaussianVector("w", units), GaussianMatrix("U", units, pixels)

@@ -270,8 +270,8 @@ def render_srepr(symbol):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (lambda: text("x+"), r"text cannot read 'x\+' as an expression"),
-        (lambda: latex("x.nothing"), "latex cannot read 'x.nothing' as an expression"),
+        (lambda: text("x"), "text does not evaluate text such as 'x': give a SymPy expression"),
+        (lambda: latex((eta, "x")), "latex does not evaluate text such as 'x'"),
         (lambda: text(None), "text takes an expression, not NoneType"),
         (lambda: aligned_latex([Eq(eta, eta)]), "takes equations with two sides, not True"),
         (lambda: latex(eta, names={"eta": 3}), "names = {'eta': 3}: a name and its LaTeX must be text"),
