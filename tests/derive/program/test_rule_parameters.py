@@ -283,7 +283,7 @@ def test_an_own_memory_takes_its_numbers_at_the_times_that_it_is_asked_for() -> 
 
 
 def test_an_own_memory_that_is_no_expression_is_refused() -> None:
-    with pytest.raises(ProgramError, match=r"states k\(t, s\) as 1, which is not a SymPy expression"):
+    with pytest.raises(ProgramError, match=r"states k\(t, s\), .*, as 1, which is not a SymPy expression"):
         mlp(1, rule=Stated(1))
 
 

@@ -239,7 +239,7 @@ def test_the_variance_at_finite_width_against_its_double_integral():
         (lambda: rich(1, 1), "logarithm"),
         (lambda: leading(task="soft"), "must be 'hard'"),
         (lambda: pair_force(mean_field(mlp(rule="flow", loss="mean"))), "summed loss"),
-        (lambda: pair_force(mean_field(mlp(loss="sum"))), "in flow"),
+        (lambda: pair_force(mean_field(mlp(loss="sum"))), "in gradient flow"),
     ],
 )
 def test_refusals(call, says):
