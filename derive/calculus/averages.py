@@ -204,8 +204,8 @@ class Response(Expr):
     def _eval_derivative(self, x: Expr) -> Expr | None:
         if x in self.source.free_symbols:
             # x, by which the response is differentiated, is an index or a time of its source. The derivative
-            # changes the source too, and is not the response of the differentiated body: None makes SymPy
-            # leave the derivative unevaluated.
+            # by x also changes the source, and is therefore not the response of the differentiated body. The
+            # result None makes SymPy leave the derivative unevaluated.
             return None
         body = self.body.diff(x)
         return S.Zero if body == 0 else Response(body, self.source)

@@ -253,8 +253,8 @@ def _finish(piece: _Piece, target: AppliedUndef, ranges: Sequence[IndexRange], c
         if a == b:
             continue
         low, high = extremes(a - b, ranges)
-        # `low` and `high` are the bounds of a - b over the ranges of indices. If a - b is never zero, the
-        # delta of a and b is zero.
+        # `low` and `high` are the bounds of a - b over the ranges of indices. If `low` is positive or `high`
+        # is negative, a - b is never zero, so that the delta of a and b is zero.
         if low.is_positive or high.is_negative:
             return S.Zero
         value *= DiracDelta(a - b) if continuous and b == target.args[-1] else KroneckerDelta(a, b)

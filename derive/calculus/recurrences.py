@@ -367,7 +367,8 @@ def factored(e: Expr) -> Expr:
     """
     number, powers = prime_factors(e)
     value = Mul(*[f.as_expr() ** power for f, power in powers])
-    # SymPy multiplies out a number times a single sum. `factor_terms` takes the number out again.
+    # SymPy multiplies out a rational number times a sum: 2*(L + 1) becomes 2*L + 2. `factor_terms` takes the
+    # number out again.
     return factor_terms(number * value) if value.is_Add else number * value
 
 
@@ -537,8 +538,8 @@ def _is_irreducible_along(u: Sequence[int]) -> bool:
     """
     u = tuple(reversed(u))
     # `always` is the greatest common divisor of the values of the polynomial with the coefficients u at all
-    # integers. It follows from the first len(u) values, because each further value is a sum of multiples of
-    # them with integer coefficients.
+    # integers. The first len(u) values determine it, because each further value is a linear combination of
+    # these values with integer coefficients.
     always = gcd(*[_horner(u, at) for at in range(len(u))])
     first, *others, bound = abs(u[0]), *(-abs(c) for c in u[1:]), 1
     while _horner((first, *others), bound) <= 0:
@@ -696,8 +697,8 @@ class Recurrences:
         value = S.Zero
         for (a, b), c in _monomials(self.settled(f)).items():
             # In y(ell) = m y(ell + k) + f(ell) with m = q^step, Z = q^ell and y = p(ell) Z^b, the term m
-            # y(ell + k) is q^(step + b k) Z^b p(ell + k). So p(ell + k) has the factor q^gap with gap = step
-            # + b k.
+            # y(ell + k) is q^(step + b k) Z^b p(ell + k). After division by Z^b, p(ell + k) has the factor
+            # q^gap with gap = step + b k.
             gap = step + b * k
             value += c * self.particular(a, k, gap) * Z**b
         free = Z ** S(-step // k)
@@ -752,7 +753,7 @@ def _apart(e: Expr) -> dict[Expr, Expr]:
     if e == 0:
         return {}
     # Symbols stand for the inverses of Z = q^ell and Z_L = q^L, because SymPy would multiply out
-    # denominators.
+    # denominators: 1/(Z*(q - 1)) would become 1/(q*Z - Z).
     inverse = {x: Dummy() for x in (Z, Z_L)}
     powers = [x for x in e.atoms(Pow) if x.base in inverse and x.exp.is_negative]
     named = e.xreplace({x: inverse[x.base] ** -x.exp for x in powers})

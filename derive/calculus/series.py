@@ -516,10 +516,10 @@ class PowerSeries:
         missed = front * Max(sizes[-1], sizes[-2] * q) * q * z / (1 - q * z)
         if len(sizes) == 2:
             missed = front * sizes[-1]
-        # `missed` estimates the truncation error where the geometric series of ratio q z converges, late *
-        # z**half < early. `early` and `late` are the largest sizes of the earlier and of the later ones among
-        # the last coefficients. If `late` vanishes at the values of its symbols, q is zero and the estimate
-        # is infinite.
+        # `missed` estimates the truncation error if the geometric series of ratio q z converges, late *
+        # z**half < early, with z = Abs(variable)**step. `early` and `late` are the largest sizes of the first
+        # and of the last coefficients among the WINDOW last ones. The estimate is infinite otherwise, and if
+        # `late` is zero at the values of its symbols.
         return Piecewise((missed, And(late > 0, late * z**half < early)), (S.Infinity, True))
 
     def pade(self, m: int, n: int) -> Expr:

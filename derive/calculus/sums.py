@@ -68,13 +68,13 @@ def rename_bound(x: Sum | Integral, taken: Iterable[Expr]) -> Sum | Integral:
             used.add(names[v])
     if not names:
         return x
-    # Sums inside of the summand get other variables if their variables are among the old or new names, so
-    # that a renaming does not bind a variable to another sum.
+    # Sums and integrals inside of the summand get other variables if their variables are among the old or new
+    # names, so that a renamed variable is not bound by an inner sum.
     inner = rename_all_bound(x.function, {*names, *names.values()})
     limits = []
     for i, (v, *bounds) in enumerate(x.limits):
-        # The bounds of the variable v may contain the variables of the sums outside of its sum, which come
-        # later in the limits of SymPy.
+        # In the limits of a SymPy sum an outer variable comes after the inner ones. The bounds of v may
+        # contain the variables of outer sums, which are renamed there.
         outer = {w: names[w] for w, *_ in x.limits[i + 1 :] if w in names}
         limits.append((names.get(v, v), *[b.xreplace(outer) for b in bounds]))
     return x.func(inner.xreplace(names), *limits)

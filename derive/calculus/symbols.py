@@ -130,7 +130,7 @@ def expression(value: Any, key: str = "value") -> Any:
     derive.errors.ProgramError: depth = 'L + 1': must be a number or a SymPy expression; text is not evaluated
     """
     if isinstance(value, Real) and hasattr(value, "dtype"):
-        # The digits that NumPy prints for a number of low precision are meant: float32(0.1) is 0.1, and not
+        # A NumPy number stands for the digits that NumPy prints: float32(0.1) is 0.1, and not
         # 0.100000001490116.
         value = Float(str(value))
     converted = None

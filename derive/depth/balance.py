@@ -158,8 +158,8 @@ def power(e: Expr) -> tuple[Expr, Expr]:
     if isinstance(e, Mul):
         parts = [power(x) for x in e.args]
         return Add(*[x for x, _ in parts]), Mul(*[x for _, x in parts])
-    # SymPy may have multiplied out a sum in a denominator. The factor L of its terms is taken out again:
-    # 1/(L*x - 2*L) is 1/L times 1/(x - 2).
+    # SymPy may have multiplied L into a sum that is raised to a power. A factor L of all terms is taken out
+    # again: 1/(L*x - 2*L) is 1/L times 1/(x - 2).
     if isinstance(e, Pow) and isinstance(e.base, Add) and e.has(L):
         order, inner = power(factor_terms(e.base))
         return order * e.exp, inner**e.exp
@@ -303,9 +303,9 @@ def balance(
         rows = {n: rows[n] for n in _needed(rows, todo)}
     exponents = dict.fromkeys(rows, NOTHING)
     sizes = Sizes(exponents, {}, domain)
-    # The exponents of L of all functions are iterated from minus infinity, up to a largest number of times,
-    # until they no longer change. The exponent of a function is the largest of those of its terms, which
-    # `sizes` computes from the newest values in `exponents`.
+    # The exponents of L of the functions in `rows` are iterated from minus infinity, up to a largest number
+    # of times, until they no longer change. The exponent of a function is the largest of those of its terms,
+    # which `sizes` computes from the newest values in `exponents`.
     for _ in range(2 * len(rows) + 2):
         before = dict(exponents)
         for name, counted_terms in rows.items():

@@ -468,8 +468,8 @@ def with_activation(theory: Theory, function: Callable[[Expr], Expr]) -> Theory:
     def put(q: OrderParameter) -> OrderParameter:
         if not isinstance(q.definition, GaussianAverage):
             return q
-        # Dummies stand for the variables of the average, because the function may contain symbols of the same
-        # names.
+        # Dummies stand for the variables of the average, because the given `function` may contain symbols of
+        # the same names.
         bound = {x: Dummy(x.name, **x.assumptions0) for x in q.definition.variables}
         body = q.definition.body.xreplace(bound)
         for phi in {a.func for a in body.atoms(AppliedUndef) if {*a.args} <= {*bound.values()}}:

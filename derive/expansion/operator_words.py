@@ -398,8 +398,8 @@ class Recursion(Generic[AlgebraElement]):
         if name in self.laws:
             e = self.laws[name]
             return self.at_order(self.placed(e.rhs.subs(ell, layer + ell - e.lhs.args[1])), n)
-        # An operator without an equation of its own is a kernel. Its terms are responses, and memories of
-        # correlations, of the same or of a neighbouring layer.
+        # An operator without an equation of its own is a kernel. Its terms are responses and memories (a
+        # memory is a correlation times the error), at the same or at a neighbouring layer.
         responses, memories = parts_of(self.kernels[name], self.closure)
         parts = [self.follow(str(x.func), self.placed(x.args[0].subs(ell, layer)), n) for x in responses]
         for x in memories:

@@ -447,9 +447,9 @@ class Expander(Expressions):
                 )
         random = [x for x, kind in self.kinds.items() if kind in ("field", "source")]
         self.random = {named(x, n): x for x in random for n in range(order + 1)}
-        # A sum over s < t is an integral plus terms at s = t from order one on (Euler and Maclaurin). The
-        # weights of past updates (`tables`), and the responses that contain them (`strict`), therefore exist
-        # at s = t at higher orders, although not at order zero.
+        # By the formula of Euler and Maclaurin a sum over s < t is an integral plus, from order one on, terms
+        # at both ends, s = 0 and s = t. The weights of past updates (`tables`), and the responses that
+        # contain them (`strict`), therefore exist at s = t at higher orders, although not at order zero.
         strict = [q.name for q in theory.responses() if q.causal == "strict"] if tables else []
         self.instant = {named(x, n) for x in (*tables, *strict) for n in range(1, order + 1)}
 

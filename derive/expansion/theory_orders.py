@@ -459,8 +459,8 @@ class SourceDependence:
 
     def term(self, x: Term) -> Term | None:
         """Return a term of an equation without summands that vanish; None if all vanish."""
-        # The field of a term in the equation of a scalar is a sum of products with averages. Each summand is
-        # tested separately for whether it vanishes.
+        # The field of a term in the equation of a scalar may be a sum of products with averages. Then each
+        # summand is tested separately for whether it vanishes.
         if x.field.has(Average):
             left = self.nonzero_part(x.field)
             return None if left == 0 or not self.holds(x.coefficient * x.kernel) else replace(x, field=left)

@@ -408,8 +408,8 @@ class _Block:
         kernels = list(self.extra.values())
         for r in self.rows:
             for x, definition in self.c.gains[id(r)].items():
-                # The past field x is summed over its indices. These indices are primed, because the indices
-                # of the row may have the same names.
+                # The kernel is summed over the indices of the past field x. These indices are primed, because
+                # the indices of the row r may have the same names.
                 cols = tuple(IndexRange(primed(i.index), i.lower, i.upper) for i in self.c.index[x])
                 name = self.label(r, x)
                 symbol = Function(name)(self.site, *[i.index for i in (*r.indices, *cols)], t, s)

@@ -177,9 +177,9 @@ class _Projection:
         self.layers = next((at.index(mu) for at in places if mu in at), 0)
         """Number of arguments before the index of samples: 1 for a family of layers, 0 for a single field."""
         self.split: dict[str, str] = {}  # response to a source of the field -> name of the projected response
-        # `present` maps the name of the correlation q of the field with its projection, and the names of the
-        # responses of the field to other sources than its own, to the names of the same order parameters with
-        # the projection in place of the field.
+        # `present` maps names of order parameters that contain the field to names of the same order
+        # parameters with the projection in place of the field. Its keys are the correlation q of the field
+        # with its projection, and the responses of the field to other sources than its own.
         self.present: dict[str, str] = {str(self.q): self.free("Q")}
         for x in theory.responses():
             response = next(iter(x.definition.atoms(Response)))

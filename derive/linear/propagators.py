@@ -711,8 +711,9 @@ def transfer(theory: Theory, into: str) -> Transfer:
     )
     kernels: dict[Expr, Kernel] = {}
     system = {}
-    # Each row gives an equation of operators. UNIT stands for the unit perturbation of the field `into`. A
-    # word is a product of operators, its letters; UNIT is the last letter of every word of the solution.
+    # The equation of each field, a row of the linear form, gives an equation of operators. UNIT stands for
+    # the unit perturbation of the field `into`. A word is a product of operators, its letters; UNIT is the
+    # last letter of every word of the solution.
     for r in form.rows:
         value = UNIT if r.name == into else S.Zero
         for a, entry in _entries(r).items():

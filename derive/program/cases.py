@@ -432,8 +432,8 @@ def _with_signs(e: Expr, vectors: Collection[Symbol]) -> Expr:
     step function and a constant, because the product of a step and a point mass in its derivative has no
     value.
     """
-    # Nothing is rewritten in an expression without roots, absolute values, step functions and parts of
-    # complex numbers: only roots of squares become absolute values, and only absolute values become signs.
+    # Only roots of squares, absolute values, functions of step functions, and parts and conjugates of complex
+    # numbers are rewritten. An expression without roots and without these functions is returned unchanged.
     if not (e.has(*STEPS, Abs, re, im, conjugate) or any(not x.exp.is_Integer for x in e.atoms(Pow))):
         return e
     real = {q: Dummy(real=True) for q in _opaque(e, vectors)}
@@ -622,9 +622,9 @@ def _by_maxima(e: Piecewise, vectors: Collection[Symbol]) -> Expr:
             raise _Unread(
                 f"the condition {spelled(r)} does not compare {spelled(line.form)} by <, <=, > or >="
             )
-    # An average or a product with a matrix that the conditions do not contain is another quantity than
-    # `line.quantity`, the quantity of the conditions, also if it contains `line.quantity`. Symbols stand for
-    # these averages and products while `line.quantity` is replaced.
+    # An average, or a product with a matrix, that the conditions do not contain may contain `line.quantity`,
+    # the quantity of the conditions. It is not changed: symbols stand for these averages and products while
+    # `line.quantity` is replaced.
     others = {q: Dummy() for q in _quantities(e, vectors) if not line.form.has(q) and q.has(Mean, Product)}
     cases = e.xreplace(others).xreplace(at)
     back = {v: line.form, **{x: q for q, x in others.items()}}

@@ -189,8 +189,9 @@ def summed(
             value *= high - low + 1
         conditions = [c for c in conditions if not c.has(y)]
         lengths = [(b - a).expand() for a in lower for b in upper]
-        # A condition c means c >= 0. The length c = high - low of a sum limits the indices that are summed
-        # later. Without such indices the sum may also be empty, high - low = -1: the condition is c + 1.
+        # A condition c means c >= 0. Each pair of a lower bound a and an upper bound b of the sum gives the
+        # length c = b - a, which limits the indices that are summed later. If c contains none of these
+        # indices, the sum may also be empty, b - a = -1: the condition is c + 1.
         conditions += [c if c.free_symbols & set(indices) else c + 1 for c in lengths]
     return Sum(value, *limits) if limits else value, needed(conditions, known)
 

@@ -247,8 +247,8 @@ class _Numbers:
             elif x in self.sizes or x.is_integer:
                 self.table[x] = mpmath.mpf(SAMPLES if x in self.sample_counts else EXTENT)
             else:
-                # `entry` is between -0.5 and 0.5, so that the number for a parameter is between 0.35 and
-                # 0.85. It is positive, and neither small nor near one.
+                # `entry` is between -0.5 and 0.5, so that the number for a real parameter is between 0.35 and
+                # 0.85: positive, and neither small nor near one.
                 self.table[x] = entry("symbol", x.name) / 2 + mpmath.mpf(3) / 5
         return self.table[x]
 
@@ -675,9 +675,9 @@ def _compiled(shape: Expr, count: int) -> Callable[..., Any]:
         try:
             return function(*arguments)
         except (NameError, ZeroDivisionError):
-            # The value is not defined: mpmath does not have a function in the expression `shape`, as in a
-            # loss of which only the derivative is needed, or `shape` is infinite, such as the slope of
-            # sqrt(Max(0, x)).
+            # The value is not defined. Either mpmath does not have a function in the expression `shape`, as
+            # in a loss of which only the derivative is needed, or `shape` divides by zero, as the slope of
+            # sqrt(Max(0, x)) does at x <= 0.
             return mpmath.nan
 
     return value

@@ -179,8 +179,8 @@ class Gradients:
         self.owner: dict[str, str] = {}
         self.domains: dict[str, Conditions] = {}
         self.slots = {d.name: _slots(definitions, d.name) for d in definitions}
-        # No name stands for a gradient yet, because no expression contains a gradient while the vertices of
-        # the graph are made.
+        # `_called` is empty while the vertices of the graph are made, because no expression contains a
+        # gradient until then.
         self._called: dict[str, str] = {}
         graph = [self._with_nodes(d) for d in definitions]
         self._called = self._names_of_gradients()
@@ -322,8 +322,8 @@ class Gradients:
                 place, body = Function(name)(*cover.xreplace(moved).args), vector.xreplace(moved)
             first = home[:1] if self.fields[owner].layered or self.fields[owner].ordered else ()
             shifted = {x for x, to in moved.items() if to not in home and not to.free_symbols & {*first}}
-            # A field is periodic in a shifted index beyond the end of its range. A number or a weight is not
-            # periodic in it.
+            # Fields, scalars, given vectors and arrays of constants are read as periodic in a shifted index
+            # beyond the end of its range. Numbers and vectors of weights are not.
             if shifted & vector.replace(self._is_periodic, _one).free_symbols:
                 raise ProgramError(
                     f"the definition of {d.lhs} applies a matrix to {vector}, in which a shifted index is "
@@ -625,7 +625,7 @@ class Gradients:
         the list may be incomplete.
         """
         if name not in self.domains:
-            # An empty entry ends the recursion for a field that uses itself at another layer.
+            # An empty entry ends the recursion for a field that depends on itself at another layer.
             self.domains[name] = []
             conditions_of_uses: list[Conditions] = []
             for use in self.uses.get(name, ()):
@@ -816,8 +816,8 @@ class Gradients:
         ratio, back = self.normal(use.target) / self.normal(use.by), self.backward(use.by)
         if use.kind == "mean":
             seen = use.factor * back
-            # The mean enters every unit of the field `use.by`, so that its gradient is a sum over these
-            # units: their number over N, times a mean.
+            # If `use.by` is a field or a function of a field, the mean enters each of its units. The gradient
+            # by the mean is then a sum over these units: their number over N, times an average over them.
             if name_of(use.by) in self.fields or name_of(use.by) in self.nodes:
                 seen = expression(self.population(use.by).ratio) * Mean(seen)
             if name_of(use.target) in self.scalars:
@@ -906,8 +906,9 @@ class Gradients:
         runs = dict(use.runs)
         for a, r in zip(use.by.args, self.ranges.get(name_of(use.by), ()), strict=False):
             at, label = a.xreplace(solved.indices), spelled(self._shown(use.by, runs))
-            # An index without a range (r is None) is not tested. Nor is a shifted index such as p + k, which
-            # is periodic: all of its values are defined. An index that is summed over stays in its range.
+            # Three kinds of indices are not tested: the index of the layer (r is None); a shifted index such
+            # as p + k, because it is periodic, so that all of its values are defined; and an index that is
+            # summed over, because it stays in its range.
             if r is None or isinstance(at, Add) or (a in runs and a not in solved.indices):
                 continue
             if not all(implied(c, known) for c in between(at, r.lower, r.upper, label)):
@@ -996,9 +997,9 @@ class Gradients:
         slots = self.slots[name]
         definitions: list[tuple[bool, Definition]] = []
         cells, x = self.cells(name), self.fields.get(self.owner.get(name, name))
-        # A cell is the gradient on one range of layers. Neighbouring cells with equal expressions are merged
-        # if `name` is a field or a function of a field x. Cells of an ordered field x, which is computed for
-        # one value of its first index after another, are not merged.
+        # A cell is the gradient on one range of layers. x is the field `name`, or the field of which `name`
+        # is a function. Neighbouring cells with equal expressions are merged if there is a field x and x is
+        # not ordered. An ordered field is computed for one value of its first index after another.
         if x is not None and not x.ordered:
             cells = _merged(cells, slots[:1])
         for cell in cells:

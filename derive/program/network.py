@@ -671,8 +671,8 @@ class Network:
         layered = [x.name for x in self.fields if x.layered or x.ordered]
         summed = ranges_of_loss(forward, loss)
         forward = without_unused_layers(forward, layered, over(loss, [r.limits for r in summed]))
-        # An index may have lost its range together with the unused layers: `kept` are the ranges that are
-        # left. The sums of the loss over indices without a range are written into the loss.
+        # `kept` are the ranges of the loss that are left: an index may have lost its range together with the
+        # unused layers. The sums of the loss over ranges that are not in `kept` are written into the loss.
         kept = ranges_of_loss(forward, loss)
         loss = over(loss, [r.limits for r in summed if r not in kept])
         shorter = {m.name: without_unused_members(m, forward) for m in self.matrices}
@@ -871,7 +871,7 @@ class _Assembly:
             rule=self.rule,
             fields=tuple(x for x in fields if x.name in names or x in net.fields),
             definitions=definitions,
-            # Finite networks draw matrices first, then vectors, each in this order: random data and other
+            # Finite networks draw matrices before vectors. The order of both is: random data and other
             # untrained weights, trained weights, feedback weights.
             matrices=(*(m for m in net.matrices if m in net.frozen), *matrices),
             vectors=(
@@ -1189,8 +1189,8 @@ class _Assembly:
         h = Function("h")(*graph.slots["h"], t)
         node = next((n for n in graph.nodes if graph.owner[n] == "h"), None)
         vectors = {h: "H"} if node is None else {graph.written(Function(node)(*h.args)): "Phi"}
-        # G is the kernel of the gradient of h. It has this name only if the gradient is a field of the
-        # program (`there`), and not a mere multiple of a vector of weights.
+        # The correlation of the gradient by h is called G only if this gradient is a field of the program
+        # (`there`), and not a mere multiple of a vector of weights.
         there = "h" in graph.place and graph.called("h") in names
         vectors |= {graph.backward(h): "G"} if there else {}
         return {vector: free_name(name, graph.taken | names) for vector, name in vectors.items()}

@@ -376,8 +376,8 @@ class LinearSystem:
         """
         u, first, x, y = (Dummy(n, nonnegative=True) for n in ("u", "first", "x", "y"))
         inner = integrate(exp(-2 * self.A * u), (u, 0, first))
-        # If A may be zero, SymPy gives the integral of exp(-2 A u) a separate case for A = 0. It is the limit
-        # A -> 0 of the other case and is left out.
+        # If A may be zero, SymPy gives the integral of exp(-2 A u) a separate case for A = 0. This case is
+        # the limit A -> 0 of the other case and is left out.
         if isinstance(inner, Piecewise):
             inner = inner.args[0][0]
         covariance = self.diffusion * exp(self.A * (x + y)) * inner.subs(first, Min(x, y))

@@ -87,8 +87,9 @@ def separable(rate: Expr, x: Symbol, start: Expr, time: Symbol) -> Separable:
     below, above = _two_poles(integrand, w)
     middle, half = simplify((below + above) / 2), simplify((above - below) / 2)
     numerator, denominator = fraction(together(integrand))
-    # The integral is weight * atanh(v), where v is w scaled so that its poles are at -1 and 1. The residue of
-    # the integrand at v = 1 is -weight/2, so that the weight is minus twice the residue.
+    # The integral of `integrand` over w is weight * atanh(v), where v is w, shifted and scaled so that the
+    # poles of the integrand are at v = -1 and v = 1. The residue of the integrand at v = 1 is -weight/2, so
+    # that the weight is minus twice the residue.
     weight = simplify(-2 * (numerator / denominator.diff(w)).subs(w, above))
     begin = inverse.subs(x, start)
 
@@ -166,7 +167,7 @@ def _hyperbolic(e: Expr, E: Symbol, angle: Expr) -> Expr:
     Numerator and denominator are first divided by the same power of E.
     """
     top, bottom = (Poly(p, E) for p in fraction(e))
-    # The mean of the highest and the lowest power of E in the denominator, rounded down.
+    # `half` is the mean of the highest and the lowest power of E in the denominator, rounded down.
     half = (bottom.degree() + min(k[0] for k in bottom.monoms())) // 2
 
     def written(p: Poly) -> Expr:

@@ -180,9 +180,9 @@ def _instant(theory: Theory, q: OrderParameter) -> Expr | None:
     The result is None too if the factor contains an attribute of the unit.
     """
     node = next(iter(q.definition.atoms(Response)))
-    # `local` are the equations whose terms contain neither memory nor a sum. They are inserted into the body
-    # of the response: only sources at time t are left then, unless the response has memory or the equations
-    # contain sums.
+    # `local` are the equations whose terms contain neither memory nor a sum. Their right-hand sides replace
+    # fields in the body of the response. Then only sources at time t are left, unless the response has memory
+    # or the equations contain sums.
     local = (e for e in reversed(theory.equations) if not any(x.remembers or x.over for x in e.terms))
     body = defined(node.body, [(e.lhs, e.rhs) for e in local])
     if any(theory.program.field_of(str(a.func)) for a in body.atoms(AppliedUndef)) or q.definition.has(Sum):

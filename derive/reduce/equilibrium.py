@@ -508,8 +508,8 @@ class _Measure:
         (average,) = output.rhs.atoms(Average)
         z = self.chain.z
         (u,) = [x for x in self.sources(str(z.func)) if x.symbol.args[0] == z.args[0]]
-        # The exponent that fixes an output f is -N (scale f - weight <z phi>) fhat: `weight` is the factor of
-        # <z phi> in scale times f. The Gaussian average over the readout z gives a term quadratic in fhat,
+        # The exponent that fixes an output f is -N (scale f - weight <z phi>) fhat, because f is weight/scale
+        # times the average <z phi>. The Gaussian average over the readout z gives a term quadratic in fhat,
         # with the prior variance of z and the kernel <phi phi> of the last layer as factors.
         weight = self.scale * output.rhs / average
         overlap = self.covariance(u) * self.kernel.xreplace({ell: self.depth})

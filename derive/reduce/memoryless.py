@@ -202,8 +202,9 @@ def _motion(theory: Theory, e: Equation) -> Motion:
                 f"the updates in {x.total} decay at another rate than the initial value of {e.lhs}"
             )
         gains += x.gains
-    # The indices of the partner are read off the source with the most indices. The other sources may lack
-    # indices of the field, such as the layer.
+    # `partner` is the field at other indices, those of the partner of its source. They are read off the
+    # source with the most indices, because the other sources may lack indices of the field, such as the
+    # layer.
     named_most = max(sources, key=lambda u: len(u.symbol.args))
     other = dict(zip(named_most.symbol.args, named_most.partner.args, strict=True))
     partner = e.lhs.xreplace({x: y for x, y in other.items() if y != s})

@@ -114,7 +114,7 @@ class _Whitened:
         linear_form(theory)
         self.theory = theory
         self.random = {e.name for e in theory.equations} | {str(u.symbol.func) for u in theory.sources}
-        # positions of samples among the arguments of each function
+        # positions of the sample indices among the arguments of each function
         self.places: dict[str, tuple[int, ...]] = {self.kernel: (0, 1), self.target: (0,)}
         symbols = [e.lhs for e in (*theory.equations, *theory.scalars, *theory.observables)]
         symbols += [u.symbol for u in theory.sources] + [q.symbol for q in theory.order_parameters]
@@ -250,8 +250,8 @@ class _Whitened:
             return [i for y in factors(x.body) for i in self.samples(y)]
         if isinstance(x, AppliedUndef):
             return [x.args[i] for i in self.places.get(str(x.func), ())]
-        # A sample index is allowed once or twice. One that is not an argument of a field or kernel is counted
-        # three times, so that the equation is refused.
+        # The check of the equations allows each sample index once or twice. A sample index that is not an
+        # argument of a field or kernel is listed three times, so that the check refuses the equation.
         return sorted(x.free_symbols & {mu, alpha}, key=str) * 3
 
 
@@ -369,7 +369,8 @@ def whitened(theory: TwoLayer | Theory | Program, degree: int = 2) -> Whitened:
     delta = (Function("Delta") if error_signal is None else error_signal.func)(t)
     eliminated = eliminate(invariants, initial, delta)
     error = next(Eq(e.lhs, e.rhs.subs(eliminated), evaluate=False) for e in scalar if e.lhs.args[0] == delta)
-    # The rate of the output f is minus that of the error Delta = y - f. `norm` is y, the norm of the target.
+    # The rate of the output f is minus that of the error Delta = y - f. `norm` is y, the norm of the vector
+    # of targets.
     rate = simplify(factor(-error.rhs.subs(delta, norm - output)))
     moved = Eq(Derivative(Function("f")(t), t), rate, evaluate=False)
     tensors = (_tensor(basis, e.lhs.args[0], start.rhs) for e, start in begun)

@@ -601,9 +601,9 @@ class Modes:
                         inner = x.term(m) * right
                         whole = x.integral(inner)
                         yield (i, j, last), left * whole
-                        # If the second operator b of the product is causal, it vanishes before the time s, so
-                        # that the product is an integral from s to t: the part from 0 to s is subtracted (in
-                        # steps, the sum up to and including s).
+                        # A causal second operator b vanishes at times before s (in steps, also at s), so that
+                        # the product is an integral from s to t: the part from 0 to s is subtracted from the
+                        # integral from 0 to t (in steps, the sum up to and including s).
                         if b.causal:
                             early = x.parts(whole + inner if x.discrete else whole).items()
                             yield from (((i, j, _times(p, last)), -(left * c)) for p, c in early)
@@ -818,8 +818,8 @@ class FromWords(OperatorValues):
         Operator words that contain an order of the error that is not yet solved are left out.
         """
         # Operator words that contain only solved orders of the error give a part of the output that does not
-        # change any more. `outputs` keeps it as a vector at equal times, which has far fewer terms than the
-        # operators, and with it the words that are not computed yet, `pending`.
+        # change any more. `outputs` keeps this part as a vector at equal times, which has far fewer terms
+        # than the operators, together with the words that are not computed yet (`pending`).
         known_part, pending = self.outputs.get(n) or (ModeVector({}), terms(self.series.output[n]))
         ready = [(c, w) for c, w in pending if self.errors_known(letters(w))]
         a = self.algebra
@@ -849,9 +849,10 @@ class FromWords(OperatorValues):
         if value.causal and not value.flipped:
             value = self.algebra.product(value, self.product(ls[1:])) if ls[1:] else value
         else:
-            # The first letter of the word is a constant kernel K or a transpose, and those to its right are
-            # transposes, as in the word K a^T b^T. Such a word is multiplied from the left, as (K a^T) b^T:
-            # in a product of two operators the first must be causal or the second a transpose.
+            # The first letter of the word is a constant kernel K or a transpose, and the letters to its right
+            # are transposes, as in the word K a^T b^T. Such a word is multiplied from the left, as (K a^T)
+            # b^T: a product of two operators needs a first operator that is causal and not a transpose, or a
+            # second operator that is a transpose.
             for x in ls[1:]:
                 value = self.algebra.product(value, self.letter(x))
         if self.errors_known(ls):

@@ -828,9 +828,10 @@ class _Letters:
             zip(functions.ring.symbols, (self.time, *self.waves), strict=False)
         )
         # In discrete time, series contain dummy symbols if an eigenvalue contains symbols or the weight of an
-        # update is not a rational number: one for each fraction of the error that a step leaves, or one for
-        # the weight. A printed symbol replaces each of them. `fixed` maps the printed symbols to the
-        # expressions that they stand for, to be printed as definitions.
+        # update is not a rational number. There is a dummy for the fraction of the error that a step leaves,
+        # one for each different nonzero eigenvalue, or one dummy for the weight. A printed symbol replaces
+        # each dummy. `fixed` maps the printed symbols to the expressions that they stand for, to be printed
+        # as definitions.
         self.fixed: dict[Any, Expr] = {}
         for a, meaning in scales.names.items():
             if isinstance(a, Dummy):

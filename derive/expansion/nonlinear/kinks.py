@@ -364,11 +364,11 @@ class KinkExpansion(Expansion):
                     change += number * Add(*[a[k] * b[n - k] for k in range(n + 1)])
                 if change.expand() != 0:
                     cases[are_kappa] = change.expand()
-                    # The motion of the source of h_kappa, the field at the kink, also changes phi(h_kappa),
-                    # by `_excess`. The bulk, the part without changes of slope, contains this change times
-                    # the other factor at its initial slope (False), so that the product is subtracted here.
-                    # This is so in Phi only: in f and A the other factor is proportional to r, the source of
-                    # z. The change does not depend on r, so that the average of such a product is zero.
+                    # The motion of the source of h_kappa, the field at the kink, changes phi(h_kappa) by
+                    # `_excess`. The bulk, which is the part without changes of slope, contains `_excess`
+                    # times the other factor at its initial slope. This product is subtracted here, and for
+                    # Phi only: in f and A the other factor is proportional to r, the source of z, and
+                    # `_excess` does not depend on r, so that the average of the product is zero.
                     a, b = pair(are_kappa, False)
                     alone = (self._excess * b[0] if are_kappa[0] else 0) + (
                         a[0] * self._excess.subs(t, s) if are_kappa[-1] else 0
@@ -582,8 +582,8 @@ class KinkExpansion(Expansion):
         if name == "Delta":
             return ErrorLaw.of(self.bulk.theory).order([self.coefficient(OUTPUT, k) for k in range(2)])
         moved = self.layer(name) if n == self.jumps[name].order else S.Zero
-        # The lazy output f_0 is linear in v, the integral of the error Delta0. The error Delta1 therefore
-        # adds f_0 with v1, the integral of Delta1, in place of v.
+        # The lazy output f_0 is linear in v, the integral of the error Delta0 over time (a sum in steps). The
+        # error Delta1 therefore adds f_0 with v1, the same integral of Delta1, in place of v.
         if name == OUTPUT:
             lazy = self.generic.coefficient(OUTPUT, 0)
             old = [v for v in lazy.atoms(AppliedUndef) if str(v.func) == "v"]
@@ -707,10 +707,10 @@ class KinkExpansion(Expansion):
             """Return an expression with the number K_x in place of the kernel of the data."""
             return e.replace(lambda y: isinstance(y, AppliedUndef) and str(y.func) == "K_x", lambda _: kernel)
 
-        # `remembered` is the summand of the change of h at fixed slopes: a factor `force` times an integral
-        # over the past, `inner`, or times a sum over the past and the weight of a step. At a slope sigma of
-        # phi, with the integral v of the error, the scaled distance X of h from the kink changes by ``force r
-        # sigma v``.
+        # `remembered` is one summand of the change of h at fixed slopes. It is a factor `force` times
+        # `inner`, where `inner` is an integral over the past, or `force` times the weight of a step times
+        # `inner`, where `inner` is a sum over the past. If phi has the slope sigma and the error has the
+        # integral v, the scaled distance X of h from the kink changes by ``force r sigma v``.
         remembered = numbered(self.moved(kappa, False).function)
         (inner,) = remembered.atoms(Integral, Sum)
         force = remembered / inner / (self.bulk.site.weight if isinstance(inner, Sum) else 1)

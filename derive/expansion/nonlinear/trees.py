@@ -324,8 +324,8 @@ def composed(kernel: Terms, field: Terms) -> Terms:
     def one(p: Piece, q: Piece) -> Piece:
         place = next(i for i, x in enumerate(p.nodes) if x.marked)
         label = p.nodes[place].sample
-        # The sample of the column of the kernel is now summed over, and gets a number that the product p does
-        # not contain.
+        # If the marked node has the sample of the column of the kernel, this sample is now summed over, and
+        # gets a number that the product p does not contain.
         if label == COL:
             label = fresh(p) + BOUND
             p = p.renamed({COL: label})
@@ -737,8 +737,8 @@ class _TreeSearch:
 
     def __init__(self, site: Site, order: int) -> None:
         self.site, self.errors = site, {0}
-        # The search begins with the order parameters that have a given value, not zero, before the first or
-        # after the last layer: they have an order 0.
+        # The search begins with the order parameters whose given value before the first or after the last
+        # layer is not zero, because their coefficient of order 0 is not zero.
         self.found: dict[tuple[str, int], dict[Forest, Terms]] = {
             (name, 0): {PAIR: {}} for (name, _), value in site.bases.items() if value != 0
         }

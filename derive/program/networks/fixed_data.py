@@ -186,8 +186,9 @@ def network(  # noqa: PLR0913 (options of a network, most of them keywords)
     start = expression(0 if bias is False else 1 if bias is True else bias, "bias")
     b = GaussianVector("b", layer.at(ell), start, "b", (hidden,))
 
-    # The forward pass (selfconsistent2023 D.1, G.1, H.1). `at` are the indices of fields, sample and
-    # position, and `channel` that of the outputs.
+    # The forward pass (selfconsistent2023 D.1, G.1, H.1). The indices of a field are `at`: the sample and, if
+    # there are positions, the position. `channel` has the index of the channel of the output, if there is
+    # one.
     at, channel = (mu, *(r.index for r in places)), tuple(r.index for r in channels)
     near = (mu, *(r.index + (k if offsets else 0) for r in places))
     first, later = W0(k) if offsets else W0, W(ell, k) if offsets else W(ell)
