@@ -603,8 +603,9 @@ class DepthParametrization:
         p, point = self.exponents, _Point(_number("alpha", alpha), _number("gamma", gamma))
         gain = point.sign(p.gain)
         names = ("output", "stream", "bracket", "preactivation", "feature", "noise", "drift", "linearisation")
-        # If the exponent p.gain is positive, the variance of the stream before training grows like
-        # exp(L^p.gain), faster than every power of L, and infinity stands for all other exponents.
+        # If the exponent p.gain is positive, the variance of the stream (in nonlinear networks, of its
+        # gradient) before training grows like exp(L^p.gain), faster than every power of L. Infinity then
+        # stands for the exponents in `names`.
         exponents = {n: point.at(getattr(p, n)) if gain <= 0 else S.Infinity for n in names}
         size = {n: point.sign(getattr(p, n)) if gain <= 0 else 1 for n in names}
         kappa: Expr | None = None
@@ -793,8 +794,8 @@ def trained_by(program: Program, rule: str | Entrywise) -> Program:
     if isinstance(rule, Entrywise):
         update = replace(W.update, coefficient=rate * factor_ ** rule_degrees(rule).degree)
         return replace(program, matrices=(replace(W, update=update),), descent=None)
-    # For one sample the gradient is an outer product c a b^T. Its sign, entry by entry, is the outer product
-    # of the signs of c, a and b, so that `step`, the identity or the sign, acts on these three.
+    # For one sample the gradient is a multiple of an outer product, c a b^T. Its sign, entry by entry, is
+    # sign(c) sign(a) sign(b)^T, so that `step`, the identity or the sign, is applied to c, a and b.
     step = RULES[rule]
     update = replace(
         W.update, coefficient=rate * step(factor_), left=step(W.update.left), right=step(W.update.right)

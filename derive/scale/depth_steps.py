@@ -589,7 +589,7 @@ def depth_exponents(theory: Theory) -> DepthExponents:
     start, gradients = f"{correlation}_0_0", f"{net.overlap}_0_0"
     forward = sizes(steps, STEADY, of=(output, readout_response, start, f"{correlation}_1_1", gradients))
     # `smooth` maps each average of a smooth activation to the correlations on which it depends. The power of
-    # L of its change is the largest of those of their changes.
+    # L of the change of an average is the largest power among the changes of these correlations.
     smooth = {"KE_1": (f"E_{up}_1", stream), "KD_1_1": (stream,)}
     change_sizes = sizes(changes(steps), STABLE if averaged else STEADY, of=(stream, output), like=smooth)
     later = at_all_steps(two, STABLE)

@@ -162,9 +162,9 @@ def first_in_width(theory: Theory) -> FirstInWidth:
             "in the equation of h the memory of g must have the response R_hr of the layer below as a kernel"
         )
     learnt = form.row("xi")
-    # The Gaussian source of xi is r0 times a factor. `response` is the Laplace transform of the response of
-    # h0, a field of a mode, to this source, times the factor, so that it is the response to r0, and times
-    # gamma0.
+    # The Gaussian source of xi is r0 times a factor. `response` is gamma0 times the Laplace transform of the
+    # response of h0, a field of a mode, to r0. The response to r0 is the response to this source times the
+    # factor.
     response = response_transforms(theory, "xi")["h0"] * factor_of(learnt, "r0") * gamma0
     (summed,) = (x for x in kernels_on(form.row("h", 1), "g") if x.has(Function("R_h0r0")))
     input_response = response * summed / Function("R_h0r0")(t, s)
@@ -330,7 +330,7 @@ def width_noise(theory: Theory, samples: Theory, modes: LazyModes) -> WidthNoise
     response_summand = weight * step_response.subs(age, t) * step_response.subs(age, s)
     # The loss is the square of the mean error plus the variance. The square changes by twice the lazy error
     # times the shift of the mean error. The fluctuations of one mode shift the mean error of another: `shift`
-    # is the factor of the shifted mode, `driving` that of the fluctuating mode.
+    # and `driving` are the factors of this shift from the shifted mode and from the fluctuating mode.
     shift, driving = first.split()
     shift = 2 * weight * modes.error * shift
     rise = int(power_in(shift.subs(t, -age), age))

@@ -526,7 +526,8 @@ class _Responses:
             if u.symbol in sources:
                 return rewritten(sympify(u.covariance), self.names, self.start)
         # The equation of the field contains no Gaussian source with the factor one, so that the correlation
-        # is not the covariance of a source. A symbol stands for it, because only its finiteness matters.
+        # is not the covariance of a source. A symbol stands for its initial value, because it matters only
+        # that this value is finite.
         return Dummy("c", positive=True)
 
 
@@ -547,7 +548,8 @@ def _turning(gap: Callable[[Any, Any], Any], start: float) -> Any:
             for _ in range(50):
                 change = gap(h, z) / by_y(h, z)
                 z -= change
-                # The size of gap(h, z) does not tell how close z is: gap is a power of y near y = 0.
+                # The size of gap(h, z) does not tell how close z is to the solution, because gap is
+                # proportional to a power of z near z = 0.
                 if abs(change) <= abs(z) * mpmath.mpf("1e-25"):
                     return z
             raise ValueError

@@ -228,7 +228,7 @@ class LazyModes(ConditionalResult):
         M**a/(2*(L + 1))
         """
         decay = (self.with_K / self.with_K.subs(t, 0)).xreplace({lamda(k): (x := Dummy("x", positive=True))})
-        # decay rate of a mode with a small eigenvalue x, to first order in x
+        # decay rate of the loss of a mode with a small eigenvalue x, to first order in x
         slowest = -log(decay).diff(x).subs(x, 0) * x / t
         return factor(1 / simplify(slowest).xreplace({x: M**-capacity, K: self.kernel}))
 
@@ -264,7 +264,7 @@ def lazy_modes(theory: Theory) -> LazyModes:
     require_population_loss(theory, "the lazy modes")
     responses, kernel = kernel_of_modes(theory)
     v = Function("v")(k, t)
-    # The error v of a mode obeys v' = slope v in a flow, and v(t + 1) = (1 + slope) v(t) in steps.
+    # The error v of a mode obeys dv/dt = slope * v in a flow, and v(t + 1) = (1 + slope) * v(t) in steps.
     slope = -K * factor_of(linear_form(theory).row("h0"), "v")
     if slope.has(t):
         raise NotApplicable(
@@ -561,9 +561,9 @@ def _driven(driving: Expr, m: Expr, p: Expr, kernel: Expr) -> Powers:
     outer = (exp(-u), capacity * (beta + m) + 1)
     inner = (F, capacity * (beta + max(n)) + 1)
     integral = convolution(outer, inner, u, capacity, time, less=1 - p)
-    # `convolution` is for decay rates k^-capacity of modes k. The rates here have the factor `kernel`. It
-    # multiplies the time, comes once with each power of a rate in the integrand (m and max(n)), and divides
-    # dtau.
+    # `convolution` is for decay rates k^-capacity of modes k. The rates here have the factor `kernel`. Its
+    # power is that of the time, because it multiplies the time, plus m + max(n), the power of rates in the
+    # integrand, minus one for dtau.
     terms = [Power(x.coefficient * kernel ** (x.power + m + max(n) - 1), x.power) for x in integral.terms]
     return Powers(time, tuple(terms), integral.error, integral.conditions)
 

@@ -631,8 +631,8 @@ class Counting:
         summed_units, free_units = (start.rows, start.cols) if back else (start.cols, start.rows)
         v, size = self.vector_or_input(e.vector, env, step), self.size(summed_units, at)
         variance = one_power(sympify(start.variance).subs(at))
-        # The mean square of an entry is the variance divided by N. If the columns are given, it is the
-        # variance divided by a number that does not depend on N.
+        # The mean square of an entry is the variance divided by N. If the columns are those of given data, it
+        # is the variance divided by a number that does not depend on N.
         power = variance - (S.Zero if start.cols.given else S.One)
         use, opposite = (start.name, member, back), (start.name, member, not back)
         parts = [self.source(use, p, (power + size) / 2) for p in v]
@@ -898,8 +898,8 @@ def applied(shape: Shape, arguments: tuple[EntrySizes, ...], first: bool = False
         raise Grows(f"{shape.name} of a field that grows as N^({size}) is not a power of N")
     result = [_signature(shape, start, 0).at(_size_of(shape, base))]
     changes = [(i, p) for i, parts in enumerate(arguments) for p in parts if p.order]
-    # The change of a field that grows with N may exceed its initial value. The function is then not expanded
-    # in the change, and the parity of the result is unknown.
+    # The change of a field that grows with N may exceed its initial value. Unless updates are infinitesimal
+    # (`first`), the function is then not expanded in the change, and the parity of the result is unknown.
     if grows and not first:
         changed = [
             EntrySize(shape.degree * p.power, updated_by=p.updated_by, order=p.order, unknown=True)

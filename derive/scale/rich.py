@@ -358,8 +358,8 @@ class _RankOne:
             c_h(1, t): bottom,
         }
         rates = self.rates(upward, top, phi_rate, bottom)
-        # c_g of neighbouring layers differs by the factor sigma, which is the same for all matrices. So
-        # c_g(1) is the product of these factors.
+        # c_g(L) = sigma and c_g(ell) = sigma c_g(ell + 1), with the same sigma for all matrices. So c_g(1) is
+        # the product of L factors sigma.
         common = {c_g(1, t): Repeated(sigma(t), (ell, 1, L)).doit()}
         squares = gamma0**2 * Sum(phi(self.index, t) ** 2, self.limits)
         places = (("h", ell + 1), ("g", ell), ("g", L), ("xi",), ("h0",), ("h", 1))
@@ -435,8 +435,8 @@ class _RankOne:
             last.xreplace({sigma(L, t): c_g(L, t)}) - flow.xreplace({ell: L}),
             within.subs(above) - flow,
             flow.xreplace({ell: ell + 1}).subs(above) - flow,
-            # This entry is the rate of gamma0^2 phi^2 of mode k, where phi is its learnt part, minus its
-            # summand in 2 gamma0 c_h(1) c_g(1).
+            # This entry is the rate of gamma0^2 phi^2, where phi is the learnt part of mode k, minus the
+            # summand of mode k in 2 gamma0 c_h(1) c_g(1).
             powsimp(2 * gamma0**2 * phi(self.index, t) * phi_rate - at_bottom),
         )
         if any(simplify(x) != 0 for x in ends):
@@ -1211,7 +1211,9 @@ def dropped(law: RichScaling) -> tuple[Neglected, ...]:
     singular_value, top = kernel ** (1 / (2 * law.depth)), kernel ** (S.One / 2)
     squares = integrated_kernel ** law.balance.squares()
     bottom = singular_value**2 / (gamma0 * late * top)  # c_h(1): gamma0 c_h(1) c_g(1) is the rate of sigma^2
-    # ratio of the second to the first iteration of the response of the first layer, by C_h0 and C_g(2)
+    # size of the second iteration of the response of the first layer over the size of the first iteration,
+    # (gamma0 t)^2 C_h0 C_g(2): the second has the further factors gamma0 C_h0 and gamma0 C_g(2), each with an
+    # integral over time
     iterated = squares * (gamma0 * late * top / singular_value) ** 2
     if any(power_in(iterated, y) != 0 for y in (late, gamma0)):
         raise NotApplicable(

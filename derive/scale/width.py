@@ -1069,8 +1069,8 @@ class _Symmetry:
 
         They are a basis of the solutions of the linear system, each as a dictionary of changes by exponent.
         """
-        # So that training stays the same, a rescaling must multiply each term of the definition x of a field
-        # by the same power of N as the field itself.
+        # So that training stays the same, a rescaling must multiply each term of a definition x by the same
+        # power of N as the field on its left-hand side. Scalars such as outputs are not rescaled.
         for x, env in self.counting.rules.values():
             expected = self.shift(x.lhs, env)
             self.rows += [y - expected for y in self.shifts(x.rhs, env)]

@@ -67,8 +67,9 @@ def equal_time_pairs(
     response is summed.
     """
     applications = list(uses)
-    # Pairs of uses of one random matrix that may respond to each other. One of them is transposed and the
-    # other is not. If the matrix is correlated with its transpose (`symmetry` is not 0), they are any two.
+    # Pairs of uses of one random matrix that may respond to each other: one use with the matrix and one with
+    # its transpose. If the matrix is correlated with its transpose (`symmetry` is not 0), any two uses are a
+    # pair.
     coupled = [
         (a, b)
         for a in applications
@@ -969,7 +970,7 @@ def _name_sources(reading: Reading) -> None:
             of_same_matrix = any(tags[j][0] == matrix for j in same_named)
             name = f"{name}_{matrix}_{head}" if of_same_matrix and head else f"{name}_{matrix}"
         names.append(name)
-    # Sources that a name of matrix and vector does not tell apart are numbered.
+    # Sources that still have the same name after the names of matrix and vector were added are numbered.
     keys: list[tuple[str, bool, int]] = []
     for i, (name, site) in enumerate(zip(names, sites, strict=True)):
         apart = {
@@ -1146,8 +1147,8 @@ def _forward_weights(reading: Reading) -> set[str]:
         d = todo.pop()
         if d not in forward:
             forward.append(d)
-            # Continue with the definitions of each field `a` in this definition: those at the same layer, the
-            # first argument, if there are any, and otherwise all of the field's name.
+            # Continue with the definitions of each field `a` in this definition: those with the same first
+            # argument (the layer) if there are any, and otherwise all definitions of the field.
             for a in d.rhs.atoms(AppliedUndef):
                 named = [e for e in reading.definitions if e.name == str(a.func)]
                 todo += [e for e in named if e.lhs.args[:1] == a.args[:1]] or named

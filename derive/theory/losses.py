@@ -109,7 +109,8 @@ def _multiple(program: Program, q: OrderParameter, square: Expr) -> Expr | None:
     if not isinstance(average, Average):
         return None
     fields = {x.name for x in program.fields}
-    # Fields of units that differ have the index of the unit in the theory, but not in the program.
+    # Fields of units with different attributes have the index of the unit in the theory, but not in the
+    # program.
     alike = {
         a: a.func(*a.args[1:])
         for a in average.body.atoms(AppliedUndef)

@@ -108,8 +108,8 @@ def vector(
     order = _in_order(body)
     kept = tuple(sorted(occurring, key=lambda r: order.index(r.index) if r.index in order else len(order)))
     taken = ([x for x in places if x.has(r.index) and r.index not in chosen] for r in kept)
-    # `taken` holds for each index the different arguments x of the vector that contain it, such as a + k. If
-    # there is only one, it stands for the index; otherwise the index itself does.
+    # `taken` lists for each index the different arguments x, such as a + k, in which the vector contains this
+    # index. If there is exactly one, x becomes the argument of the Vector; otherwise the index itself does.
     arguments = (x[0] if len(x) == 1 else r.index for r, x in zip(kept, taken, strict=True))
     return Vector(body, site, kept, tuple(arguments))
 

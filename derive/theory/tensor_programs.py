@@ -165,7 +165,8 @@ class _Translation:
         The result has equations of fields, definitions of the parts ``Dot``, covariances and scalars.
         """
         theory, dots = self.theory, list[Eq]()
-        # the scalars of a spectral rule, such as Gram matrices, are scalars of the theory alone
+        # the scalars of a spectral rule, such as Gram matrices, are scalars of the theory, and not of the
+        # program
         scalars = {*self.program.scalars, *(e.name for e in theory.scalars)}
         equations = [
             Eq(self.z(d.lhs), self.equation(d, self.equation_of(d), dots), evaluate=False)
@@ -201,9 +202,9 @@ class _Translation:
         the symbol ``Dot(W x)``, whose equation is appended to ``dots``.
         """
         terms: list[Expr] = []
-        # The response terms of a product carry its factor in the definition as their coefficient. If the
-        # product stands in a sum over indices that are not summed within the use of the matrix (`summed`),
-        # this sum is the first part of their ranges. Factor and sum stand in front of the symbol Dot, which
+        # A product may have a factor in the definition d, and may stand in a sum. The response terms of the
+        # product have this factor as `coefficient`. Their first ranges are those of the sum, unless the sum
+        # belongs to the use of the matrix (`summed`). Factor and sum stand in front of the symbol Dot, which
         # belongs to the product alone.
         response_terms: dict[tuple[Product, Expr, tuple[IndexRange, ...]], list[Expr]] = {}
         wholes: dict[Product, Expr] = {}

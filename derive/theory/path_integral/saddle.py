@@ -440,8 +440,8 @@ class Assembly:
         definition = self.saddle.as_response(a, self.saddle.response(a))
         moved = dict(zip(v.arguments, v.indices, strict=True))
         symbol, definition = (x.xreplace(moved) for x in (self.action.merged_responses(a.symbol), definition))
-        # `definition` contains the source of one member of the family, that of the leg. The order parameter
-        # is defined for the sources of all members, with the indices of `past`.
+        # `definition` contains the source of the same member of the family as the responding product `a.leg`.
+        # The order parameter is defined for the sources of all members, with the indices of `past`.
         past = a.other.past(a.leg.use.indices)
         definition = definition.xreplace({past.beside(a.leg).source: past.source})
         kept = len(symbol.args) - len(past.ranges) - 2
