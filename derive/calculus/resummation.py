@@ -247,7 +247,7 @@ class Mapped:
         while gap(high) < 0:
             high *= 2
         # The root of `gap` is found by bisection, in which each step halves the interval. Faster methods fail
-        # if the angle of the singularity is 0, where `gap` is flat at large y.
+        # for a singularity on the positive axis (angle 0), because `gap` is then flat at large y.
         steps = mpmath.mp.prec + int(mpmath.log(high - low, 2))
         root = mpmath.findroot(gap, (low, high), solver="bisect", maxsteps=steps, verify=False)
         return 1 / (1 + mpmath.exp(-root))

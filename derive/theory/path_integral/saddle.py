@@ -460,8 +460,9 @@ class Assembly:
         Source and responses come from the random initial matrix, memory from its updates.
         """
         leg = next(x for x in self.action.legs if x.use.same_use(a))
-        # The terms of the leg, the variable of a product in the action, are written with the indices of the
-        # declared matrix. `moved` replaces these indices by those of the product a.
+        # The terms of the leg, the variable of a product in the action, are those of the product `leg.use`,
+        # with a family of matrices at its declared index. `moved` replaces indices and layer by those of the
+        # product a.
         moved: dict[Any, Any] = dict(zip(leg.indices, (r.index for r in a.ranges), strict=True))
         if a.layers and a.member != leg.use.member:
             moved[ell] = ell + (a.member - leg.use.member)
