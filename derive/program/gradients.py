@@ -180,7 +180,7 @@ class Gradients:
         self.domains: dict[str, Conditions] = {}
         self.slots = {d.name: _slots(definitions, d.name) for d in definitions}
         # `_called` is empty while the vertices of the graph are made, because no expression contains a
-        # gradient until then.
+        # gradient yet.
         self._called: dict[str, str] = {}
         graph = [self._with_nodes(d) for d in definitions]
         self._called = self._names_of_gradients()

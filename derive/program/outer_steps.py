@@ -137,10 +137,10 @@ class _Rewriting:
             return None
         terms = w.update.terms
         linear = [n for (n,), _ in powers] == [1]
-        # The step is a polynomial Q of the gradient. It is not rewritten if Q has a constant term (n = 0),
-        # which is not a product of vectors of the program. If Q is not linear, it is not rewritten for a
-        # gradient with several terms either, nor for one that contains data, of which only inner products are
-        # known.
+        # The step is a polynomial Q of the gradient. The result is None if Q has a constant term (n = 0),
+        # because this term is not a product of vectors of the program. If Q is not linear, the result is None
+        # also for a gradient with several terms, and for a gradient that contains data, of which only inner
+        # products are known.
         if any(c.has(A) or n == 0 for (n,), c in powers) or (
             not linear and (len(terms) > 1 or self._of_data(terms[0]))
         ):

@@ -153,8 +153,8 @@ class _Derivation:
         of the updates. The source and its covariance are recorded in ``sources``. A matrix without random
         initial entries gives memory alone, and no term if it is not trained.
         """
-        # Without random initial entries the matrix consists of its updates alone, and memory is the only term
-        # if it is trained.
+        # A matrix without random initial entries consists of its updates alone: it gives memory as the only
+        # term, and no term if it is not trained.
         if not a.is_random:
             return self.memory(a, a.trained) if a.trained is not None else []
         if (key := _with_slots(a.source(), a.ranges)) not in self.sources:

@@ -582,8 +582,8 @@ class KinkExpansion(Expansion):
         if name == "Delta":
             return ErrorLaw.of(self.bulk.theory).order([self.coefficient(OUTPUT, k) for k in range(2)])
         moved = self.layer(name) if n == self.jumps[name].order else S.Zero
-        # The lazy output f_0 is linear in v, the integral of the error Delta0 over time (a sum in steps). The
-        # error Delta1 therefore adds f_0 with v1, the same integral of Delta1, in place of v.
+        # The lazy output f_0 is linear in v, the integral of the error Delta0 over time (in discrete time a
+        # sum). The error Delta1 therefore adds f_0 with v1, the same integral of Delta1, in place of v.
         if name == OUTPUT:
             lazy = self.generic.coefficient(OUTPUT, 0)
             old = [v for v in lazy.atoms(AppliedUndef) if str(v.func) == "v"]
