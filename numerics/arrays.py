@@ -175,8 +175,8 @@ def torch_device(name: str) -> Device:
 
     is_graphics_card = name.startswith("cuda")
     # On a graphics card an operation needs three times the bytes that it needs in NumPy, where arrays of
-    # zeros take no memory until they are written. A third of the free memory of a graphics card is therefore
-    # counted.
+    # zeros take no memory until they are written. Only a third of the free memory of a graphics card is
+    # therefore counted as available.
     memory = cuda.mem_get_info(name)[0] // 3 if is_graphics_card else CPU.memory
     return Device(array_namespace(empty(0)), name, memory)
 

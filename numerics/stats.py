@@ -324,7 +324,8 @@ def extrapolate(datasets: Sequence[xr.Dataset]) -> xr.Dataset:
         check_same_axes(first, other)
     result: dict[str, xr.DataArray] = {}
     for name in (str(n) for n in first.data_vars if f"{n}_stderr" in first):
-        # The widths are added one by one, because an array of all K widths needs K times the memory of one.
+        # The terms of the widths are added one by one, because an array of all K widths needs K times the
+        # memory of one.
         value = xr.zeros_like(first[name])
         variance = xr.zeros_like(first[name])
         for weight, d in zip(line.intercept, data, strict=True):
@@ -359,8 +360,8 @@ def _chi2(line: Line, data: Sequence[xr.Dataset], name: str) -> xr.DataArray:
     for k, d in enumerate(data):
         fitted = sum(float(line.hat[k, j]) * other[name] for j, other in enumerate(data))
         stderr = d[f"{name}_stderr"]
-        # An entry that is equal in all networks, such as f(0) of an antithetic pair, has no standard error
-        # and does not contribute.
+        # An entry that is equal in all networks, such as f(0) of an antithetic pair, has the standard error
+        # zero and does not contribute.
         total += ((d[name] - fitted) / stderr.where(stderr > 0, np.inf)) ** 2
     return total
 

@@ -274,8 +274,8 @@ class _Translation:
         origin = self.origin(e)
         declared = origin.source()
         values = {x: y for x, y in zip(declared.args, e.args, strict=True) if x.is_Symbol}
-        # An argument x of the declared source may be a layer such as ell + 1. The argument y of e in its
-        # place then determines ell.
+        # An argument x of the declared source may be a layer such as ell + 1. The value of ell follows from
+        # x = y, where y is the argument of e in the place of x.
         for x, y in zip(declared.args, e.args, strict=True):
             if not x.is_Symbol and len(x.free_symbols & {ell}) == 1 and x != y:
                 values[ell] = ell + (y - x)
@@ -324,8 +324,8 @@ class _Translation:
             e = e.xreplace(slopes).replace(
                 lambda x, p=pattern: isinstance(x, Expr) and x.func == p.func, called
             )
-            # Derivatives of a function such as phi are not renamed: put them back in place of the symbols
-            # that stood for them meanwhile.
+            # Derivatives of the function of the pattern, such as phi, are not renamed. Symbols stood for them
+            # during the replacement, and are now replaced by the derivatives.
             e = e.xreplace({slot: d for d, slot in slopes.items()})
         return e
 
@@ -367,8 +367,8 @@ class _Signs:
 
         This method sets no parentheses around symbols of Tensor Programs.
         """
-        # SymPy's printers set parentheses by names of classes, and would take Dot for a scalar product.
-        # Symbols of Tensor Programs are therefore printed without parentheses.
+        # SymPy's printers choose parentheses by the name of a class, and would take the class Dot for SymPy's
+        # scalar product Dot. This method therefore adds no parentheses to symbols of Tensor Programs.
         if isinstance(item, _Symbol):
             return str(self._print(item))  # type: ignore[attr-defined]
         return str(super().parenthesize(item, level, *args, **kwargs))  # type: ignore[misc]
@@ -390,7 +390,8 @@ class _Latex(_Signs, PaperLatex):
 
     def _print_Pow(self, expr: Pow) -> str:
         # Some symbols, such as Z^{x}, have a superscript of their own. Without parentheses an exponent beside
-        # it would be an error in TeX. All symbols get parentheses.
+        # it would be an error in TeX. Every symbol of Tensor Programs that is raised to a power gets
+        # parentheses.
         if isinstance(expr.base, _Symbol):
             return rf"\left({self._print(expr.base)}\right)^{{{self._print(expr.exp)}}}"
         return super()._print_Pow(expr)

@@ -78,9 +78,9 @@ def partners(a: Expr, sources: Iterable[Source], taken: Iterable[Expr] = ()) -> 
         for matched, other in dict.fromkeys([(u.symbol, u.partner), (u.partner, u.symbol)]):
             values = match(matched, a, u.ranges)
             counted = matched is u.partner and match(u.symbol, a, u.ranges) is not None
-            # `values` is None if `a` does not match this source. If the two sources of a covariance are
-            # members of one family, `a` matches either of them. The second match is `counted` already, and is
-            # skipped.
+            # `values` is None if `a` does not have the form of `matched`. `a` often matches both sources of
+            # the covariance, because these are one source at two times. The match with `u.symbol` is then
+            # used, and that with `u.partner` is skipped (`counted`).
             if values is None or counted:
                 continue
             used, summed = {*taken, *a.free_symbols}, []
@@ -277,7 +277,7 @@ def unfold(theory: TheoryData, what: Any, levels: int = 1) -> Expr:
         e = rename_all_bound(unfolder.once(e).expand(), (), nested=True)
     if not strict:
         return e
-    # The response vanishes unless s < t (`strict`), so that deltas of t and s are zero.
+    # The response is zero unless s < t (`strict`). At s < t all deltas of t and s are zero.
     deltas = (x for x in e.atoms(KroneckerDelta, DiracDelta))
     return e.xreplace({x: S.Zero for x in deltas if {str(a) for a in x.free_symbols} == {"s", "t"}})
 
@@ -310,7 +310,7 @@ class _Unfolder:
             return sympify(what), False
         known: dict[str, tuple[Expr, bool]] = {}
         # Order parameters of several layers may share a name. The first one in the list of the theory is
-        # kept.
+        # used.
         for q in self.theory.order_parameters:
             known.setdefault(q.name, (q.definition, q.causal == "strict"))
         for e in self.theory.scalars:

@@ -280,7 +280,7 @@ def _at_small_targets(gibbs: Equilibrium, known: Mapping[str, Expr]) -> list[dic
     (out,) = (x for x in polynomial.free_symbols if x.name == OUTPUT)
     (y,) = polynomial.free_symbols - {out}
     ratio = Symbol("ratio", real=True)
-    # As y goes to zero, only the term of lowest power in y of the polynomial counts.
+    # In the limit y -> 0 only the term with the lowest power of y in the polynomial counts.
     in_y = Poly(polynomial.subs(out, ratio * y), y)
     limits = {x: cancel(e.subs(out, ratio * y)).subs(y, 0) for x, e in kernels.items()}
     return [{**x, OUTPUT: 0.0} for x in _positive_points(in_y.EC(), limits)]

@@ -229,8 +229,8 @@ def fitted_power(x: ArrayLike, y: ArrayLike, stderr: ArrayLike) -> PowerFit:
         raise ValueError(
             f"all points are at x = {xs[0]:g} and determine no exponent: a power law needs different x"
         )
-    # The mean of the logarithms of x is subtracted, because large logarithms that differ little would cost
-    # digits.
+    # The mean of the logarithms of x is subtracted, because the fit would lose digits if these logarithms
+    # were large and nearly equal.
     middle = across.mean()
     (slope, height), covariance = np.polyfit(across - middle, up, 1, w=weights, cov="unscaled")
     residual = weights * (up - slope * (across - middle) - height)

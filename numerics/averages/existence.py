@@ -126,8 +126,8 @@ def singularities(theory: Theory) -> tuple[Singularity, ...]:
             for e in _written_out(_fields_as_symbols(average.body, positive), explicit):
                 for x in sorted((y for y in e.free_symbols if "[" in y.name), key=str):
                     label = x.name.partition("[")[0]
-                    # Only random fields make an average singular. A scalar, whose label is not in `random`,
-                    # has one value.
+                    # Only a singularity in a random field makes an average singular. A scalar has one value,
+                    # and its label is not in `random`.
                     for at, power in _powers(e, x) if label in random else ():
                         new = Singularity(name, label, at, power)
                         if power > CLOSE and (name not in strongest or power > strongest[name].power):
@@ -270,8 +270,9 @@ def _crossings(function: Callable[[Any], Any], grid: Array, values: Array) -> It
 
     for k in changes:
         low, high = grid[k], grid[k + 1]
-        # Between a positive and a negative value the function crosses zero or jumps. If it is zero at one of
-        # the two points, its zeros (one point or an interval) end between them.
+        # If the function has opposite signs at two neighbouring grid points, it crosses zero or jumps between
+        # them. If it is zero at one of the two points only, the zeros (one point or an interval) end at this
+        # point or between the two points.
         crossing = partial(_sign if signs[k] * signs[k + 1] else _is_zero, function)
         differ = crossing(low) * crossing(high) < 0
         yield bisect(crossing, low, high, xtol=1e-14) if differ else (low + high) / 2

@@ -100,8 +100,8 @@ class Moment:
         f = lambdify(self.slots, self.body, ["numpy", "scipy"], cse=True)
 
         def function(x: Array, y: Array) -> Array:
-            # A condition of a case that combines inequalities of both variables needs arrays of equal shapes.
-            # Functions without cases take less time without broadcasting.
+            # A Piecewise with a condition that combines inequalities of both variables needs arrays of equal
+            # shapes. Functions without a Piecewise take less time if the arrays are not broadcast.
             values = f(*np.broadcast_arrays(x, y)) if self.body.has(Piecewise) else f(x, y)
             return np.broadcast_to(np.asarray(values, dtype=float), np.broadcast(x, y).shape)
 

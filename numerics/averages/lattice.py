@@ -204,8 +204,8 @@ def conditional_means(
 
     def near(position: Array) -> Array:
         # Errors of the table count less where the lattice points have less weight. The weight is taken as a
-        # Gaussian of `position` that is 1 at the centre and `tol` at the end of the range, where position =
-        # 1.
+        # Gaussian of `position`, which runs from -1 to 1 over the range of the table: 1 at the centre and
+        # `tol` at both ends.
         return np.asarray(tol ** (position**2)[:, None])
 
     return tabulated(exact, 1.01 * max(ends, 1e-3 * deviation), deviation, tol, near)

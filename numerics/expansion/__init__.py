@@ -503,7 +503,8 @@ def below_zero(series: xr.Dataset, gamma0: float) -> str:
     loss = series.train_loss.transpose("order", "time").values
     total, start = np.zeros(loss.shape[1]), loss[0]
     for order, coefficients in zip(series.order.values, loss, strict=True):
-        # Warnings of sums that overflow are not needed: the comparison below is false for NaN.
+        # Sums that overflow need no warnings: the comparison below is right for infinite sums, and false for
+        # NaN.
         with np.errstate(over="ignore", invalid="ignore"):
             total = total + np.float64(gamma0) ** float(order) * coefficients
         wrong = (total < -ROUNDED * np.abs(start).max()) & (start > 0)
@@ -529,9 +530,8 @@ def _check_error(theory: Theory, order: int, key: str, value: Any) -> None:
     try:
         law = ErrorLaw.of(theory)
     except NotApplicable:
-        # Jumps are looked for in the error signal Delta as a function of a single output f. If Delta is not
-        # such a function, nothing is checked: the expansion that is chosen later refuses such a theory with a
-        # message.
+        # Jumps are looked for only in an error signal Delta that is a function of a single output f. Any
+        # other error is not checked.
         return
     try:
         slope_of(law, min(order, 1))

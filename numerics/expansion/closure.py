@@ -491,11 +491,12 @@ class Closed:
         some = np.linspace(0, self.T - 1, min(PROBED, self.T)).astype(int)
         lazy = Closed(self.plan, {k: v[np.ix_(some, some)] for k, v in self.memory.items()}, self.kernel)
         lazy.remember(np.random.default_rng(0).standard_normal((lazy.T, self.P)))
-        # Kernels are divided by their largest entry, because squares of small kernels underflow.
+        # The output and the kernel of the data are divided by the largest entry of the kernel in absolute
+        # value, because squares of small entries underflow.
         size = float(np.max(np.abs(self.kernel))) or 1.0
         f, known = lazy.output(0) / size, lazy.weight @ lazy.errors[0] @ (self.kernel / size)
-        # `f` and `known` are divided by the largest entry of `known`, because their squares underflow if
-        # times are short.
+        # `f` and `known` are divided by the largest entry of `known` in absolute value, because their squares
+        # may underflow if times are short.
         scale = float(np.max(np.abs(known))) or 1.0
         if scale < np.finfo(float).tiny:
             raise Diverged(

@@ -429,8 +429,8 @@ class Series:
         by_mode = resum(even, z)
         if not by_mode.failed.any():
             return by_mode.value
-        # For a mode whose own series has no approximant (`failed`), there may be one with a denominator that
-        # is common to all modes (`shared`).
+        # For a mode whose own series has no Padé approximant (`failed`), there may be one with a denominator
+        # that is common to all modes (`shared`).
         values = np.where(by_mode.failed, resum(even, z, shared=1).value, by_mode.value)
         if np.isnan(values).any():
             raise NotConverged(

@@ -101,8 +101,8 @@ class AtStrengths:
         They are those of the polynomial through solutions at Chebyshev points of gamma0 in ``[-radius,
         radius]``.
         """
-        # The number of Chebyshev points is even, because an odd number would contain gamma0 = 0. There the
-        # outputs, which are averages divided by gamma0, are not defined.
+        # The number of Chebyshev points is even, because the middle one of an odd number of points is
+        # gamma0 = 0. There the outputs, which are averages divided by gamma0, are not defined.
         count = 2 * ((len(self.orders) + MORE) // 2)
         points = np.cos(np.pi * (np.arange(count) + 0.5) / count)
         solutions = [self.solution(radius * x) for x in points]

@@ -809,8 +809,8 @@ class Patterns:
         Both are zero at the sample whose u is at the kink.
         """
         r, rho, xi, dimension = self.gaussian
-        # `signs` are the sides of the kink on which the source u is. On each side phi is linear: its slope is
-        # known, and the mean of phi(u) is phi of the mean of u.
+        # `signs` say on which side of the kink the source u is at each sample. phi is linear on each side, so
+        # that its slope is known, and the mean of phi(u) over one side is phi of the mean of u there.
         slopes, features = np.asarray(self.motion.side(signs)), np.asarray(self.motion.phi(means))
         upsilon = np.zeros(len(means))
         if BACKWARD_RESPONSE in self.layers.series.jumps and self.layer > 1:

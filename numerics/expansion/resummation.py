@@ -142,8 +142,8 @@ def pade(coefficients: ArrayLike, m: int, n: int, z: float, shared: int = 0) -> 
     flat = c[: m + n + 1].reshape(m + n + 1, int(np.prod(alone)), -1)
     # z is rescaled in each group of series so that no rescaled coefficient exceeds the largest given
     # coefficient of the group. Otherwise the linear system of the denominator has entries of very different
-    # size if the coefficients grow fast. A scale that is not finite, as for a group of zeros, is replaced by
-    # 1 below.
+    # size if the coefficients grow or fall fast. A scale that is zero or not finite, as for a group of zeros,
+    # is replaced by 1 below.
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         sizes = np.abs(flat).max(axis=2)
         powers = np.arange(1, len(flat))

@@ -228,8 +228,9 @@ class Statics:
             return self.kernel
         if (tensor, layer) not in self.known:
             # Layers are evaluated one after another, because recursive calls through all layers would exceed
-            # Python's limit in deep networks. The order begins where the tensor is given: at the first layer
-            # for those in FORWARD, and at the last one for others.
+            # Python's limit in deep networks. The order begins at the end of the network where the tensor is
+            # given: at the lowest layer for tensors with names in FORWARD, and at the highest layer for
+            # others.
             forward = tensor.name in FORWARD
             for k in range(min(1, layer), layer + 1) if forward else range(self.depth + 1, layer - 1, -1):
                 if (tensor, k) not in self.known and (k == layer or 1 <= k <= self.depth):

@@ -250,8 +250,7 @@ class Evaluation:
         drive = self.setting.error.order([*lower, rest])
         if not np.any(drive):
             return drive, rest
-        # Without feedback, f_n = rest and Delta_n = drive. For a loss that is not square, lower orders of f
-        # contribute to Delta_n, so that Delta_n may differ from zero.
+        # Without feedback f_n does not contain Delta_n: f_n = rest, and Delta_n = drive follows from it.
         if feedback is None:
             return drive, rest
         return self.setting.error_and_output(self.weight, feedback, rest, lower)
@@ -358,8 +357,8 @@ def products(expansion: NonlinearExpansion, depth: int) -> list[list[tuple[str, 
         if y.layers:
             layers = range(int(y.layers.lower), int(y.layers.upper.subs(L, depth)) + 1)
         for k in layers:
-            # A term that contains the kernel of the data has it as a factor, under the name of Phi of layer
-            # 0.
+            # If a term contains the kernel of the data, this kernel is its first factor, under the name of
+            # Phi at layer 0.
             factors = [(FEATURE_KERNEL, 0)] if y.given != 1 else []
             terms.append(factors + [(name, int(at.subs({ell: k, L: depth}))) for name, at in y.factors])
     return terms

@@ -125,8 +125,8 @@ def numbers_of(experiment: Experiment) -> dict[Symbol, float]:
     if spec.network.outputs == 1:
         del numbers[theories.C]
     numbers |= {theories.CONSTANTS[key]: x for key, x in spec.training.constants.items()}
-    # A number that is zero is left out of the theory. A list or a text depends on layer or time, and is a
-    # function in the theory instead of a number.
+    # A number that is zero is left out here. A list or a text depends on layer or time, so that it is not a
+    # single number.
     numbers = {x: v for x, v in numbers.items() if v and not isinstance(v, list | str)}
     if spec.kind == "fixed":
         numbers[P] = experiment.sample_count

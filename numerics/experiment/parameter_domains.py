@@ -253,8 +253,8 @@ def _members(
         for x in e.atoms(AppliedUndef)
         if str(x.func) in arrays and set(x.args) <= {*first}
     }
-    # Arrays are kept that have as many entries along each axis as the index y of the axis has values. They
-    # are read from their first entry on.
+    # Only arrays are used whose length along each axis is the number of values of the index y of this axis.
+    # The first entry along an axis belongs to the first value of y.
     tables = {x: a for x, a in tables.items() if a.shape == tuple(count[y] for y in x.args)}
     for places in product(*(range(count[r.index]) for r in ranges)):
         at = {r.index: n for r, n in zip(ranges, places, strict=True)}

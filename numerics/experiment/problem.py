@@ -371,8 +371,9 @@ class Problem:
         first: tuple[Reduction, ...] = (instant_responses,) if fresh else ()
         counted = {M: float(count)} if M in _symbols(self.program).values() else {}
         numbers = {**counted, **self.numbers}
-        # `mode_sums` turns averages into sums over modes. It applies if the number of modes M cancels in all
-        # equations. Otherwise `unit_averages` turns averages into means over the entries of the attributes.
+        # `mode_sums` turns averages into sums over modes. It raises NotApplicable, for example if the number
+        # of modes M does not cancel. `unit_averages` then turns averages into means over the entries of the
+        # attributes.
         try:
             derived(integrated(self.program), (*first, mode_sums))
         except NotApplicable:

@@ -369,7 +369,7 @@ def _refusal(detail: ErrorDetails, tables: Mapping[str, Any]) -> SpecError:
         problem = "is not one of its values"
     elif len(detail["loc"]) > 2:
         # Pydantic's message is about one entry of the value, or one of several types that the key accepts.
-        # Alone it would mislead, so that this message says what the key takes as a whole.
+        # Alone it would mislead, so that the error states what the key takes as a whole.
         return SpecError(key, tables[path[0]][path[1]], "is not what this key takes", accepted)
     return SpecError(key, detail["input"], problem, accepted)
 

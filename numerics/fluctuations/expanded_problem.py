@@ -276,8 +276,8 @@ def _path_counts(theory: LoweredFluctuations, sites: int) -> NDArray[np.intp]:
     of_site = (
         theory.site,
         theory.site[np.unique(responses[0])],
-        # Each column of `plain` has the two fields of an average. A single field has -1 for the second one,
-        # which sorting has put into row 0, so that row 1 is always a field.
+        # Each column of `plain` has the two fields of an average. An average of a single field has -1 in
+        # place of the second field. Sorting has put -1 into row 0, so that row 1 is always a field.
         theory.site[np.unique(plain, axis=1)[1]],
         theory.site[np.unique(responses, axis=1)[0]],
         np.unique(np.stack([theory.site[single[0]], single[1]]), axis=1)[0],

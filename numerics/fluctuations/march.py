@@ -225,8 +225,8 @@ class LinearMarch:
                 np.add.at(covariances[number][1], (cols[old] - start, rows[old]), weights[at][old])
         for number, (site, both) in enumerate(zip(self.sites, covariances, strict=True)):
             now = site.hats_at(time)
-            # `both` holds the covariances of the pairs (a, b) and (b, a). Their mean is taken, because given
-            # kernels may not be symmetric to rounding.
+            # `both` holds the covariances of the pairs (a, b) and (b, a). Their mean is taken, because
+            # rounding may make given kernels slightly asymmetric.
             covariance = both.mean(axis=0)
             if len(covariance) and not np.array_equal(site.sigma[now, : now.stop], covariance):
                 site.sigma[now, : now.stop] = covariance

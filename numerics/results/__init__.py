@@ -277,7 +277,8 @@ def dimensions(name: str, count: int, nonlinear: bool = False, positions: bool =
     if is_correction(name):
         choices = tuple(tuple(dim for dim in dims if dim != "time_") for dims in choices)
     if positions and "layer" in variable.dims and not base_name(name).endswith(TRACE):
-        # A kernel need not depend on positions although units have them.
+        # If units have positions, a kernel may still not depend on them. Dimensions with and without
+        # positions are therefore both possible.
         placed = tuple(_placed(dims) for dims in choices)
         choices = (
             tuple(x for pair in zip(placed, choices, strict=True) for x in pair)
@@ -623,8 +624,9 @@ def interval(result: xr.Dataset | Result, name: str, level: float = 0.95) -> NDA
     if not bias.any():
         return np.asarray(stdtrit(degrees, (1 + level) / 2) * error)
     with np.errstate(divide="ignore", invalid="ignore"):
-        # If the bias is large compared with the standard error, the exact value can practically lie outside
-        # only at one end of the interval, so that the quantile is one-sided.
+        # `near` is for a bias of at most 5 standard errors, the end of the table of `_widths`. With a larger
+        # bias the exact value can practically lie outside of the interval at one end only, so that `wide` has
+        # a one-sided quantile.
         wide = bias + stdtrit(degrees, level) * error
         near = np.interp(bias / error, *_widths(degrees, level), right=np.nan) * error
     return np.asarray(np.where(np.isnan(near), wide, near))

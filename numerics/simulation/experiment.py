@@ -318,7 +318,8 @@ class _Ensemble:
         Interrupted after Ctrl-C if two or more networks are trained.
         """
         width, seeds, entropy, kernels = self.width, self.seeds, self.entropy, self.kernels
-        # The problem may end before a divergence, earlier than the times at which kernels were asked for.
+        # The times of the problem may end before a divergence. Times at which kernels were asked for are left
+        # out if they are later.
         if isinstance(kernels, KernelTimes):
             kernels = kernels.before(len(problem.times))
         if problem.program.depth.is_Symbol:
@@ -650,8 +651,8 @@ def converged_steps(
         networks = halved
         if error <= tolerance:
             return networks, error
-        # Without noise and kinks, stop if an error below UNSTABLE has not fallen by half, because rounding
-        # then dominates it.
+        # Without noise and kinks, stop without a result if an error below UNSTABLE has not fallen by half,
+        # because rounding then dominates the error.
         if not noisy and not smooth and last / 2 < error < UNSTABLE:
             break
     if divergence is not None:

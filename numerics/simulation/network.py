@@ -33,7 +33,7 @@ from .rows import (
     rows_of,
 )
 
-#: Size from which an entry has diverged; averages of products of two such entries are still finite.
+#: Size from which an entry has diverged; averages of products of two entries of this size are still finite.
 LIMIT = 1e100
 
 

@@ -657,7 +657,7 @@ class Trainer:
             x.begin(state)
         return state, Record(self.places, len(rngs), len(self.times))
 
-    # no warnings of infinite values, because these are reported as a divergence
+    # no warnings of values that are infinite or NaN, because these are reported as a divergence
     @np.errstate(over="ignore", invalid="ignore", divide="ignore")
     def train_together(self, seeds: Sequence[np.random.SeedSequence]) -> dict[str, Array]:
         """Train several networks together and return their measurements.

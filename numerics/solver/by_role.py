@@ -170,7 +170,7 @@ def reduced(
         x, pairs = x if grid is None else grid.twice(x), x.ndim - leading - 2
         if keep == "trace" and pairs and (label != GRADIENT_KERNEL or problem.by_sample):
             # The two sides of a kernel have the same axes: samples, of which only those of training are
-            # taken, and then positions and outputs.
+            # taken, and then positions and outputs, if the kernel has them.
             side = (seen, *[slice(None)] * (pairs // 2 - 1))
             entries: tuple[Any, ...] = (..., *side, *side, slice(None), slice(None))
             equal = "mpc"[: pairs // 2]

@@ -239,7 +239,8 @@ def checks_of(
     letters = {**identities.LETTERS, **({} if linear else {FEATURE_KERNEL: "Phi^l"})}
     authored = self_correlations(problem)
     checks += identities.correlations(solution, correlation_error(problem, solution), letters, authored)
-    # In nonlinear theories the averages over sampled paths are compared with those of other methods.
+    # If the theory is not linear or is solved by paths, averages over sampled paths are checked: by the
+    # direct evaluation, by Stein's lemma for responses, and for rules in steps by the lazy limit.
     if not linear:
         checks += sampled.direct_evaluation(problem, effort) + sampled.responses(problem, effort)
         if not flow and gamma0 in problem.numbers:

@@ -302,8 +302,8 @@ class _Grid(_Sizes):
         iteration of the step. ``at_jump`` is None, or a layer time that is set equal to the integrated one,
         or to tau without an integral; a response jumps there.
         """
-        # `ends` holds for each index of time the number of times 0, 1, ... that it takes: now + 1 for the
-        # free time s, and for an index of a sum, which may also be called s, the number of times in the sum.
+        # `ends` holds the number of values of the free time s, now + 1, and of each index of a sum. If an
+        # index of a sum is also called s, its number is used for s.
         ends = {s: now + 1} | {x.index: self.reach(x, now) for x in p.spans}
         onto = p.layer or LAYER_TIMES[0]
         for r in p.reads:

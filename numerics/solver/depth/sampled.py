@@ -213,9 +213,9 @@ class SampledDepth:
             )
             combination[name] = np.tensordot(fine, values, 1)
             combination[name + STDERR] = np.sqrt(np.tensordot(fine**2, errors**2, 1))
-            # `fine` and `middle` are the weights of the grids with and without the coarsest grid. The grid
-            # error is the change of the result if the coarsest grid is left out, as far as it exceeds two
-            # standard errors of this change.
+            # `fine` and `middle` are the weights of the grids with and without the coarsest grid. For each
+            # entry, the change of the result without the coarsest grid is reduced by two standard errors of
+            # this change. The grid error is the largest of these numbers, or 0 if all are negative.
             change = np.abs(np.tensordot(fine - middle, values, 1))
             noise = np.sqrt(np.tensordot((fine - middle) ** 2, errors**2, 1))
             grid_error = np.maximum(change - 2 * noise, 0.0).max(initial=0.0)

@@ -138,8 +138,8 @@ class Linear(RandomVariables):
         ``a`` and ``b`` are coefficients of shape (sources, units). Entries of Sigma are computed when they
         are first needed, for nonzero coefficients only.
         """
-        # `columns` are the sources in use. Only these count, because a value that has overflowed has the
-        # coefficient NaN for all other sources, too.
+        # `columns` are the sources in use. Only their coefficients are read, because a value that has
+        # overflowed has the coefficient NaN for sources that are not in use, too.
         entries = list(self.columns)
         rows, cols = (np.flatnonzero(x[: len(entries)].any(axis=1)) for x in (a, b))
         for i in rows:

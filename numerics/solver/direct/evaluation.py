@@ -123,7 +123,8 @@ def evaluate(  # noqa: PLR0913 - public signature
                 if method == "linear":
                     raise
         units = lcm(*[len(constants.attribute(a)) for a in layout.attributes], 1)
-        # Round up to a multiple of the number of units, so that all units occur equally often.
+        # Round up to a common multiple of the numbers of units that have given attributes, so that all units
+        # of a population occur equally often.
         rounded = -(-samples // units) * units
         replica = partial(Particles, samples=rounded, dimensions=capacity)
         runs = [
@@ -169,9 +170,9 @@ def entries(
                         value = interpreter.demand(kind, name, tuple(filled))  # type: ignore[arg-type]
                     except np.linalg.LinAlgError:  # from Stein's lemma, for covariances that are not finite
                         raise diverged_at(now, name) from None
-                    # Values may be series, so that only floats are tested. An infinite value ends the whole
-                    # solution here. Later products of it with zero would be NaN and not zero, so that
-                    # factors that a zero excludes, such as entries at later times, would be evaluated.
+                    # Values may be series, so that only floats are tested. A float that is infinite or NaN
+                    # ends the whole solution here. Its later products with zero would be NaN and not zero, so
+                    # that factors that a zero excludes, such as entries at later times, would be evaluated.
                     if isinstance(value, float) and not np.isfinite(value):
                         raise diverged_at(now, name, value)
                     _check_causal(member.item, times, value)

@@ -120,7 +120,7 @@ class Layout:
     def over(self, ranges: Iterable[IndexRange]) -> Iterator[dict[Symbol, int]]:
         """Yield every assignment of integers to the indices of ``ranges``."""
         unique = {r.index: r for r in ranges}
-        # the bounds are numbers, because no range depends on another index
+        # the bounds must be numbers: `integer` raises if a bound contains another index
         spans = [range(self.integer(r.lower), self.integer(r.upper) + 1) for r in unique.values()]
         for xs in product(*spans):
             yield dict(zip(unique, xs, strict=True))

@@ -325,8 +325,8 @@ class Folded:
         arrays.
         """
         old, first = len(self.basis), stop - NEAR
-        # D positions are folded: the coordinates of the times in the old basis, and the times between these
-        # and `first`.
+        # The first D positions are folded: the coordinates of distant times in the old basis, and then one
+        # position for each time between these times and `first`.
         D = self._position(first)
         kernels = {x: np.concatenate([a[:, :D] for a in rows]) for x, rows in self.samples.items()}
         U = self._span(kernels, first, stop)
@@ -375,7 +375,8 @@ class Folded:
         np.fill_diagonal(U, 1.0)
         U = _joined(U, _directions(_outside(U, sketch), ROUNDING))
         # A row of the sketch is a sum of `drawn` last rows of the arrays with random factors. Its part
-        # outside of the basis, over sqrt(drawn), estimates the part of one such row that folding neglects.
+        # outside of the basis, divided by sqrt(drawn), estimates the part of one such row that folding
+        # neglects.
         outside = np.sqrt((_outside(U, sketch) ** 2).sum(axis=1) / drawn)
         self.neglected = max(self.neglected, float(outside.max()))
         for _ in range(REPEATS):
@@ -385,8 +386,8 @@ class Folded:
                 neglected += (
                     self._random_kernels(kernels[x.left] @ U.T, scale) @ U @ (a.T if x.transposed else a)
                 )
-            # The bound is half of that of a later test, GUESSED: a direction that only the later test adds
-            # costs a product over all times.
+            # The bound is half of GUESSED, the bound of a later test, because each direction that only the
+            # later test adds costs a product over all times.
             more = _directions(_outside(U, neglected), GUESSED / 2)
             if not len(more):
                 break

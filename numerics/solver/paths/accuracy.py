@@ -688,7 +688,7 @@ def _confirmed(
     share *= min(1.0, bound / whole) if whole else 1.0
     gaps, count = in_time(*sides), len(coarse.grid.outputs)
     # `gaps` are differences between the grids at the output times of the coarse grid. At an output time that
-    # the coarse grid lacks, the difference at its next output time is taken.
+    # the coarse grid lacks, the difference at the next output time of the coarse grid is taken.
     if count and count < len(chosen.grid.outputs):
         at = np.searchsorted(coarse.grid.nodes[coarse.grid.outputs], chosen.grid.nodes[chosen.grid.outputs])
         gaps = {n: x[at] for n, x in gaps.items()}

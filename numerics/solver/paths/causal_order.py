@@ -303,7 +303,8 @@ def _needs(  # noqa: PLR0912 - one branch for each kind of operation
         for (a, b), c in tables.covariances.items():
             if a in block:
                 yield from _reads(model, c.expr, present=b in known)
-            # The covariance <a(s) b(t)> is also needed if b is at this step t, and a at an earlier step s.
+            # The covariance <a(s) b(t)> is also needed if b is drawn at this step t: with a at an earlier
+            # step s, and with a at this step if a is known or drawn together with b.
             if b in block and a != b:
                 yield from _reads(model, c.expr.xreplace({t: s, s: t}), present=a in known)
         yield from (_random(model, n) for n in known - {*block})

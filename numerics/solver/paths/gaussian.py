@@ -83,8 +83,8 @@ class Scrambled:
         shift = self.shift[:, dimensions]
         y = np.empty((*shift.shape[:2], 2**self.bits), dtype=np.uint32)
         y[..., :1] = shift
-        # In the order of the Gray code, the points are doubled by a copy of all of them in reverse, which
-        # is changed by one direction number.
+        # In the order of the Gray code, the number of points is doubled by a copy of all points so far in
+        # reverse order. Each point of the copy is combined (xor) with the same direction number.
         for k in range(self.bits):
             n = 2**k
             np.bitwise_xor(y[..., :n][..., ::-1], self.directions[k, :, dimensions], out=y[..., n : 2 * n])
@@ -188,8 +188,8 @@ class Latents:
                 [self.rngs[i].permutation(n) for i in selection] for n, selection in self.parts if self.made
             ]
         for k, (count, members) in enumerate(self.parts):
-            # Parts are replicas with the same number of paths. If there is only one, it has all replicas, and
-            # a slice selects them without a copy.
+            # A part is the set of replicas with the same number of paths. If there is only one part, it has
+            # all replicas, and a slice selects them without a copy.
             selection = members if self.parts[1:] else slice(None)
             block = self.sequences[k].uniform(slice(within, within + CHUNK))
             if self.order:
@@ -260,7 +260,8 @@ class Growing:
         self.chosen: list[NDArray[np.intp]] = []
         self.least = PIVOT
         self.given: Iterator[NDArray[np.intp]] = iter(())
-        # numpy.zeros takes memory only where it is written, so that entries that are never reached need none
+        # numpy.zeros takes memory only where it is written, so that on the CPU entries that are never reached
+        # need none
         self.rows, self.inverse, self.damped = self.device.zeros(3, count, most, most)
         if self.ridge:
             diagonal = self.damped.reshape(count, -1)[:, :: most + 1]
@@ -388,8 +389,9 @@ class Growing:
             rows = transposed(self.rows[:, taken, :k])
             responses[..., taken] = self.device.take(answer @ rows) / self.variance[:, None, taken]
             return responses
-        # ``self.inverse`` is the inverse of the Cholesky factor of all pivots, of which some may be among the
-        # entries that are left out. A pseudo-inverse for the entries ``taken`` then gives the responses.
+        # ``self.inverse`` is the inverse of the Cholesky factor of all pivots. If entries between those in
+        # ``taken`` are left out, some pivots may be among them, and the responses follow from a
+        # pseudo-inverse for ``taken`` instead.
         if len(taken) > first and len(left_out):
             scale = np.sqrt(self.variance[:, taken])
             rows = self.device.take(self.rows[:, taken, :k]) / scale[..., None]

@@ -178,7 +178,7 @@ def _solved(  # noqa: PLR0915 - the notes of a result need all of its parts
         value = values[name]
         values[name + SYSTEMATIC] = np.broadcast_to(missed.reshape(-1, *(1,) * (value.ndim - 1)), value.shape)
     # Systematic errors are measured for the variable "error", but not for the outputs. The systematic error
-    # of the outputs is taken to be larger by the same ratio as their standard error.
+    # of the outputs is taken to be that of "error", multiplied by the ratio of their largest standard errors.
     if {OUTPUT, "error"} <= {*values}:
         ratio = values[OUTPUT + STDERR].max() / (values["error" + STDERR].max() or 1.0)
         values[OUTPUT + SYSTEMATIC] = ratio * values["error" + SYSTEMATIC]

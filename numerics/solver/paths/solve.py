@@ -307,7 +307,7 @@ def _solved(prepared: Prepared, runs: dict[MemberKey, Array], samples: int) -> S
     single = {prepared.whole.get(n, n) for n in prepared.single}
     responses = {n: runs[n] for n in single}
     names = {n[0] for n, x in responses.items() if unclear(x.mean(axis=0), x.std(axis=0, ddof=1), count)}
-    # a response is left out at all layers, because a missing layer would be read as zero
+    # a response is left out at all layers, because one missing layer could be mistaken for a zero response
     gone = {n for n in single if n[0] in names}
     methods = prepared.methods(samples) | {name_of(n): "left out" for n in gone}
     runs = {n: x for n, x in runs.items() if n not in gone}
@@ -929,7 +929,8 @@ def _block(march: PathMarch, name: str, e: Expr, paths: Paths, times: Sequence[i
         values = []
         for x in f.leaves:
             if not (isinstance(x, AppliedUndef) and march.tables.is_random(x)):
-                # This value is equal on all paths. It is a single number, or one number for each replica.
+                # The leaf x has one value on all paths. It is a single number, or one number for each
+                # replica.
                 known = np.ravel(march.known(x, {}))
                 values.append(known[replica % len(known)])
                 continue

@@ -321,7 +321,7 @@ def forecast(
     if len(sizes) > 1:
         each = max(each, (spent[-1] - spent[-2]) / (sizes[-1] - sizes[-2]))
     # Each set of nodes is larger than the one before by a constant factor, so that the cost of all sets is a
-    # geometric series. `sets` is the cost of all sets over that of the largest.
+    # geometric series. `sets` is the cost of all sets divided by that of the largest.
     sets = 1 / (1 - (0.5 if sobol else FACTOR**-size))
     cost = sets * (spent[-1] + each * (nodes - sizes[-1])) * (2.0 if kernels else 1.0) + sum(spent)
     return Forecast(cost, 16.0 * plain.entries * len(plain.times) * nodes, error, plain.rule, nodes)
@@ -383,8 +383,9 @@ def _counts(rule: Rule, dimensions: int, most: int, start: int | None) -> Iterat
     if start is None and rule == "sobol":
         count = min(count, 2 ** (max(most, 1).bit_length() - 1))  # Sobol sequences have powers of two
     elif start is None:
-        # The error is the difference of two sets of nodes. The first set must therefore be so small that a
-        # second, larger one has at most `most` nodes. It has at least two points along each dimension.
+        # The error is the difference of two sets of nodes. The first set is therefore so small that a second,
+        # larger one has at most `most` nodes. It has at least two points along each dimension, even if a
+        # second set is then too large.
         count = max(2, min(count, int(most ** (1 / max(dimensions, 1)) / FACTOR)))
     yield count
     while True:
