@@ -543,8 +543,8 @@ class _Attempt:
         standard error and bias.
         """
         numbers, watched = list(numbers), []
-        # Replicas with half of the paths are `joined` with those in `beside` in one march. They only show the
-        # bias of losses and errors, so that their kernels are not computed.
+        # Replicas with half as many paths as those in `beside` are solved with these in one march (`joined`).
+        # They only show the bias of losses and errors, so that their kernels are not computed.
         joined = 2 * samples == self.beside[0]
         later = self.waiting.pop((samples, len(numbers)), None)
         prepared, bare = self.prepared, self.derivatives is not None
