@@ -79,8 +79,8 @@ def partners(a: Expr, sources: Iterable[Source], taken: Iterable[Expr] = ()) -> 
             values = match(matched, a, u.ranges)
             counted = matched is u.partner and match(u.symbol, a, u.ranges) is not None
             # `values` is None if `a` does not have the form of `matched`. `a` often matches both sources of
-            # the covariance, because these are one source at two times. The match with `u.symbol` is then
-            # used, and that with `u.partner` is skipped (`counted`).
+            # the covariance, because these are one source with other indices or times. The match with
+            # `u.symbol` is then used, and that with `u.partner` is skipped (`counted`).
             if values is None or counted:
                 continue
             used, summed = {*taken, *a.free_symbols}, []
